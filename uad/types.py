@@ -1,0 +1,276 @@
+"""Frozen values that travel between the rooms. No behaviour beyond derived numbers, no imports beyond the standard library.
+
+Conventions: `ids` are token ids of the target unless a name says draft; `data` is bytes; `text` is str; `n_` counts tokens; `_ms` is milliseconds.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+class Finish(enum.StrEnum):
+    """Why a sequence ended, in OpenAI's words (`cancelled` never reaches a client)."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+
+
+class StopKind(enum.StrEnum):
+    """Why a sequence ended, in llama-server's native words."""
+
+    NONE = "none"
+    EOS = "eos"
+    WORD = "word"
+    LIMIT = "limit"
+
+
+class Origin(enum.StrEnum):
+    """Where a committed id came from: written by the target itself, or proposed by a drafter and accepted."""
+
+    TARGET = "target"
+    MODEL = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How ids are chosen; names, meaning and defaults are llama-server's.
+
+    `seed` None draws a fresh one per request. `logit_bias` maps id to an addend (-inf bans). Neutral values: temperature <= 0 is
+    greedy, top_k <= 0, top_p >= 1, min_p <= 0, typical_p >= 1, repeat_penalty 1, frequency/presence 0 switch a stage off.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    typical_p: float = 1.0
+    repeat_last_n: int = 64
+    repeat_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    seed: int | None = None
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculativeParams:
+    """Draft control of one request. n_max/n_min count target ids per draft; a draft stops before an id whose probability is below p_min."""
+
+    enabled: bool = True
+    n_max: int = 16
+    n_min: int = 0
+    p_min: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One sequence to generate: prompt ids in, text out.
+
+    `max_tokens` None means until the context is full. `n_probs` > 0 or `logprobs` asks for log-probabilities of the unmodified
+    distribution, with that many alternatives. `slot` asks for a certain slot (-1: any).
+    """
+
+    prompt: tuple[int, ...]
+    sampling: SamplingParams = SamplingParams()
+    speculative: SpeculativeParams = SpeculativeParams()
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    logprobs: bool = False
+    n_probs: int = 0
+    cache_prompt: bool = True
+    slot: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A guess: target ids that may follow, and for each the estimated probability that it is accepted given that all before it were.
+
+    n_salvaged: how many leading ids are left over from an earlier round. healed: the draft re-chose bytes behind the edge.
+    """
+
+    ids: tuple[int, ...] = ()
+    p: tuple[float, ...] = ()
+    origin: Origin = Origin.MODEL
+    n_salvaged: int = 0
+    healed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenProb:
+    """Natural-log probability of one id, with its bytes."""
+
+    id: int
+    data: bytes
+    logprob: float
+    top: tuple[TokenProb, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the target says to a draft: `ids` are the accepted prefix and the target's own next id, in order."""
+
+    ids: tuple[int, ...]
+    n_accepted: int
+    probs: tuple[TokenProb, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The only thing that leaves a round: ids that are now part of the text, with their bytes; ids[:n_accepted] were drafted."""
+
+    seq: int
+    ids: tuple[int, ...]
+    data: bytes
+    n_drafted: int = 0
+    n_accepted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one finished request."""
+
+    n_prompt: int
+    n_cached: int
+    n_predicted: int
+
+
+@dataclass(frozen=True, slots=True)
+class DraftStats:
+    """What drafting did in one request, in target ids; `draft_ms` is the time spent in the drafter."""
+
+    n_rounds: int = 0
+    n_drafts: int = 0
+    n_drafted: int = 0
+    n_accepted: int = 0
+    n_healed: int = 0
+    n_salvaged: int = 0
+    draft_ms: float = 0.0
+
+    @property
+    def n_rejected(self) -> int:
+        return self.n_drafted - self.n_accepted
+
+    @property
+    def accept_rate(self) -> float:
+        return self.n_accepted / self.n_drafted if self.n_drafted else 0.0
+
+    @property
+    def mean_accepted_run(self) -> float:
+        return self.n_accepted / self.n_drafts if self.n_drafts else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Wall-clock times of one request. The first id comes out of the prompt's decode, so rates count n - 1."""
+
+    prompt_ms: float
+    predicted_ms: float
+    n_prompt: int
+    n_cached: int
+    n_predicted: int
+    draft: DraftStats = DraftStats()
+
+    @property
+    def prompt_per_second(self) -> float:
+        return 1e3 * self.n_prompt / self.prompt_ms if self.prompt_ms > 0 else 0.0
+
+    @property
+    def predicted_per_second(self) -> float:
+        n = max(self.n_predicted - 1, 0)
+        return 1e3 * n / self.predicted_ms if self.predicted_ms > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of a running answer: ids of one round and the text that became final with them (may be empty).
+
+    `origins` has one entry per id. `probs` is empty unless asked for.
+    """
+
+    request: int
+    ids: tuple[int, ...]
+    origins: tuple[Origin, ...]
+    text: str
+    probs: tuple[TokenProb, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The last event of a request that ended well. `text` is what was still held back."""
+
+    request: int
+    finish: Finish
+    stop_kind: StopKind
+    usage: Usage
+    timings: Timings
+    text: str = ""
+    stopping_word: str = ""
+    seed: int = 0
+    slot: int = -1
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The last event of a request that failed; `error` is from uad.errors."""
+
+    request: int
+    error: Exception
+
+
+Event = Delta | Done | Failed
+Sink = Callable[[Event], None]
+"""Called on the model thread; must return at once and must not raise."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """Facts of a loaded model, for people and for `/v1/models`."""
+
+    path: str
+    desc: str
+    n_params: int
+    size: int
+    n_ctx_train: int
+    n_vocab: int
+    n_embd: int
+    vocab_type: int
+    ftype: str
+    chat_template: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeInfo:
+    """What is being served; n_ctx is per slot. `notes` are the lines printed at start (families, rules, warnings)."""
+
+    target: ModelInfo
+    draft: ModelInfo | None
+    n_ctx: int
+    n_slots: int
+    build: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SlotInfo:
+    """State of one slot at a moment."""
+
+    id: int
+    request: int | None
+    n_past: int
+    is_processing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Counters since start, for `/metrics` and `/props`."""
+
+    n_requests: int = 0
+    n_prompt: int = 0
+    n_predicted: int = 0
+    n_decodes: int = 0
+    draft: DraftStats = field(default_factory=DraftStats)

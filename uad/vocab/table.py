@@ -1,0 +1,93 @@
+"""What a vocabulary is, as plain data: the bytes of every id, and which ids are specials. Must not know where it was read from."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+Tokenize = Callable[[bytes], list[int]]
+"""llama.cpp's own tokenization of valid UTF-8 text, without specials, BOS or an added space."""
+
+
+@dataclass(frozen=True)
+class VocabTable:
+    """One vocabulary.
+
+    pieces[id] are the bytes that the id stands for; b"" for specials (control tokens: they have no bytes, only a name).
+    specials maps the name of each special, as it is written in chat templates, to its id.
+    tokenize turns text into ids; ids stay llama.cpp's own decision.
+    lstrip/rstrip: specials that swallow white space before/after them in a template. add_space_prefix: the model was trained
+    with a space put before text that starts the prompt or follows a special.
+    """
+
+    name: str
+    pieces: tuple[bytes, ...]
+    specials: dict[str, int]
+    tokenize: Tokenize
+    bos: int | None = None
+    eos: int | None = None
+    eot: int | None = None
+    eog: frozenset[int] = frozenset()
+    add_bos: bool = False
+    add_space_prefix: bool = False
+    lstrip: frozenset[int] = frozenset()
+    rstrip: frozenset[int] = frozenset()
+
+    @property
+    def n_vocab(self) -> int:
+        return len(self.pieces)
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        return frozenset(self.specials.values())
+
+    @cached_property
+    def special_names(self) -> dict[int, str]:
+        return {id_: name for name, id_ in self.specials.items()}
+
+    def is_special(self, id_: int) -> bool:
+        return id_ in self.special_ids
+
+    def join(self, ids: list[int] | tuple[int, ...]) -> bytes:
+        """The bytes of ids; specials contribute none."""
+        pieces = self.pieces
+        return b"".join([pieces[i] for i in ids])
+
+    @cached_property
+    def by_bytes(self) -> dict[bytes, int]:
+        """The id of each byte string. Of several ids with the same bytes, the one that llama.cpp writes for that text, else the lowest."""
+        table: dict[bytes, int] = {}
+        twins: set[bytes] = set()
+        for id_, piece in enumerate(self.pieces):
+            if piece and table.setdefault(piece, id_) != id_:
+                twins.add(piece)
+        for piece in twins:
+            canonical = self._single(piece)
+            if canonical is not None:
+                table[piece] = canonical
+        return table
+
+    def _single(self, piece: bytes) -> int | None:
+        try:
+            piece.decode()
+        except UnicodeDecodeError:
+            return None
+        ids = self.tokenize(piece)
+        return ids[0] if len(ids) == 1 and self.pieces[ids[0]] == piece else None
+
+    @cached_property
+    def sorted_pieces(self) -> tuple[list[bytes], list[int]]:
+        """All non-empty pieces in byte order, and their ids: the tokens that start with given bytes are one range of it."""
+        order = sorted((piece, id_) for id_, piece in enumerate(self.pieces) if piece)
+        return [piece for piece, _ in order], [id_ for _, id_ in order]
+
+    def range_of(self, prefix: bytes) -> tuple[int, int]:
+        """The half-open range in `sorted_pieces` of tokens whose bytes start with prefix."""
+        pieces, _ = self.sorted_pieces
+        after = prefix
+        while after and after[-1] == 0xFF:
+            after = after[:-1]
+        hi = bisect_left(pieces, after[:-1] + bytes([after[-1] + 1])) if after else len(pieces)
+        return bisect_left(pieces, prefix), hi
