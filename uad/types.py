@@ -6,7 +6,7 @@ Conventions: `ids` are token ids of the target unless a name says draft; `data` 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 
@@ -83,6 +83,16 @@ class Request:
     n_probs: int = 0
     cache_prompt: bool = True
     slot: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Consecutive rows of one sequence in a batch: ids from position `pos` on, logits wanted for the last `n_logits` of them."""
+
+    seq: int
+    pos: int
+    ids: Sequence[int]
+    n_logits: int
 
 
 @dataclass(frozen=True, slots=True)

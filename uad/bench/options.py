@@ -1,0 +1,264 @@
+"""Flags of `uad bench`, checked once and frozen. Knows the words of the command line; measures nothing."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from uad.bench.workloads import Prompt, Workload, bundled, load
+from uad.config import FLASH_ATTN, Config, DraftingConfig, ModelConfig, TemplateConfig
+from uad.errors import ConfigError
+from uad.types import SpeculativeParams
+
+_TEMPLATE_ROOM = 256
+_ROOM_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A named way to choose draft lengths. `plain` does not draft at all: as a column it measures the bench's own noise."""
+
+    name: str
+    speculative: SpeculativeParams
+
+
+PLAIN = Policy("plain", SpeculativeParams(enabled=False))
+
+
+def parse_policy(text: str) -> Policy:
+    """`plain`, `fixed`, `fixed:N_MAX` or `fixed:N_MAX:P_MIN`. Raises ConfigError."""
+    kind, *parts = text.split(":")
+    if kind == "plain" and not parts:
+        return PLAIN
+    if kind != "fixed" or len(parts) > 2:
+        raise ConfigError(f"unknown policy {text!r}; write plain, fixed, fixed:N_MAX or fixed:N_MAX:P_MIN, for example fixed:16:0.5")
+    default = SpeculativeParams()
+    n_max = _int(parts[0], f"draft length in policy {text!r}", 1) if parts else default.n_max
+    p_min = _float(parts[1], f"p_min in policy {text!r}", 0.0, 1.0) if len(parts) == 2 else default.p_min
+    return Policy(text, SpeculativeParams(n_max=n_max, p_min=p_min))
+
+
+def context_for(prompts: Iterable[Prompt], max_tokens: int) -> int:
+    """Tokens of context that hold the longest prompt and its answer in any vocabulary, in steps of 256."""
+    room = max(prompt.n_bytes for prompt in prompts) + _TEMPLATE_ROOM + _ROOM_PER_TOKEN * max_tokens
+    return -(-room // 256) * 256
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """How models are loaded and run, as on `uad serve`; zero means the default."""
+
+    n_ctx: int
+    n_threads: int
+    n_threads_batch: int
+    n_gpu_layers: int
+    n_gpu_layers_draft: int
+    flash_attn: str
+
+    def model(self, path: Path, n_ctx: int, draft: bool = False) -> ModelConfig:
+        """The configuration of one model with a context of n_ctx tokens over all sequences."""
+        return ModelConfig(
+            path=path,
+            n_ctx=n_ctx,
+            n_threads=self.n_threads,
+            n_threads_batch=self.n_threads_batch,
+            n_gpu_layers=self.n_gpu_layers_draft if draft else self.n_gpu_layers,
+            flash_attn=self.flash_attn,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another server to send the same prompts to; `model` None asks the server for its name."""
+
+    url: str
+    key: str | None
+    model: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """A checked command line. `repeats` is the number of counted runs of each prompt under each policy."""
+
+    targets: tuple[Path, ...]
+    drafts: tuple[Path, ...]
+    workloads: tuple[Workload, ...]
+    policies: tuple[Policy, ...]
+    temperatures: tuple[float, ...]
+    sequences: tuple[int, ...]
+    max_tokens: int
+    repeats: int
+    seed: int
+    machine: Machine
+    replace: tuple[tuple[str, str], ...] = ()
+    exact: bool = False
+    peer: Peer | None = None
+    overhead: bool = False
+    verbose: bool = False
+    json_only: bool = False
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens of context per sequence: what the user says, else what the prompts need."""
+        return self.machine.n_ctx or context_for((prompt for workload in self.workloads for prompt in workload.prompts), self.max_tokens)
+
+    def config(self, target: Path, draft: Path | None) -> Config:
+        """The runtime's configuration for one pair: a slot for each sequence."""
+        n_slots = max(self.sequences)
+        n_ctx = self.n_ctx * n_slots
+        return Config(
+            target=self.machine.model(target, n_ctx),
+            draft=None if draft is None else self.machine.model(draft, n_ctx, draft=True),
+            n_parallel=n_slots,
+            drafting=DraftingConfig(exact=self.exact),
+            templates=TemplateConfig(replace=self.replace),
+        )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of `uad bench`."""
+    add = parser.add_argument
+    add("-m", "--target", "--model", action="append", metavar="GGUF", help="target model; repeat for several")
+    add(
+        "-md",
+        "--draft",
+        "--model-draft",
+        action="append",
+        metavar="GGUF",
+        help="draft model; repeat for several, each is paired with each target",
+    )
+    add("--workload", action="append", metavar="NAMES", help=f"comma list of {', '.join(bundled())}, or a .toml file (default: chat)")
+    add("--policy", action="append", metavar="NAMES", help="comma list of fixed, fixed:N_MAX, fixed:N_MAX:P_MIN, plain (default: fixed)")
+    add("--prompts", default="7", metavar="N", help="prompts of each workload (default: %(default)s)")
+    add("-n", "--max-tokens", default="160", metavar="N", help="tokens per answer at most (default: %(default)s)")
+    add("--temperature", "--temp", default="0", metavar="LIST", help="comma list of temperatures (default: %(default)s, greedy)")
+    add("--sequences", default="1", metavar="LIST", help="comma list: prompts running at once (default: %(default)s)")
+    add("-s", "--seed", default="1", metavar="N", help="seed of the sampled answers (default: %(default)s)")
+    add("--repeats", default="3", metavar="N", help="counted runs of each prompt under each policy (default: %(default)s)")
+    add("--exact", action="store_true", help="bitwise the plain text on BF16 and F16 targets too, as on `uad serve`")
+    add(
+        "--spec-replace",
+        action="append",
+        nargs=2,
+        metavar=("TARGET", "DRAFT"),
+        help="replace this target text by that draft text; repeatable",
+    )
+    add("--peer", metavar="URL", help="send the same prompts to this OpenAI-compatible server too")
+    add("--peer-key", metavar="KEY", help="API key for --peer")
+    add("--peer-model", metavar="NAME", help="model name for --peer (default: the first that it lists)")
+    add("--overhead", action="store_true", help="compare plain decoding over HTTP with a bare decode loop instead")
+    add("--verbose", "-v", action="store_true", help="show every prompt")
+    add("--json-only", action="store_true", help="print the JSON line only")
+    _add_machine_arguments(parser)
+
+
+def _add_machine_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("-c", "--ctx-size", default="0", metavar="N", help="context per sequence in tokens (default: what the prompts need)")
+    add("-t", "--threads", default="0", metavar="N", help="threads of a decode (default: the physical cores)")
+    add("-tb", "--threads-batch", default="0", metavar="N", help="threads of prompt processing (default: the same)")
+    add("-ngl", "--n-gpu-layers", default="-1", metavar="N", help="target layers on the GPU (default: all)")
+    add("-ngld", "--n-gpu-layers-draft", default="-1", metavar="N", help="draft layers on the GPU (default: all)")
+    add("-fa", "--flash-attn", default="auto", metavar="|".join(FLASH_ATTN), help="flash attention (default: %(default)s)")
+
+
+def parse(args: argparse.Namespace) -> Options:
+    """Check a parsed command line. Raises ConfigError that names the flag."""
+    n_prompts = _int(args.prompts, "--prompts", 1)
+    options = Options(
+        targets=_files(args.target, "--target"),
+        drafts=_files(args.draft, "--draft"),
+        workloads=tuple(load(name).head(n_prompts) for name in _names(args.workload, "chat", "--workload")),
+        policies=tuple(parse_policy(name) for name in _names(args.policy, "fixed", "--policy")),
+        temperatures=tuple(_float(part, "--temperature", 0.0, 100.0) for part in _names([args.temperature], "0", "--temperature")),
+        sequences=tuple(_int(part, "--sequences", 1, 256) for part in _names([args.sequences], "1", "--sequences")),
+        max_tokens=_int(args.max_tokens, "--max-tokens", 2),
+        repeats=_int(args.repeats, "--repeats", 1),
+        seed=_int(args.seed, "--seed", 0, 2**32 - 1),
+        machine=_machine(args),
+        replace=tuple((a, b) for a, b in args.spec_replace or ()),
+        exact=args.exact,
+        peer=_peer(args),
+        overhead=args.overhead,
+        verbose=args.verbose,
+        json_only=args.json_only,
+    )
+    _check_together(options)
+    return options
+
+
+def _machine(args: argparse.Namespace) -> Machine:
+    if args.flash_attn not in FLASH_ATTN:
+        raise ConfigError(f"--flash-attn must be one of {', '.join(FLASH_ATTN)}, not {args.flash_attn!r}")
+    return Machine(
+        n_ctx=_int(args.ctx_size, "--ctx-size", 0),
+        n_threads=_int(args.threads, "--threads", 0),
+        n_threads_batch=_int(args.threads_batch, "--threads-batch", 0),
+        n_gpu_layers=_int(args.n_gpu_layers, "--n-gpu-layers", -1),
+        n_gpu_layers_draft=_int(args.n_gpu_layers_draft, "--n-gpu-layers-draft", -1),
+        flash_attn=args.flash_attn,
+    )
+
+
+def _peer(args: argparse.Namespace) -> Peer | None:
+    if args.peer is None:
+        if args.peer_key is not None or args.peer_model is not None:
+            raise ConfigError("--peer-key and --peer-model need --peer URL")
+        return None
+    url = str(args.peer).rstrip("/").removesuffix("/v1")
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(f"--peer must be an http:// or https:// URL, not {args.peer!r}")
+    return Peer(url, args.peer_key, args.peer_model)
+
+
+def _check_together(options: Options) -> None:
+    if not options.targets:
+        raise ConfigError("--target is missing: give the GGUF file of the model to be measured")
+    if not options.overhead and not options.drafts and options.peer is None:
+        raise ConfigError(
+            "--draft is missing: give the GGUF file of a draft model, or --peer URL to compare plain decoding with another server"
+        )
+    for workload in options.workloads:
+        if len(workload.prompts) < max(options.sequences):
+            n_prompts, n_sequences = len(workload.prompts), max(options.sequences)
+            raise ConfigError(
+                f"--sequences {n_sequences} needs as many prompts, workload {workload.name!r} gives {n_prompts}; raise --prompts"
+            )
+
+
+def _files(values: list[str] | None, flag: str) -> tuple[Path, ...]:
+    paths = tuple(Path(value) for value in values or ())
+    for path in paths:
+        if not path.is_file():
+            raise ConfigError(f"{flag}: no such file: {path}")
+    return paths
+
+
+def _names(values: list[str] | None, default: str, flag: str) -> list[str]:
+    names = [part.strip() for value in values or [default] for part in value.split(",")]
+    if not all(names) or len(set(names)) != len(names):
+        raise ConfigError(f"{flag}: every entry of {','.join(names)!r} must be there once and not empty")
+    return names
+
+
+def _int(text: str, what: str, low: int, high: int = 2**31 - 1) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise ConfigError(f"{what} must be a whole number, not {text!r}") from None
+    if not low <= value <= high:
+        raise ConfigError(f"{what} must be between {low} and {high}, not {value}")
+    return value
+
+
+def _float(text: str, what: str, low: float, high: float) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ConfigError(f"{what} must be a number, not {text!r}") from None
+    if not (math.isfinite(value) and low <= value <= high):
+        raise ConfigError(f"{what} must be between {low:g} and {high:g}, not {text}")
+    return value

@@ -1,0 +1,165 @@
+"""`uad bench`: every cell of targets x drafts x workloads x policies, measured in one process and reported."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+
+from uad.bench import overhead
+from uad.bench.bar import Bar
+from uad.bench.measure import Arm, Engine, EngineArm, Job, Measured, groups, make_job, measure
+from uad.bench.options import PLAIN, Options, Peer, add_arguments, parse
+from uad.bench.peer import Client, PeerArm
+from uad.bench.report import PEER, Cell, Labels, json_line, make_cell, notes, print_prompts, print_table
+from uad.bench.workloads import Workload
+from uad.config import Config
+from uad.errors import ConfigError
+
+__all__ = ["add_arguments", "bench", "main"]
+
+Opener = Callable[[Config, Callable[[str, float], None]], AbstractContextManager[Engine]]
+"""Opens a runtime and tells its progress (what, share done)."""
+
+_WARM_UP_TOKENS = 32
+_PIPE_WIDTH = 180
+_EMULATION = "cost emulation"
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run the bench as asked on the command line; the last line on stdout is JSON. Raises UadError."""
+    options = parse(args)
+    if options.overhead:
+        return overhead.main(options)
+    return bench(options, _open_runtime, sys.stdout, sys.stderr)
+
+
+def _open_runtime(config: Config, progress: Callable[[str, float], None]) -> AbstractContextManager[Engine]:
+    from uad.runtime import Runtime
+
+    return Runtime.open(config, progress)
+
+
+def bench(options: Options, opener: Opener, out: TextIO, err: TextIO) -> int:
+    """Measure every cell and print the report to `out`; the progress bar goes to `err`. Raises UadError."""
+    pairs = [(target, draft) for target in options.targets for draft in options.drafts or (None,)]
+    findings = _Findings([], [])
+    with Bar(err, len(pairs) * _n_runs(options)) as bar:
+        for target, draft in pairs:
+            with opener(options.config(target, draft), bar.loading) as engine:
+                _Pair(options, engine, target, draft, bar, findings).run()
+    if not findings.cells:
+        raise ConfigError("no answer had two tokens or more, so there is nothing to time; choose another --workload")
+    _print(options, findings, out, err)
+    return 0
+
+
+def _print(options: Options, findings: _Findings, out: TextIO, err: TextIO) -> None:
+    console = _console(err if options.json_only else out)
+    if not options.json_only:
+        print_table(console, findings.cells)
+    for cell in findings.cells if options.verbose else ():
+        print_prompts(console, cell)
+    for line in dict.fromkeys(findings.notes + notes(findings.cells)):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    print(json_line(findings.cells), file=out, flush=True)
+
+
+def _console(stream: TextIO) -> Console:
+    """A pipe has no width of its own: do not cut the table to 80 columns there."""
+    return Console(file=stream) if stream.isatty() else Console(file=stream, width=_PIPE_WIDTH)
+
+
+def _n_runs(options: Options) -> int:
+    """Runs of one pair, the uncounted ones too."""
+    n_arms = 1 + (len(options.policies) if options.drafts else 0) + (options.peer is not None)
+    n_groups = [-(-len(workload.prompts) // sequences) for workload in options.workloads for sequences in options.sequences]
+    return len(options.temperatures) * sum(n_arms * (1 + n * (1 + options.repeats)) for n in n_groups)
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What the report is made of; notes are lines for the reader."""
+
+    cells: list[Cell]
+    notes: list[str]
+
+
+class _Pair:
+    """The measurement of one target with one draft, on one open engine."""
+
+    def __init__(self, options: Options, engine: Engine, target: Path, draft: Path | None, bar: Bar, findings: _Findings) -> None:
+        self._options = options
+        self._engine = engine
+        self._target = target.stem
+        self._draft = None if draft is None else draft.stem
+        self._bar = bar
+        self._findings = findings
+        self._arms = self._make_arms()
+
+    def run(self) -> None:
+        """Measure every workload, temperature and number of sequences."""
+        if _EMULATION in self._engine.info.target.desc.lower():
+            note = "a cost emulation: a small model padded to the cost of a large one; the speed is real, the text is the small model's"
+            self._findings.notes.append(f"{self._target}: {note}")
+        for workload in self._options.workloads:
+            for temperature in self._options.temperatures:
+                jobs = self._jobs(workload, temperature)
+                for sequences in self._options.sequences:
+                    self._cells(workload.name, temperature, groups(jobs, sequences))
+
+    def _make_arms(self) -> list[Arm]:
+        """Plain first, then one arm for each policy, then the peer."""
+        arms: list[Arm] = [EngineArm(PLAIN.name, self._engine, PLAIN.speculative)]
+        if self._draft is not None:
+            arms += [EngineArm(policy.name, self._engine, policy.speculative) for policy in self._options.policies]
+        if self._options.peer is not None:
+            arms.append(_peer_arm(self._options.peer))
+        return arms
+
+    def _jobs(self, workload: Workload, temperature: float) -> list[Job]:
+        options, n_ctx = self._options, self._engine.info.n_ctx
+        jobs = [
+            make_job(self._engine, prompt, temperature, options.seed + i, options.max_tokens) for i, prompt in enumerate(workload.prompts)
+        ]
+        for job in jobs:
+            need = len(job.ids) + options.max_tokens
+            if need > n_ctx:
+                name = f"{job.prompt.name!r} of {workload.name!r}"
+                raise ConfigError(f"prompt {name} needs {need} tokens of context and a sequence has {n_ctx}; raise --ctx-size")
+        return jobs
+
+    def _cells(self, workload: str, temperature: float, jobs: Sequence[tuple[Job, ...]]) -> None:
+        labels = [Labels(self._target, self._draft, workload, arm.name, len(jobs[0]), temperature) for arm in self._arms]
+        self._bar.at(labels[0].line)
+        self._uncounted(jobs[0], min(_WARM_UP_TOKENS, self._options.max_tokens))
+        measured = [self._measure(group) for group in jobs]
+        for arm, label in enumerate(labels[1:], 1):
+            own = replace(label, draft=None) if label.policy == PEER else label
+            cell = make_cell(own, measured, arm)
+            if cell is None:
+                self._findings.notes.append(f"{own.line}: no answer was long enough to be timed, so there is no row")
+            else:
+                self._findings.cells.append(cell)
+
+    def _measure(self, jobs: tuple[Job, ...]) -> Measured:
+        """One token first, so that every counted run finds its prompt in the cache."""
+        self._uncounted(jobs, 1)
+        return measure(jobs, self._arms, self._options.repeats, self._bar.step)
+
+    def _uncounted(self, jobs: tuple[Job, ...], max_tokens: int) -> None:
+        short = [replace(job, max_tokens=max_tokens) for job in jobs]
+        for arm in self._arms:
+            arm.run(short)
+            self._bar.step()
+
+
+def _peer_arm(peer: Peer) -> Arm:
+    client = Client(peer.url, peer.key)
+    return PeerArm(client, peer.model or client.first_model())

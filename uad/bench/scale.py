@@ -1,0 +1,340 @@
+"""Writes a cost-emulating model: the function of a small llama GGUF at the memory traffic and arithmetic of a large one.
+
+Width, heads and feed-forward are padded with zeros and the extra layers add exactly zero, so speed can be measured without large weights.
+Knows only files and tensors: nothing of llama.cpp, of the runtime or of the terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import math
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uad.bench.geometry import WIDTH_STEP, Geometry, parse_params, plan, short
+from uad.errors import ConfigError, ModelLoadError
+
+if TYPE_CHECKING:
+    from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, ReaderField, ReaderTensor
+
+Floats = NDArray[np.float32]
+T = TypeVar("T", int, float, str)
+Progress = Callable[[int, int], None]
+"""Called with (bytes of weights written, bytes of weights in all)."""
+
+CHUNK_ROWS = 1024
+CARRIED = ("tokenizer.", "llama.", "general.license")
+REPLACED = {
+    "llama.embedding_length",
+    "llama.block_count",
+    "llama.feed_forward_length",
+    "llama.attention.head_count",
+    "llama.attention.head_count_kv",
+    "llama.attention.key_length",
+    "llama.attention.value_length",
+    "llama.attention.layer_norm_rms_epsilon",
+}
+TERNARY = ("TQ1_0", "TQ2_0")
+OUTPUTS = ("attn_output.weight", "ffn_down.weight")
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """What was written: `n_bytes` is the size of the file, `params` and `source_params` count parameters, `type` is GGUF's name."""
+
+    source: Path
+    path: Path
+    type: str
+    params: int
+    source_params: int
+    n_bytes: int
+    width: int
+    layers: int
+    ff: int
+
+
+def sentence(scaled: Scaled) -> str:
+    """The one honest sentence about a scaled model, for people."""
+    size = f"{short(scaled.params)} parameters (width {scaled.width}, {scaled.layers} layers, feed-forward {scaled.ff})"
+    return (
+        f"{scaled.path.name}: same function as {scaled.source.name}, rounded to {scaled.type}, at the cost of {size}; "
+        f"text quality is that of {scaled.source.name}"
+    )
+
+
+def pad(tensor: Floats, shape: tuple[int, ...]) -> Floats:
+    """`tensor` in the low corner of zeros of `shape`."""
+    return np.pad(tensor, [(0, size - have) for size, have in zip(shape, tensor.shape, strict=True)])
+
+
+def norm_factor(source: Geometry, target: Geometry) -> float:
+    """What norm weights are multiplied by: the mean square of a row padded with zeros is smaller by width ratio (so is epsilon made)."""
+    return math.sqrt(source.width / target.width)
+
+
+def scale(src: Path, out: Path, params: str | int, type_: str = "bf16", progress: Progress | None = None) -> Scaled:
+    """Writes `out`, the model `src` at the cost of about `params` parameters stored as `type_`; overwrites.
+
+    Memory stays at a tensor or two, and an error leaves nothing half-written. ModelLoadError for a source that cannot be used,
+    ConfigError for arguments, a missing gguf or an output that cannot be written.
+    """
+    kind = _quant_type(type_)
+    wanted = parse_params(params)
+    source = _Source.open(src)
+    target = plan(source.geometry, wanted)
+    _check_rows(target, kind)
+    if out.exists() and (out.is_dir() or out.samefile(src)):
+        raise ConfigError(f"cannot write {out}: it is {'a folder' if out.is_dir() else 'the source itself'}; name another file")
+    try:
+        n_bytes = _write(source, target, kind, out, progress or _silent)
+    except OSError as error:
+        raise ConfigError(f"cannot write {out}: {error.strerror or error}") from error
+    name = kind.name
+    return Scaled(src, out, name, target.params, source.geometry.params, n_bytes, target.width, target.layers, target.ff)
+
+
+def _silent(done: int, total: int) -> None:
+    pass
+
+
+def quantizable() -> tuple[str, ...]:
+    """Names of the types that can be written and keep the function of a model not trained for them, which ternary ones do not."""
+    import_gguf()
+    from gguf import GGMLQuantizationType, quants
+
+    probe = np.zeros((1, WIDTH_STEP), np.float32)
+    names = []
+    for kind in GGMLQuantizationType:
+        if kind.name in TERNARY:
+            continue
+        with contextlib.suppress(NotImplementedError):
+            quants.quantize(probe, kind)
+            names.append(kind.name.lower())
+    return tuple(names)
+
+
+def import_gguf() -> None:
+    """ConfigError with the remedy if the optional package gguf is missing."""
+    try:
+        import gguf  # noqa: F401
+    except ImportError as error:
+        raise ConfigError("scaling a model needs the gguf package: pip install 'uad[bench]'") from error
+
+
+def _quant_type(name: str) -> GGMLQuantizationType:
+    known = quantizable()
+    from gguf import GGMLQuantizationType
+
+    if name.lower() in known:
+        return GGMLQuantizationType[name.upper()]
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.0)
+    raise ConfigError(f"--type {name!r} cannot be written; did you mean {near[0]}? Known: {', '.join(known)}")
+
+
+def _check_rows(target: Geometry, kind: GGMLQuantizationType) -> None:
+    from gguf import GGML_QUANT_SIZES
+
+    block, _ = GGML_QUANT_SIZES[kind]
+    row = target.heads * target.head_dim
+    if row % block:
+        raise ConfigError(
+            f"--type {kind.name.lower()} stores blocks of {block}, but the attention output has rows of {row}; use bf16 or f16"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    path: Path
+    geometry: Geometry
+    eps: float
+    fields: dict[str, ReaderField]
+    tensors: dict[str, ReaderTensor]
+
+    @classmethod
+    def open(cls, path: Path) -> _Source:
+        reader = _read(path)
+        fields, tensors = dict(reader.fields), {tensor.name: tensor for tensor in reader.tensors}
+        architecture = _value(path, fields, "general.architecture", str)
+        if architecture != "llama":
+            raise ModelLoadError(f"{path}: architecture is {architecture!r}; only 'llama' models can be scaled")
+        geometry = _geometry(path, fields, tensors)
+        _check_tensors(path, geometry, tensors)
+        return cls(path, geometry, _value(path, fields, "llama.attention.layer_norm_rms_epsilon", float), fields, tensors)
+
+    def load(self, name: str) -> Floats:
+        from gguf import quants
+
+        tensor = self.tensors[name]
+        return np.asarray(quants.dequantize(tensor.data, tensor.tensor_type), np.float32)
+
+
+def _read(path: Path) -> GGUFReader:
+    from gguf import GGUFReader
+
+    if not path.is_file():
+        raise ModelLoadError(f"{path}: no such file")
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise ModelLoadError(f"{path}: not a GGUF file")
+    try:
+        return GGUFReader(path)
+    except (ValueError, IndexError, KeyError, OverflowError, MemoryError) as error:
+        raise ModelLoadError(f"{path}: damaged or truncated GGUF file ({error})") from error
+
+
+def _value(path: Path, fields: dict[str, ReaderField], key: str, kind: type[T]) -> T:
+    value = fields[key].contents() if key in fields else None
+    if not isinstance(value, kind):
+        raise ModelLoadError(f"{path}: metadata {key} is {'missing' if value is None else 'not a single ' + kind.__name__}")
+    return value
+
+
+def _geometry(path: Path, fields: dict[str, ReaderField], tensors: dict[str, ReaderTensor]) -> Geometry:
+    def count(key: str) -> int:
+        return _value(path, fields, f"llama.{key}", int)
+
+    if "token_embd.weight" not in tensors:
+        raise ModelLoadError(f"{path}: tensor token_embd.weight is missing; a file with a vocabulary only cannot be scaled")
+    width, heads = count("embedding_length"), count("attention.head_count")
+    return Geometry(
+        vocab=int(tensors["token_embd.weight"].shape[1]),
+        width=width,
+        layers=count("block_count"),
+        ff=count("feed_forward_length"),
+        heads=heads,
+        heads_kv=count("attention.head_count_kv") if "llama.attention.head_count_kv" in fields else heads,
+        head_dim=count("attention.key_length") if "llama.attention.key_length" in fields else width // heads,
+        tied="output.weight" not in tensors,
+    )
+
+
+def _check_tensors(path: Path, geometry: Geometry, tensors: dict[str, ReaderTensor]) -> None:
+    shapes = geometry.shapes
+    for name in tensors.keys() ^ shapes.keys():
+        raise ModelLoadError(f"{path}: tensor {name} is {'missing' if name in shapes else 'not one that scaling knows'}")
+    for name, shape in shapes.items():
+        found = tuple(int(size) for size in reversed(tensors[name].shape))
+        if found != shape:
+            raise ModelLoadError(f"{path}: tensor {name} has the shape {found}, expected {shape}")
+
+
+def _write(source: _Source, target: Geometry, kind: GGMLQuantizationType, out: Path, progress: Progress) -> int:
+    from gguf import GGUFWriter
+
+    part = out.with_name(out.name + ".part")
+    writer = GGUFWriter(part, "llama")
+    try:
+        _add_metadata(writer, source, target, kind)
+        total = _add_shapes(writer, target, kind)
+        _check_room(out, total)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        done = 0
+        for data in _weights(source, target, kind):
+            writer.write_tensor_data(data)
+            done += data.nbytes
+            progress(done, total)
+        writer.close()
+        n_bytes = part.stat().st_size
+        part.replace(out)
+    finally:
+        writer.close()
+        part.unlink(missing_ok=True)
+    return n_bytes
+
+
+def _check_room(out: Path, n_bytes: int) -> None:
+    free = shutil.disk_usage(out.resolve().parent).free
+    if n_bytes > free:
+        raise ConfigError(f"cannot write {out}: it needs {n_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB are free there")
+
+
+def _add_metadata(writer: GGUFWriter, source: _Source, target: Geometry, kind: GGMLQuantizationType) -> None:
+    from gguf import GGML_QUANT_VERSION, GGUFValueType, LlamaFileType
+
+    for key, field in source.fields.items():
+        if key.startswith(CARRIED) and key not in REPLACED:
+            writer.add_key_value(key, _raw(field), field.types[0], field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None)
+    origin = _value(source.path, source.fields, "general.name", str) if "general.name" in source.fields else source.path.stem
+    writer.add_name(f"{origin} scaled to {short(target.params)} (cost emulation)")
+    writer.add_description(
+        f"Cost emulation: computes the same function as {source.path.name} ({short(source.geometry.params)} parameters) at the cost of "
+        f"{short(target.params)}; the text is no better than the source's."
+    )
+    writer.add_bool("uad.cost_emulation", True)
+    writer.add_uint64("uad.source_parameters", source.geometry.params)
+    writer.add_file_type(getattr(LlamaFileType, f"MOSTLY_{kind.name}", LlamaFileType.GUESSED))
+    writer.add_quantization_version(GGML_QUANT_VERSION)
+    writer.add_embedding_length(target.width)
+    writer.add_block_count(target.layers)
+    writer.add_feed_forward_length(target.ff)
+    writer.add_head_count(target.heads)
+    writer.add_head_count_kv(target.heads_kv)
+    writer.add_key_length(target.head_dim)
+    writer.add_value_length(target.head_dim)
+    writer.add_layer_norm_rms_eps(source.eps * source.geometry.width / target.width)
+
+
+def _raw(field: ReaderField) -> Any:
+    # strings as bytes: a vocabulary may hold pieces that are not UTF-8
+    from gguf import GGUFValueType
+
+    if field.types[-1] == GGUFValueType.STRING:
+        texts = [bytes(field.parts[index]) for index in field.data]
+        return texts if field.types[0] == GGUFValueType.ARRAY else texts[0]
+    return field.contents()
+
+
+def _add_shapes(writer: GGUFWriter, target: Geometry, kind: GGMLQuantizationType) -> int:
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    total = 0
+    for name, shape in target.shapes.items():
+        stored = GGMLQuantizationType.F32 if len(shape) == 1 else kind
+        block, n_block_bytes = GGML_QUANT_SIZES[stored]
+        n_bytes = math.prod(shape) // block * n_block_bytes
+        writer.add_tensor_info(name, shape, np.dtype(np.float32), n_bytes, raw_dtype=stored)
+        total += n_bytes
+    return total
+
+
+def _weights(source: _Source, target: Geometry, kind: GGMLQuantizationType) -> Iterator[NDArray[Any]]:
+    """The tensors in the order of `target.shapes`, as stored."""
+    factor = norm_factor(source.geometry, target)
+    filler = np.random.default_rng(0).standard_normal((CHUNK_ROWS, max(target.width, target.ff)), dtype=np.float32) * np.float32(0.02)
+    for name, shape in target.shapes.items():
+        if len(shape) == 1:
+            yield pad(source.load(name) * np.float32(factor), shape) if name in source.tensors else np.ones(shape, np.float32)
+        elif name in source.tensors:
+            yield _stored(source.load(name), shape, kind)
+        else:
+            # an extra layer writes nothing into the residual stream, but must read and multiply like any other
+            yield _stored(np.zeros((0, shape[1]), np.float32), shape, kind) if name.endswith(OUTPUTS) else _tiled(filler, shape, kind)
+
+
+def _stored(tensor: Floats, shape: tuple[int, ...], kind: GGMLQuantizationType) -> NDArray[Any]:
+    """`tensor` padded to `shape` and quantized, a chunk of rows at a time; rows beyond the tensor are one quantized row of zeros."""
+    from gguf import quants
+
+    zero = quants.quantize(np.zeros((1, shape[1]), np.float32), kind)
+    stored = np.empty((shape[0], zero.shape[1]), zero.dtype)
+    for start in range(0, len(tensor), CHUNK_ROWS):
+        rows = tensor[start : start + CHUNK_ROWS]
+        stored[start : start + len(rows)] = quants.quantize(pad(rows, (len(rows), shape[1])), kind)
+    stored[len(tensor) :] = zero
+    return stored
+
+
+def _tiled(filler: Floats, shape: tuple[int, ...], kind: GGMLQuantizationType) -> NDArray[Any]:
+    from gguf import quants
+
+    rows = quants.quantize(np.ascontiguousarray(filler[: shape[0], : shape[1]]), kind)
+    return np.tile(rows, (-(-shape[0] // len(rows)), 1))[: shape[0]]

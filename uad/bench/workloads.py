@@ -1,0 +1,126 @@
+"""The bench's prompts: TOML files, one per workload, read with strict checks. Knows nothing of models or of measuring."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeGuard
+
+from uad.errors import ConfigError
+
+PROMPT_DIR = Path(__file__).with_name("prompts")
+"""Holds the bundled workloads, `NAME.toml`."""
+
+_WORKLOAD_KEYS = ("about", "prompt")
+_PROMPT_KEYS = ("name", "chat", "raw")
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt: a user's turn (`chat`), or text that is continued as it stands."""
+
+    name: str
+    text: str
+    chat: bool
+
+    @property
+    def n_bytes(self) -> int:
+        """Length in bytes, an upper bound of its token count."""
+        return len(self.text.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Distinct prompts of one kind, in the order in which `--prompts N` takes them."""
+
+    name: str
+    about: str
+    prompts: tuple[Prompt, ...]
+
+    def head(self, n: int) -> Workload:
+        """The first n prompts (all if there are fewer)."""
+        return Workload(self.name, self.about, self.prompts[:n])
+
+
+def bundled() -> tuple[str, ...]:
+    """Names of the workloads that come with the package, sorted."""
+    return tuple(sorted(path.stem for path in PROMPT_DIR.glob("*.toml")))
+
+
+def load(name: str) -> Workload:
+    """A bundled workload by name, or one of the user's by the path of its TOML file. Raises ConfigError."""
+    if name.endswith(".toml"):
+        return read(Path(name))
+    known = bundled()
+    if name not in known:
+        raise ConfigError(
+            f"unknown workload {name!r}{_nearest(name, known)}; there are {', '.join(known)}, or give the path of a .toml file"
+        )
+    return read(PROMPT_DIR / f"{name}.toml")
+
+
+def read(path: Path) -> Workload:
+    """Read and check one workload file. Raises ConfigError that names the file and the entry."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read workload {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"workload {path} is not valid TOML: {error}") from error
+    _check_keys(data, _WORKLOAD_KEYS, str(path))
+    entries = data.get("prompt")
+    if not isinstance(entries, list) or not entries:
+        raise ConfigError(f"workload {path} has no [[prompt]] entry")
+    prompts = tuple(_prompt(entry, f"{path}, prompt {i}") for i, entry in enumerate(entries, 1))
+    _check_distinct(prompts, path)
+    return Workload(path.stem, _text(data, "about", str(path)), prompts)
+
+
+def _prompt(entry: object, where: str) -> Prompt:
+    if not isinstance(entry, dict):
+        raise ConfigError(f"{where}: expected a [[prompt]] table")
+    _check_keys(entry, _PROMPT_KEYS, where)
+    if ("chat" in entry) == ("raw" in entry):
+        raise ConfigError(f"{where}: give either `chat` or `raw`")
+    name = _text(entry, "name", where)
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{where}: name {name!r} must be lower-case words joined by '-'")
+    kind = "chat" if "chat" in entry else "raw"
+    return Prompt(name, _text(entry, kind, where), kind == "chat")
+
+
+def _text(data: Mapping[str, object], key: str, where: str) -> str:
+    value = data.get(key)
+    if not _is_filled(value):
+        raise ConfigError(f"{where}: `{key}` must be text that is not empty")
+    return value
+
+
+def _is_filled(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _check_keys(data: Mapping[str, object], known: tuple[str, ...], where: str) -> None:
+    for key in data:
+        if key not in known:
+            raise ConfigError(f"{where}: unknown key {key!r}{_nearest(key, known)}; known keys are {', '.join(known)}")
+
+
+def _check_distinct(prompts: tuple[Prompt, ...], path: Path) -> None:
+    seen: dict[str, str] = {}
+    for prompt in prompts:
+        if prompt.name in seen.values():
+            raise ConfigError(f"workload {path}: two prompts are named {prompt.name!r}")
+        if prompt.text in seen:
+            raise ConfigError(f"workload {path}: prompts {seen[prompt.text]!r} and {prompt.name!r} are the same text")
+        seen[prompt.text] = prompt.name
+
+
+def _nearest(name: str, known: tuple[str, ...]) -> str:
+    match = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {match[0]!r}?)" if match else ""

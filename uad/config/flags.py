@@ -1,0 +1,368 @@
+"""The table of flags. Command line, environment, configuration file and help text are all made from it; nothing is written twice.
+
+Names follow llama-server where it has the flag. A path is the place of a value in `Config`, such as "target.n_ctx".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from uad.config import kinds
+from uad.config.kinds import SWITCH, Kind, choice, integer, number
+from uad.config.slices import FLASH_ATTN, KV_TYPES, Config, ModelConfig
+
+MODEL, CONTEXT, DRAFT, DRAFTING = "models", "context and speed", "draft model", "drafting"
+SAMPLING, TEMPLATES, SERVER, GENERAL = "sampling defaults", "chat templates", "server", "general"
+GROUPS = (MODEL, CONTEXT, DRAFT, DRAFTING, SAMPLING, TEMPLATES, SERVER, GENERAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One setting under all its names, which are separated by spaces.
+
+    `off` are the names that say no. `bare` is what the flag means without a value, where it may have none. `many` values add up.
+    `env` are full variable names. `default` replaces the default shown in the help; "" shows none.
+    """
+
+    names: str
+    path: str
+    kind: Kind
+    group: str
+    help: str
+    metavar: str = ""
+    env: str = ""
+    off: str = ""
+    bare: str | None = None
+    many: bool = False
+    default: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name to use in messages: the first long one."""
+        return next(name for name in (*self.names.split(), *self.off.split()) if name.startswith("--"))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Places in `Config`; with several, the kind parses to a tuple of as many values."""
+        return tuple(self.path.split())
+
+    def help_text(self) -> str:
+        """What the flag does, its default and its variables: the only source of help."""
+        default = f"default: {shown}" if (shown := self.default if self.default is not None else default_text(self)) else ""
+        facts = [part for part in (default, f"env: {self.env.split()[0]}" if self.env else "") if part]
+        return f"{self.help} ({'; '.join(facts)})" if facts else self.help
+
+
+def default_text(flag: Flag) -> str:
+    """The default as people write it, read from the dataclasses; "" where there is nothing to say."""
+    value: object = Config(target=ModelConfig(Path()), draft=ModelConfig(Path()))
+    for part in flag.paths[0].split(".") if flag.paths else ():
+        value = getattr(value, part)
+    if value is None or value == () or value == "" or isinstance(value, (Config, Path)):
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+_ENV = "LLAMA_ARG_"
+_SAME = "the target's"
+
+CONFIG_FILE = Flag("--config", "", kinds.FILE, GENERAL, "YAML file whose keys are long flag names", "FILE.yaml")
+
+_MODELS = (
+    Flag("-m --model --target", "target.path", kinds.FILE, MODEL, "GGUF file of the target model", "FILE", _ENV + "MODEL"),
+    Flag(
+        "-md --model-draft --draft --spec-draft-model",
+        "draft.path",
+        kinds.DRAFT_FILE,
+        MODEL,
+        "GGUF file of the draft model, with any tokenizer",
+        "FILE",
+        f"{_ENV}SPEC_DRAFT_MODEL {_ENV}MODEL_DRAFT",
+    ),
+    Flag("--mlock", "target.mlock", SWITCH, MODEL, "keep the models in RAM", env=_ENV + "MLOCK", off="--no-mlock"),
+    Flag("--mmap", "target.mmap", SWITCH, MODEL, "map the model files instead of reading them", env=_ENV + "MMAP", off="--no-mmap"),
+    Flag(
+        "-lm --load-mode",
+        "target.mmap target.mlock",
+        kinds.LOAD_MODE,
+        MODEL,
+        "both in one word: auto, none, mmap, mlock, mmap+mlock",
+        "MODE",
+        _ENV + "LOAD_MODE",
+        default="auto",
+    ),
+)
+_CONTEXT = (
+    Flag(
+        "-c --ctx-size",
+        "target.n_ctx",
+        integer(0),
+        CONTEXT,
+        "context in tokens, shared out evenly among the slots of --parallel; 0 is the model's own",
+        "N",
+        _ENV + "CTX_SIZE",
+    ),
+    Flag("-n --predict --n-predict", "n_predict", integer(-1), CONTEXT, "most tokens per answer; -1 is no limit", "N", _ENV + "N_PREDICT"),
+    Flag("-b --batch-size", "target.n_batch", integer(1), CONTEXT, "most tokens per decode call", "N", _ENV + "BATCH"),
+    Flag("-ub --ubatch-size", "target.n_ubatch", integer(1), CONTEXT, "most tokens computed at once", "N", _ENV + "UBATCH"),
+    Flag("-np --parallel", "n_parallel", integer(1, 1024), CONTEXT, "slots: answers that run side by side", "N", _ENV + "N_PARALLEL"),
+    Flag(
+        "-t --threads",
+        "target.n_threads",
+        kinds.THREADS,
+        CONTEXT,
+        "threads for generation",
+        "N",
+        _ENV + "THREADS",
+        default="physical cores",
+    ),
+    Flag("-tb --threads-batch", "target.n_threads_batch", kinds.THREADS, CONTEXT, "threads for prompts", "N", default="as --threads"),
+    Flag(
+        "-ngl --gpu-layers --n-gpu-layers",
+        "target.n_gpu_layers",
+        kinds.GPU_LAYERS,
+        CONTEXT,
+        "layers kept on the GPU: a number, auto or all",
+        "N",
+        _ENV + "N_GPU_LAYERS",
+        default="auto",
+    ),
+    Flag(
+        "-fa --flash-attn",
+        "target.flash_attn",
+        choice(*FLASH_ATTN),
+        CONTEXT,
+        "flash attention: on, off or auto",
+        "MODE",
+        _ENV + "FLASH_ATTN",
+        bare="on",
+    ),
+    Flag(
+        "-ctk --cache-type-k",
+        "target.type_k",
+        choice(*KV_TYPES),
+        CONTEXT,
+        f"type of cached keys: {', '.join(KV_TYPES)}",
+        "TYPE",
+        _ENV + "CACHE_TYPE_K",
+    ),
+    Flag("-ctv --cache-type-v", "target.type_v", choice(*KV_TYPES), CONTEXT, "type of cached values", "TYPE", _ENV + "CACHE_TYPE_V"),
+    Flag("--swa-full", "target.swa_full", SWITCH, CONTEXT, "full-size cache for sliding-window models", env=_ENV + "SWA_FULL"),
+)
+_DRAFT = (
+    Flag("-cd --ctx-size-draft", "draft.n_ctx", integer(0), DRAFT, "the draft's context in tokens; 0 follows the target's", "N"),
+    Flag(
+        "-td --threads-draft --spec-draft-threads",
+        "draft.n_threads",
+        kinds.THREADS,
+        DRAFT,
+        "threads for drafting",
+        "N",
+        default=_SAME,
+    ),
+    Flag(
+        "-tbd --threads-batch-draft --spec-draft-threads-batch",
+        "draft.n_threads_batch",
+        kinds.THREADS,
+        DRAFT,
+        "threads for prompts in the draft model",
+        "N",
+        default="as -td, else the target's",
+    ),
+    Flag(
+        "-ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl",
+        "draft.n_gpu_layers",
+        kinds.GPU_LAYERS,
+        DRAFT,
+        "the draft's layers kept on the GPU",
+        "N",
+        _ENV + "N_GPU_LAYERS_DRAFT",
+        default=_SAME,
+    ),
+    Flag(
+        "-ctkd --cache-type-k-draft --spec-draft-type-k",
+        "draft.type_k",
+        choice(*KV_TYPES),
+        DRAFT,
+        "type of the draft's cached keys",
+        "TYPE",
+        _ENV + "SPEC_DRAFT_CACHE_TYPE_K",
+    ),
+    Flag(
+        "-ctvd --cache-type-v-draft --spec-draft-type-v",
+        "draft.type_v",
+        choice(*KV_TYPES),
+        DRAFT,
+        "type of the draft's cached values",
+        "TYPE",
+        _ENV + "SPEC_DRAFT_CACHE_TYPE_V",
+    ),
+)
+_N_MAX = "--spec-draft-n-max --draft-max --draft-n"
+_N_MIN = "--spec-draft-n-min --draft-min --draft-n-min"
+_DRAFTING = (
+    Flag(
+        _N_MAX,
+        "drafting.defaults.n_max",
+        integer(0),
+        DRAFTING,
+        "most tokens per draft",
+        "N",
+        f"{_ENV}SPEC_DRAFT_N_MAX {_ENV}DRAFT_MAX",
+    ),
+    Flag(
+        _N_MIN,
+        "drafting.defaults.n_min",
+        integer(0),
+        DRAFTING,
+        "shorter drafts are not tried",
+        "N",
+        f"{_ENV}SPEC_DRAFT_N_MIN {_ENV}DRAFT_MIN",
+    ),
+    Flag(
+        "--spec-draft-p-min --draft-p-min",
+        "drafting.defaults.p_min",
+        number(0, 1),
+        DRAFTING,
+        "a draft ends before a token less likely than this",
+        "P",
+        f"{_ENV}SPEC_DRAFT_P_MIN {_ENV}DRAFT_P_MIN",
+    ),
+    Flag(
+        "--spec-type",
+        "drafting.defaults.enabled",
+        kinds.SPEC_TYPE,
+        DRAFTING,
+        "draft-simple, or none (as --no-draft)",
+        "TYPE",
+        _ENV + "SPEC_TYPE",
+        default="draft-simple",
+    ),
+    Flag("", "drafting.defaults.enabled", SWITCH, DRAFTING, "do not load the draft model; plain decoding", off="--no-draft", default=""),
+    Flag("--exact", "drafting.exact", SWITCH, DRAFTING, "never decode a single row, so that unquantized targets are exact to the bit too"),
+    Flag("--heal", "drafting.heal", SWITCH, DRAFTING, "re-choose draft bytes where words are cut at the edge", off="--no-heal"),
+    Flag("--salvage", "drafting.salvage", SWITCH, DRAFTING, "reuse what is left of a draft after other cut points", off="--no-salvage"),
+)
+_SAMPLING = (
+    Flag("--temp --temperature", "sampling.temperature", number(0), SAMPLING, "temperature; 0 is greedy", "T", _ENV + "TEMPERATURE"),
+    Flag("--top-k", "sampling.top_k", integer(0), SAMPLING, "keep the K most likely tokens; 0 is off", "K", _ENV + "TOP_K"),
+    Flag(
+        "--top-p", "sampling.top_p", number(0, 1), SAMPLING, "keep the tokens that make up this probability; 1 is off", "P", _ENV + "TOP_P"
+    ),
+    Flag(
+        "--min-p", "sampling.min_p", number(0, 1), SAMPLING, "drop tokens less likely than P times the best; 0 is off", "P", _ENV + "MIN_P"
+    ),
+    Flag("--typical --typical-p", "sampling.typical_p", number(0, 1), SAMPLING, "locally typical sampling; 1 is off", "P"),
+    Flag("--repeat-last-n", "sampling.repeat_last_n", integer(0), SAMPLING, "tokens that penalties look back on; 0 is off", "N"),
+    Flag(
+        "--repeat-penalty",
+        "sampling.repeat_penalty",
+        number(0.01),
+        SAMPLING,
+        "penalty for repeated tokens; 1 is off",
+        "X",
+        _ENV + "REPEAT_PENALTY",
+    ),
+    Flag(
+        "--presence-penalty",
+        "sampling.presence_penalty",
+        number(),
+        SAMPLING,
+        "penalty for tokens seen before; 0 is off",
+        "X",
+        _ENV + "PRESENCE_PENALTY",
+    ),
+    Flag(
+        "--frequency-penalty",
+        "sampling.frequency_penalty",
+        number(),
+        SAMPLING,
+        "penalty per time a token was seen; 0 is off",
+        "X",
+        _ENV + "FREQUENCY_PENALTY",
+    ),
+    Flag("-s --seed", "sampling.seed", kinds.SEED, SAMPLING, "seed; one seed gives one text", "N", default="-1, random"),
+    Flag(
+        "-l --logit-bias",
+        "sampling.logit_bias",
+        kinds.LOGIT_BIAS,
+        SAMPLING,
+        "add BIAS to a token's logit; repeatable",
+        "ID+BIAS",
+        many=True,
+    ),
+    Flag("--ignore-eos", "sampling.ignore_eos", SWITCH, SAMPLING, "go on past the end of the answer"),
+)
+_TEMPLATES = (
+    Flag("--chat-template", "templates.chat_template", kinds.TEMPLATE, TEMPLATES, "use this template", "JINJA", _ENV + "CHAT_TEMPLATE"),
+    Flag(
+        "--chat-template-file",
+        "templates.chat_template",
+        kinds.TEMPLATE_FILE,
+        TEMPLATES,
+        "use the template in this file",
+        "FILE",
+        _ENV + "CHAT_TEMPLATE_FILE",
+    ),
+    Flag("--mappings", "templates.mappings", kinds.DIRECTORY, TEMPLATES, "more mapping rules; repeatable", "DIR", many=True),
+    Flag(
+        "--spec-replace",
+        "templates.replace",
+        kinds.PAIR,
+        TEMPLATES,
+        "what is TARGET in the target's prompt is DRAFT in the draft's; repeatable, wins over files",
+        "TARGET DRAFT",
+        many=True,
+    ),
+    Flag(
+        "--target-family", "templates.target_family", kinds.ONE_NAME, TEMPLATES, "chat format of the target", "NAME", default="recognised"
+    ),
+    Flag("--draft-family", "templates.draft_family", kinds.ONE_NAME, TEMPLATES, "chat format of the draft", "NAME", default="recognised"),
+)
+_SERVER = (
+    Flag("--host", "server.host", kinds.ONE_NAME, SERVER, "address to listen on", "HOST", _ENV + "HOST"),
+    Flag("--port", "server.port", integer(0, 65535), SERVER, "port; 0 takes a free one and prints it", "PORT", _ENV + "PORT"),
+    Flag(
+        "-a --alias",
+        "server.alias",
+        kinds.ONE_NAME,
+        SERVER,
+        "name of the model in the API",
+        "NAME",
+        _ENV + "ALIAS",
+        default="the file's name",
+    ),
+    Flag("--api-prefix", "server.api_prefix", kinds.PREFIX, SERVER, "path in front of every route", "/PATH", _ENV + "API_PREFIX"),
+    Flag("--api-key", "server.api_keys", kinds.KEYS, SERVER, "accepted keys, separated by commas", "KEYS", "LLAMA_API_KEY", many=True),
+    Flag(
+        "--api-key-file",
+        "server.api_keys",
+        kinds.KEY_FILE,
+        SERVER,
+        "file with one key per line; # starts a comment",
+        "FILE",
+        _ENV + "API_KEY_FILE",
+        many=True,
+    ),
+    Flag(
+        "-to --timeout", "server.timeout", number(0.001), SERVER, "seconds until a silent connection is closed", "SECONDS", _ENV + "TIMEOUT"
+    ),
+    Flag(
+        "--sse-ping-interval",
+        "server.sse_ping_interval",
+        kinds.PING,
+        SERVER,
+        "seconds between pings in silent streams; -1 is none",
+        "SECONDS",
+        _ENV + "SSE_PING_INTERVAL",
+    ),
+    Flag("--slots", "server.slots", SWITCH, SERVER, "GET /slots", env=_ENV + "ENDPOINT_SLOTS", off="--no-slots"),
+    Flag("--metrics", "server.metrics", SWITCH, SERVER, "GET /metrics for Prometheus", env=_ENV + "ENDPOINT_METRICS"),
+    Flag("--max-queue", "server.max_queue", integer(0, 1 << 20), SERVER, "requests that may wait; more are answered 503", "N"),
+)
+_GENERAL = (Flag("-v --verbose --log-verbose", "verbose", SWITCH, GENERAL, "show llama.cpp's log too"), CONFIG_FILE)
+
+FLAGS: tuple[Flag, ...] = (*_MODELS, *_CONTEXT, *_DRAFT, *_DRAFTING, *_SAMPLING, *_TEMPLATES, *_SERVER, *_GENERAL)

@@ -1,0 +1,230 @@
+"""Kinds of values: how the text of a flag, variable or YAML scalar becomes a checked value. Knows no flag by name."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from uad.errors import ConfigError
+
+INT32_MAX = 2**31 - 1
+RANDOM_SEED = 2**32 - 1
+TRUE = ("on", "true", "1", "enabled", "yes")
+FALSE = ("off", "false", "0", "disabled", "no")
+FILE_LIMIT = 1 << 20
+OTHER_DRAFTERS = (
+    *("draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark"),
+    *("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of value. `parse` takes `arity` texts and raises ValueError; `expects` then says what was wanted.
+
+    arity 0 is a switch, which takes a text only from the environment and YAML. `yaml` are the types that YAML may give.
+    `is_path` values in a configuration file are relative to that file. Kinds of repeatable flags parse to tuples.
+    """
+
+    expects: str
+    parse: Callable[..., object]
+    yaml: tuple[type, ...] = (str,)
+    arity: int = 1
+    is_path: bool = False
+
+
+def integer(low: int, high: int = INT32_MAX, note: str = "") -> Kind:
+    """A whole number in low..high."""
+
+    def parse(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError
+        return value
+
+    span = f"from {low} to {high}" if high != INT32_MAX else f"of {low} or more"
+    return Kind(f"a whole number {span}{note}", parse, (int,))
+
+
+def number(low: float = -math.inf, high: float = math.inf, note: str = "") -> Kind:
+    """A finite number in low..high."""
+
+    def parse(text: str) -> float:
+        value = float(text)
+        if not (math.isfinite(value) and low <= value <= high):
+            raise ValueError
+        return value
+
+    span = "" if low == -math.inf else f" of {low:g} or more" if high == math.inf else f" from {low:g} to {high:g}"
+    return Kind(f"a number{span}{note}", parse, (int, float))
+
+
+def choice(*names: str) -> Kind:
+    """One of a few words. Words that YAML reads as booleans (`on`, `off`) are taken as such."""
+
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError
+        return text
+
+    return Kind(f"one of {', '.join(names)}", parse, (str, bool) if "on" in names else (str,))
+
+
+def _switch(text: str) -> bool:
+    value = text.strip().lower()
+    if value in TRUE or value in FALSE:
+        return value in TRUE
+    raise ValueError
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError
+    return text
+
+
+def _one_name(text: str) -> str:
+    if not text.strip() or "," in text:
+        raise ValueError
+    return text.strip()
+
+
+def _path(text: str) -> Path:
+    return Path(_text(text))
+
+
+def _draft_path(text: str) -> Path:
+    if text.isdecimal():
+        raise ConfigError(f"the draft model's file is expected, got {text}; the draft length is set with --spec-draft-n-max {text}")
+    return _path(text)
+
+
+def _load_mode(text: str) -> tuple[bool, bool]:
+    """(mmap, mlock) of llama-server's --load-mode."""
+    modes = {"auto": (True, False), "none": (False, False), "mmap": (True, False), "mlock": (False, True), "mmap+mlock": (True, True)}
+    if text == "dio":
+        raise ConfigError("dio is known to llama-server, not supported by uad; use auto")
+    if text not in modes:
+        raise ValueError
+    return modes[text]
+
+
+def _spec_type(text: str) -> bool:
+    """Whether to draft. llama-server takes a list here; every name in it must be one that uad has."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name in OTHER_DRAFTERS:
+            raise ConfigError(f"{name} is known to llama-server, not supported by uad; use draft-simple (a draft model) or none")
+        if name not in ("draft-simple", "draft", "none"):
+            raise ValueError
+    return names != ["none"]
+
+
+def _threads(text: str) -> int:
+    value = int(text)
+    if not -1 <= value <= 4096:
+        raise ValueError
+    return max(value, 0)
+
+
+def _gpu_layers(text: str) -> int:
+    return -1 if text in ("auto", "all") else max(int(text), -1)
+
+
+def _seed(text: str) -> int | None:
+    value = int(text)
+    if not -1 <= value <= RANDOM_SEED:
+        raise ValueError
+    return None if value in (-1, RANDOM_SEED) else value
+
+
+def _prefix(text: str) -> str:
+    if text and not re.fullmatch(r"(/[\w.~-]+)+", text):
+        raise ValueError
+    return text
+
+
+def _ping(text: str) -> float:
+    value = float(text)
+    if not (value == -1 or 0 < value < math.inf):
+        raise ValueError
+    return value
+
+
+def read_text(path: Path) -> str:
+    """The text of a small UTF-8 file; ConfigError names the file when it is missing, too long or not text."""
+    try:
+        if path.stat().st_size > FILE_LIMIT:
+            raise ConfigError(f"{path} is larger than {FILE_LIMIT >> 20} MiB; that can't be right")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text (byte {error.start})") from error
+
+
+def _template(text: str) -> str:
+    if "{{" not in text and "{%" not in text:
+        raise ConfigError(f"Jinja source is expected, {text[:40]!r} has no {{{{ }}}} or {{% %}}; names of templates are not supported")
+    return text
+
+
+def _template_file(text: str) -> str:
+    return _template(read_text(_path(text)))
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    keys = tuple(key.strip() for key in text.split(",") if key.strip())
+    if not keys:
+        raise ValueError
+    return keys
+
+
+def _key_file(text: str) -> tuple[str, ...]:
+    lines = (line.strip() for line in read_text(_path(text)).splitlines())
+    keys = tuple(line for line in lines if line and not line.startswith("#"))
+    if not keys:
+        raise ConfigError(f"{text} holds no key; a server that was meant to have keys is not started without")
+    return keys
+
+
+def _directory(text: str) -> tuple[Path, ...]:
+    path = _path(text)
+    if not path.is_dir():
+        raise ConfigError(f"{path} is not a directory")
+    return (path,)
+
+
+def _pair(first: str, second: str) -> tuple[tuple[str, str], ...]:
+    return ((_text(first), second),)
+
+
+def _logit_bias(text: str) -> tuple[tuple[int, float], ...]:
+    match = re.fullmatch(r"(\d{1,10})([+-].+)", text)
+    if match is None or math.isnan(float(match[2])):
+        raise ValueError
+    return ((int(match[1]), float(match[2])),)
+
+
+SWITCH = Kind("on or off", _switch, (bool,), arity=0)
+TEXT = Kind("a text", _text)
+ONE_NAME = Kind("one name, without a comma", _one_name)
+FILE = Kind("a file name", _path, is_path=True)
+DRAFT_FILE = Kind("a file name", _draft_path, is_path=True)
+LOAD_MODE = Kind("one of auto, none, mmap, mlock, mmap+mlock", _load_mode)
+SPEC_TYPE = Kind("draft-simple or none", _spec_type)
+THREADS = Kind("a number of threads, or -1 for the physical cores", _threads, (int,))
+GPU_LAYERS = Kind("a whole number, auto or all", _gpu_layers, (int, str))
+SEED = Kind(f"a whole number from 0 to {RANDOM_SEED}, or -1 for a random seed", _seed, (int,))
+PREFIX = Kind("a path such as /llm, with a slash at its start and none at its end", _prefix)
+PING = Kind("a number of seconds above 0, or -1 for none", _ping, (int, float))
+TEMPLATE = Kind("a Jinja template", _template)
+TEMPLATE_FILE = Kind("a file with a Jinja template", _template_file, is_path=True)
+KEYS = Kind("one or more keys, separated by commas", _keys)
+KEY_FILE = Kind("a file with one key per line", _key_file, is_path=True)
+DIRECTORY = Kind("a directory", _directory, is_path=True)
+PAIR = Kind("two texts, the target's and the draft's", _pair, arity=2)
+LOGIT_BIAS = Kind("ID+BIAS or ID-BIAS, such as 42-1.5 or 42-inf", _logit_bias)

@@ -1,0 +1,90 @@
+"""The frozen slices of configuration: each room gets only its own. Nothing here reads flags, files or the environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from uad.types import SamplingParams, SpeculativeParams
+
+KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+FLASH_ATTN = ("on", "off", "auto")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """How one model is loaded and its context made.
+
+    n_ctx is the total of all slots, 0 means the model's own; n_threads 0 means the physical cores, n_threads_batch 0 the same as
+    n_threads; negative n_gpu_layers means all.
+    """
+
+    path: Path
+    n_ctx: int = 0
+    n_batch: int = 2048
+    n_ubatch: int = 512
+    n_threads: int = 0
+    n_threads_batch: int = 0
+    n_gpu_layers: int = -1
+    flash_attn: str = "auto"
+    type_k: str = "f16"
+    type_v: str = "f16"
+    mmap: bool = True
+    mlock: bool = False
+    swa_full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DraftingConfig:
+    """Defaults of draft control, and the switches that hold for the whole server."""
+
+    defaults: SpeculativeParams = SpeculativeParams()
+    exact: bool = False
+    heal: bool = True
+    salvage: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateConfig:
+    """Where mapping rules come from. `replace` are (TARGET, DRAFT) pairs of --spec-replace, which win over files.
+
+    `chat_template` is Jinja source that stands in for the target's own.
+    """
+
+    mappings: tuple[Path, ...] = ()
+    replace: tuple[tuple[str, str], ...] = ()
+    target_family: str | None = None
+    draft_family: str | None = None
+    chat_template: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """The HTTP side. Times are in seconds; sse_ping_interval -1 sends no pings; an empty `api_keys` means no authentication."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    alias: str | None = None
+    api_keys: tuple[str, ...] = ()
+    api_prefix: str = ""
+    timeout: float = 3600.0
+    sse_ping_interval: float = 30.0
+    slots: bool = True
+    metrics: bool = False
+    max_queue: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that `uad serve` needs to know. `notes` are lines about what was accepted without effect, for printing at start."""
+
+    target: ModelConfig
+    draft: ModelConfig | None = None
+    n_parallel: int = 1
+    n_predict: int = -1
+    sampling: SamplingParams = SamplingParams()
+    drafting: DraftingConfig = DraftingConfig()
+    templates: TemplateConfig = TemplateConfig()
+    server: ServerConfig = field(default_factory=ServerConfig)
+    verbose: bool = False
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,141 @@
+"""One request while it runs: its ids, how many are in the KV, its text, its end. Knows no batch and no drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ids
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from uad.decode.text import TextStream
+from uad.sampling.noise import Position
+from uad.sampling.sampler import Sampler
+from uad.types import Delta, Done, Draft, DraftStats, Finish, Origin, Request, Sink, StopKind, Timings, Usage, Verdict
+from uad.vocab.table import VocabTable
+
+
+@dataclass(slots=True)
+class Tally:
+    """What drafting did so far, as it is counted."""
+
+    n_rounds: int = 0
+    n_drafts: int = 0
+    n_drafted: int = 0
+    n_accepted: int = 0
+    n_healed: int = 0
+    n_salvaged: int = 0
+    draft_ms: float = 0.0
+
+    def count(self, draft: Draft, n_accepted: int) -> None:
+        self.n_rounds += 1
+        if draft.ids:
+            self.n_drafts += 1
+            self.n_drafted += len(draft.ids)
+            self.n_accepted += n_accepted
+            self.n_healed += draft.healed
+            self.n_salvaged += draft.n_salvaged
+
+    def freeze(self) -> DraftStats:
+        return DraftStats(self.n_rounds, self.n_drafts, self.n_drafted, self.n_accepted, self.n_healed, self.n_salvaged, self.draft_ms)
+
+
+@dataclass(slots=True)
+class Running:
+    """A request in a slot. `ids` are prompt and answer; ids[:n_past] are in the target's KV; `limit` bounds their number."""
+
+    number: int
+    request: Request
+    sink: Sink
+    vocab: VocabTable
+    sampler: Sampler
+    seed: int
+    slot: int
+    limit: int
+    n_cached: int
+    ids: list[int]
+    n_past: int
+    text: TextStream
+    position: Position = Position()
+    tally: Tally = field(default_factory=Tally)
+    started: float = field(default_factory=perf_counter)
+    first: float = 0.0
+    last: float = 0.0
+
+    @property
+    def n_prompt(self) -> int:
+        return len(self.request.prompt)
+
+    @property
+    def n_predicted(self) -> int:
+        return len(self.ids) - self.n_prompt
+
+    @property
+    def is_prefilling(self) -> bool:
+        return self.n_predicted == 0
+
+    @property
+    def n_left(self) -> int:
+        """How many more ids may be written."""
+        room = self.limit - len(self.ids)
+        wanted = self.request.max_tokens
+        return room if wanted is None else min(room, wanted - self.n_predicted)
+
+    def pending(self) -> Ids[int]:
+        """Committed ids that the KV lacks: the rest of the prompt, or the last id written."""
+        return self.ids[self.n_past :]
+
+    def take(self, verdict: Verdict, draft: Draft, now: float) -> tuple[Delta, Done | None]:
+        """Make the verdict's ids part of the text, as far as it goes on; the last event too if it ends here."""
+        if self.is_prefilling:
+            self.first = now
+        self.last = now
+        self.tally.count(draft, verdict.n_accepted)
+        text, n, kind = self._append(verdict.ids)
+        delta = Delta(self.number, verdict.ids[:n], self._origins(verdict, draft, n), text, verdict.probs[:n])
+        return delta, None if kind is None else self._done(kind)
+
+    def _origins(self, verdict: Verdict, draft: Draft, n: int) -> tuple[Origin, ...]:
+        n_accepted = min(verdict.n_accepted, n)
+        return (draft.origin,) * n_accepted + (Origin.TARGET,) * (n - n_accepted)
+
+    def _append(self, ids: Ids[int]) -> tuple[str, int, StopKind | None]:
+        """Appends ids up to the end of the text: (text that became final, how many were taken, why it ended)."""
+        text: list[str] = []
+        for n, id_ in enumerate(ids, 1):
+            self.ids.append(id_)
+            piece = self.vocab.pieces[id_]
+            self.position = self.position.after(len(piece))
+            if id_ in self.vocab.eog:
+                return "".join(text), n, StopKind.EOS
+            if piece:
+                text.append(self.text.feed(piece))
+            if self.text.stopped is not None:
+                return "".join(text), n, StopKind.WORD
+            if self.n_left <= 0:
+                return "".join(text), n, StopKind.LIMIT
+        return "".join(text), len(ids), None
+
+    def _done(self, kind: StopKind) -> Done:
+        return Done(
+            request=self.number,
+            finish=Finish.LENGTH if kind is StopKind.LIMIT else Finish.STOP,
+            stop_kind=kind,
+            usage=Usage(self.n_prompt, self.n_cached, self.n_predicted),
+            timings=self.timings(),
+            text=self.text.finish(),
+            stopping_word=self.text.stopped or "",
+            seed=self.seed,
+            slot=self.slot,
+            truncated=kind is StopKind.LIMIT and len(self.ids) >= self.limit,
+        )
+
+    def timings(self) -> Timings:
+        return Timings(
+            prompt_ms=1e3 * (self.first - self.started),
+            predicted_ms=1e3 * (self.last - self.first),
+            n_prompt=self.n_prompt - self.n_cached,
+            n_cached=self.n_cached,
+            n_predicted=self.n_predicted,
+            draft=self.tally.freeze(),
+        )
+
+

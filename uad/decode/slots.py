@@ -1,0 +1,54 @@
+"""Which request runs in which slot, and what each slot's KV still holds for the next one. Knows no model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from uad.decode.sequence import Running
+
+
+@dataclass(slots=True)
+class Slot:
+    """`cached` are the ids in the target's KV while no request runs here. `used` orders slots by last use."""
+
+    id: int
+    running: Running | None = None
+    cached: list[int] = field(default_factory=list)
+    used: int = 0
+
+
+class Slots:
+    """A fixed number of slots."""
+
+    def __init__(self, n: int) -> None:
+        self.all = [Slot(i) for i in range(n)]
+        self._clock = 0
+
+    def running(self) -> list[Running]:
+        return [slot.running for slot in self.all if slot.running is not None]
+
+    def choose(self, prompt: Sequence[int], wanted: int = -1) -> Slot | None:
+        """A free slot: the wanted one, else the one that holds the longest part of the prompt, else the longest unused."""
+        free = [slot for slot in self.all if slot.running is None and wanted in (-1, slot.id)]
+        if not free:
+            return None
+        return max(free, key=lambda slot: (common_prefix(slot.cached, prompt), -slot.used, -slot.id))
+
+    def occupy(self, slot: Slot, running: Running) -> None:
+        self._clock += 1
+        slot.running = running
+        slot.used = self._clock
+
+    def release(self, running: Running) -> None:
+        slot = self.all[running.slot]
+        slot.running = None
+        slot.cached = running.ids[: running.n_past]
+
+
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """Number of leading ids that a and b share."""
+    n = min(len(a), len(b))
+    if list(a[:n]) == list(b[:n]):
+        return n
+    return next(i for i in range(n) if a[i] != b[i])

@@ -1,0 +1,34 @@
+"""What the loop needs of a target: decode rows, read logits, forget positions. `uad.llama.context.Context` is one; tests script another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from uad.types import Rows
+from uad.vocab.table import VocabTable
+
+
+class Target(Protocol):
+    """n_ctx positions in each of n_seq sequences; at most n_batch rows a call, n_ubatch in one pass over the weights."""
+
+    n_seq: int
+    n_ctx: int
+    n_batch: int
+    n_ubatch: int
+    vocab: VocabTable
+
+    def decode(self, rows: Sequence[Rows]) -> None:
+        """Raises NoKvRoomError or DecodeError."""
+
+    def logits(self) -> npt.NDArray[np.float32]:
+        """[number of rows that wanted logits, n_vocab] in the order of the rows; valid until the next decode."""
+        ...
+
+    def truncate(self, seq: int, n: int) -> None:
+        """Forget positions >= n."""
+
+    def clear(self, seq: int) -> None: ...

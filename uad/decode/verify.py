@@ -1,0 +1,46 @@
+"""Verification: the target's own draw at every row, and how far the draft had foreseen it. Exact for any draft, at any temperature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from uad.sampling.noise import Position
+from uad.types import TokenProb, Verdict
+from uad.vocab.table import VocabTable
+
+Row = npt.NDArray[np.float32]
+
+
+class Picker(Protocol):
+    def pick(self, row: Row, position: Position) -> int: ...
+    def accept(self, id_: int) -> None: ...
+
+
+def verify(
+    picker: Picker,
+    rows: npt.NDArray[np.float32],
+    draft: Sequence[int],
+    position: Position,
+    vocab: VocabTable,
+    describe: Callable[[Row, int], TokenProb] | None = None,
+) -> Verdict:
+    """rows[i] are the logits after i accepted draft ids ([len(draft) + 1, n_vocab]). Stops at the first id that the draft
+    had not foreseen, or behind one that ends the text: what follows such an id was never asked for."""
+    ids: list[int] = []
+    probs: list[TokenProb] = []
+    for i, row in enumerate(rows):
+        id_ = picker.pick(row, position)
+        picker.accept(id_)
+        ids.append(id_)
+        if describe is not None:
+            probs.append(describe(row, id_))
+        if i == len(draft) or id_ != draft[i]:
+            return Verdict(tuple(ids), i, tuple(probs))
+        if id_ in vocab.eog:
+            return Verdict(tuple(ids), i + 1, tuple(probs))
+        position = position.after(len(vocab.pieces[id_]))
+    raise AssertionError("verification needs one row more than the draft has ids")

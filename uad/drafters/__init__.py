@@ -1,0 +1,1 @@
+"""Where guesses come from. Every drafter speaks the protocol in `protocol.py`; none sees the target's context, a request, or another drafter."""

@@ -1,0 +1,325 @@
+"""Drafts written by a small model of any vocabulary: mirrors of all sequences, batched lockstep decodes, guesses handed over as target ids.
+
+Must not know the target's context, requests, or how long a draft should be: that comes with each ask.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from uad.drafters.heal import Healer, Row, likeliest
+from uad.drafters.mirror import Mirror
+from uad.drafters.protocol import Ask
+from uad.templates.rules import CompiledRules, RuleStream
+from uad.types import Commit, Draft, Rows
+from uad.vocab.encode import Encoder
+from uad.vocab.table import VocabTable
+from uad.vocab.translate import Translator
+
+_log = logging.getLogger("uad.draft")
+_TAIL_IDS = 16
+_STEPS_PER_ID = 8
+_WORTH_CATCHING_UP = 32
+
+
+class DraftContext(Protocol):
+    """What drafting needs of a context; `uad.llama.context.Context` is one."""
+
+    n_ctx: int
+    n_batch: int
+    vocab: VocabTable
+
+    def decode(self, rows: Sequence[Rows]) -> None: ...
+    def logits(self) -> npt.NDArray[np.float32]: ...
+    def truncate(self, seq: int, n: int) -> None: ...
+    def clear(self, seq: int) -> None: ...
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """One sequence between rounds: its mirror, its rule state, the tail of its target ids, and how long its KV is."""
+
+    mirror: Mirror
+    stream: RuleStream
+    tail: deque[int]
+    n_in_kv: int = 0
+    slid: bool = False
+
+
+@dataclass(slots=True)
+class _Work:
+    """One ask while a round drafts for it. `rest` are committed bytes that the next ids must agree with; `row` the next id's logits."""
+
+    ask: Ask
+    sequence: _Sequence
+    n_left_over: int = 0
+    first_choice: int = 0
+    rest: bytes = b""
+    row: Row | None = None
+    healed: bool = False
+    n_steps: int = 0
+    closing: tuple[int, ...] = field(default=())
+    closing_p: float = 0.0
+
+
+class ModelDrafter:
+    """Drafts with a model through bytes. heal: re-choose the ids behind the edge; salvage: keep guesses that the target re-cut."""
+
+    def __init__(self, context: DraftContext, target: Encoder, rules: CompiledRules, *, heal: bool = True, salvage: bool = True) -> None:
+        self._context = context
+        self._encoder = Encoder(context.vocab)
+        self._target = target
+        self._translator = Translator(target)
+        self._rules = rules
+        self._healer = Healer(context.vocab)
+        self._heal = heal
+        self._salvage = salvage
+        self._sequences: dict[int, _Sequence] = {}
+        self._idle: dict[int, _Sequence] = {}
+
+    @property
+    def encoders(self) -> tuple[Encoder, Encoder]:
+        """(target's, draft's): their caches are worth reporting."""
+        return self._target, self._encoder
+
+    # --- lifecycle
+
+    def begin(self, seq: int, prompt: Sequence[int]) -> None:
+        stream = self._rules.stream()
+        mirror = Mirror(self._encoder, heal=self._heal)
+        mirror.extend(stream.feed(prompt), stream.pending)
+        mirror.sync()
+        sequence = _Sequence(mirror, stream, deque(prompt[-_TAIL_IDS:], _TAIL_IDS))
+        old = self._sequences.pop(seq, None) or self._idle.pop(seq, None)
+        if old is not None:
+            sequence.n_in_kv = old.n_in_kv
+            if not old.slid:
+                mirror.n_kv = _common_prefix(old.mirror.ids[: old.mirror.n_kv], mirror.ids)
+        self._sequences[seq] = sequence
+
+    def observe(self, commit: Commit) -> None:
+        sequence = self._sequences.get(commit.seq)
+        if sequence is None:
+            return
+        sequence.tail.extend(commit.ids)
+        sequence.mirror.extend(sequence.stream.feed(commit.ids), sequence.stream.pending)
+
+    def end(self, seq: int) -> None:
+        sequence = self._sequences.pop(seq, None)
+        if sequence is not None:
+            self._idle[seq] = sequence
+
+    # --- a round
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        works = [self._prepare(ask) for ask in asks]
+        live = self._catch_up([work for work in works if work is not None])
+        self._lockstep(live)
+        return [Draft() if work is None else self._hand_over(work) for work in works]
+
+    def _prepare(self, ask: Ask) -> _Work | None:
+        sequence = self._sequences.get(ask.seq)
+        if sequence is None:
+            return None
+        mirror = sequence.mirror
+        if not self._salvage:
+            mirror.drop_guesses()
+        work = _Work(ask, sequence, n_left_over=len(mirror.ahead(mirror.edge)))
+        work.first_choice = mirror.sync()
+        if len(mirror.ids) + _STEPS_PER_ID + ask.n_max >= self._context.n_ctx:
+            self._slide(work)
+        if work.first_choice < len(mirror.ids):
+            work.rest = self._bytes_from(mirror, work.first_choice)
+        return work
+
+    def _bytes_from(self, mirror: Mirror, k: int) -> bytes:
+        start = mirror.ends[k - 1] if k else mirror.base
+        stream = mirror.data + mirror.tentative if mirror.tentative else mirror.data
+        return bytes(stream[start:])
+
+    def _slide(self, work: _Work) -> None:
+        mirror, n_ctx = work.sequence.mirror, self._context.n_ctx
+        keep = min(n_ctx // 2, len(mirror.ids) - 1)
+        vocab = self._context.vocab
+        before = len(mirror.ids)
+        mirror.slide(keep, vocab.bos if vocab.add_bos else None)
+        work.first_choice = max(work.first_choice - before + len(mirror.ids), 1)
+        if not work.sequence.slid:
+            _log.info("slot %d: the draft's context of %d tokens is full; it reads on from its last %d", work.ask.seq, n_ctx, keep)
+        work.sequence.slid = True
+
+    def _catch_up(self, works: list[_Work]) -> list[_Work]:
+        """One batched decode of what the mirrors have and the KV has not; returns the works that are ready to draft.
+
+        A long backlog takes several rounds, n_batch ids each, so that running sequences never wait for a whole prompt.
+        """
+        rows: list[Rows] = []
+        ready: list[_Work] = []
+        room = self._context.n_batch
+        for work in works:
+            mirror = work.sequence.mirror
+            drafting = self._wants_more(work)
+            first = min(mirror.n_kv, max(work.first_choice - 1, 0) if drafting else mirror.n_kv)
+            ids = mirror.ids[first : first + room]
+            if not ids or (not drafting and len(ids) < _WORTH_CATCHING_UP):
+                continue
+            room -= len(ids)
+            done = first + len(ids) == len(mirror.ids)
+            n_logits = len(mirror.ids) - work.first_choice + 1 if drafting and done else 0
+            rows.append(Rows(work.ask.seq, first, ids, min(n_logits, len(ids))))
+            if n_logits:
+                ready.append(work)
+        self._decode(rows)
+        self._take_rows(ready, [row for row in rows if row.n_logits])
+        return ready
+
+    def _wants_more(self, work: _Work) -> bool:
+        """Whether left-over guesses are too short for what was asked, and go on at all."""
+        mirror = work.sequence.mirror
+        if work.ask.n_max <= 0 or not mirror.ids:
+            return False
+        last = mirror.last_guess()
+        if last is not None and self._context.vocab.is_special(last):
+            work.closing, work.closing_p = self._rules.back(last), mirror.p[-1]
+            return False
+        return not self._is_long_enough(work)
+
+    def _is_long_enough(self, work: _Work) -> bool:
+        mirror = work.sequence.mirror
+        ahead = mirror.ahead(mirror.edge)
+        return len(ahead) >= work.ask.n_max and len(self._target.encode(ahead)) >= work.ask.n_max
+
+    def _take_rows(self, ready: list[_Work], rows: list[Rows]) -> None:
+        if not ready:
+            return
+        logits = self._context.logits()
+        at = 0
+        for work, row in zip(ready, rows, strict=True):
+            self._heal_edge(work, logits[at : at + row.n_logits])
+            at += row.n_logits
+
+    def _heal_edge(self, work: _Work, logits: npt.NDArray[np.float32]) -> None:
+        """Walk the ids behind the edge: while the draft would choose them again, their rows are already there; else it goes its own way."""
+        mirror, pieces = work.sequence.mirror, self._context.vocab.pieces
+        k = work.first_choice
+        for row in logits[:-1]:
+            choice = self._healer.choose(row, work.rest)
+            if choice is not None and choice[0] != mirror.ids[k]:
+                mirror.retract(k)
+                work.healed = True
+                self._guess(work, *choice)
+                return
+            work.rest = work.rest[len(pieces[mirror.ids[k]]) :]
+            k += 1
+        work.rest = b""
+        work.row = logits[-1]
+
+    def _guess(self, work: _Work, id_: int, p: float) -> None:
+        work.sequence.mirror.guess(id_, p)
+        work.rest = work.rest[len(self._context.vocab.pieces[id_]) :]
+
+    def _lockstep(self, works: list[_Work]) -> None:
+        """All sequences draft together, one id each per batched decode, until each has enough or loses confidence."""
+        live = works
+        while True:
+            live = [work for work in live if work.row is None or self._advance(work)]
+            if not live:
+                return
+            ends = [work.sequence.mirror for work in live]
+            self._decode([Rows(w.ask.seq, len(m.ids) - 1, m.ids[-1:], 1) for w, m in zip(live, ends, strict=True)])
+            for work, row in zip(live, self._context.logits(), strict=True):
+                work.row = row
+
+    def _advance(self, work: _Work) -> bool:
+        """Choose one more id; False where the draft ends before or behind it."""
+        assert work.row is not None
+        work.n_steps += 1
+        if work.rest:
+            choice = self._healer.choose(work.row, work.rest)
+            if choice is None:
+                return False
+            self._guess(work, *choice)
+            return not self._is_spent(work)
+        id_, p = likeliest(work.row)
+        if p < work.ask.p_min:
+            return False
+        if self._context.vocab.is_special(id_):
+            work.closing, work.closing_p = self._rules.back(id_), p
+            if work.closing:
+                work.sequence.mirror.guess(id_, p)
+            return False
+        self._guess(work, id_, p)
+        return not self._is_spent(work)
+
+    def _is_spent(self, work: _Work) -> bool:
+        full = len(work.sequence.mirror.ids) >= self._context.n_ctx
+        return full or work.n_steps >= _STEPS_PER_ID * work.ask.n_max or (not work.rest and self._is_long_enough(work))
+
+    def _decode(self, rows: list[Rows]) -> None:
+        if not rows:
+            return
+        for row in rows:
+            sequence = self._sequences[row.seq]
+            if sequence.n_in_kv > row.pos:
+                self._context.truncate(row.seq, row.pos)
+            sequence.n_in_kv = sequence.mirror.n_kv = row.pos + len(row.ids)
+        self._context.decode(rows)
+
+    # --- handing over
+
+    def _hand_over(self, work: _Work) -> Draft:
+        mirror, ask = work.sequence.mirror, work.ask
+        edge = mirror.edge
+        data = mirror.ahead(edge) if not work.rest else b""
+        if not work.closing:
+            data = _whole_characters(data)
+        ids = self._translator.candidates(tuple(work.sequence.tail), data)
+        p, ends = _share(mirror.guesses(), [len(self._target.vocab.pieces[id_]) for id_ in ids], edge)
+        n_salvaged = sum(end <= work.n_left_over for end in ends)
+        if work.closing and sum(len(self._target.vocab.pieces[id_]) for id_ in ids) == len(data):
+            ids += work.closing
+            p += [work.closing_p] + [1.0] * (len(work.closing) - 1)
+        ids, p = ids[: ask.n_max], p[: ask.n_max]
+        if len(ids) < ask.n_min:
+            return Draft()
+        return Draft(tuple(ids), tuple(p), n_salvaged=min(n_salvaged, len(ids)), healed=work.healed and bool(ids))
+
+
+def _share(guesses: list[tuple[int, float]], lengths: list[int], edge: int) -> tuple[list[float], list[int]]:
+    """Probabilities of the draft's ids, handed to the target ids in which they begin; and where, from the edge, each target id ends."""
+    p: list[float] = []
+    ends: list[int] = []
+    at, k = 0, 0
+    for length in lengths:
+        at += length
+        product = 1.0
+        while k < len(guesses) and guesses[k][0] - edge < at:
+            product *= guesses[k][1]
+            k += 1
+        p.append(product)
+        ends.append(at)
+    return p, ends
+
+
+def _whole_characters(data: bytes) -> bytes:
+    """data without a UTF-8 character that is cut off at its end: the target would write the whole one as one token, or none."""
+    for n in range(1, min(4, len(data)) + 1):
+        byte = data[-n]
+        if byte & 0xC0 != 0x80:
+            size = 1 if byte < 0x80 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return data[:-n] if size > n else data
+    return data
+
+
+def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    n = min(len(a), len(b))
+    if list(a[:n]) == list(b[:n]):
+        return n
+    return next(i for i in range(n) if a[i] != b[i])

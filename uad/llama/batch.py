@@ -1,0 +1,58 @@
+"""A batch of rows for `llama_decode`, filled through numpy views of its own memory."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+
+
+class Batch:
+    """Up to `capacity` rows. A row is (id, position, sequence, wants logits); rows keep the order in which they were added."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._ids = np.zeros(capacity, np.int32)
+        self._pos = np.zeros(capacity, np.int32)
+        self._seq = np.zeros(capacity, np.int32)
+        self._n_seq = np.ones(capacity, np.int32)
+        self._want = np.zeros(capacity, np.int8)
+        # llama.cpp wants one pointer per row to that row's list of sequences; each list has one entry here
+        self._seq_pointers = self._seq.ctypes.data + 4 * np.arange(capacity, dtype=np.uint64)
+        int32 = ctypes.POINTER(ctypes.c_int32)
+        self.native = lib.llama_batch()
+        self.native.n_tokens = 0
+        self.native.token = self._ids.ctypes.data_as(int32)
+        self.native.embd = None
+        self.native.pos = self._pos.ctypes.data_as(int32)
+        self.native.n_seq_id = self._n_seq.ctypes.data_as(int32)
+        self.native.seq_id = self._seq_pointers.ctypes.data_as(ctypes.POINTER(int32))
+        self.native.logits = self._want.ctypes.data_as(ctypes.POINTER(ctypes.c_int8))
+        self.n = 0
+        self.n_outputs = 0
+
+    def clear(self) -> None:
+        self.n = 0
+        self.n_outputs = 0
+
+    def add(self, seq: int, pos: int, ids: Sequence[int], n_logits: int) -> int:
+        """Append ids of one sequence from position pos on; the last n_logits rows give logits. Returns the first one's output index."""
+        n = len(ids)
+        lo, hi = self.n, self.n + n
+        if hi > self.capacity:
+            raise ValueError(f"{hi} rows do not fit into a batch of {self.capacity}")
+        self._ids[lo:hi] = ids
+        self._pos[lo:hi] = np.arange(pos, pos + n, dtype=np.int32)
+        self._seq[lo:hi] = seq
+        self._want[lo : hi - n_logits] = 0
+        self._want[hi - n_logits : hi] = 1
+        first = self.n_outputs
+        self.n = hi
+        self.n_outputs += n_logits
+        return first
+
+    def seal(self) -> lib.llama_batch:
+        self.native.n_tokens = self.n
+        return self.native

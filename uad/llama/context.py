@@ -1,0 +1,124 @@
+"""Owner of one context: KV of several sequences, decode with distinct errors, logits without copies. Must not know who is a draft."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+import numpy.typing as npt
+
+from uad.config import ModelConfig
+from uad.errors import AbortedError, DecodeError, ModelLoadError, NoKvRoomError
+from uad.llama import native
+from uad.llama.batch import Batch
+from uad.llama.model import Model
+from uad.types import Rows
+
+Logits = npt.NDArray[np.float32]
+
+
+class Context:
+    """A context with n_seq sequences of n_ctx positions each, every one with its own KV stream (neighbours change no bit)."""
+
+    def __init__(self, model: Model, config: ModelConfig, n_seq: int, role: str = "model") -> None:
+        self._log = native.start()
+        self._role = role
+        self.vocab = model.vocab
+        self.n_seq = n_seq
+        self._handle = self._open(model, config)
+        self.n_ctx = int(lib.llama_n_ctx_seq(self._handle))
+        self.n_batch = int(lib.llama_n_batch(self._handle))
+        self.n_ubatch = int(lib.llama_n_ubatch(self._handle))
+        self.n_vocab = model.info.n_vocab
+        self._memory = lib.llama_get_memory(self._handle)
+        self._batch = Batch(self.n_batch)
+        self._row_type = ctypes.c_float * self.n_vocab
+        self.can_truncate = self._probe_truncate()
+
+    def _open(self, model: Model, config: ModelConfig) -> ctypes.c_void_p:
+        params = lib.llama_context_default_params()
+        params.n_ctx = config.n_ctx or model.info.n_ctx_train
+        params.n_batch = config.n_batch
+        params.n_ubatch = min(config.n_ubatch, config.n_batch)
+        params.n_seq_max = self.n_seq
+        params.n_threads = config.n_threads or physical_cores()
+        params.n_threads_batch = config.n_threads_batch or params.n_threads
+        params.flash_attn_type = native.FLASH_ATTN_TYPES[config.flash_attn]
+        params.type_k = native.GGML_TYPES[config.type_k]
+        params.type_v = native.GGML_TYPES[config.type_v]
+        params.kv_unified = False
+        params.swa_full = True  # a cut-off window could not take back a rejected draft
+        params.no_perf = True
+        self._log.clear()
+        handle = lib.llama_init_from_model(model.handle, params)
+        if not handle:
+            raise ModelLoadError(
+                f"{self._role} {model.path}: no context of {params.n_ctx} tokens ({self._log.reason() or 'out of memory?'}); "
+                "try a smaller --ctx-size, or --flash-attn on where the KV cache is quantized"
+            )
+        return handle  # type: ignore[no-any-return]
+
+    def _probe_truncate(self) -> bool:
+        """Whether a rejected draft can be taken back. Decodes two ids, so it also warms the backend up."""
+        self.decode([Rows(0, 0, (0, 0), 1)])
+        can = bool(lib.llama_memory_seq_rm(self._memory, 0, 1, -1))
+        self.clear(0)
+        return can
+
+    def decode(self, rows: Sequence[Rows]) -> None:
+        """One batched decode. Raises NoKvRoomError, AbortedError or DecodeError; after NoKvRoomError the KV is as before."""
+        batch = self._batch
+        batch.clear()
+        for row in rows:
+            batch.add(row.seq, row.pos, row.ids, row.n_logits)
+        code = int(lib.llama_decode(self._handle, batch.seal()))
+        if code == 0:
+            return
+        if code == 1:
+            raise NoKvRoomError(f"{self._role}: no KV room for {batch.n} rows")
+        if code == 2:
+            raise AbortedError(f"{self._role}: decode was aborted")
+        raise DecodeError(f"{self._role}: llama_decode failed with code {code} ({self._log.reason() or 'no reason given'})")
+
+    def logits(self) -> Logits:
+        """All rows that wanted logits in the last decode, [n_outputs, n_vocab], in batch order; a view that the next decode overwrites."""
+        pointer = lib.llama_get_logits(self._handle)
+        address = ctypes.cast(pointer, ctypes.c_void_p).value
+        if address is None:
+            raise DecodeError(f"{self._role}: no logits after decode")
+        rows = (self._row_type * self._batch.n_outputs).from_address(address)
+        return np.frombuffer(rows, np.float32).reshape(self._batch.n_outputs, self.n_vocab)
+
+    def truncate(self, seq: int, n: int) -> None:
+        """Forget all positions >= n of a sequence."""
+        if not lib.llama_memory_seq_rm(self._memory, seq, n, -1):
+            raise DecodeError(f"{self._role}: the model's memory cannot take back single positions")
+
+    def clear(self, seq: int) -> None:
+        lib.llama_memory_seq_rm(self._memory, seq, -1, -1)
+
+    def close(self) -> None:
+        if self._handle:
+            lib.llama_free(self._handle)
+            self._handle = None
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def physical_cores() -> int:
+    """Cores without hyper-threads that this process may use: decoding is bound by memory, siblings only get in each other's way."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    siblings = set()
+    for cpu in allowed:
+        path = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        siblings.add(path.read_text().strip() if path.exists() else str(cpu))
+    return max(1, len(siblings))

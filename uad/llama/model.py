@@ -1,0 +1,211 @@
+"""Owner of one loaded model: weights, facts, and its vocabulary as plain bytes. Must not know contexts or roles beyond error texts."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+import llama_cpp.llama_cpp as lib
+
+from uad.config import ModelConfig
+from uad.errors import ModelLoadError
+from uad.llama import native
+from uad.types import ModelInfo
+from uad.vocab.table import VocabTable
+
+_ATTR_UNKNOWN, _ATTR_CONTROL, _ATTR_LSTRIP, _ATTR_RSTRIP = 1, 8, 128, 256
+_VOCAB_SPM, _VOCAB_UGM = 1, 4
+
+
+class Model:
+    """A model in memory. Use with `with`, or call `close()`; safe to close twice."""
+
+    def __init__(self, config: ModelConfig, role: str = "model", progress: Callable[[float], None] | None = None) -> None:
+        self.path = config.path
+        self._log = native.start()
+        _check_file(config.path, role)
+        self._handle = _load(config, role, progress, self._log)
+        try:
+            self.native_vocab = lib.llama_model_get_vocab(self._handle)
+            self.info = self._read_info()
+            self._refuse_encoders(role)
+            self.vocab = read_vocab(self.native_vocab, self.meta, config.path.name)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise ValueError(f"model {self.path} is closed")
+        return self._handle
+
+    def meta(self, key: str) -> str | None:
+        """A metadata value as text, None where the file has no such key."""
+        size = 256
+        while True:
+            buffer = ctypes.create_string_buffer(size)
+            n = int(lib.llama_model_meta_val_str(self.handle, key.encode(), buffer, size))
+            if n < size:
+                return buffer.value.decode(errors="replace") if n >= 0 else None
+            size = n + 1
+
+    def _read_info(self) -> ModelInfo:
+        desc = ctypes.create_string_buffer(256)
+        lib.llama_model_desc(self.handle, desc, 256)
+        template = lib.llama_model_chat_template(self.handle, None)
+        text = desc.value.decode(errors="replace")
+        return ModelInfo(
+            path=str(self.path),
+            desc=self.meta("general.name") or text,
+            n_params=int(lib.llama_model_n_params(self.handle)),
+            size=int(lib.llama_model_size(self.handle)),
+            n_ctx_train=int(lib.llama_model_n_ctx_train(self.handle)),
+            n_vocab=int(lib.llama_vocab_n_tokens(self.native_vocab)),
+            n_embd=int(lib.llama_model_n_embd(self.handle)),
+            vocab_type=int(lib.llama_vocab_type(self.native_vocab)),
+            ftype=text.rsplit(" ", 1)[-1],
+            chat_template=template.decode(errors="replace") if template else None,
+        )
+
+    def _refuse_encoders(self, role: str) -> None:
+        arch = self.meta("general.architecture") or "unknown"
+        generates = lib.llama_model_has_decoder(self.handle) and not lib.llama_model_has_encoder(self.handle)
+        if not generates or self.meta(f"{arch}.attention.causal") == "false":
+            raise ModelLoadError(
+                f"{role} {self.path}: an encoder model (architecture {arch}) cannot generate text; choose a decoder-only model as {role}"
+            )
+
+    def close(self) -> None:
+        if self._handle:
+            lib.llama_model_free(self._handle)
+            self._handle = None
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _check_file(path: Path, role: str) -> None:
+    if not path.exists():
+        raise ModelLoadError(f"{role} {path}: no such file")
+    if not path.is_file():
+        raise ModelLoadError(f"{role} {path}: not a file; give the path of a .gguf file")
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise ModelLoadError(f"{role} {path}: cannot be read ({error.strerror})") from None
+    if magic != b"GGUF":
+        raise ModelLoadError(f"{role} {path}: not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py or download a .gguf")
+
+
+def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | None, log: native.Log) -> ctypes.c_void_p:
+    params = lib.llama_model_default_params()
+    params.n_gpu_layers = config.n_gpu_layers
+    params.load_mode = {(True, False): 1, (False, False): 0, (False, True): 2, (True, True): 3}[config.mmap, config.mlock]
+    # Text pieces are encoded in mid-sentence: a space prefix would invent a byte. Prompts add it knowingly (templates/prompt.py).
+    overrides = (lib.llama_model_kv_override * 2)()
+    overrides[0].key = b"tokenizer.ggml.add_space_prefix"
+    overrides[0].tag = 2
+    overrides[0].value.val_bool = False
+    params.kv_overrides = overrides
+    callback = None
+    if progress is not None:
+        report = progress
+
+        def on_progress(share: float, _user: object) -> bool:
+            report(share)
+            return True
+
+        callback = lib.llama_progress_callback(on_progress)
+        params.progress_callback = callback
+    log.clear()
+    handle = lib.llama_model_load_from_file(str(config.path).encode(), params)
+    if handle:
+        return handle  # type: ignore[no-any-return]
+    reason = log.reason()
+    _refuse_by_header(config.path, role, params)
+    raise ModelLoadError(f"{role} {config.path}: llama.cpp cannot load it ({reason or 'no reason given'}); is the file complete?")
+
+
+def _refuse_by_header(path: Path, role: str, params: object) -> None:
+    """A file that loads as a vocabulary but not as a model: say so if it is an encoder, whose weights llama.cpp may also lack."""
+    params.vocab_only = True  # type: ignore[attr-defined]
+    handle = lib.llama_model_load_from_file(str(path).encode(), params)
+    if not handle:
+        return
+    try:
+        buffer = ctypes.create_string_buffer(64)
+        lib.llama_model_meta_val_str(handle, b"general.architecture", buffer, 64)
+        arch = buffer.value.decode(errors="replace")
+        causal = ctypes.create_string_buffer(8)
+        lib.llama_model_meta_val_str(handle, f"{arch}.attention.causal".encode(), causal, 8)
+    finally:
+        lib.llama_model_free(handle)
+    if causal.value == b"false" or "bert" in arch or arch == "t5encoder":
+        raise ModelLoadError(
+            f"{role} {path}: an encoder model (architecture {arch}) cannot generate text; choose a decoder-only model as {role}"
+        )
+
+
+def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: str) -> VocabTable:
+    """The vocabulary as a table of bytes. Specials are control and unknown tokens; everything else stands for its bytes."""
+    n_vocab = int(lib.llama_vocab_n_tokens(vocab))
+    attrs = [int(lib.llama_vocab_get_attr(vocab, i)) for i in range(n_vocab)]
+    special = {i for i, attr in enumerate(attrs) if attr & (_ATTR_CONTROL | _ATTR_UNKNOWN)}
+    pieces = _pieces(vocab, n_vocab, special)
+    specials: dict[str, int] = {}
+    for id_ in sorted(special):
+        specials.setdefault(lib.llama_vocab_get_text(vocab, id_).decode(errors="replace"), id_)
+    spaced = meta("tokenizer.ggml.add_space_prefix")
+    default_space = int(lib.llama_vocab_type(vocab)) in (_VOCAB_SPM, _VOCAB_UGM)
+    return VocabTable(
+        name=name,
+        pieces=pieces,
+        specials=specials,
+        tokenize=_tokenizer(vocab),
+        bos=_id_or_none(lib.llama_vocab_bos(vocab), special),
+        eos=_id_or_none(lib.llama_vocab_eos(vocab), special),
+        eot=_id_or_none(lib.llama_vocab_eot(vocab), special),
+        eog=frozenset(i for i in range(n_vocab) if lib.llama_vocab_is_eog(vocab, i)),
+        add_bos=bool(lib.llama_vocab_get_add_bos(vocab)),
+        add_space_prefix=spaced == "true" if spaced is not None else default_space,
+        lstrip=frozenset(i for i in special if attrs[i] & _ATTR_LSTRIP),
+        rstrip=frozenset(i for i in special if attrs[i] & _ATTR_RSTRIP),
+    )
+
+
+def _id_or_none(id_: int, special: set[int]) -> int | None:
+    """llama.cpp answers with a default id (11 for BPE) where the file names none: only a special can be BOS or EOS."""
+    return int(id_) if id_ in special else None
+
+
+def _pieces(vocab: ctypes.c_void_p, n_vocab: int, special: set[int]) -> tuple[bytes, ...]:
+    buffer = ctypes.create_string_buffer(4096)
+    to_piece = lib.llama_token_to_piece
+    pieces = []
+    for id_ in range(n_vocab):
+        n = 0 if id_ in special else to_piece(vocab, id_, buffer, 4096, 0, True)
+        if n < 0:
+            raise ModelLoadError(f"token {id_} stands for more than 4096 bytes; the vocabulary is damaged")
+        pieces.append(buffer.raw[:n] if n else b"")
+    return tuple(pieces)
+
+
+def _tokenizer(vocab: ctypes.c_void_p) -> Callable[[bytes], list[int]]:
+    def tokenize(data: bytes) -> list[int]:
+        n_max = len(data) + 2
+        ids = (ctypes.c_int32 * n_max)()
+        n = lib.llama_tokenize(vocab, data, len(data), ids, n_max, False, False)
+        if n < 0:
+            n_max = -n
+            ids = (ctypes.c_int32 * n_max)()
+            n = lib.llama_tokenize(vocab, data, len(data), ids, n_max, False, False)
+        return ids[:n]
+
+    return tokenize

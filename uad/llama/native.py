@@ -1,0 +1,94 @@
+"""Start-up of the native library: backend, log, number types, and a check that every symbol used by name exists."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import deque
+from functools import cache
+
+import llama_cpp.llama_cpp as lib
+
+from uad.errors import ConfigError
+
+_SYMBOLS = (
+    "llama_backend_init",
+    "llama_decode",
+    "llama_get_logits",
+    "llama_get_memory",
+    "llama_init_from_model",
+    "llama_memory_seq_pos_max",
+    "llama_memory_seq_rm",
+    "llama_model_load_from_file",
+    "llama_model_meta_val_str",
+    "llama_sampler_apply",
+    "llama_sampler_init_logit_bias",
+    "llama_sampler_init_penalties",
+    "llama_tokenize",
+    "llama_token_to_piece",
+    "llama_vocab_get_attr",
+)
+
+# ggml's own numbering of the KV types that llama-server offers
+GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "bf16": 30}
+FLASH_ATTN_TYPES = {"auto": -1, "off": 0, "on": 1}
+
+_LEVEL_CONT = 5
+_LEVEL_WARN = 3
+
+
+class Log:
+    """llama.cpp's log: silent unless verbose; the last warnings and errors are kept, to say why a call failed."""
+
+    def __init__(self) -> None:
+        self.verbose = False
+        self._recent: deque[str] = deque(maxlen=40)
+        self._last_level = 0
+        self._lock = threading.Lock()
+        self.callback = lib.llama_log_callback(self._receive)
+
+    def _receive(self, level: int, text: bytes, _user: object) -> None:
+        line = text.decode(errors="replace")
+        with self._lock:
+            if level != _LEVEL_CONT:
+                self._last_level = level
+            if self._last_level >= _LEVEL_WARN:
+                self._recent.append(line.strip())
+        if self.verbose:
+            print(line, end="", flush=True, file=_stderr())
+
+    def clear(self) -> None:
+        with self._lock:
+            self._recent.clear()
+
+    def reason(self) -> str:
+        """The first error since `clear`, shortened to what a person can use; empty if there was none."""
+        with self._lock:
+            lines = [line for line in self._recent if line]
+        errors = [line for line in lines if "error" in line.lower() or "fail" in line.lower()] or lines
+        return errors[0].split(": ", 1)[-1] if errors else ""
+
+
+def _stderr() -> object:
+    import sys
+
+    return sys.stderr
+
+
+@cache
+def start() -> Log:
+    """Bind once per process: checks symbols, installs the log, initialises the backends."""
+    missing = [name for name in _SYMBOLS if not hasattr(lib, name)]
+    if missing:
+        raise ConfigError(f"the installed llama-cpp-python lacks {', '.join(missing)}; install a version that uad's pyproject.toml allows")
+    log = Log()
+    lib.llama_log_set(log.callback, ctypes.c_void_p(0))
+    lib.llama_backend_init()
+    return log
+
+
+def build_info() -> str:
+    """Version of the binding and the instruction sets it uses, e.g. for `system_fingerprint` and profile keys."""
+    import llama_cpp
+
+    return f"llama-cpp-python-{llama_cpp.__version__}"

@@ -1,0 +1,69 @@
+"""Owner of one llama.cpp sampler chain, applied to a row of logits in place of numpy's own arithmetic. Knows stages, not requests."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+import numpy.typing as npt
+
+from uad.llama import native
+from uad.sampling.stages import LogitBias, MinP, Penalties, Stage, Temperature, TopK, TopP, Typical
+
+_TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+
+
+class SamplerChain:
+    """Stages over a vocabulary of n_vocab ids. Close it, or its native memory stays."""
+
+    def __init__(self, n_vocab: int, stages: Sequence[Stage]) -> None:
+        native.start()
+        params = lib.llama_sampler_chain_default_params()
+        params.no_perf = True
+        self._chain = lib.llama_sampler_chain_init(params)
+        for stage in stages:
+            lib.llama_sampler_chain_add(self._chain, _make(stage, n_vocab))
+        self._data = np.zeros(n_vocab, _TOKEN_DATA)
+        self._all_ids = np.arange(n_vocab, dtype=np.int32)
+        self._array = lib.llama_token_data_array()
+        self._array.data = self._data.ctypes.data_as(ctypes.POINTER(lib.llama_token_data))
+
+    def apply(self, row: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        data = self._data
+        data["id"] = self._all_ids
+        data["logit"] = row
+        self._array.size = len(data)
+        self._array.selected = -1
+        self._array.sorted = False
+        lib.llama_sampler_apply(self._chain, ctypes.byref(self._array))
+        n = int(self._array.size)
+        return data["id"][:n], data["logit"][:n]
+
+    def accept(self, id_: int) -> None:
+        lib.llama_sampler_accept(self._chain, id_)
+
+    def close(self) -> None:
+        if self._chain:
+            lib.llama_sampler_free(self._chain)
+            self._chain = None
+
+
+def _make(stage: Stage, n_vocab: int) -> object:
+    match stage:
+        case LogitBias(bias):
+            entries = (lib.llama_logit_bias * len(bias))(*(lib.llama_logit_bias(id_, value) for id_, value in bias))
+            return lib.llama_sampler_init_logit_bias(n_vocab, len(bias), entries)
+        case Penalties(last_n, repeat, frequency, presence):
+            return lib.llama_sampler_init_penalties(n_vocab, last_n, repeat, frequency, presence)
+        case TopK(k):
+            return lib.llama_sampler_init_top_k(k)
+        case Typical(p):
+            return lib.llama_sampler_init_typical(p, 1)
+        case TopP(p):
+            return lib.llama_sampler_init_top_p(p, 1)
+        case MinP(p):
+            return lib.llama_sampler_init_min_p(p, 1)
+        case Temperature(t):
+            return lib.llama_sampler_init_temp(t)

@@ -1,0 +1,64 @@
+"""Gumbel noise that belongs to a position and to the bytes of a token, not to a call: the same seed gives the same text however it is batched.
+
+Any two vocabularies share the noise of equal bytes at equal offsets, so a draft may use it to guess what the target will draw
+(coupling; Daliri, Musco and Suresh, arXiv 2408.07978, for one vocabulary).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where in the answer an id is drawn: bytes written before it, and ids without bytes since the last one that had some."""
+
+    offset: int = 0
+    n_empty: int = 0
+
+    def after(self, n_bytes: int) -> Position:
+        return Position(self.offset + n_bytes) if n_bytes else Position(self.offset, self.n_empty + 1)
+
+
+def token_keys(pieces: Sequence[bytes]) -> npt.NDArray[np.uint64]:
+    """A 64-bit key per id from its bytes. Ids without bytes, and the second id of the same bytes, get keys of their own:
+    two candidates with one noise would not be two chances."""
+    seen: set[bytes] = set()
+    keys = np.empty(len(pieces), np.uint64)
+    for id_, piece in enumerate(pieces):
+        own = piece if piece and piece not in seen else b"\xff\xfe%d\xff" % id_ + piece
+        seen.add(piece)
+        keys[id_] = int.from_bytes(hashlib.blake2b(own, digest_size=8).digest(), "little")
+    return keys
+
+
+def gumbel(seed: int, position: Position, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """Standard Gumbel noise for each key, a pure function of its arguments."""
+    salt = _mix_int(_mix_int(_mix_int(seed & _MASK) ^ (position.offset & _MASK)) + position.n_empty)
+    x = _mix(_mix(keys ^ np.uint64(salt)) + np.uint64(_GOLDEN))
+    uniform = ((x >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    return -np.log(-np.log(uniform))
+
+
+def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """The finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
+    x = (x ^ (x >> np.uint64(30))) * _MIX_1
+    x = (x ^ (x >> np.uint64(27))) * _MIX_2
+    return x ^ (x >> np.uint64(31))
+
+
+def _mix_int(x: int) -> int:
+    x = (x + _GOLDEN) & _MASK
+    x = ((x ^ (x >> 30)) * int(_MIX_1)) & _MASK
+    x = ((x ^ (x >> 27)) * int(_MIX_2)) & _MASK
+    return x ^ (x >> 31)

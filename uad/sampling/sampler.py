@@ -1,0 +1,69 @@
+"""The target's sampler: llama.cpp's stages, then a draw keyed by position. Exact for every drafter: a guess is right if it equals the draw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from uad.sampling.noise import Position, gumbel
+from uad.sampling.stages import Penalties, Stage, stages
+from uad.types import SamplingParams, TokenProb
+
+Row = npt.NDArray[np.float32]
+
+
+class Chain(Protocol):
+    """A native chain of stages. `uad.llama.samplers.SamplerChain` is one."""
+
+    def apply(self, row: Row) -> tuple[npt.NDArray[np.int32], Row]:
+        """The ids that survive and their logits; views that the next call overwrites. row is not changed."""
+        ...
+
+    def accept(self, id_: int) -> None: ...
+    def close(self) -> None: ...
+
+
+ChainFactory = Callable[[Sequence[Stage]], Chain]
+
+
+class Sampler:
+    """Chooses ids for one sequence. Not reusable: penalties remember what was accepted."""
+
+    def __init__(self, params: SamplingParams, seed: int, eog: frozenset[int], n_ctx: int, chains: ChainFactory, keys: npt.NDArray[np.uint64]) -> None:
+        chain = stages(params, eog, n_ctx)
+        self._seed = seed
+        self._greedy = params.temperature <= 0
+        self._keys = keys
+        self._chain = chains(chain) if chain else None
+        self._remembers = any(isinstance(stage, Penalties) for stage in chain)
+
+    def pick(self, row: Row, position: Position) -> int:
+        """The id for this position, from its logits. Depends on nothing else but what was accepted."""
+        if self._chain is None:
+            return int(row.argmax()) if self._greedy else int((row + gumbel(self._seed, position, self._keys)).argmax())
+        ids, logits = self._chain.apply(row)
+        if self._greedy:
+            return int(ids[logits.argmax()])
+        return int(ids[(logits + gumbel(self._seed, position, self._keys[ids])).argmax()])
+
+    def accept(self, id_: int) -> None:
+        if self._chain is not None and self._remembers:
+            self._chain.accept(id_)
+
+    def close(self) -> None:
+        if self._chain is not None:
+            self._chain.close()
+
+
+def token_prob(row: Row, id_: int, n_top: int, pieces: Sequence[bytes]) -> TokenProb:
+    """Log-probability of id_ in the unmodified distribution, with the n_top likeliest ids."""
+    peak = row.max()
+    norm = float(peak) + float(np.log(np.exp(row - peak).sum(dtype=np.float64)))
+    top: list[int] = []
+    if n_top > 0:
+        best = np.argpartition(row, -min(n_top, len(row)))[-n_top:]
+        top = best[np.argsort(-row[best], kind="stable")].tolist()
+    return TokenProb(id_, pieces[id_], float(row[id_]) - norm, tuple(TokenProb(t, pieces[t], float(row[t]) - norm) for t in top))

@@ -1,0 +1,166 @@
+"""Reading small YAML files strictly: every error names file, line and column. Must not know what the files are about."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from rapidfuzz import process
+
+from uad.errors import MappingError
+
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 12
+_STR = "tag:yaml.org,2002:str"
+_BOOL = "tag:yaml.org,2002:bool"
+_KINDS = {yaml.MappingNode: "a mapping", yaml.SequenceNode: "a list", yaml.ScalarNode: "a plain value"}
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text with the place it was read from, for later complaints."""
+
+    value: str
+    where: str
+
+
+class Fields:
+    """One mapping of a file, read key by key. Unknown and repeated keys are refused at once."""
+
+    def __init__(self, path: Path, node: yaml.Node, allowed: Collection[str]) -> None:
+        self.path = path
+        self._node = node
+        self._values: dict[str, yaml.Node] = {}
+        if not isinstance(node, yaml.MappingNode):
+            raise self.error(node, f"expected a mapping with the keys {', '.join(sorted(allowed))}, found {_kind(node)}")
+        for key, value in node.value:
+            self._add(key, value, allowed)
+
+    def _add(self, key: yaml.Node, value: yaml.Node, allowed: Collection[str]) -> None:
+        name = str(key.value)
+        if name not in allowed:
+            raise self.error(key, f"unknown key '{name}'; {nearest(name, allowed)}")
+        if name in self._values:
+            raise self.error(key, f"the key '{name}' is given twice")
+        self._values[name] = value
+
+    def error(self, node: yaml.Node | None, message: str) -> MappingError:
+        return MappingError(f"{place(self.path, (node or self._node).start_mark)}: {message}")
+
+    def fail(self, key: str, message: str) -> MappingError:
+        """An error that points at the value of key, or at the whole mapping if it is missing."""
+        return self.error(self._values.get(key), message)
+
+    def has(self, key: str) -> bool:
+        return key in self._values
+
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self._values)
+
+    def where(self, key: str) -> str:
+        return place(self.path, self._values.get(key, self._node).start_mark)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        node = self._values.get(key)
+        if node is None:
+            if default is None:
+                raise self.error(None, f"the key '{key}' is missing")
+            return default
+        return self._text(node, f"'{key}'")
+
+    def choice(self, key: str, options: Collection[str], default: str) -> str:
+        value = self.text(key, default)
+        if value not in options:
+            raise self.fail(key, f"'{key}' is '{value}'; expected one of {', '.join(options)}")
+        return value
+
+    def flag(self, key: str) -> bool:
+        node = self._values.get(key)
+        if node is None:
+            return False
+        if not isinstance(node, yaml.ScalarNode) or node.tag != _BOOL:
+            raise self.error(node, f"'{key}': expected true or false, found {_kind(node)}")
+        return str(node.value).lower() in ("true", "yes", "on")
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        return tuple(self._text(item, f"an entry of '{key}'") for item in self._items(key))
+
+    def child(self, key: str, allowed: Collection[str]) -> Fields:
+        node = self._values.get(key)
+        if node is None:
+            raise self.error(None, f"the key '{key}' is missing")
+        return Fields(self.path, node, allowed)
+
+    def children(self, key: str, allowed: Collection[str]) -> tuple[Fields, ...]:
+        return tuple(Fields(self.path, item, allowed) for item in self._items(key))
+
+    def _items(self, key: str) -> list[yaml.Node]:
+        node = self._values.get(key)
+        if node is None:
+            return []
+        if not isinstance(node, yaml.SequenceNode):
+            raise self.error(node, f"'{key}': expected a list, found {_kind(node)}")
+        return list(node.value)
+
+    def _text(self, node: yaml.Node, what: str) -> str:
+        if not isinstance(node, yaml.ScalarNode) or node.tag != _STR:
+            raise self.error(node, f"{what}: expected text (in quotes), found {_kind(node)}")
+        return str(node.value)
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """'did you mean ...' for a misspelt name, or the list of what is known."""
+    found = process.extractOne(name, list(known), score_cutoff=60)
+    return f"did you mean '{found[0]}'?" if found else f"known are {', '.join(sorted(known))}"
+
+
+def place(path: Path, mark: yaml.Mark | None) -> str:
+    return f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
+
+
+def read_yaml(path: Path) -> yaml.Node:
+    """The root node of a file. Refuses what a rules file never needs: anchors, aliases, tags, deep nesting, more than a megabyte."""
+    text = _read(path)
+    try:
+        _check_events(path, text)
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        context = f" ({error.context})" if error.context else ""
+        raise MappingError(f"{place(path, error.problem_mark or error.context_mark)}: not valid YAML: {error.problem}{context}") from None
+    except yaml.YAMLError as error:
+        raise MappingError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    if root is None:
+        raise MappingError(f"{path}:1:1: the file is empty; expected a mapping")
+    return root
+
+
+def _read(path: Path) -> str:
+    try:
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise MappingError(f"{path}: the file has {size} bytes; mapping files may have {MAX_BYTES} at most")
+        return path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise MappingError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise MappingError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _check_events(path: Path, text: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise MappingError(f"{place(path, event.start_mark)}: anchors and aliases (& and *) are not allowed; write the text out")
+        if getattr(event, "tag", None):
+            raise MappingError(f"{place(path, event.start_mark)}: tags ('{event.tag}') are not allowed")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise MappingError(f"{place(path, event.start_mark)}: nested more than {MAX_DEPTH} levels deep")
+
+
+def _kind(node: yaml.Node) -> str:
+    if isinstance(node, yaml.ScalarNode) and node.tag != _STR:
+        return f"'{node.value}' ({node.tag.rsplit(':', 1)[-1]})"
+    return _KINDS.get(type(node), "something else")
