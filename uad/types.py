@@ -1,6 +1,7 @@
 """Frozen values that travel between the rooms. No behaviour beyond derived numbers, no imports beyond the standard library.
 
-Conventions: `ids` are token ids of the target unless a name says draft; `data` is bytes; `text` is str; `n_` counts tokens; `_ms` is milliseconds.
+Conventions: `ids` are token ids of the target unless a name says draft; `data` is bytes; `text` is str; `n_` counts tokens;
+`_ms` is milliseconds.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _BROKEN = (OSError, http.client.HTTPException, UnicodeDecodeError, json.JSONDeco
 
 @dataclass(slots=True)
 class Stream:
-    """What came over one stream. `first` and `last` are seconds on the client's clock; numbers that the server does not send are missing."""
+    """What came over a stream. `first` and `last` are seconds on the client's clock; numbers that the server does not send are absent."""
 
     text: list[str] = field(default_factory=list)
     first: float | None = None
@@ -45,8 +45,9 @@ class Stream:
     @property
     def client_tps(self) -> float:
         """Tokens per second between the first and the last piece of text, by the client's clock."""
+        n = max(self.n_predicted - 1, 0)
         seconds = self.last - self.first if self.first is not None else 0.0
-        return max(self.n_predicted - 1, 0) / seconds if seconds > 0 else 0.0
+        return n / seconds if seconds > 0 else 0.0
 
     @property
     def server_tps(self) -> float | None:

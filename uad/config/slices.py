@@ -38,7 +38,7 @@ class ModelConfig:
 class DraftingConfig:
     """Defaults of draft control, and the switches that hold for the whole server."""
 
-    defaults: SpeculativeParams = SpeculativeParams()
+    defaults: SpeculativeParams = field(default_factory=SpeculativeParams)
     exact: bool = False
     heal: bool = True
     salvage: bool = True
@@ -82,9 +82,9 @@ class Config:
     draft: ModelConfig | None = None
     n_parallel: int = 1
     n_predict: int = -1
-    sampling: SamplingParams = SamplingParams()
-    drafting: DraftingConfig = DraftingConfig()
-    templates: TemplateConfig = TemplateConfig()
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    drafting: DraftingConfig = field(default_factory=DraftingConfig)
+    templates: TemplateConfig = field(default_factory=TemplateConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
     verbose: bool = False
     notes: tuple[str, ...] = ()

@@ -54,7 +54,7 @@ class Running:
     ids: list[int]
     n_past: int
     text: TextStream
-    position: Position = Position()
+    position: Position = field(default_factory=Position)
     tally: Tally = field(default_factory=Tally)
     started: float = field(default_factory=perf_counter)
     first: float = 0.0
@@ -137,5 +137,3 @@ class Running:
             n_predicted=self.n_predicted,
             draft=self.tally.freeze(),
         )
-
-

@@ -309,5 +309,3 @@ def summary(done: Done) -> str:
         f"; drafted {d.n_drafted}, accepted {d.n_accepted} ({100 * d.accept_rate:.0f} %), mean accepted run {d.mean_accepted_run:.1f}, "
         f"rejected {d.n_rejected}, healed {d.n_healed}, salvaged {d.n_salvaged}, drafting {d.draft_ms:.0f} ms"
     )
-
-

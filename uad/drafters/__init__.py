@@ -1,1 +1,2 @@
-"""Where guesses come from. Every drafter speaks the protocol in `protocol.py`; none sees the target's context, a request, or another drafter."""
+"""Where guesses come from. Every drafter speaks the protocol in `protocol.py`; none sees the target's
+context, a request, or another drafter."""

@@ -1,4 +1,7 @@
-"""Healing of the left edge: which draft tokens agree with bytes that were taken back, and the best of them. Arithmetic over a vocabulary."""
+"""Healing of the left edge: which draft tokens agree with bytes that were taken back, and the best of them.
+
+Arithmetic over a vocabulary; knows no stream.
+"""
 
 from __future__ import annotations
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import Any
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
+import numpy.typing as npt
+
+_Ints = npt.NDArray[np.int32]
 
 
 class Batch:
@@ -21,15 +25,7 @@ class Batch:
         self._want = np.zeros(capacity, np.int8)
         # llama.cpp wants one pointer per row to that row's list of sequences; each list has one entry here
         self._seq_pointers = self._seq.ctypes.data + 4 * np.arange(capacity, dtype=np.uint64)
-        int32 = ctypes.POINTER(ctypes.c_int32)
-        self.native = lib.llama_batch()
-        self.native.n_tokens = 0
-        self.native.token = self._ids.ctypes.data_as(int32)
-        self.native.embd = None
-        self.native.pos = self._pos.ctypes.data_as(int32)
-        self.native.n_seq_id = self._n_seq.ctypes.data_as(int32)
-        self.native.seq_id = self._seq_pointers.ctypes.data_as(ctypes.POINTER(int32))
-        self.native.logits = self._want.ctypes.data_as(ctypes.POINTER(ctypes.c_int8))
+        self.native = _native(self._ids, self._pos, self._n_seq, self._seq_pointers, self._want)
         self.n = 0
         self.n_outputs = 0
 
@@ -53,6 +49,19 @@ class Batch:
         self.n_outputs += n_logits
         return first
 
-    def seal(self) -> lib.llama_batch:
+    def seal(self) -> Any:
         self.native.n_tokens = self.n
         return self.native
+
+
+def _native(ids: _Ints, pos: _Ints, n_seq: _Ints, seq_pointers: npt.NDArray[np.uint64], want: npt.NDArray[np.int8]) -> Any:
+    int32 = ctypes.POINTER(ctypes.c_int32)
+    batch: Any = lib.llama_batch()  # the binding declares its pointer fields as arrays
+    batch.n_tokens = 0
+    batch.token = ids.ctypes.data_as(int32)
+    batch.embd = None
+    batch.pos = pos.ctypes.data_as(int32)
+    batch.n_seq_id = n_seq.ctypes.data_as(int32)
+    batch.seq_id = seq_pointers.ctypes.data_as(ctypes.POINTER(int32))
+    batch.logits = want.ctypes.data_as(ctypes.POINTER(ctypes.c_int8))
+    return batch

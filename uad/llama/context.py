@@ -30,14 +30,13 @@ class Context:
         self._role = role
         self.vocab = model.vocab
         self.n_seq = n_seq
-        self._handle = self._open(model, config)
+        self._handle: ctypes.c_void_p | None = self._open(model, config)
         self.n_ctx = int(lib.llama_n_ctx_seq(self._handle))
         self.n_batch = int(lib.llama_n_batch(self._handle))
         self.n_ubatch = int(lib.llama_n_ubatch(self._handle))
         self.n_vocab = model.info.n_vocab
         self._memory = lib.llama_get_memory(self._handle)
         self._batch = Batch(self.n_batch)
-        self._row_type = ctypes.c_float * self.n_vocab
         self.can_truncate = self._probe_truncate()
 
     def _open(self, model: Model, config: ModelConfig) -> ctypes.c_void_p:
@@ -91,8 +90,9 @@ class Context:
         address = ctypes.cast(pointer, ctypes.c_void_p).value
         if address is None:
             raise DecodeError(f"{self._role}: no logits after decode")
-        rows = (self._row_type * self._batch.n_outputs).from_address(address)
-        return np.frombuffer(rows, np.float32).reshape(self._batch.n_outputs, self.n_vocab)
+        flat = (ctypes.c_float * (self._batch.n_outputs * self.n_vocab)).from_address(address)
+        rows: Logits = np.frombuffer(flat, np.float32)  # type: ignore[call-overload]
+        return rows.reshape(self._batch.n_outputs, self.n_vocab)
 
     def truncate(self, seq: int, n: int) -> None:
         """Forget all positions >= n of a sequence."""

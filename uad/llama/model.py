@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
@@ -26,7 +27,7 @@ class Model:
         self.path = config.path
         self._log = native.start()
         _check_file(config.path, role)
-        self._handle = _load(config, role, progress, self._log)
+        self._handle: ctypes.c_void_p | None = _load(config, role, progress, self._log)
         try:
             self.native_vocab = lib.llama_model_get_vocab(self._handle)
             self.info = self._read_info()
@@ -101,7 +102,9 @@ def _check_file(path: Path, role: str) -> None:
     except OSError as error:
         raise ModelLoadError(f"{role} {path}: cannot be read ({error.strerror})") from None
     if magic != b"GGUF":
-        raise ModelLoadError(f"{role} {path}: not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py or download a .gguf")
+        raise ModelLoadError(
+            f"{role} {path}: not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py or download a .gguf"
+        )
 
 
 def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | None, log: native.Log) -> ctypes.c_void_p:
@@ -109,7 +112,7 @@ def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | No
     params.n_gpu_layers = config.n_gpu_layers
     params.load_mode = {(True, False): 1, (False, False): 0, (False, True): 2, (True, True): 3}[config.mmap, config.mlock]
     # Text pieces are encoded in mid-sentence: a space prefix would invent a byte. Prompts add it knowingly (templates/prompt.py).
-    overrides = (lib.llama_model_kv_override * 2)()
+    overrides: Any = (lib.llama_model_kv_override * 2)()
     overrides[0].key = b"tokenizer.ggml.add_space_prefix"
     overrides[0].tag = 2
     overrides[0].value.val_bool = False
@@ -133,9 +136,9 @@ def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | No
     raise ModelLoadError(f"{role} {config.path}: llama.cpp cannot load it ({reason or 'no reason given'}); is the file complete?")
 
 
-def _refuse_by_header(path: Path, role: str, params: object) -> None:
+def _refuse_by_header(path: Path, role: str, params: Any) -> None:
     """A file that loads as a vocabulary but not as a model: say so if it is an encoder, whose weights llama.cpp may also lack."""
-    params.vocab_only = True  # type: ignore[attr-defined]
+    params.vocab_only = True
     handle = lib.llama_model_load_from_file(str(path).encode(), params)
     if not handle:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from collections import deque
 from functools import cache
@@ -55,7 +56,7 @@ class Log:
             if self._last_level >= _LEVEL_WARN:
                 self._recent.append(line.strip())
         if self.verbose:
-            print(line, end="", flush=True, file=_stderr())
+            sys.stderr.write(line)
 
     def clear(self) -> None:
         with self._lock:
@@ -67,12 +68,6 @@ class Log:
             lines = [line for line in self._recent if line]
         errors = [line for line in lines if "error" in line.lower() or "fail" in line.lower()] or lines
         return errors[0].split(": ", 1)[-1] if errors else ""
-
-
-def _stderr() -> object:
-    import sys
-
-    return sys.stderr
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import Any
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
@@ -27,8 +28,9 @@ class SamplerChain:
             lib.llama_sampler_chain_add(self._chain, _make(stage, n_vocab))
         self._data = np.zeros(n_vocab, _TOKEN_DATA)
         self._all_ids = np.arange(n_vocab, dtype=np.int32)
-        self._array = lib.llama_token_data_array()
-        self._array.data = self._data.ctypes.data_as(ctypes.POINTER(lib.llama_token_data))
+        array: Any = lib.llama_token_data_array()  # the binding declares its pointer field as an array
+        array.data = self._data.ctypes.data_as(ctypes.POINTER(lib.llama_token_data))
+        self._array = array
 
     def apply(self, row: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
         data = self._data

@@ -1,4 +1,6 @@
-"""Gumbel noise that belongs to a position and to the bytes of a token, not to a call: the same seed gives the same text however it is batched.
+"""Gumbel noise that belongs to a position and to the bytes of a token, not to a call.
+
+The same seed gives the same text however it is batched.
 
 Any two vocabularies share the noise of equal bytes at equal offsets, so a draft may use it to guess what the target will draw
 (coupling; Daliri, Musco and Suresh, arXiv 2408.07978, for one vocabulary).

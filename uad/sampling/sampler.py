@@ -1,4 +1,7 @@
-"""The target's sampler: llama.cpp's stages, then a draw keyed by position. Exact for every drafter: a guess is right if it equals the draw."""
+"""The target's sampler: llama.cpp's stages, then a draw keyed by position.
+
+Exact for every drafter: a guess is right if it equals the draw.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ ChainFactory = Callable[[Sequence[Stage]], Chain]
 class Sampler:
     """Chooses ids for one sequence. Not reusable: penalties remember what was accepted."""
 
-    def __init__(self, params: SamplingParams, seed: int, eog: frozenset[int], n_ctx: int, chains: ChainFactory, keys: npt.NDArray[np.uint64]) -> None:
+    def __init__(
+        self, params: SamplingParams, seed: int, eog: frozenset[int], n_ctx: int, chains: ChainFactory, keys: npt.NDArray[np.uint64]
+    ) -> None:
         chain = stages(params, eog, n_ctx)
         self._seed = seed
         self._greedy = params.temperature <= 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 from rapidfuzz import process
@@ -116,7 +117,8 @@ def nearest(name: str, known: Collection[str]) -> str:
     return f"did you mean '{found[0]}'?" if found else f"known are {', '.join(sorted(known))}"
 
 
-def place(path: Path, mark: yaml.Mark | None) -> str:
+def place(path: Path, mark: Any) -> str:
+    """path:line:column, counted from one; PyYAML has two classes of marks with the same attributes."""
     return f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
 
 
@@ -153,8 +155,8 @@ def _check_events(path: Path, text: str) -> None:
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise MappingError(f"{place(path, event.start_mark)}: anchors and aliases (& and *) are not allowed; write the text out")
-        if getattr(event, "tag", None):
-            raise MappingError(f"{place(path, event.start_mark)}: tags ('{event.tag}') are not allowed")
+        if tag := getattr(event, "tag", None):
+            raise MappingError(f"{place(path, event.start_mark)}: tags ('{tag}') are not allowed")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
             raise MappingError(f"{place(path, event.start_mark)}: nested more than {MAX_DEPTH} levels deep")

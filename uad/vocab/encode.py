@@ -1,4 +1,7 @@
-"""Bytes to ids, for any bytes: llama.cpp's tokenization between safe boundaries, through a cache; byte tokens where it would lose a byte."""
+"""Bytes to ids, for any bytes: llama.cpp's tokenization between safe boundaries, through a cache.
+
+Where it would lose a byte, the longest tokens that fit.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ from functools import lru_cache
 
 from uad.vocab.boundary import Boundaries
 from uad.vocab.table import VocabTable
-
 
 
 class Encoder:

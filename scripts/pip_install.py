@@ -1,0 +1,114 @@
+"""pip install -e with progress: pip is silent while it compiles llama.cpp, which takes minutes the first time.
+
+Standard library only. Usage: python scripts/pip_install.py '.[dev]'. The whole output goes to .cache/build.log.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+
+LOG = Path(".cache/build.log")
+STEP = re.compile(r"\[\s*(\d+/\d+|\d+%)\]")
+NAMES = re.compile(r"(Collecting|Building wheel for|Building editable for|Installing collected packages:) ?(\S*)")
+PLAIN_SECONDS = 20.0
+TAIL_LINES = 25
+
+
+def main() -> int:
+    """Install the requirement into the environment of this interpreter; returns pip's exit code."""
+    command = [sys.executable, "-m", "pip", "install", "-v", "--no-input", "--disable-pip-version-check", "-e", sys.argv[1]]
+    if os.environ.get("CMAKE_ARGS"):
+        command.insert(4, "--no-cache-dir")  # pip's cached wheel does not know which CMAKE_ARGS it was built with
+    LOG.parent.mkdir(exist_ok=True)
+    print("uad: installing; the first time on a machine llama.cpp is compiled, which takes about 4 minutes on 2 cores", flush=True)
+    started = time.monotonic()
+    code = follow(command, started)
+    if code:
+        print(f"uad: error: the installation failed; the end of {LOG}:", file=sys.stderr)
+        print("".join(LOG.read_text(encoding="utf-8").splitlines(keepends=True)[-TAIL_LINES:]), file=sys.stderr)
+    else:
+        print(f"uad: installed in {time.monotonic() - started:.0f} s (log: {LOG})", flush=True)
+    return code
+
+
+def follow(command: list[str], started: float) -> int:
+    """Run pip, write all it says to the log and show where it is: in place on a terminal, a line now and then elsewhere."""
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    environment.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
+    live = sys.stdout.isatty()
+    shown, state, last = "", "starting", started
+    with LOG.open("w", encoding="utf-8", buffering=1) as log, _Pip(command, environment) as pip:
+        while (line := pip.line(0.5)) is not None:
+            log.write(line)
+            state = step(line, state)
+            now = time.monotonic()
+            if live:
+                print(f"\r\x1b[K  {now - started:4.0f} s  {state}", end="", flush=True)
+            elif now - last >= PLAIN_SECONDS and state != shown:
+                print(f"  {now - started:4.0f} s  {state}", flush=True)
+                shown, last = state, now
+        if live:
+            print("\r\x1b[K", end="", flush=True)
+        return pip.code()
+
+
+def step(line: str, state: str) -> str:
+    """What is being done after this line of pip's output."""
+    if match := NAMES.search(line):
+        verb = {"Collecting": "fetching", "Installing collected packages:": "installing"}.get(match[1], "building")
+        return f"{verb} {match[2]}".removesuffix(",")
+    if match := STEP.search(line):
+        return f"{state.partition(' (')[0]} (step {match[1]})"
+    return state
+
+
+class _Pip:
+    """pip as a child whose lines can be waited for with a time limit."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8", errors="replace"
+        )
+        self._lines: SimpleQueue[str | None] = SimpleQueue()
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> _Pip:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait()
+        self._reader.join()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                self._lines.put(line)
+        self._lines.put(None)
+
+    def line(self, seconds: float) -> str | None:
+        """The next line, "" if none comes in time, None after the last."""
+        try:
+            return self._lines.get(timeout=seconds)
+        except Empty:
+            return ""
+
+    def code(self) -> int:
+        return self._process.wait()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

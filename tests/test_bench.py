@@ -1,0 +1,414 @@
+"""`uad bench` on a scripted engine with known times: interleaving, arithmetic, the JSON line, and what is refused."""
+
+import argparse
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from uad.bench.measure import Answer, EngineArm, Job, Measured, Sample, groups, make_job, turns
+from uad.bench.options import PLAIN, parse, parse_policy
+from uad.bench.report import GroupResult, Labels, make_cell
+from uad.bench.run import add_arguments, bench
+from uad.bench.workloads import Prompt, load
+from uad.errors import ConfigError, DecodeError, UnavailableError
+from uad.types import (
+    Delta,
+    Done,
+    DraftStats,
+    Failed,
+    Finish,
+    ModelInfo,
+    Origin,
+    RuntimeInfo,
+    SpeculativeParams,
+    StopKind,
+    Timings,
+    Usage,
+)
+
+KEYS = [
+    "target",
+    "draft",
+    "workload",
+    "policy",
+    "sequences",
+    "temperature",
+    "plain_tps",
+    "tps",
+    "ratio",
+    "accept_rate",
+    "tokens_per_decode",
+    "same_text",
+]
+
+
+def info(desc="tiny", n_ctx=4096):
+    model = ModelInfo("t.gguf", desc, 1, 1, 4096, 256, 8, 2, "F16", None)
+    return RuntimeInfo(model, model, n_ctx, 4, "b0")
+
+
+class FakeEngine:
+    """Answers at once: ids follow from the prompt, milliseconds from `speed(request, nth run of this kind)`; notes every request."""
+
+    def __init__(self, speed, ids=lambda request: (1, 2, 3, 4, 5), desc="tiny", n_ctx=4096):
+        self.info = info(desc, n_ctx)
+        self.error = None
+        self.requests = []
+        self.cancelled = []
+        self._speed = speed
+        self._ids = ids
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def submit(self, request, sink):
+        self.requests.append(request)
+        number = len(self.requests)
+        ids = self._ids(request)[: request.max_tokens]
+        drafted = request.speculative.enabled
+        stats = (
+            DraftStats(n_rounds=2 if drafted else len(ids), n_drafts=2, n_drafted=8, n_accepted=6)
+            if drafted
+            else DraftStats(n_rounds=len(ids))
+        )
+        timings = Timings(1.0, self._speed(request), len(request.prompt), 0, len(ids), stats)
+        sink(Delta(number, ids[:2], (Origin.TARGET,) * len(ids[:2]), "".join(chr(96 + i) for i in ids[:2])))
+        sink(Delta(number, ids[2:], (Origin.MODEL,) * len(ids[2:]), "".join(chr(96 + i) for i in ids[2:])))
+        sink(Done(number, Finish.STOP, StopKind.EOS, Usage(len(request.prompt), 0, len(ids)), timings, text="."))
+        return number
+
+    def cancel(self, request):
+        self.cancelled.append(request)
+
+    def tokenize(self, text, add_special=False, parse_special=True):
+        assert add_special
+        assert not parse_special
+        return list(text.encode())
+
+    def chat_prompt(self, messages, template_kwargs, add_generation_prompt=True):
+        return [0, *str(messages[0]["content"]).encode(), 1]
+
+    @property
+    def counted(self):
+        """Whether each counted run (all 5 ids asked for) was drafted."""
+        return [request.speculative.enabled for request in self.requests if request.max_tokens == 160]
+
+
+def fixed_speed(request):
+    """4 ids after the first: plain 100 per second, drafted 200, or 400 with n_max 4."""
+    if not request.speculative.enabled:
+        return 40.0
+    return 10.0 if request.speculative.n_max == 4 else 20.0
+
+
+def options(folder, *flags, draft=True):
+    """The checked command line for empty model files made in `folder`."""
+    for name in ("big.gguf", "small.gguf", "other.gguf"):
+        (folder / name).touch()
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    pair = ["--target", str(folder / "big.gguf"), *(["--draft", str(folder / "small.gguf")] if draft else [])]
+    return parse(parser.parse_args([*pair, *flags]))
+
+
+def run(settings, engine):
+    """Run the bench; its JSON line as a value, and all of stdout."""
+    out, err = io.StringIO(), io.StringIO()
+    assert bench(settings, lambda config, progress: engine, out, err) == 0
+    assert out.getvalue().endswith("}\n")
+    return json.loads(out.getvalue().splitlines()[-1]), out.getvalue()
+
+
+def job(name="p", ids=(9,), max_tokens=160):
+    return Job(Prompt(name, name, False), ids, 0.0, 1, max_tokens)
+
+
+def one(tps, ids=(1, 2), text="ab"):
+    return Sample((Answer(ids, text, tps, len(ids)),), tps)
+
+
+# order
+
+
+def test_turns_alternate():
+    assert list(turns(2, 4)) == [0, 1, 1, 0, 0, 1, 1, 0]
+    assert list(turns(3, 2)) == [0, 1, 2, 2, 1, 0]
+
+
+def test_runs_are_interleaved_per_prompt(tmp_path):
+    engine = FakeEngine(fixed_speed)
+    run(options(tmp_path, "--prompts", "2"), engine)
+    assert engine.counted == [False, True, True, False, False, True] * 2
+    prompts = [request.prompt for request in engine.requests if request.max_tokens == 160]
+    assert len(set(prompts[:6])) == 1
+    assert len(set(prompts[6:])) == 1
+    assert prompts[0] != prompts[6]
+
+
+def test_warm_up_and_priming_are_not_counted(tmp_path):
+    engine = FakeEngine(fixed_speed)
+    run(options(tmp_path, "--prompts", "2", "--repeats", "1"), engine)
+    assert [request.max_tokens for request in engine.requests] == [32, 32, 1, 1, 160, 160, 1, 1, 160, 160]
+
+
+def test_groups_are_full_and_distinct():
+    jobs = [job(name) for name in "abcde"]
+    assert [[one.prompt.name for one in group] for group in groups(jobs, 2)] == [["a", "b"], ["c", "d"], ["e", "a"]]
+    assert [[one.prompt.name for one in group] for group in groups(jobs, 5)] == [list("abcde")]
+
+
+# arithmetic
+
+
+def test_ratio_is_the_median_over_runs_and_the_geometric_mean_over_prompts():
+    first = GroupResult(("a",), (one(10), one(30), one(20)), (one(40), one(80), one(20)))
+    second = GroupResult(("b",), (one(10), one(10), one(90)), (one(80), one(1), one(90)))
+    assert (first.ratio, second.ratio) == (2, 8)
+    cell = make_cell(Labels("t", "d", "w", "p", 1, 0.0), [Measured(one.names, (one.plain, one.arm)) for one in (first, second)], 1)
+    assert cell.ratio == pytest.approx(4)
+    assert cell.plain_tps == pytest.approx((20 * 10) ** 0.5)
+    assert cell.tps == pytest.approx(cell.ratio * cell.plain_tps)
+    assert (cell.low, cell.high) == (pytest.approx(2), pytest.approx(8))
+
+
+def test_cell_of_scripted_engine(tmp_path):
+    line, _ = run(options(tmp_path, "--prompts", "3"), FakeEngine(fixed_speed))
+    (cell,) = line["cells"]
+    assert (cell["plain_tps"], cell["tps"], cell["ratio"]) == (100, 200, 2)
+    assert cell["accept_rate"] == 0.75
+    assert cell["tokens_per_decode"] == 2.5
+
+
+def test_outlier_run_does_not_move_the_median(tmp_path):
+    engine = FakeEngine(lambda request: 4000.0 if len(engine.requests) == 6 else fixed_speed(request))
+    line, _ = run(options(tmp_path, "--prompts", "1"), engine)
+    assert engine.counted[1]
+    assert line["cells"][0]["ratio"] == 2
+
+
+def test_several_sequences_share_the_wall_time():
+    seconds = iter([10.0, 12.5])
+    arm = EngineArm("plain", FakeEngine(fixed_speed), PLAIN.speculative, clock=lambda: next(seconds))
+    result = arm.run([job("a"), job("b")])
+    assert result.tps == 10 / 2.5
+    assert [answer.n_predicted for answer in result.answers] == [5, 5]
+
+
+def test_answers_too_short_to_be_timed_are_left_out_and_named(tmp_path):
+    texts = [prompt.text.encode() for prompt in load("chat").prompts]
+    engine = FakeEngine(fixed_speed, ids=lambda request: (1,) if bytes(request.prompt[1:-1]) == texts[0] else (1, 2, 3, 4, 5))
+    line, text = run(options(tmp_path, "--prompts", "3"), engine)
+    assert line["cells"][0]["ratio"] == 2
+    assert "1 of 3 answers were too short" in text
+
+
+def test_nothing_to_time_is_an_error(tmp_path):
+    with pytest.raises(ConfigError, match="nothing to time"):
+        run(options(tmp_path), FakeEngine(fixed_speed, ids=lambda request: (1,)))
+
+
+# the report
+
+
+def test_json_schema(tmp_path):
+    line, _ = run(
+        options(tmp_path, "--policy", "fixed,fixed:4", "--workload", "chat,code", "--temperature", "0,0.8"), FakeEngine(fixed_speed)
+    )
+    assert list(line) == ["cells", "worst", "geomean"]
+    assert all(list(cell) == KEYS for cell in line["cells"])
+    labels = [(cell["workload"], cell["temperature"], cell["policy"]) for cell in line["cells"]]
+    assert labels == [(w, t, p) for w in ("chat", "code") for t in (0, 0.8) for p in ("fixed", "fixed:4")]
+    assert {(cell["target"], cell["draft"], cell["sequences"]) for cell in line["cells"]} == {("big", "small", 1)}
+    assert line["worst"] == 2
+    assert line["geomean"] == pytest.approx(8**0.5, abs=1e-4)
+
+
+def test_every_target_meets_every_draft(tmp_path):
+    line, _ = run(options(tmp_path, "--draft", str(tmp_path / "other.gguf"), "--prompts", "1"), FakeEngine(fixed_speed))
+    assert [(cell["target"], cell["draft"]) for cell in line["cells"]] == [("big", "small"), ("big", "other")]
+
+
+def test_same_text_is_true_when_ids_agree(tmp_path):
+    line, text = run(options(tmp_path, "--prompts", "2"), FakeEngine(fixed_speed))
+    assert line["cells"][0]["same_text"] is True
+    assert "not the plain one" not in text
+
+
+@pytest.mark.parametrize("ids", [(1, 2, 9, 4, 5), (1, 2, 3, 4), (1, 2, 3, 4, 5, 6)])
+def test_same_text_is_false_when_one_drafted_run_differs(tmp_path, ids):
+    engine = FakeEngine(fixed_speed, ids=lambda request: ids if len(engine.requests) == 6 else (1, 2, 3, 4, 5))
+    line, text = run(options(tmp_path, "--prompts", "2", "--verbose"), engine)
+    assert engine.counted[1]
+    assert line["cells"][0]["same_text"] is False
+    assert "not the plain one" in text
+    assert f"NO, at token {2 if ids[2] == 9 else min(5, len(ids))}" in text
+
+
+def test_same_text_needs_equal_ids_not_only_equal_letters():
+    same_letters = GroupResult(("a",), (one(1, (1, 2), "ab"),), (one(1, (3,), "ab"),))
+    assert same_letters.same_text
+    assert not same_letters.same_ids
+
+
+def test_plain_as_a_policy_measures_the_noise(tmp_path):
+    line, _ = run(options(tmp_path, "--policy", "plain", "--prompts", "1"), FakeEngine(fixed_speed))
+    (cell,) = line["cells"]
+    assert (cell["policy"], cell["ratio"], cell["accept_rate"], cell["tokens_per_decode"]) == ("plain", 1, None, 1)
+
+
+def test_table_for_people_and_json_only(tmp_path):
+    _, text = run(options(tmp_path, "--prompts", "1"), FakeEngine(fixed_speed))
+    assert all(word in text for word in ("small", "chat", "2.00", "75%", "same text"))
+    _, text = run(options(tmp_path, "--prompts", "1", "--json-only"), FakeEngine(fixed_speed))
+    assert len(text.splitlines()) == 1
+
+
+def test_cost_emulation_is_said(tmp_path):
+    _, text = run(options(tmp_path, "--prompts", "1"), FakeEngine(fixed_speed, desc="sample (Cost emulation of 1b)"))
+    assert "big: a cost emulation" in text
+    _, text = run(options(tmp_path, "--prompts", "1"), FakeEngine(fixed_speed))
+    assert "cost emulation" not in text
+
+
+# requests
+
+
+def test_requests_carry_policy_seed_and_slot(tmp_path):
+    engine = FakeEngine(fixed_speed)
+    flags = (
+        "--policy",
+        "fixed:8:0.25",
+        "--temperature",
+        "0.7",
+        "--seed",
+        "40",
+        "--sequences",
+        "2",
+        "--prompts",
+        "2",
+        "--repeats",
+        "1",
+        "-n",
+        "20",
+    )
+    run(options(tmp_path, *flags), engine)
+    plain, drafted = engine.requests[-4:-2], engine.requests[-2:]
+    assert [request.speculative.enabled for request in (*plain, *drafted)] == [False, False, True, True]
+    assert drafted[0].speculative == SpeculativeParams(n_max=8, p_min=0.25)
+    assert [(request.sampling.seed, request.sampling.temperature, request.slot, request.max_tokens) for request in drafted] == [
+        (40, 0.7, 0, 20),
+        (41, 0.7, 1, 20),
+    ]
+    assert [request.sampling for request in plain] == [request.sampling for request in drafted]
+
+
+def test_prompts_go_through_the_template_only_if_chat():
+    engine = FakeEngine(fixed_speed)
+    assert make_job(engine, Prompt("a", "ab", True), 0.0, 1, 8).ids == (0, 97, 98, 1)
+    assert make_job(engine, Prompt("a", "ab", False), 0.0, 1, 8).ids == (97, 98)
+
+
+class SilentEngine(FakeEngine):
+    """The first request fails or nothing ever comes."""
+
+    def __init__(self, event=None, error=None):
+        super().__init__(fixed_speed)
+        self._event = event
+        self.error = error
+
+    def submit(self, request, sink):
+        self.requests.append(request)
+        if self._event is not None and len(self.requests) == 1:
+            sink(self._event)
+        return len(self.requests)
+
+
+def test_a_failed_request_ends_the_run_and_cancels_the_others():
+    engine = SilentEngine(event=Failed(1, DecodeError("no")))
+    with pytest.raises(DecodeError):
+        EngineArm("plain", engine, PLAIN.speculative).run([job("a"), job("b")])
+    assert 2 in engine.cancelled
+
+
+def test_a_dead_engine_is_noticed(monkeypatch):
+    monkeypatch.setattr("uad.bench.measure._POLL_SECONDS", 0.01)
+    with pytest.raises(UnavailableError):
+        EngineArm("plain", SilentEngine(error=UnavailableError("gone")), PLAIN.speculative).run([job()])
+
+
+# options
+
+
+def test_policies():
+    assert parse_policy("plain") is PLAIN
+    assert parse_policy("fixed").speculative == SpeculativeParams()
+    assert parse_policy("fixed:4").speculative == SpeculativeParams(n_max=4)
+    assert parse_policy("fixed:16:0.5").speculative == SpeculativeParams(n_max=16, p_min=0.5)
+    assert parse_policy("fixed:4").name == "fixed:4"
+
+
+@pytest.mark.parametrize("text", ["auto", "fixed:", "fixed:0", "fixed:x", "fixed:4:2", "fixed:4:nan", "fixed:4:0.5:1", "plain:1", ""])
+def test_bad_policies(text):
+    with pytest.raises(ConfigError, match="policy"):
+        parse_policy(text)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--prompts", "0"), "--prompts must be between"),
+        (("--prompts", "many"), "--prompts must be a whole number"),
+        (("--max-tokens", "1"), "--max-tokens"),
+        (("--repeats", "0"), "--repeats"),
+        (("--temperature", "hot"), "--temperature"),
+        (("--temperature", "-1"), "--temperature"),
+        (("--temperature", "inf"), "--temperature"),
+        (("--sequences", "0"), "--sequences"),
+        (("--sequences", "1,,2"), "--sequences"),
+        (("--sequences", "8", "--prompts", "7"), "raise --prompts"),
+        (("--seed", "-1"), "--seed"),
+        (("--workload", "chat,chat"), "--workload"),
+        (("--workload", "chatt"), "did you mean 'chat'"),
+        (("--policy", "fast"), "unknown policy"),
+        (("--threads", "two"), "--threads"),
+        (("--flash-attn", "maybe"), "--flash-attn"),
+        (("--peer", "localhost:80"), "--peer must be"),
+        (("--peer-key", "k"), "need --peer"),
+        (("--draft", "/none/x.gguf"), "--draft: no such file"),
+    ],
+)
+def test_bad_options(tmp_path, flags, words):
+    with pytest.raises(ConfigError, match=words):
+        options(tmp_path, *flags)
+
+
+def test_target_and_draft_are_needed(tmp_path):
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    with pytest.raises(ConfigError, match="--target is missing"):
+        parse(parser.parse_args([]))
+    with pytest.raises(ConfigError, match="--draft is missing"):
+        options(tmp_path, draft=False)
+    assert options(tmp_path, "--peer", "http://127.0.0.1:1/v1/", draft=False).peer.url == "http://127.0.0.1:1"
+
+
+def test_config_has_room_for_every_prompt_in_every_slot(tmp_path):
+    settings = options(tmp_path, "--workload", "chat,long", "--sequences", "1,4", "-t", "2", "--exact", "--spec-replace", "a", "b")
+    config = settings.config(Path("t"), Path("d"))
+    longest = max(prompt.n_bytes for prompt in load("long").prompts)
+    assert settings.n_ctx % 256 == 0
+    assert settings.n_ctx > longest + 160
+    assert config.n_parallel == 4
+    assert config.target.n_ctx == config.draft.n_ctx == 4 * settings.n_ctx
+    assert (config.target.n_threads, config.drafting.exact, config.templates.replace) == (2, True, (("a", "b"),))
+    assert options(tmp_path, "-c", "1000").n_ctx == 1000
+
+
+def test_a_prompt_that_does_not_fit_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"'function-add' of 'chat' needs .* raise --ctx-size"):
+        run(options(tmp_path, "-c", "100"), FakeEngine(fixed_speed, n_ctx=100))

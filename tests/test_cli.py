@@ -1,0 +1,262 @@
+"""The `uad` command: exit codes, one-line errors, streaming to the terminal. No model: the runtime is a stand-in."""
+
+from __future__ import annotations
+
+import io
+import re
+import socket
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+from rich.console import Console
+
+from uad.cli import generate, inspect, main, serve
+from uad.cli.console import progress
+from uad.config import ServerConfig
+from uad.errors import ModelLoadError, NoKvRoomError
+from uad.types import Delta, Done, DraftStats, Failed, Finish, ModelInfo, Origin, RuntimeInfo, StopKind, Timings, Usage
+
+PIECES = {1: b"On", 2: b"ce \xf0\x9f", 3: b"\xa6\x8a", 9: b"<eos>"}
+
+
+class FakeRuntime:
+    """Answers every request with the events it was given."""
+
+    def __init__(self, events, template="{{ messages }}"):
+        target = ModelInfo("t.gguf", "toy", 1, 1, 64, 16, 8, 1, 1, template)
+        self.info = RuntimeInfo(target, None, 64, 1, "test", ("family: chatml",))
+        self.events, self.requests, self.cancelled, self.closed = events, [], [], False
+        self.config = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.closed = True
+
+    def chat_prompt(self, messages, template_kwargs):
+        return [7, len(messages[0]["content"])]
+
+    def tokenize(self, text, add_special=False):
+        return [int(add_special), len(text)]
+
+    def piece(self, id_):
+        return PIECES[id_]
+
+    def is_eog(self, id_):
+        return id_ == 9
+
+    def submit(self, request, sink):
+        self.requests.append(request)
+        for event in self.events:
+            sink(event)
+        return 5
+
+    def cancel(self, request):
+        self.cancelled.append(request)
+
+
+DELTAS = (
+    Delta(5, (1,), (Origin.TARGET,), "On"),
+    Delta(5, (2, 3, 9), (Origin.MODEL, Origin.TARGET, Origin.MODEL), "ce \N{FOX FACE}"),
+)
+DONE = Done(
+    5, Finish.STOP, StopKind.EOS, Usage(2, 0, 4), Timings(1.0, 1500.0, 2, 0, 4, DraftStats(n_drafts=1, n_drafted=4, n_accepted=2)), text="!"
+)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run `uad` with a runtime that gives these events; returns (exit code, stdout, stderr, runtime)."""
+
+    def run(*argv, events=(*DELTAS, DONE), error=None, template="{{ messages }}"):
+        runtime = FakeRuntime(events, template)
+
+        class Runtime:
+            @staticmethod
+            def open(config, report):
+                runtime.config = config
+                report("loading target", 0.5)
+                report("loading target", 1.0)
+                if error is not None:
+                    raise error
+                return runtime
+
+        module = ModuleType("uad.runtime")
+        module.Runtime = Runtime
+        monkeypatch.setitem(sys.modules, "uad.runtime", module)
+        code = main(list(argv))
+        out, err = capsys.readouterr()
+        return code, out, err, runtime
+
+    return run
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
+def test_help_names_every_command(words, capsys):
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert [name for name in ("serve", "generate", "inspect", "bench") if not re.search(rf"^  {name} ", out, re.MULTILINE)] == []
+
+
+def test_no_command_is_wrong_usage(capsys):
+    assert main([]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "commands:" in err
+
+
+def test_version_names_both(capsys):
+    assert main(["--version"]) == 0
+    assert re.fullmatch(r"uad \d+\.\d+\.\d+\S* \(llama-cpp-python \d+\.\d+\.\d+\S*\)\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["srve"], ["'srve'", "did you mean serve?"]),
+        (["serve", "--porrt", "1"], ["--porrt", "did you mean --port?"]),
+        (["serve", "-m", "x", "--port", "x"], ["--port", "'x'"]),
+        (["serve"], ["no target model"]),
+        (["generate", "-m", "x"], ["no prompt", "-p TEXT"]),
+        (["generate", "-m", "x", "-p", ""], ["prompt is empty"]),
+        (["generate", "-m", "x", "-p", "a", "-f", "b"], ["-f", "not allowed with"]),
+        (["generate", "-m", "x", "-p", "a", "--port", "1"], ["--port is a flag of `uad serve`"]),
+        (["generate", "-m", "x", "-f", "/nowhere.txt"], ["/nowhere.txt"]),
+        (["inspect", "x"], ["DRAFT"]),
+        (["bench", "--nope"], ["--nope"]),
+        (["bench", "scale", "x"], ["OUT"]),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(words, parts, capsys, monkeypatch):
+    monkeypatch.setattr("os.environ", {})
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("uad: error: ")
+    assert err.count("\n") == 1
+    assert all(part in err for part in parts), err
+
+
+@pytest.mark.parametrize("command", [["serve"], ["generate"], ["inspect"], ["bench"], ["bench", "scale"]])
+def test_each_command_has_help(command, capsys):
+    with pytest.raises(SystemExit) as left:
+        main([*command, "--help"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: uad {' '.join(command)}")
+
+
+def test_a_model_that_does_not_load_is_one_line_and_exit_code_1(run):
+    code, out, err, _ = run("generate", "-m", "x", "-p", "Hi", error=ModelLoadError("x is not a GGUF file"))
+    assert (code, out) == (1, "")
+    assert err.splitlines()[-1] == "uad: error: x is not a GGUF file"
+
+
+def test_generate_streams_text_and_ends_with_numbers(run):
+    code, out, err, runtime = run("generate", "-m", "x", "-p", "Hi", "-n", "4", "--seed", "3", "-np", "4")
+    assert (code, out) == (0, "Once \N{FOX FACE}!\n")
+    assert "uad: family: chatml\n" in err
+    assert err.splitlines()[-1] == "uad: 4 tokens, 2.0 tokens/s, 4 drafted, 2 accepted (50%), mean run 2.0"
+    (request,) = runtime.requests
+    assert (request.prompt, request.max_tokens, request.sampling.seed) == ((7, 2), 4, 3)
+    assert runtime.closed
+    assert runtime.config.n_parallel == 1
+
+
+def test_generate_colours_accepted_draft_tokens_and_waits_for_whole_characters(run):
+    _, out, _, _ = run("generate", "-m", "x", "-p", "Hi", "--color", "on")
+    assert out == "On\x1b[32mce \x1b[0m\N{FOX FACE}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "template", "prompt"),
+    [([], "{{ x }}", (7, 2)), ([], None, (1, 2)), (["--no-chat"], "{{ x }}", (1, 2)), (["--chat"], None, (7, 2))],
+)
+def test_generate_takes_a_template_where_there_is_one(run, words, template, prompt):
+    _, _, _, runtime = run("generate", "-m", "x", "-p", "Hi", *words, template=template)
+    assert runtime.requests[0].prompt == prompt
+
+
+def test_generate_reads_a_file(run, tmp_path):
+    (tmp_path / "prompt").write_text("Hello", encoding="utf-8")
+    _, _, _, runtime = run("generate", "-m", "x", "-f", str(tmp_path / "prompt"))
+    assert runtime.requests[0].prompt == (7, 5)
+
+
+def test_generate_tells_a_failure(run):
+    code, out, err, _ = run("generate", "-m", "x", "-p", "Hi", events=(DELTAS[0], Failed(5, NoKvRoomError("no room"))))
+    assert (code, out) == (1, "On")
+    assert err.splitlines()[-1] == "uad: error: no room"
+
+
+def test_an_interrupt_cancels_the_request(run, monkeypatch):
+    def interrupt(self, delta):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(generate.Writer, "write", interrupt)
+    code, _, err, runtime = run("generate", "-m", "x", "-p", "Hi")
+    assert (code, runtime.cancelled, runtime.closed) == (130, [5], True)
+    assert err.endswith("uad: interrupted\n")
+
+
+def test_summary_without_a_draft():
+    done = Done(5, Finish.STOP, StopKind.EOS, Usage(2, 0, 3), Timings(1.0, 1000.0, 2, 0, 3))
+    assert generate.summary(done) == "3 tokens, 2.0 tokens/s, nothing drafted"
+
+
+def test_a_port_in_use_is_said_before_anything_is_loaded(run):
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        port = str(busy.getsockname()[1])
+        code, _, err, runtime = run("serve", "-m", "x", "--port", port)
+    assert code == 2
+    assert err.startswith(f"uad: error: --port: {port} on 127.0.0.1 is in use")
+    assert runtime.config is None
+
+
+def test_an_address_that_is_not_ours_is_named(run):
+    code, _, err, _ = run("serve", "-m", "x", "--host", "no.such.host.invalid")
+    assert code == 2
+    assert "no.such.host.invalid" in err
+
+
+@pytest.mark.parametrize(
+    ("url", "host"), [("http://0.0.0.0:80/v", "127.0.0.1:80/v"), ("http://[::]:80", "[::1]:80"), ("http://10.0.0.1:8", "10.0.0.1:8")]
+)
+def test_the_curl_line_reaches_this_machine(url, host):
+    line = serve.curl(url, ServerConfig(), has_template=True)
+    assert line.startswith(f"curl http://{host}/v1/chat/completions -H ")
+    assert "Authorization" not in line
+
+
+def test_the_curl_line_shows_no_key():
+    line = serve.curl("http://x", ServerConfig(api_keys=("secret",)), has_template=False)
+    assert "secret" not in line
+    assert '"Authorization: Bearer $LLAMA_API_KEY"' in line
+    assert "/v1/completions" in line
+
+
+def test_the_report_is_printed_as_it_is():
+    out = io.StringIO()
+    inspect.print_sections([("target", [("special", "[bold]<|im_end|>[/]")])], Console(file=out, width=80))
+    assert re.search(r"target\s+special\s+\[bold\]<\|im_end\|>\[/\]", out.getvalue())
+
+
+def test_progress_off_a_terminal_is_two_lines_per_step():
+    err = io.StringIO()
+    with progress(err) as report:
+        for share in (0.0, 0.5, 1.0, 1.0):
+            report("loading", share)
+    assert re.fullmatch(r"uad: loading …\nuad: loading: done in \d+\.\d s\n", err.getvalue())
+
+
+@pytest.mark.parametrize("words", [["--help"], ["serve", "--help"]])
+def test_a_reader_that_leaves_is_no_traceback(words):
+    command = [sys.executable, "-m", "uad", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode in (0, 1)  # argparse keeps quiet about it itself

@@ -1,0 +1,67 @@
+"""The table of flags as such: names that do not clash, places that exist, help that mentions everything."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from uad.config import Config, ModelConfig
+from uad.config.argv import Parser, add_flags
+from uad.config.flags import CONFIG_FILE, FLAGS, GROUPS
+from uad.config.foreign import IGNORED, REFUSED
+
+NAMES = [name for flag in FLAGS for name in (*flag.names.split(), *flag.off.split())]
+DEFAULTS = Config(target=ModelConfig(Path()), draft=ModelConfig(Path()))
+
+
+def value_at(path):
+    value = DEFAULTS
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def leaves(value, prefix=""):
+    for field in dataclasses.fields(value):
+        inner = getattr(value, field.name)
+        path = f"{prefix}{field.name}"
+        yield from leaves(inner, f"{path}.") if dataclasses.is_dataclass(inner) else [path]
+
+
+def test_no_name_is_used_twice():
+    foreign = [name for entry in (*IGNORED, *REFUSED) for name in entry.names.split()]
+    assert [name for name, n in Counter(NAMES + foreign).items() if n > 1] == []
+
+
+@pytest.mark.parametrize("flag", [flag for flag in FLAGS if flag is not CONFIG_FILE], ids=lambda flag: flag.name)
+def test_every_place_exists(flag):
+    assert [value_at(path) for path in flag.paths] != []
+    assert flag.group in GROUPS
+    assert flag.help[:1].islower() or flag.help.startswith(("GGUF", "GET"))
+
+
+def test_every_setting_of_the_target_and_the_server_has_a_flag():
+    inherited = {f"draft.{name}" for name in ("n_batch", "n_ubatch", "flash_attn", "mmap", "mlock", "swa_full")}
+    reachable = {path for flag in FLAGS for path in flag.paths} | inherited | {"notes"}
+    assert set(leaves(DEFAULTS)) - reachable == set()
+
+
+def test_help_mentions_every_flag_once_with_its_variable():
+    parser = Parser("uad serve", "")
+    add_flags(parser, GROUPS)
+    text = parser.format_help()
+    words = text.replace(",", " ").split()
+    assert [name for name in NAMES if words.count(name) < 1] == []
+    assert [flag.env for flag in FLAGS if flag.env and flag.env.split()[0] not in text] == []
+    assert not any(name in words for entry in IGNORED for name in entry.names.split())
+
+
+def test_help_shows_defaults_from_the_slices():
+    by_name = {flag.name: flag for flag in FLAGS}
+    assert by_name["--port"].help_text().endswith("(default: 8080; env: LLAMA_ARG_PORT)")
+    assert "default: 0.95" in by_name["--top-p"].help_text()
+    assert "default: on" in by_name["--mmap"].help_text()
+    assert "default" not in by_name["--api-key"].help_text()

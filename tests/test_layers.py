@@ -1,0 +1,191 @@
+"""Who may import whom: the table of docs/design.md as data, checked on the source of every module, and by importing each of them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BASE = ("uad.errors", "uad.types")
+
+
+@dataclass(frozen=True)
+class Room:
+    """`allowed` are prefixes of module names beside the standard library and the room itself; `lazy` ones only inside functions."""
+
+    allowed: tuple[str, ...] = ()
+    lazy: tuple[str, ...] = ()
+
+
+ROOMS = {
+    "uad": Room(),
+    "uad.__main__": Room(("uad.cli",)),
+    "uad.errors": Room(),
+    "uad.types": Room(),
+    "uad.config": Room((*BASE, "yaml", "rapidfuzz")),
+    "uad.llama": Room((*BASE, "uad.config", "uad.vocab.table", "llama_cpp", "numpy")),
+    "uad.vocab": Room((*BASE, "numpy", "tokenizers")),
+    "uad.templates": Room((*BASE, "uad.vocab", "yaml", "rapidfuzz", "jinja2")),
+    "uad.sampling": Room((*BASE, "numpy")),
+    "uad.drafters": Room((*BASE, "uad.vocab", "uad.templates", "uad.sampling", "numpy")),
+    "uad.policy": Room(BASE),
+    "uad.decode": Room((*BASE, "uad.vocab", "uad.sampling", "uad.drafters.protocol", "uad.policy.protocol", "numpy")),
+    "uad.runtime": Room(
+        (
+            *BASE,
+            *(f"uad.{room}" for room in ("config", "llama", "vocab", "templates", "sampling", "drafters", "policy", "decode")),
+            *("uad.__version__", "numpy", "platformdirs"),
+        )
+    ),
+    "uad.server": Room((*BASE, "uad.config", "uad.runtime", "uad.__version__", "aiohttp", "pydantic", "pydantic_core")),
+    "uad.bench": Room((*BASE, "uad.config", "rich", "numpy"), lazy=("uad.runtime", "gguf")),
+    "uad.cli": Room((*BASE, "uad.config", "uad.__version__", "rich"), lazy=("uad.runtime", "uad.server", "uad.bench")),
+}
+EXTRA = {
+    "uad.llama.samplers": ("uad.sampling.stages",),
+    "uad.drafters.model": ("uad.llama",),
+    "uad.bench.plots": ("matplotlib",),
+}
+"""Modules that may import more than their room."""
+
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in sorted((ROOT / "uad").rglob("*.py"))
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """A module that is imported: at run time of a function (or for type checkers only) if `lazy`."""
+
+    name: str
+    line: int
+    lazy: bool
+
+
+def imports(tree: ast.Module, module: str, is_package: bool) -> Iterator[Import]:
+    """Every import of a module. `from a import b` counts as a.b when that is a module, or uad's version."""
+    package = module.split(".") if is_package else module.split(".")[:-1]
+    for node, lazy in walk(tree, lazy=False):
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, node.lineno, lazy) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            base = ".".join(part for part in (above, node.module) if part)
+            for alias in node.names:
+                inner = f"{base}.{alias.name}"
+                yield Import(inner if inner in MODULES or inner == "uad.__version__" else base, node.lineno, lazy)
+
+
+def walk(node: ast.AST, lazy: bool) -> Iterator[tuple[ast.AST, bool]]:
+    """All nodes below, and whether they run later than the import of the module (or never)."""
+    for child in ast.iter_child_nodes(node):
+        later = lazy or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) or is_type_checking(child)
+        yield child, later
+        yield from walk(child, later)
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def room_of(module: str) -> str:
+    return ".".join(module.split(".")[:2])
+
+
+def within(name: str, prefixes: tuple[str, ...]) -> bool:
+    return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def violations(module: str, source: str, is_package: bool = False) -> list[str]:
+    """What a module imports but may not, one sentence each."""
+    name = room_of(module)
+    if name not in ROOMS:
+        return [f"{module}: the room {name} is not in the table"]
+    room = ROOMS[name]
+    extra = tuple(more for start, names in EXTRA.items() if module.startswith(start) for more in names)
+    found = []
+    for item in imports(ast.parse(source), module, is_package):
+        own = within(item.name, (name,)) if name != "uad" else item.name == "uad"
+        standard = item.name.split(".")[0] in sys.stdlib_module_names
+        if own or standard or within(item.name, (*room.allowed, *extra)) or (item.lazy and within(item.name, room.lazy)):
+            continue
+        where = "; only inside functions" if within(item.name, room.lazy) else ""
+        found.append(f"{module}:{item.line} imports {item.name}{where}")
+    return found
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_follow_the_table(module):
+    path = MODULES[module]
+    assert violations(module, path.read_text(encoding="utf-8"), path.name == "__init__.py") == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "named"),
+    [
+        ("uad.decode.step", "from uad.runtime import Runtime", "uad.runtime"),
+        ("uad.decode.step", "import llama_cpp", "llama_cpp"),
+        ("uad.decode.step", "def f():\n    from llama_cpp import llama_cpp", "llama_cpp"),
+        ("uad.decode.step", "from ..server import app", "uad.server"),
+        ("uad.decode.step", "from uad import drafters", "uad.drafters"),
+        ("uad.decode.step", "from uad.drafters import model", "uad.drafters.model"),
+        ("uad.drafters.mirror", "from uad.llama import model", "uad.llama.model"),
+        ("uad.bench.report", "import matplotlib.pyplot", "matplotlib.pyplot"),
+        ("uad.server.app", "import uad.llama.model", "uad.llama.model"),
+        ("uad.cli.serve", "from uad.runtime import Runtime", "only inside functions"),
+        ("uad.cli.serve", "if True:\n    import uad.server.app", "only inside functions"),
+        ("uad.policy.value", "import numpy", "numpy"),
+        ("uad.nowhere", "", "not in the table"),
+    ],
+)
+def test_the_checker_finds_a_violation(module, source, named):
+    (found,) = violations(module, source)
+    assert named in found
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("uad.drafters.model", "from uad.llama.model import Model"),
+        ("uad.bench.plots", "import matplotlib.pyplot as plt"),
+        ("uad.decode.step", "from uad.drafters.protocol import Drafter\nimport json, collections.abc\nfrom . import verify"),
+        ("uad.cli.serve", "from uad import __version__\ndef main():\n    from uad.server.app import serve"),
+    ],
+)
+def test_the_checker_leaves_the_rest_alone(module, source):
+    assert violations(module, source) == []
+
+
+IMPORT_EACH = """
+import importlib, sys
+for name in sys.argv[1:]:
+    for loaded in [loaded for loaded in sys.modules if loaded.partition(".")[0] == "uad"]:
+        del sys.modules[loaded]  # so that each is imported first once; the libraries stay, they take seconds
+    importlib.import_module(name)
+"""
+
+
+def test_every_module_imports_first_and_without_warnings():
+    names = [name for name in MODULES if not name.endswith("__main__")]
+    done = subprocess.run([sys.executable, "-W", "error", "-c", IMPORT_EACH, *names], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("module", ["uad", "uad.config", "uad.cli", "uad.types"])
+def test_light_modules_load_nothing_heavy(module):
+    heavy = ("llama_cpp", "matplotlib", "aiohttp", "pydantic", "numpy", "gguf", "tokenizers")
+    program = f"import sys, {module}\nprint(*(name for name in {heavy!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.split() == []
+
+
+def test_importing_the_bench_loads_no_plots():
+    program = "import sys, uad.bench.run\nprint('matplotlib' in sys.modules, 'llama_cpp' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.split() == ["False", "False"]

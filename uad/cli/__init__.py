@@ -1,0 +1,86 @@
+"""The command line: `uad <command> …`. Finds the command, turns errors into one line and an exit code; knows no model.
+
+Everything heavy is imported inside the commands, so that `uad --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from uad import __version__
+from uad.cli import bench, generate, inspect, serve
+from uad.config.given import did_you_mean
+from uad.errors import ConfigError, UadError
+
+__all__ = ["main"]
+
+USAGE, FAILED, INTERRUPTED = 2, 1, 130
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A sub-command: its line in the help and what it does with the words after its name (returns an exit code)."""
+
+    help: str
+    run: Callable[[Sequence[str]], int]
+
+
+COMMANDS = {
+    "serve": Command("serve a target model, sped up by a draft model, over HTTP", serve.main),
+    "generate": Command("answer one prompt in the terminal", generate.main),
+    "inspect": Command("show what two models have in common and how text is translated", inspect.main),
+    "bench": Command("measure plain against drafted decoding; `uad bench scale` makes a large target", bench.main),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of `uad`. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted."""
+    try:
+        try:
+            return _dispatch(list(sys.argv[1:] if argv is None else argv))
+        finally:
+            sys.stdout.flush()  # here, where a reader that has left can still be dealt with
+    except UadError as error:
+        print(f"uad: error: {error}", file=sys.stderr)
+        return USAGE if isinstance(error, ConfigError) else FAILED
+    except KeyboardInterrupt:
+        print("\nuad: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output left (uad generate … | head); Python would complain again while flushing at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+
+
+def _dispatch(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(_help(), file=sys.stdout if argv else sys.stderr)
+        return 0 if argv else USAGE
+    if argv[0] in ("--version", "version"):
+        print(_version())
+        return 0
+    name, *rest = argv
+    if name not in COMMANDS:
+        raise ConfigError(f"unknown command {name!r}; {did_you_mean(name, COMMANDS)} (uad --help lists them)")
+    return COMMANDS[name].run(rest)
+
+
+def _version() -> str:
+    return f"uad {__version__} (llama-cpp-python {importlib.metadata.version('llama-cpp-python')})"
+
+
+def _help() -> str:
+    lines = "\n".join(f"  {name:<10} {command.help}" for name, command in COMMANDS.items())
+    return f"""usage: uad COMMAND …
+
+Universal assisted decoding: any small GGUF draft model speeds up any GGUF target, whatever the two tokenizers are.
+
+commands:
+{lines}
+
+uad COMMAND --help tells more, uad --version the versions. For a start:
+  uad serve --target samples/target-chatml.gguf --draft samples/draft-zephyr.gguf"""

@@ -1,0 +1,137 @@
+"""`uad generate`: one answer, streamed to the terminal; what the draft guessed is shown in another colour."""
+
+from __future__ import annotations
+
+import codecs
+import logging
+import queue
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from uad.cli.console import note
+from uad.cli.models import parse, runtime
+from uad.config import Config
+from uad.config.argv import Parser
+from uad.config.kinds import read_text
+from uad.errors import ConfigError
+from uad.types import Delta, Done, Event, Failed, Origin, Request
+
+if TYPE_CHECKING:
+    from uad.runtime import Runtime
+
+_DESCRIPTION = "Answer one prompt. The text goes to stdout, numbers to stderr."
+_EPILOG = "example: uad generate -m target.gguf -md draft.gguf -p 'Tell me a story.' --color on"
+_DRAFTED, _PLAIN = "\x1b[32m", "\x1b[0m"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Generate one answer. Raises UadError."""
+    args, config = parse(_parser(), argv, log_level=logging.WARNING)  # the numbers are printed below
+    text = _prompt(args.prompt, args.file)
+    config = replace(config, n_parallel=1)
+    with runtime(config, quiet=not sys.stderr.isatty()) as opened:
+        for line in opened.info.notes:
+            note(line)
+        color = args.color == "on" or (args.color == "auto" and sys.stdout.isatty())
+        done = stream(opened, request(opened, config, text, args.chat), Writer(opened, sys.stdout, color))
+    note(summary(done))
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser("uad generate", _DESCRIPTION, _EPILOG)
+    prompt = parser.add_argument_group("prompt").add_mutually_exclusive_group()
+    prompt.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt")
+    prompt.add_argument("-f", "--file", metavar="FILE", help="file with the prompt; - is stdin")
+    chat = parser.add_argument_group("output")
+    chat.add_argument(
+        "--chat", action="store_true", default=None, help="the prompt is a user's message (default: if the model has a template)"
+    )
+    chat.add_argument("--no-chat", dest="chat", action="store_false", help="the prompt is text to go on from")
+    chat.add_argument("--color", choices=("auto", "on", "off"), default="auto", help="show accepted draft tokens in green (default: auto)")
+    return parser
+
+
+def _prompt(text: str | None, file: str | None) -> str:
+    if text is None and file is None:
+        raise ConfigError("no prompt; give one with -p TEXT or -f FILE")
+    prompt = text if text is not None else sys.stdin.read() if file == "-" else read_text(Path(str(file)))
+    if not prompt:
+        raise ConfigError("the prompt is empty")
+    return prompt
+
+
+def request(opened: Runtime, config: Config, text: str, chat: bool | None) -> Request:
+    """The request for one prompt; `chat` None asks the model whether it has a template."""
+    has_template = opened.info.target.chat_template is not None or config.templates.chat_template is not None
+    if chat or (chat is None and has_template):
+        prompt = opened.chat_prompt([{"role": "user", "content": text}], {})
+    else:
+        prompt = opened.tokenize(text, add_special=True)
+    return Request(
+        prompt=tuple(prompt),
+        sampling=config.sampling,
+        speculative=config.drafting.defaults,
+        max_tokens=config.n_predict if config.n_predict >= 0 else None,
+    )
+
+
+def stream(opened: Runtime, asked: Request, writer: Writer) -> Done:
+    """Write the answer as it comes. An interrupt cancels the request; Failed events are raised as what they carry."""
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    id_ = opened.submit(asked, events.put)
+    try:
+        while True:
+            match events.get():
+                case Delta() as delta:
+                    writer.write(delta)
+                case Failed(error=error):
+                    raise error
+                case Done() as done:
+                    writer.finish(done.text)
+                    return done
+    except BaseException:
+        opened.cancel(id_)
+        raise
+
+
+class Writer:
+    """Writes pieces of an answer. In colour it goes by ids, whose bytes may end inside a character; the decoder waits for the rest."""
+
+    def __init__(self, opened: Runtime, out: TextIO, color: bool) -> None:
+        self._runtime, self._out, self._color = opened, out, color
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def write(self, delta: Delta) -> None:
+        """One event's worth."""
+        if self._color:
+            for id_, origin in zip(delta.ids, delta.origins, strict=True):
+                if not self._runtime.is_eog(id_):
+                    self._put(self._decoder.decode(self._runtime.piece(id_)), origin)
+        else:
+            self._out.write(delta.text)
+        self._out.flush()
+
+    def _put(self, text: str, origin: Origin) -> None:
+        if text:
+            self._out.write(text if origin is Origin.TARGET else f"{_DRAFTED}{text}{_PLAIN}")
+
+    def finish(self, rest: str) -> None:
+        """The end: what was held back, and a line break."""
+        self._out.write(self._decoder.decode(b"", final=True) if self._color else rest)
+        self._out.write("\n")
+        self._out.flush()
+
+
+def summary(done: Done) -> str:
+    """The line of numbers after an answer."""
+    timings, draft = done.timings, done.timings.draft
+    line = f"{done.usage.n_predicted} tokens, {timings.predicted_per_second:.1f} tokens/s"
+    if not draft.n_drafted:
+        return f"{line}, nothing drafted"
+    return (
+        f"{line}, {draft.n_drafted} drafted, {draft.n_accepted} accepted ({draft.accept_rate:.0%}), mean run {draft.mean_accepted_run:.1f}"
+    )

@@ -1,0 +1,52 @@
+"""What every command with models does first: parse, say what was ignored, load. Knows no HTTP and no output format."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from uad.cli.console import note, progress, set_up_logging
+from uad.config import Config
+from uad.config.argv import Parser, add_flags, give
+from uad.config.flags import GROUPS, SERVER
+from uad.config.load import config_from
+
+if TYPE_CHECKING:
+    import argparse
+
+    from uad.runtime import Runtime
+
+MODEL_GROUPS = tuple(group for group in GROUPS if group != SERVER)
+
+
+def parse(
+    parser: Parser, argv: Sequence[str], groups: Sequence[str] = MODEL_GROUPS, positional: Sequence[str] = (), log_level: int = logging.INFO
+) -> tuple[argparse.Namespace, Config]:
+    """The command's own arguments, and the configuration from flags, environment and file. Raises ConfigError.
+
+    `positional` are arguments of the parser that stand for the flag of the same name; --verbose wins over `log_level`.
+    """
+    add_flags(parser, groups)
+    args = parser.parse(argv)
+    for name in positional:
+        give(args, f"--{name}", getattr(args, name))
+    config = config_from(args, os.environ)
+    set_up_logging(logging.DEBUG if config.verbose else log_level)
+    for line in config.notes:
+        note(line)
+    return args, config
+
+
+@contextmanager
+def runtime(config: Config, quiet: bool = False) -> Iterator[Runtime]:
+    """The loaded models; the terminal shows how far loading is. Raises UadError."""
+    from uad.runtime import Runtime
+
+    with progress(sys.stderr, quiet) as report:
+        opened = Runtime.open(config, report)
+    with opened:
+        yield opened

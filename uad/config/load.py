@@ -1,0 +1,118 @@
+"""All sources together: command line over environment over file over defaults, built into slices and checked against each other."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from uad.config.argv import Parser, add_flags, layer_of
+from uad.config.environ import from_environ
+from uad.config.flags import CONFIG_FILE, FLAGS, GROUPS
+from uad.config.given import Given, Layer
+from uad.config.slices import Config, DraftingConfig, ModelConfig, ServerConfig, TemplateConfig
+from uad.config.yamlfile import from_yaml
+from uad.errors import ConfigError
+from uad.types import SamplingParams, SpeculativeParams
+
+_INHERITED = ("n_batch", "n_ubatch", "n_threads", "n_threads_batch", "n_gpu_layers", "flash_attn", "mmap", "mlock", "swa_full")
+
+
+def load_config(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
+    """The configuration of `uad serve` with these words. Reads only the files they name. Raises ConfigError."""
+    parser = Parser("uad serve", "")
+    add_flags(parser, GROUPS)
+    return config_from(parser.parse(argv), environ)
+
+
+def config_from(args: argparse.Namespace, environ: Mapping[str, str]) -> Config:
+    """The configuration that parsed arguments, the environment and the file of --config give. Raises ConfigError."""
+    line = layer_of(args)
+    files = [given.value for given in line.given if given.flag is CONFIG_FILE]
+    layers = [*(from_yaml(path) for path in files[-1:] if isinstance(path, Path)), from_environ(environ), line]
+    values = merge(layers)
+    config = replace(_build(values), notes=tuple(_notes(layers)))
+    _check(config, values)
+    return config
+
+
+def merge(layers: Iterable[Layer]) -> dict[str, Given]:
+    """Path to value; later layers win whole. Within a layer the last one wins, and flags that may be repeated add up."""
+    values: dict[str, Given] = {}
+    for layer in layers:
+        own: dict[str, Given] = {}
+        for given in (given for given in layer.given if given.flag.paths):
+            several = given.value if len(given.flag.paths) > 1 and isinstance(given.value, tuple) else (given.value,)
+            for path, value in zip(given.flag.paths, several, strict=True):
+                before = own.get(path)
+                total = before.value + value if before and given.flag.many else value
+                own[path] = Given(given.flag, total, given.where)
+        values |= own
+    return values
+
+
+def _notes(layers: Iterable[Layer]) -> list[str]:
+    names = [name for layer in layers for name in layer.ignored]
+    return [f"ignored, without effect in uad: {', '.join(names)}"] if names else []
+
+
+def _section(values: Mapping[str, Given], section: str) -> dict[str, Any]:
+    start = f"{section}." if section else ""
+    return {path[len(start) :]: given.value for path, given in values.items() if path.startswith(start) and "." not in path[len(start) :]}
+
+
+def _build(values: Mapping[str, Given]) -> Config:
+    target = _target(_section(values, "target"))
+    defaults = SpeculativeParams(**_section(values, "drafting.defaults"))
+    return Config(
+        target=target,
+        draft=_draft(target, _section(values, "draft")) if defaults.enabled else None,
+        sampling=SamplingParams(**_section(values, "sampling")),
+        drafting=DraftingConfig(defaults=defaults, **_section(values, "drafting")),
+        templates=TemplateConfig(**_section(values, "templates")),
+        server=ServerConfig(**_section(values, "server")),
+        **_section(values, ""),
+    )
+
+
+def _target(given: dict[str, Any]) -> ModelConfig:
+    if "path" not in given:
+        raise ConfigError("no target model; name its GGUF file with --model FILE (or LLAMA_ARG_MODEL, or `model:` in the file of --config)")
+    return ModelConfig(**_with_batch(given))
+
+
+def _draft(target: ModelConfig, given: dict[str, Any]) -> ModelConfig | None:
+    """The draft's own values, then the target's: the machine is the same, the cache types and the context are not."""
+    if "path" not in given:
+        return None
+    inherited = {name: getattr(target, name) for name in _INHERITED}
+    if "n_threads" in given:
+        inherited["n_threads_batch"] = 0
+    return ModelConfig(**inherited | given)
+
+
+def _with_batch(given: dict[str, Any]) -> dict[str, Any]:
+    """A small --batch-size alone makes the micro-batch small too, as in llama-server; a contradiction is left for the check."""
+    if "n_batch" in given and "n_ubatch" not in given:
+        return given | {"n_ubatch": min(ModelConfig(given["path"]).n_ubatch, given["n_batch"])}
+    return given
+
+
+def _check(config: Config, values: Mapping[str, Given]) -> None:
+    """What no single value can say. Raises ConfigError naming the place of the value that has to change."""
+    target, drafting = config.target, config.drafting.defaults
+
+    def fail(path: str, message: str) -> None:
+        where = values[path].where if path in values else next(flag.name for flag in FLAGS if path in flag.paths)
+        raise ConfigError(f"{where}: {message}")
+
+    if target.n_ubatch > target.n_batch:
+        fail("target.n_ubatch", f"{target.n_ubatch} is more than --batch-size {target.n_batch}")
+    if drafting.n_min > drafting.n_max:
+        fail("drafting.defaults.n_min", f"{drafting.n_min} is more than --spec-draft-n-max {drafting.n_max}")
+    if config.draft is not None and drafting.n_max >= target.n_ubatch:
+        fail("drafting.defaults.n_max", f"a draft of {drafting.n_max} and its next token need --ubatch-size {drafting.n_max + 1} or more")
+    if 0 < target.n_ctx < config.n_parallel:
+        fail("target.n_ctx", f"{target.n_ctx} tokens of context leave none for each of {config.n_parallel} slots")

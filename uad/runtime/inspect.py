@@ -1,0 +1,102 @@
+"""What two models have in common and how text gets from one to the other, for `uad inspect`. Measures on text of its own."""
+
+from __future__ import annotations
+
+import inspect as python_inspect
+from dataclasses import dataclass
+
+from uad.config import Config
+from uad.errors import ConfigError
+from uad.llama.model import Model
+from uad.runtime import parts
+from uad.templates.plan import plan
+from uad.vocab.encode import Encoder
+
+_PROSE = (
+    "The old sailor walked past the stone bridge at dusk, counted seven apples and wrote: “naïve café, 東京, привет, 😀”. "
+    "Nobody answered; the winter of 1997 had been long, and the river was 3.5 metres higher than usual.\n\n"
+)
+
+
+@dataclass(frozen=True)
+class PairReport:
+    """Sections for people: (heading, rows of (name, value))."""
+
+    sections: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+
+
+def inspect_pair(config: Config) -> PairReport:
+    """Loads both models and compares them. Raises ModelLoadError or MappingError; ConfigError where no draft is given."""
+    if config.draft is None:
+        raise ConfigError("inspect needs a target and a draft")
+    with Model(config.target, "target") as target, Model(config.draft, "draft") as draft:
+        rules = plan(parts.side(target, config.templates.chat_template), parts.side(draft), parts.template_options(config))
+        return PairReport(
+            (
+                ("Target", _model_rows(target)),
+                ("Draft", _model_rows(draft)),
+                ("Overlap", _overlap_rows(target, draft)),
+                ("Chat formats", tuple(_split(note) for note in rules.notes)),
+                ("Rules", tuple((f"rule {i}", line) for i, line in enumerate(rules.rules.lines, 1)) or (("none", "text passes as it is"),)),
+                ("Cannot be translated", _lost_rows(target, draft, rules.rules.dropped)),
+            )
+        )
+
+
+def _split(note: str) -> tuple[str, str]:
+    head, _, tail = note.partition(": ")
+    return (head, tail) if tail else ("note", note)
+
+
+def _model_rows(model: Model) -> tuple[tuple[str, str], ...]:
+    info, vocab = model.info, model.vocab
+    return (
+        ("file", info.path),
+        ("model", f"{info.desc}, {info.n_params / 1e6:,.1f} M parameters, {info.size / 2**20:,.0f} MiB, {info.ftype}"),
+        ("context", f"{info.n_ctx_train:,} tokens"),
+        ("vocabulary", f"{info.n_vocab:,} tokens, {len(vocab.special_ids)} specials, longest {max(map(len, vocab.pieces))} bytes"),
+        ("ends of text", ", ".join(sorted(vocab.special_names.get(i, repr(vocab.pieces[i])) for i in vocab.eog)) or "none"),
+        ("BOS", f"{vocab.special_names.get(vocab.bos, '')} (added: {vocab.add_bos})" if vocab.bos is not None else "none"),
+    )
+
+
+def _overlap_rows(target: Model, draft: Model) -> tuple[tuple[str, str], ...]:
+    ours, theirs = set(target.vocab.by_bytes), set(draft.vocab.by_bytes)
+    both = len(ours & theirs)
+    code = python_inspect.getsource(python_inspect)[:20_000]
+    return (
+        ("draft tokens that the target has", f"{both:,} of {len(theirs):,} ({100 * both / max(len(theirs), 1):.0f} %)"),
+        ("target tokens that the draft has", f"{both:,} of {len(ours):,} ({100 * both / max(len(ours), 1):.0f} %)"),
+        ("in running prose", _running(target, draft, _PROSE * 20)),
+        ("in running code", _running(target, draft, code)),
+    )
+
+
+def _running(target: Model, draft: Model, text: str) -> str:
+    """How often both cut the same piece out of the same place."""
+    spans = [_spans(Encoder(model.vocab), text.encode()) for model in (target, draft)]
+    same = len(set(spans[0]) & set(spans[1]))
+    n_bytes = len(text.encode())
+    return (
+        f"{100 * same / len(spans[1]):.0f} % of draft tokens map one to one; "
+        f"{n_bytes / len(spans[0]):.2f} bytes per target token, {n_bytes / len(spans[1]):.2f} per draft token"
+    )
+
+
+def _spans(encoder: Encoder, data: bytes) -> list[tuple[int, int]]:
+    spans, at = [], 0
+    for id_ in encoder.encode(data):
+        end = at + len(encoder.vocab.pieces[id_])
+        spans.append((at, end))
+        at = end
+    return spans
+
+
+def _lost_rows(target: Model, draft: Model, dropped: frozenset[int]) -> tuple[tuple[str, str], ...]:
+    names = ", ".join(sorted(target.vocab.special_names[i] for i in dropped if i in target.vocab.special_names))
+    covered = {piece[0] for piece in target.vocab.by_bytes if len(piece) == 1}
+    missing = [f"0x{byte:02X}" for byte in range(256) if byte not in covered]
+    return (
+        ("target specials that the draft never sees", names or "none"),
+        ("bytes that the target has no token for", ", ".join(missing) or "none"),
+    )

@@ -1,0 +1,56 @@
+"""Text to prompt ids and back, for one target. Thread-safe: nothing here touches a context."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+
+from uad.config import TemplateConfig
+from uad.templates.plan import Options, default_template
+from uad.templates.prompt import encode_parts, encode_text
+from uad.templates.recognise import Side, bos_name, eos_name
+from uad.templates.render import Rendered, render
+from uad.vocab.encode import Encoder
+from uad.vocab.table import VocabTable
+
+_log = logging.getLogger("uad")
+Message = Mapping[str, object]
+
+
+class Prompts:
+    """Renders conversations with the target's chat template and tokenizes: specials in template text only, never in what users wrote."""
+
+    def __init__(self, vocab: VocabTable, encoder: Encoder, config: TemplateConfig, template: str | None, name: str) -> None:
+        self._vocab = vocab
+        self._encode = encoder.encode
+        self.notes: tuple[str, ...] = ()
+        chosen = config.chat_template or template
+        if chosen is None:
+            chosen, note = default_template(Side(vocab, None, name), Options(config.mappings, target_family=config.target_family))
+            self.notes = (note,)
+        self.template = chosen
+        self._warned = threading.Event()
+
+    def render(self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool) -> Rendered:
+        rendered = render(
+            self.template,
+            messages,
+            bos=bos_name(self._vocab),
+            eos=eos_name(self._vocab),
+            add_generation_prompt=add_generation_prompt,
+            kwargs=kwargs,
+        )
+        if not rendered.exact and not self._warned.is_set():
+            self._warned.set()
+            _log.warning("the chat template transforms its input: message text was found by search, specials in it stay text")
+        return rendered
+
+    def chat(self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool) -> list[int]:
+        return encode_parts(self.render(messages, kwargs, add_generation_prompt).parts, self._vocab, self._encode)
+
+    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+        return encode_text(text, self._vocab, self._encode, add_special=add_special, parse_special=parse_special)
+
+    def piece(self, id_: int) -> bytes:
+        return self._vocab.pieces[id_] or self._vocab.special_names.get(id_, "").encode()

@@ -1,0 +1,150 @@
+"""The door between two worlds: any thread submits requests, one thread runs the model, events come back through sinks."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+
+from uad.config import Config
+from uad.errors import InvalidRequestError, UadError, UnavailableError
+from uad.runtime.parts import Parts, Progress, build
+from uad.types import Request, RuntimeInfo, Sink, SlotInfo, Totals
+
+_log = logging.getLogger("uad")
+_Command = Callable[[], None]
+
+
+class Runtime:
+    """A loaded target, perhaps with a draft, and the thread that runs them. Use with `with`, or call `close()`."""
+
+    def __init__(self, config: Config, parts: Parts) -> None:
+        self.config = config
+        self.info: RuntimeInfo = parts.info
+        self._parts = parts
+        self._engine = parts.engine
+        self._prompts = parts.prompts
+        self._commands: queue.SimpleQueue[_Command | None] = queue.SimpleQueue()
+        self._numbers = itertools.count(1)
+        self._error: UadError | None = None
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="uad-model", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def open(cls, config: Config, progress: Progress | None = None) -> Runtime:
+        """Load everything; progress(what, share) is told of long loads. Raises ModelLoadError, MappingError or ConfigError."""
+        return cls(config, build(config, progress or (lambda what, share: None)))
+
+    def close(self) -> None:
+        """Ends running requests with UnavailableError, stops the thread, frees the models. Safe to call twice."""
+        if self._closing:
+            return
+        self._closing = True
+        self._commands.put(None)
+        self._thread.join()
+        self._parts.stack.close()
+
+    def __enter__(self) -> Runtime:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # --- requests
+
+    @property
+    def error(self) -> UadError | None:
+        """The fatal error that stopped the model thread, if one did."""
+        return self._error
+
+    def submit(self, request: Request, sink: Sink) -> int:
+        """Queue a request; sink gets its events on the model thread. Raises InvalidRequestError, ContextOverflowError, UnavailableError."""
+        if self._error is not None:
+            raise UnavailableError(f"the model stopped after an error and the server must be restarted: {self._error}")
+        if self._closing:
+            raise UnavailableError("the server is shutting down")
+        self._check_ids(request)
+        self._engine.check(request)
+        number = next(self._numbers)
+        self._commands.put(lambda: self._engine.submit(number, request, sink))
+        return number
+
+    def cancel(self, request: int) -> None:
+        """The request's slot is free within one round; no event follows."""
+        self._commands.put(lambda: self._engine.cancel(request))
+
+    def _check_ids(self, request: Request) -> None:
+        n_vocab = self.info.target.n_vocab
+        if not all(0 <= id_ < n_vocab for id_ in request.prompt):
+            raise InvalidRequestError(f"the prompt has a token id outside the vocabulary (0 to {n_vocab - 1})", "prompt")
+        if not all(0 <= id_ < n_vocab for id_, _ in request.sampling.logit_bias):
+            raise InvalidRequestError(f"logit_bias names a token id outside the vocabulary (0 to {n_vocab - 1})", "logit_bias")
+
+    def slots(self) -> tuple[SlotInfo, ...]:
+        return self._engine.slots()
+
+    def totals(self) -> Totals:
+        return self._engine.totals()
+
+    # --- text
+
+    def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
+        return self._prompts.tokenize(text, add_special, parse_special)
+
+    def detokenize(self, ids: Sequence[int]) -> bytes:
+        """The bytes of ids, specials as their names. Raises InvalidRequestError for an id outside the vocabulary."""
+        if not all(0 <= id_ < self.info.target.n_vocab for id_ in ids):
+            raise InvalidRequestError(f"token ids must be between 0 and {self.info.target.n_vocab - 1}", "tokens")
+        return b"".join(self.piece(id_) for id_ in ids)
+
+    def piece(self, id_: int) -> bytes:
+        return self._prompts.piece(id_)
+
+    def is_eog(self, id_: int) -> bool:
+        return id_ in self._parts.model.vocab.eog
+
+    def chat_prompt(
+        self, messages: Sequence[Mapping[str, object]], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True
+    ) -> list[int]:
+        return self._prompts.chat(messages, template_kwargs, add_generation_prompt)
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, object]], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True
+    ) -> str:
+        return self._prompts.render(messages, template_kwargs, add_generation_prompt).text
+
+    # --- the model thread
+
+    def _run(self) -> None:
+        try:
+            while self._obey():
+                self._engine.step()
+            self._engine.fail_all(UnavailableError("the server is shutting down"))
+        except Exception as error:
+            self._stop(error)
+
+    def _obey(self) -> bool:
+        """Carry out what other threads asked for; waits while there is nothing to do. False: stop."""
+        wait = self._engine.is_idle
+        while True:
+            try:
+                command = self._commands.get(block=wait)
+            except queue.Empty:
+                return True
+            if command is None:
+                return False
+            command()
+            wait = self._engine.is_idle
+
+    def _stop(self, error: Exception) -> None:
+        """Remember the fatal error, tell it to everybody, and go on refusing until closed."""
+        _log.error("the model thread stopped: %s", error, exc_info=not isinstance(error, UadError))
+        self._error = error if isinstance(error, UadError) else UadError(f"internal error: {type(error).__name__}: {error}")
+        self._engine.fail_all(self._error)
+        while (command := self._commands.get()) is not None:
+            command()
+            self._engine.fail_all(self._error)

@@ -1,0 +1,106 @@
+"""Runs one checked request and sends the answer, whole or as a stream of server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+from aiohttp import web
+
+from uad.server.generation import Arrival, Generation, merge
+from uad.server.job import Job
+from uad.server.outcome import Outcome
+from uad.server.shapes import Shape
+from uad.server.state import STATE, State, Tally
+from uad.server.wire import DONE, PING, dumps, frame
+from uad.types import Delta, Done
+
+T = TypeVar("T")
+HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+async def answer(request: web.Request, job: Job, shape: Shape) -> web.StreamResponse:
+    """Generate, and give back the finished response. Everything still running when the client leaves is cancelled."""
+    state = request.app[STATE]
+    with Generation(state.engine, job.requests) as generation:
+        state.live.add(generation)
+        try:
+            teller = Teller(job, shape, state.tally)
+            if job.stream:
+                return await _stream(request, generation, teller)
+            while generation.is_open:
+                teller.hear(await generation.take(None))
+            return web.Response(text=dumps(shape.whole(teller.outcomes)), content_type="application/json")
+        finally:
+            state.live.discard(generation)
+
+
+class Teller:
+    """Keeps what each sequence has said so far, and puts new events into the client's form."""
+
+    def __init__(self, job: Job, shape: Shape, tally: Tally) -> None:
+        self.job = job
+        self.shape = shape
+        self.outcomes = [Outcome(i) for i in range(len(job.requests))]
+        self._tally = tally
+        self._is_opened = [False] * len(job.requests)
+
+    def hear(self, arrivals: list[Arrival]) -> None:
+        """Take in events of an answer that is sent as a whole."""
+        for index, event in arrivals:
+            if isinstance(event, Delta):
+                self.outcomes[index].observe(event, keep=True)
+            else:
+                self._finish(index, event, keep=True)
+
+    def tell(self, arrivals: list[Arrival]) -> bytes:
+        """The events as frames of the stream."""
+        texts: list[str] = []
+        for index, event in merge(arrivals):
+            outcome = self.outcomes[index]
+            if not self._is_opened[index]:
+                self._is_opened[index] = True
+                texts += self.shape.opening(outcome)
+            if isinstance(event, Delta):
+                outcome.observe(event, keep=False)
+                texts += self.shape.piece(outcome, event)
+            else:
+                texts += self._close(index, event)
+        return b"".join(frame(text) for text in texts)
+
+    def _close(self, index: int, done: Done) -> list[str]:
+        outcome = self.outcomes[index]
+        rest = self._finish(index, done, keep=False)
+        pieces = self.shape.piece(outcome, rest) if rest.text else []
+        is_last = all(outcome.done is not None for outcome in self.outcomes)
+        return [*pieces, *self.shape.closing(outcome, self.outcomes if is_last else [])]
+
+    def _finish(self, index: int, done: Done, keep: bool) -> Delta:
+        rest = Delta(done.request, (), (), done.text)
+        self.outcomes[index].observe(rest, keep)
+        self.outcomes[index].done = done
+        self._tally.add(done)
+        return rest
+
+
+async def _stream(request: web.Request, generation: Generation, teller: Teller) -> web.StreamResponse:
+    state, ping = request.app[STATE], teller.job.ping
+    arrivals = await generation.take(ping)  # an error before the first event still gets its own status
+    response = web.StreamResponse(headers=HEADERS)
+    state.streams[id(request)] = response
+    await response.prepare(request)
+    while True:
+        data = teller.tell(arrivals) if arrivals else PING
+        if not generation.is_open:
+            break
+        await _write(state, response, data)
+        arrivals = await generation.take(ping)
+    await _write(state, response, data + DONE if teller.shape.ends_with_done else data)
+    await response.write_eof()
+    return response
+
+
+async def _write(state: State, response: web.StreamResponse, data: bytes) -> None:
+    if data:
+        async with asyncio.timeout(state.config.timeout):
+            await response.write(data)

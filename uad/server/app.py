@@ -1,0 +1,153 @@
+"""The application and its life: routes, start, signals, graceful stop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+
+from aiohttp import web
+
+from uad.config import ServerConfig
+from uad.errors import ConfigError, UnavailableError
+from uad.server import completions, facts
+from uad.server.admission import Gate
+from uad.server.engine import Engine
+from uad.server.middleware import allow_origin, errors, guard
+from uad.server.state import STATE, State
+
+log = logging.getLogger("uad.server")
+
+MAX_BODY = 100 * 1024**2
+SHUTDOWN_SECONDS = 5.0
+N_WORKERS = 2
+POST_ROUTES = {
+    "/v1/chat/completions": completions.chat,
+    "/chat/completions": completions.chat,
+    "/v1/completions": completions.completion,
+    "/completion": completions.native,
+    "/completions": completions.native,
+    "/tokenize": facts.tokenize,
+    "/detokenize": facts.detokenize,
+    "/apply-template": facts.apply_template,
+}
+GET_ROUTES = {
+    "/health": facts.health,
+    "/v1/health": facts.health,
+    "/v1/models": facts.models,
+    "/models": facts.models,
+    "/v1/models/{id:.+}": facts.model,
+    "/props": facts.props,
+    "/slots": facts.slots,
+    "/metrics": facts.metrics,
+}
+ABSENT = ("/v1/embeddings", "/embeddings", "/embedding", "/infill", "/rerank", "/v1/rerank", "/v1/responses", "/v1/messages")
+
+
+def make_app(runtime: Engine, config: ServerConfig) -> web.Application:
+    """The application over `runtime`, which it neither opens nor closes."""
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[errors, guard])
+    workers = ThreadPoolExecutor(N_WORKERS, thread_name_prefix="uad-http")
+    app[STATE] = State(runtime, config, workers, Gate(runtime.info.n_slots + config.max_queue))
+    for path, handler in POST_ROUTES.items():
+        app.router.add_post(config.api_prefix + path, handler)
+    for path, handler in GET_ROUTES.items():
+        app.router.add_get(config.api_prefix + path, handler)
+    for path in ABSENT:
+        app.router.add_post(config.api_prefix + path, facts.absent)
+    app.on_response_prepare.append(allow_origin)
+    app.on_shutdown.append(_stop_streams)
+    app.cleanup_ctx.append(_own_workers)
+    return app
+
+
+def make_runner(app: web.Application) -> web.AppRunner:
+    """A runner with the settings that cancelling on disconnect and a bounded stop depend on."""
+    return web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+
+
+def serve(runtime: Engine, config: ServerConfig, ready: Callable[[str], None] | None = None) -> None:
+    """Serve until SIGINT or SIGTERM; a second signal ends the process at once. `ready` gets the base URL once the port is open.
+
+    Main thread only. Raises ConfigError where host or port cannot be used.
+    """
+    asyncio.run(_serve(runtime, config, ready or (lambda url: log.info("listening on %s", url))))
+
+
+async def _serve(runtime: Engine, config: ServerConfig, ready: Callable[[str], None]) -> None:
+    stop = asyncio.Event()
+    restore = _on_signals(asyncio.get_running_loop(), stop)
+    runner = make_runner(make_app(runtime, config))
+    try:
+        await runner.setup()
+        await listen(runner, config)
+        ready(base_url(runner, config))
+        await stop.wait()
+    finally:
+        restore()
+        await runner.cleanup()
+
+
+def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> Callable[[], None]:
+    """Set `stop` on the first SIGINT or SIGTERM; the returned function puts the old handlers back."""
+    old = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        restore()
+        loop.call_soon_threadsafe(stop.set)
+
+    for number in old:
+        signal.signal(number, handle)
+    return restore
+
+
+async def listen(runner: web.AppRunner, config: ServerConfig) -> None:
+    """Open the port, or raise ConfigError with the way out."""
+    if not 0 <= config.port <= 65535:
+        raise ConfigError(f"port {config.port} does not exist; choose one from 1 to 65535 with --port")
+    try:
+        await web.TCPSite(runner, config.host, config.port).start()
+    except socket.gaierror as error:
+        raise ConfigError(f"host {config.host!r} is unknown ({error.strerror}); choose another with --host") from error
+    except OSError as error:
+        raise ConfigError(_why_not(config, error)) from error
+
+
+def _why_not(config: ServerConfig, error: OSError) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"port {config.port} on {config.host} is already in use; choose another with --port"
+        case errno.EACCES:
+            return f"port {config.port} needs more rights than this process has; choose one above 1023 with --port"
+        case errno.EADDRNOTAVAIL:
+            return f"host {config.host!r} is no address of this machine; choose another with --host (127.0.0.1, or 0.0.0.0 for all)"
+        case _:
+            return f"cannot listen on {config.host} port {config.port}: {error.strerror}; choose others with --host and --port"
+
+
+def base_url(runner: web.AppRunner, config: ServerConfig) -> str:
+    """Where the server can be reached, with the port that was really opened."""
+    port = runner.addresses[0][1]
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return f"http://{host}:{port}{config.api_prefix}"
+
+
+async def _stop_streams(app: web.Application) -> None:
+    state = app[STATE]
+    state.gate.draining = True
+    for generation in list(state.live):
+        generation.abort(UnavailableError("the server is shutting down"))
+
+
+async def _own_workers(app: web.Application) -> AsyncIterator[None]:
+    yield
+    app[STATE].workers.shutdown(wait=False, cancel_futures=True)

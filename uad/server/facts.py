@@ -1,0 +1,174 @@
+"""Routes that tell about the server and its model, and the tokenizer's routes. Nothing here generates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from uad.errors import InvalidRequestError, NotSupportedError
+from uad.server.metrics import render
+from uad.server.native import sampling_json, speculative_json
+from uad.server.outcome import Json
+from uad.server.problems import BusyError, Problem, problem_of
+from uad.server.prompts import mixed_ids, render_chat, split_prompts
+from uad.server.refuse import check_features
+from uad.server.schemas import DetokenizeBody, TemplateBody, TokenizeBody
+from uad.server.state import STATE, State
+from uad.server.wire import dumps
+from uad.types import SlotInfo
+
+
+def reply(value: object) -> web.Response:
+    """A JSON response."""
+    return web.Response(text=dumps(value), content_type="application/json")
+
+
+async def health(request: web.Request) -> web.Response:
+    """GET /health: 503 after a fatal error and while shutting down."""
+    state = request.app[STATE]
+    if state.engine.error is not None:
+        return Problem(503, str(state.engine.error), "unavailable_error").response()
+    if state.gate.draining:
+        return problem_of(BusyError("the server is shutting down")).response()
+    return reply({"status": "ok"})
+
+
+async def models(request: web.Request) -> web.Response:
+    """GET /v1/models: OpenAI's list, with llama-server's `meta` and its Ollama-like `models`."""
+    state = request.app[STATE]
+    entry = {"name": state.alias, "model": state.alias, "type": "model", "capabilities": ["completion"], "details": {"format": "gguf"}}
+    return reply({"object": "list", "data": [_model(state)], "models": [entry]})
+
+
+async def model(request: web.Request) -> web.Response:
+    """GET /v1/models/{id}."""
+    state = request.app[STATE]
+    if request.match_info["id"] != state.alias:
+        return Problem(404, f"this server has one model, {state.alias!r}; GET /v1/models lists it", "not_found_error").response()
+    return reply(_model(state))
+
+
+def _model(state: State) -> Json:
+    info = state.engine.info
+    target = info.target
+    meta = {
+        "vocab_type": target.vocab_type,
+        "n_vocab": target.n_vocab,
+        "n_ctx": info.n_ctx,
+        "n_ctx_train": target.n_ctx_train,
+        "n_embd": target.n_embd,
+        "n_params": target.n_params,
+        "size": target.size,
+        "ftype": target.ftype,
+    }
+    return {"id": state.alias, "object": "model", "created": state.started, "owned_by": "llamacpp", "meta": meta}
+
+
+async def props(request: web.Request) -> web.Response:
+    """GET /props, as far as it means something here."""
+    state = request.app[STATE]
+    info, config = state.engine.info, state.engine.config
+    params = {
+        **sampling_json(config.sampling, config.sampling.seed),
+        "n_predict": config.n_predict,
+        "max_tokens": config.n_predict,
+        **speculative_json(config.drafting.defaults),
+    }
+    return reply(
+        {
+            "default_generation_settings": {"n_ctx": info.n_ctx, "params": params},
+            "total_slots": info.n_slots,
+            "model_alias": state.alias,
+            "model_path": info.target.path,
+            "draft_model_path": info.draft.path if info.draft is not None else "",
+            "chat_template": info.target.chat_template or "",
+            "chat_template_caps": {},
+            "modalities": {"vision": False, "audio": False},
+            "endpoint_slots": state.config.slots,
+            "endpoint_metrics": state.config.metrics,
+            "endpoint_props": False,
+            "build_info": state.fingerprint,
+        }
+    )
+
+
+async def slots(request: web.Request) -> web.Response:
+    """GET /slots; with ?fail_on_no_slot=1 the answer is 503 while every slot is busy."""
+    state = request.app[STATE]
+    if not state.config.slots:
+        raise NotSupportedError("the slots endpoint is off; start the server without --no-slots")
+    infos = state.engine.slots()
+    if request.query.get("fail_on_no_slot") and all(slot.is_processing for slot in infos):
+        raise BusyError("no slot is free")
+    return reply([_slot(state, slot) for slot in infos])
+
+
+def _slot(state: State, slot: SlotInfo) -> Json:
+    return {
+        "id": slot.id,
+        "id_task": -1 if slot.request is None else slot.request,
+        "n_ctx": state.engine.info.n_ctx,
+        "n_past": slot.n_past,
+        "is_processing": slot.is_processing,
+        "speculative": state.engine.info.draft is not None,
+    }
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """GET /metrics in Prometheus' text format."""
+    state = request.app[STATE]
+    if not state.config.metrics:
+        raise NotSupportedError("the metrics endpoint is off; start the server with --metrics")
+    headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8", "Process-Start-Time-Unix": str(state.started)}
+    return web.Response(text=render(state), headers=headers)
+
+
+async def tokenize(request: web.Request) -> web.Response:
+    """POST /tokenize {content, add_special, parse_special, with_pieces}."""
+    state = request.app[STATE]
+    body = TokenizeBody.model_validate(await state.read_object(request))
+    return reply({"tokens": await state.off_loop(lambda: _tokens(state, body))})
+
+
+def _tokens(state: State, body: TokenizeBody) -> Sequence[int | Json]:
+    engine = state.engine
+    content = body.content if isinstance(body.content, list) and body.content else [body.content]
+    try:
+        parts = split_prompts([content], engine.info.target.n_vocab)[0]
+    except InvalidRequestError as error:
+        raise InvalidRequestError(str(error).replace("prompt", "content", 1), "content") from error
+    ids = mixed_ids(engine, parts, body.add_special, body.parse_special)
+    return [{"id": id_, "piece": _piece(engine.piece(id_))} for id_ in ids] if body.with_pieces else ids
+
+
+def _piece(data: bytes) -> str | list[int]:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return list(data)
+
+
+async def detokenize(request: web.Request) -> web.Response:
+    """POST /detokenize {tokens}."""
+    state = request.app[STATE]
+    body = DetokenizeBody.model_validate(await state.read_object(request))
+    n_vocab = state.engine.info.target.n_vocab
+    if any(id_ >= n_vocab for id_ in body.tokens):
+        raise InvalidRequestError(f"tokens: ids must lie between 0 and {n_vocab - 1}", "tokens")
+    data = await state.off_loop(lambda: state.engine.detokenize(body.tokens))
+    return reply({"content": data.decode("utf-8", "replace")})
+
+
+async def apply_template(request: web.Request) -> web.Response:
+    """POST /apply-template {messages, chat_template_kwargs, …}: the prompt that a chat would get, as text."""
+    state = request.app[STATE]
+    members = await state.read_object(request)
+    check_features(members)
+    body = TemplateBody.model_validate(members)
+    return reply({"prompt": await state.off_loop(lambda: render_chat(state.engine, body))})
+
+
+async def absent(request: web.Request) -> web.Response:
+    """Routes of other servers whose feature this one does not have."""
+    raise NotSupportedError(f"{request.path} is not supported: this server generates text; see /v1/chat/completions and /v1/completions")

@@ -1,0 +1,45 @@
+"""Bounded field types of request bodies. Every number that can reach llama.cpp passes through one of these."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, StrictStr
+
+INT32_MAX = 2**31 - 1
+MAX_STOPS = 256
+MAX_STOP_CHARS = 4096
+
+
+def _number(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("must be a number")
+    return value
+
+
+def _words(value: object) -> object:
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError("must be a string or a list of strings")
+    if len(words) > MAX_STOPS:
+        raise ValueError(f"must hold at most {MAX_STOPS} strings")
+    return [word for word in words if word]
+
+
+_Number = BeforeValidator(_number)
+_Finite = Field(allow_inf_nan=False)
+
+Length = Annotated[int, Field(ge=-1, le=INT32_MAX), _Number]
+Count = Annotated[int, Field(ge=0, le=INT32_MAX), _Number]
+TopK = Annotated[int, Field(ge=-1, le=INT32_MAX), _Number]
+Choices = Annotated[int, Field(ge=1, le=1024), _Number]
+Seed = Annotated[int, Field(ge=-1, le=2**63 - 1), _Number]
+Alternatives = Annotated[int, Field(ge=0, le=100), _Number]
+ChatAlternatives = Annotated[int, Field(ge=0, le=20), _Number]
+DraftLength = Annotated[int, Field(ge=0, le=512), _Number]
+Probability = Annotated[float, _Finite, Field(ge=0.0, le=1.0), _Number]
+Temperature = Annotated[float, _Finite, Field(ge=-1.0, le=1000.0), _Number]
+Factor = Annotated[float, _Finite, Field(gt=0.0, le=1000.0), _Number]
+Penalty = Annotated[float, _Finite, Field(ge=-1000.0, le=1000.0), _Number]
+Seconds = Annotated[float, _Finite, Field(ge=-1.0, le=86400.0), _Number]
+Words = Annotated[list[Annotated[StrictStr, Field(max_length=MAX_STOP_CHARS)]], BeforeValidator(_words)]

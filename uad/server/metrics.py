@@ -1,0 +1,77 @@
+"""GET /metrics: counters in Prometheus' text format, under llama-server's names; what it has no name for is under `uad:`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from uad.server.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One number with its meaning."""
+
+    name: str
+    kind: str
+    help: str
+    value: float
+
+    def lines(self) -> str:
+        """HELP, TYPE and the value."""
+        return f"# HELP {self.name} {self.help}\n# TYPE {self.name} {self.kind}\n{self.name} {self.value:g}\n"
+
+
+def render(state: State) -> str:
+    """All metrics. The throughput gauges cover the time since the last call."""
+    return "".join(metric.lines() for metric in [*_counters(state), *_draft_counters(state), *_gauges(state)])
+
+
+def _counters(state: State) -> list[Metric]:
+    totals, tally = state.engine.totals(), state.tally
+    return [
+        _counter("llamacpp:prompt_tokens_total", "Prompt tokens processed", totals.n_prompt),
+        _counter("llamacpp:prompt_tokens_cached_total", "Prompt tokens reused from the cache", tally.n_cached),
+        _counter("llamacpp:prompt_seconds_total", "Time spent on prompts", tally.prompt_ms / 1e3),
+        _counter("llamacpp:tokens_predicted_total", "Tokens generated", totals.n_predicted),
+        _counter("llamacpp:tokens_predicted_seconds_total", "Time spent generating", tally.predicted_ms / 1e3),
+        _counter("llamacpp:n_decode_total", "Decodes of the target model", totals.n_decodes),
+        _counter("llamacpp:n_tokens_max", "Longest sequence so far, prompt and answer", tally.n_tokens_max),
+        _counter("uad:requests_total", "Sequences generated", totals.n_requests),
+    ]
+
+
+def _draft_counters(state: State) -> list[Metric]:
+    draft = state.engine.totals().draft
+    return [
+        _counter("llamacpp:spec_decode_num_draft_tokens_total", "Target tokens proposed by drafts", draft.n_drafted),
+        _counter("llamacpp:spec_decode_num_accepted_tokens_total", "Drafted tokens that the target accepted", draft.n_accepted),
+        _counter("llamacpp:spec_decode_num_drafts_total", "Drafts verified", draft.n_drafts),
+        _counter("uad:draft_tokens_salvaged_total", "Drafted tokens kept from an earlier round", draft.n_salvaged),
+        _counter("uad:drafts_healed_total", "Drafts that chose bytes behind the edge anew", draft.n_healed),
+        _counter("uad:draft_seconds_total", "Time spent drafting", draft.draft_ms / 1e3),
+    ]
+
+
+def _gauges(state: State) -> list[Metric]:
+    prompt, predicted = state.tally.window_prompt, state.tally.window_predicted
+    state.tally.window_prompt = state.tally.window_predicted = (0, 0.0)
+    n_busy = sum(slot.is_processing for slot in state.engine.slots())
+    return [
+        _gauge("llamacpp:prompt_tokens_seconds", "Prompt tokens per second since the last scrape", _rate(prompt)),
+        _gauge("llamacpp:predicted_tokens_seconds", "Generated tokens per second since the last scrape", _rate(predicted)),
+        _gauge("llamacpp:requests_processing", "Sequences in a slot", n_busy),
+        _gauge("llamacpp:requests_deferred", "Sequences waiting for a slot", max(state.gate.n_inside - n_busy, 0)),
+    ]
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return Metric(name, "counter", text, value)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return Metric(name, "gauge", text, value)
+
+
+def _rate(window: tuple[int, float]) -> float:
+    n, ms = window
+    return 1e3 * n / ms if ms > 0 else 0.0

@@ -1,0 +1,121 @@
+"""From exceptions to OpenAI error bodies, in one place. Knows every error family and no route."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from aiohttp import web
+from pydantic import ValidationError
+
+from uad.errors import ContextOverflowError, InvalidRequestError, NotSupportedError, SlowReaderError, UadError, UnavailableError
+from uad.server.wire import dumps
+
+log = logging.getLogger("uad.server")
+
+NO_RETRY = {"x-should-retry": "false"}  # OpenAI's clients repeat every 5xx twice unless told not to
+KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    501: "not_supported_error",
+    503: "unavailable_error",
+}
+
+
+class AuthenticationError(UadError):
+    """The request carries no valid API key."""
+
+    code = "invalid_api_key"
+
+
+class ForbiddenError(UadError):
+    """The request comes from a web page or under a host name that this server does not serve without a key."""
+
+    code = "forbidden"
+
+
+class BusyError(UnavailableError):
+    """The queue is full; the same request may succeed later."""
+
+    code = "queue_full"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error as clients see it: `extra` are further members of the error object, `headers` go with a plain response."""
+
+    status: int
+    message: str
+    kind: str
+    param: str | None = None
+    extra: Mapping[str, object] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def body(self) -> dict[str, object]:
+        """OpenAI's error object, inside its envelope."""
+        return {"error": {"code": self.status, "message": self.message, "type": self.kind, "param": self.param, **self.extra}}
+
+    def response(self) -> web.Response:
+        """A plain JSON response."""
+        return web.Response(text=dumps(self.body()), status=self.status, content_type="application/json", headers=self.headers)
+
+
+def problem_of(error: Exception) -> Problem:
+    """What to tell the client about `error`; an unexpected one is logged in full and told in general words."""
+    match error:
+        case ContextOverflowError():
+            counts = {"n_prompt_tokens": error.n_prompt_tokens, "n_ctx": error.n_ctx}
+            return Problem(400, str(error), "exceed_context_size_error", error.param, counts)
+        case ValidationError():
+            return _invalid(error)
+        case UadError():
+            return _expected(error)
+        case web.HTTPException():
+            return _plain(error)
+        case _:
+            log.error("unexpected error in the HTTP server", exc_info=error)
+            return Problem(500, "internal error; the server's log has the details", "server_error")
+
+
+def _expected(error: UadError) -> Problem:
+    status, headers = _status(error)
+    param = error.param if isinstance(error, InvalidRequestError | NotSupportedError) else None
+    return Problem(status, str(error), KINDS.get(status, "server_error"), param, headers=headers)
+
+
+def _status(error: UadError) -> tuple[int, Mapping[str, str]]:
+    match error:
+        case InvalidRequestError():
+            return 400, {}
+        case AuthenticationError():
+            return 401, {"WWW-Authenticate": "Bearer"}
+        case ForbiddenError():
+            return 403, {}
+        case NotSupportedError():
+            return 501, NO_RETRY
+        case BusyError():
+            return 503, {"Retry-After": "1"}
+        case UnavailableError():
+            return 503, NO_RETRY
+        case SlowReaderError():
+            return 408, NO_RETRY
+        case _:
+            return 500, {}
+
+
+def _invalid(error: ValidationError) -> Problem:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    param = ".".join(str(part) for part in first["loc"])
+    text = first["msg"].removeprefix("Value error, ")
+    text = text[:1].lower() + text[1:]
+    return Problem(400, f"{param}: {text}" if param else text, KINDS[400], param or None)
+
+
+def _plain(error: web.HTTPException) -> Problem:
+    kind = KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
+    headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+    return Problem(error.status, error.text or HTTPStatus(error.status).phrase, kind, headers=headers)

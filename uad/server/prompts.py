@@ -1,0 +1,158 @@
+"""From a request's prompt or messages to token ids. Slow-ish: runs in worker threads, never on the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from uad.errors import InvalidRequestError
+from uad.server.engine import Engine, Message
+from uad.server.schemas import MessageBody, TemplateBody
+
+Part = str | int
+TEMPLATE_NAMES = ("messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "chat_template", "tokenize")
+RESERVED_KWARGS = frozenset((*TEMPLATE_NAMES, "continue_final_message", "self"))
+MAX_KWARGS = 64
+MAX_KWARG_CHARS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt as ids; `text` is for people."""
+
+    ids: tuple[int, ...]
+    text: str
+
+
+def split_prompts(value: object, n_vocab: int) -> list[list[Part]]:
+    """The prompts in `prompt`: a string, ids, strings mixed with ids, an object with `prompt_string`, or a list of these."""
+    if isinstance(value, list) and not any(_is_id(item) for item in value):
+        if not value:
+            raise InvalidRequestError("prompt: must not be an empty list", "prompt")
+        return [_parts(item, n_vocab) for item in value]
+    return [_parts(value, n_vocab)]
+
+
+def mixed_ids(engine: Engine, parts: list[Part], add_special: bool, parse_special: bool) -> list[int]:
+    """Ids of strings and ids in a row; special ids are added in front of the first string only."""
+    ids: list[int] = []
+    for i, part in enumerate(parts):
+        if isinstance(part, str):
+            ids += engine.tokenize(part, add_special=add_special and i == 0, parse_special=parse_special)
+        else:
+            ids.append(part)
+    return ids
+
+
+def encode_prompt(engine: Engine, parts: list[Part]) -> Prompt:
+    """One prompt of a completion."""
+    ids = tuple(mixed_ids(engine, parts, add_special=True, parse_special=True))
+    text = parts[0] if len(parts) == 1 and isinstance(parts[0], str) else engine.detokenize(ids).decode("utf-8", "replace")
+    return _filled(Prompt(ids, text), "prompt")
+
+
+def encode_chat(engine: Engine, body: TemplateBody) -> Prompt:
+    """The prompt of a chat. A last message of the assistant is the beginning of the answer, as llama-server has it."""
+    prefill, messages = _split_prefill(engine, body)
+    kwargs = _template_kwargs(body)
+    ids = engine.chat_prompt(messages, kwargs, _opens_answer(body, prefill))
+    if prefill:
+        ids = [*ids, *engine.tokenize(prefill, add_special=False, parse_special=False)]
+    return _filled(Prompt(tuple(ids), ""), "messages")
+
+
+def render_chat(engine: Engine, body: TemplateBody) -> str:
+    """The same prompt as text."""
+    prefill, messages = _split_prefill(engine, body)
+    return engine.render_chat(messages, _template_kwargs(body), _opens_answer(body, prefill)) + prefill
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
+def _parts(value: object, n_vocab: int) -> list[Part]:
+    if isinstance(value, dict):
+        if value.get("multimodal_data"):
+            raise InvalidRequestError("prompt: this server reads text only; leave multimodal_data out", "prompt")
+        value = value.get("prompt_string")
+    items = value if isinstance(value, list) else [value]
+    if not items:
+        raise InvalidRequestError("prompt: must not be an empty list", "prompt")
+    return list(_checked(items, n_vocab))
+
+
+def _checked(items: list[object], n_vocab: int) -> Iterator[Part]:
+    for item in items:
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, bool) or not isinstance(item, int):
+            raise InvalidRequestError("prompt: must be a string, a list of token ids, or a list of prompts", "prompt")
+        elif not 0 <= item < n_vocab:
+            raise InvalidRequestError(f"prompt: token ids must lie between 0 and {n_vocab - 1}", "prompt")
+        else:
+            yield item
+
+
+def _filled(prompt: Prompt, param: str) -> Prompt:
+    if not prompt.ids:
+        raise InvalidRequestError(f"{param}: the prompt has no tokens; send at least one character", param)
+    return prompt
+
+
+def _split_prefill(engine: Engine, body: TemplateBody) -> tuple[str, list[Message]]:
+    messages = body.messages
+    is_open = messages[-1].role == "assistant"
+    if body.continue_final_message and body.add_generation_prompt:
+        raise InvalidRequestError("add_generation_prompt and continue_final_message cannot both be true", "continue_final_message")
+    if body.continue_final_message and not is_open:
+        raise InvalidRequestError("continue_final_message: the last message must be the assistant's", "continue_final_message")
+    if not is_open:
+        return "", [_message(engine, message) for message in messages]
+    if len(messages) == 1 or messages[-2].role == "assistant":
+        raise InvalidRequestError(
+            "messages: one last assistant message is continued, and it needs a message of another role before it", "messages"
+        )
+    if messages[-1].reasoning_content:
+        raise InvalidRequestError("messages: the last assistant message is continued and cannot carry reasoning_content", "messages")
+    return _text(messages[-1]), [_message(engine, message) for message in messages[:-1]]
+
+
+def _opens_answer(body: TemplateBody, prefill: str) -> bool:
+    return True if prefill or body.add_generation_prompt is None else body.add_generation_prompt
+
+
+def _message(engine: Engine, message: MessageBody) -> Message:
+    role: str = message.role
+    if role == "developer" and "developer" not in (engine.info.target.chat_template or ""):
+        role = "system"  # OpenAI's newer name for it, which few templates know
+    extra = message.model_dump(include={"name", "reasoning_content", "tool_call_id"}, exclude_none=True)
+    return {"role": role, "content": _text(message), **extra}
+
+
+def _text(message: MessageBody) -> str:
+    if isinstance(message.content, list):
+        return "\n".join(part.text for part in message.content)
+    return message.content or ""
+
+
+def _template_kwargs(body: TemplateBody) -> dict[str, object]:
+    kwargs: dict[str, object] = dict(body.chat_template_kwargs)
+    if len(kwargs) > MAX_KWARGS:
+        raise InvalidRequestError(f"chat_template_kwargs: at most {MAX_KWARGS} members", "chat_template_kwargs")
+    for name, value in kwargs.items():
+        _check_kwarg(name, value)
+    if body.reasoning_effort == "none":
+        kwargs.pop("reasoning_effort", None)
+        return {"enable_thinking": False, **kwargs}
+    return {**kwargs, "reasoning_effort": body.reasoning_effort} if body.reasoning_effort else kwargs
+
+
+def _check_kwarg(name: str, value: object) -> None:
+    param = "chat_template_kwargs"
+    if not name.isidentifier() or name.startswith("_") or name in RESERVED_KWARGS:
+        raise InvalidRequestError(f"{param}: a member has a name that is reserved or no identifier", param)
+    if value is not None and not isinstance(value, str | bool | int | float):
+        raise InvalidRequestError(f"{param}.{name}: must be a string, number, boolean or null", f"{param}.{name}")
+    if isinstance(value, str) and len(value) > MAX_KWARG_CHARS:
+        raise InvalidRequestError(f"{param}.{name}: at most {MAX_KWARG_CHARS} characters", f"{param}.{name}")

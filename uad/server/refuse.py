@@ -1,0 +1,111 @@
+"""Fields of features that this server does not have. Neutral values pass, active ones are refused by name: nothing is ignored silently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from uad.errors import InvalidRequestError, NotSupportedError
+
+NO_TOOLS = "describe the wanted answer in the prompt and leave the field out"
+NO_GRAMMAR = "ask for the format in the prompt and leave the field out"
+NO_SAMPLER = "leave the field out, or send 0"
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A field, when it is active, and what to do instead."""
+
+    name: str
+    is_active: Callable[[str, object], bool]
+    way_out: str
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidRequestError(f"{name}: must be a number", name)
+    return value
+
+
+def _filled(name: str, value: object) -> bool:
+    return value not in (None, "", [], {}, False)
+
+
+def _positive(name: str, value: object) -> bool:
+    return _number(name, value) > 0
+
+
+def _not_zero(name: str, value: object) -> bool:
+    return _number(name, value) != 0
+
+
+def _above_one(name: str, value: object) -> bool:
+    return _number(name, value) > 1
+
+
+def _other_than(*neutral: str) -> Callable[[str, object], bool]:
+    return lambda name, value: value not in neutral
+
+
+def _not_text_format(name: str, value: object) -> bool:
+    if not isinstance(value, dict):
+        raise InvalidRequestError(f"{name}: must be an object", name)
+    return bool(value.get("type", "text") != "text")
+
+
+def _not_text(name: str, value: object) -> bool:
+    return value != ["text"] and _filled(name, value)
+
+
+FEATURES = (
+    Feature("tools", _filled, NO_TOOLS),
+    Feature("tool_choice", _other_than("none", "auto"), NO_TOOLS),
+    Feature("functions", _filled, NO_TOOLS),
+    Feature("function_call", _other_than("none", "auto"), NO_TOOLS),
+    Feature("response_format", _not_text_format, NO_GRAMMAR),
+    Feature("grammar", _filled, NO_GRAMMAR),
+    Feature("json_schema", _filled, NO_GRAMMAR),
+    Feature("modalities", _not_text, 'this server answers with text; leave the field out or send ["text"]'),
+    Feature("audio", _filled, "this server answers with text; leave the field out"),
+    Feature("mirostat", _not_zero, NO_SAMPLER),
+    Feature("xtc_probability", _positive, NO_SAMPLER),
+    Feature("dry_multiplier", _positive, NO_SAMPLER),
+    Feature("top_n_sigma", _positive, NO_SAMPLER),
+    Feature("dynatemp_range", _positive, NO_SAMPLER),
+    Feature("min_keep", _above_one, NO_SAMPLER),
+    Feature("n_indent", _positive, NO_SAMPLER),
+    Feature("t_max_predict_ms", _positive, "use max_tokens to bound the answer"),
+    Feature("post_sampling_probs", _filled, "this server reports probabilities of the unmodified distribution"),
+    Feature("lora", _filled, "merge the adapter into the model file"),
+    Feature("echo", _filled, "put the prompt in front of the answer yourself"),
+    Feature("best_of", _above_one, "use n, and choose by logprobs"),
+    Feature("suffix", _filled, "this server has no fill-in-the-middle; leave the field out"),
+)
+
+
+def check_features(body: Mapping[str, object]) -> None:
+    """Raise NotSupportedError for the first feature that `body` switches on and this server lacks."""
+    if body.get("chat_template"):
+        raise InvalidRequestError(
+            "chat_template: templates are not taken from requests; start the server with --chat-template", "chat_template"
+        )
+    for feature in FEATURES:
+        value = body.get(feature.name)
+        if value is not None and feature.is_active(feature.name, value):
+            raise NotSupportedError(f"{feature.name} is not supported: {feature.way_out}", feature.name)
+    messages = body.get("messages")
+    for i, message in enumerate(messages if isinstance(messages, list) else ()):
+        _check_message(i, message)
+
+
+def _check_message(i: int, message: object) -> None:
+    if not isinstance(message, dict):
+        return
+    if message.get("tool_calls"):
+        raise NotSupportedError(f"messages.{i}.tool_calls is not supported: {NO_TOOLS}", f"messages.{i}.tool_calls")
+    content = message.get("content")
+    for part in content if isinstance(content, list) else ():
+        kind = part.get("type") if isinstance(part, dict) else None
+        if isinstance(kind, str) and kind != "text":
+            where = f"messages.{i}.content"
+            raise NotSupportedError(f"{where}: this server reads text parts only; leave images, audio and files out", where)

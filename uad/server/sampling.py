@@ -1,0 +1,117 @@
+"""From a request body to `SamplingParams` and `SpeculativeParams`: the server's defaults with single fields replaced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from uad.errors import InvalidRequestError, NotSupportedError
+from uad.server.engine import Engine
+from uad.server.schemas import GenerationBody, SpeculativeBody
+from uad.types import SamplingParams, SpeculativeParams
+
+RANDOM_SEEDS = (-1, 2**32 - 1)  # llama-server's two spellings of "draw one"
+MAX_BIASES = 4096
+DIRECT = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "frequency_penalty", "presence_penalty", "ignore_eos")
+STAGES: dict[str, dict[str, float]] = {  # llama.cpp's order, and what switches each stage off
+    "penalties": {"repeat_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0},
+    "top_k": {"top_k": 0},
+    "typ_p": {"typical_p": 1.0},
+    "top_p": {"top_p": 1.0},
+    "min_p": {"min_p": 0.0},
+    "temperature": {"temperature": 1.0},
+}
+ALIASES = {"typical_p": "typ_p", "typical": "typ_p", "temp": "temperature", "nucleus": "top_p"}
+LETTERS = {"e": "penalties", "k": "top_k", "y": "typ_p", "p": "top_p", "m": "min_p", "t": "temperature"}
+
+
+def sampling_params(engine: Engine, body: GenerationBody) -> SamplingParams:
+    """Sampling of one request. May tokenize (logit_bias): for worker threads."""
+    changes = {name: value for name in DIRECT if (value := getattr(body, name)) is not None}
+    if body.repeat_last_n is not None:
+        changes["repeat_last_n"] = engine.info.n_ctx if body.repeat_last_n < 0 else body.repeat_last_n
+    if body.seed is not None:
+        changes["seed"] = None if body.seed in RANDOM_SEEDS else body.seed
+    if body.logit_bias is not None:
+        changes["logit_bias"] = tuple(_biases(engine, body.logit_bias))
+    if body.samplers is not None:
+        changes |= _switched_off(body.samplers)
+    return replace(engine.config.sampling, **changes)
+
+
+def speculative_params(defaults: SpeculativeParams, body: GenerationBody) -> SpeculativeParams:
+    """Draft control of one request; the object wins over the flat spellings."""
+    asked = body.speculative or SpeculativeBody()
+    flat = {"n_max": body.speculative_n_max, "n_min": body.speculative_n_min, "p_min": body.speculative_p_min}
+    changes = {name: value for name, value in flat.items() if value is not None} | asked.model_dump(exclude_none=True)
+    params = replace(defaults, **changes)
+    if params.n_min <= params.n_max:
+        return params
+    if "n_min" in changes:
+        raise InvalidRequestError(
+            f"speculative.n_min: must not be above n_max, which is {params.n_max} for this request", "speculative.n_min"
+        )
+    return replace(params, n_min=params.n_max)
+
+
+def _switched_off(samplers: list[str] | str) -> dict[str, float]:
+    wanted = list(dict.fromkeys(_stage_names(samplers)))
+    if wanted != sorted(wanted, key=list(STAGES).index):
+        raise NotSupportedError(f"samplers: this server keeps llama.cpp's order ({', '.join(STAGES)}); leave the field out", "samplers")
+    off = [STAGES[name] for name in STAGES if name not in wanted]
+    return {field: value for fields in off for field, value in fields.items()}
+
+
+def _stage_names(samplers: list[str] | str) -> Iterator[str]:
+    """Known stages in the asked order. Others are left out: they are neutral here, or their own field was refused."""
+    names: Iterable[str] = (LETTERS.get(letter, "") for letter in samplers) if isinstance(samplers, str) else samplers
+    for name in names:
+        plain = name.lower().replace("-", "_")
+        if plain in {"infill", "adaptive_p"}:
+            raise NotSupportedError(f"samplers: {plain} is not supported; leave it out", "samplers")
+        stage = ALIASES.get(plain, plain)
+        if stage in STAGES:
+            yield stage
+
+
+def _biases(engine: Engine, value: object) -> Iterator[tuple[int, float]]:
+    pairs = _pairs(value)
+    if len(pairs) > MAX_BIASES:
+        raise InvalidRequestError(f"logit_bias: at most {MAX_BIASES} entries", "logit_bias")
+    for key, bias in pairs:
+        addend = _addend(bias)
+        for id_ in _ids(engine, key):
+            yield id_, addend
+
+
+def _pairs(value: object) -> list[tuple[object, object]]:
+    if isinstance(value, dict):
+        return list(value.items())
+    if isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value):
+        return [(key, bias) for key, bias in value]
+    raise InvalidRequestError("logit_bias: must be an object, or a list of [token id or text, bias]", "logit_bias")
+
+
+def _addend(bias: object) -> float:
+    if bias is False:
+        return -math.inf
+    if isinstance(bias, bool) or not isinstance(bias, int | float) or not -1e6 <= bias <= 1e6:
+        raise InvalidRequestError("logit_bias: a bias must be a number between -1e6 and 1e6, or false to ban the token", "logit_bias")
+    return float(bias)
+
+
+def _ids(engine: Engine, key: object) -> list[int]:
+    if isinstance(key, str) and not _is_integer(key):
+        return engine.tokenize(key, add_special=False, parse_special=False)
+    if isinstance(key, bool) or not isinstance(key, int | str):
+        raise InvalidRequestError("logit_bias: a token must be an id or text", "logit_bias")
+    id_ = int(key)
+    if not 0 <= id_ < engine.info.target.n_vocab:
+        raise InvalidRequestError(f"logit_bias: token ids must lie between 0 and {engine.info.target.n_vocab - 1}", "logit_bias")
+    return [id_]
+
+
+def _is_integer(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) < 20

@@ -1,0 +1,85 @@
+"""What all handlers of one application share. Lives on the event loop's thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from aiohttp import web
+
+from uad.config import ServerConfig
+from uad.server.admission import Gate
+from uad.server.engine import Engine
+from uad.server.generation import Generation
+from uad.server.wire import parse_object
+from uad.types import Done
+
+T = TypeVar("T")
+LARGE_BODY = 128 * 1024  # bytes; parsing more than this would be felt by running streams
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums over finished requests, which the runtime does not keep; `window_*` are since the last scrape."""
+
+    prompt_ms: float = 0.0
+    predicted_ms: float = 0.0
+    n_cached: int = 0
+    n_tokens_max: int = 0
+    window_prompt: tuple[int, float] = (0, 0.0)
+    window_predicted: tuple[int, float] = (0, 0.0)
+
+    def add(self, done: Done) -> None:
+        """Count one finished sequence."""
+        times = done.timings
+        self.prompt_ms += times.prompt_ms
+        self.predicted_ms += times.predicted_ms
+        self.n_cached += done.usage.n_cached
+        self.n_tokens_max = max(self.n_tokens_max, done.usage.n_prompt + done.usage.n_predicted)
+        n, ms = self.window_prompt
+        self.window_prompt = n + times.n_prompt, ms + times.prompt_ms
+        n, ms = self.window_predicted
+        self.window_predicted = n + max(times.n_predicted - 1, 0), ms + times.predicted_ms
+
+
+@dataclass(slots=True)
+class State:
+    """One application: the runtime behind it, its settings, and everything that is running."""
+
+    engine: Engine
+    config: ServerConfig
+    workers: ThreadPoolExecutor
+    gate: Gate
+    tally: Tally = field(default_factory=Tally)
+    live: set[Generation] = field(default_factory=set)
+    streams: dict[int, web.StreamResponse] = field(default_factory=dict)  # by id of the request: where a late error is told
+    started: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def alias(self) -> str:
+        """The model's name as clients see it."""
+        return self.config.alias or Path(self.engine.info.target.path).name
+
+    @property
+    def fingerprint(self) -> str:
+        """The build, with the leading b that llama-server's clients expect."""
+        build = self.engine.info.build
+        return build if build.startswith("b") else f"b{build}"
+
+    async def off_loop(self, work: Callable[[], T]) -> T:
+        """Run `work` on a worker thread."""
+        return await asyncio.get_running_loop().run_in_executor(self.workers, work)
+
+    async def read_object(self, request: web.Request) -> dict[str, object]:
+        """The request's JSON object; a large one is parsed off the loop."""
+        async with asyncio.timeout(self.config.timeout):
+            data = await request.read()
+        return parse_object(data) if len(data) < LARGE_BODY else await self.off_loop(lambda: parse_object(data))
+
+
+STATE = web.AppKey("STATE", State)

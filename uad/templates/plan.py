@@ -1,0 +1,103 @@
+"""The rules of one target and one draft: command line over pair files over families over plain text, with the lines printed at start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from uad.errors import MappingError
+from uad.templates.compile import Replacement, compile_rules
+from uad.templates.families import Family, bundled_mappings, find_family, load_families
+from uad.templates.pairs import Pair, load_pairs, matching
+from uad.templates.patterns import parse_rule
+from uad.templates.recognise import Recognition, Side, recognise
+from uad.templates.rules import CompiledRules
+
+__all__ = ["Options", "Plan", "Recognition", "Side", "default_template", "plan"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user said about rules. `mappings` are directories that win over the bundled one, `replace` are (TARGET, DRAFT) pairs."""
+
+    mappings: tuple[Path, ...] = ()
+    replace: tuple[tuple[str, str], ...] = ()
+    target_family: str | None = None
+    draft_family: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Compiled rules, what was recognised, and the lines to print at start."""
+
+    rules: CompiledRules
+    target_family: Recognition
+    draft_family: Recognition
+    notes: tuple[str, ...]
+
+
+def plan(target: Side, draft: Side, options: Options) -> Plan:
+    """Finds and compiles the rules. Raises MappingError for broken files and rules, also for those that this pair would not use."""
+    directories = (*options.mappings, bundled_mappings())
+    families = load_families(directories)
+    read = _family(target, families, options.target_family, "--target-family")
+    write = _family(draft, families, options.draft_family, "--draft-family")
+    pair, skipped = _choose_pair(matching(load_pairs(directories).values(), (target, read), (draft, write)), target, draft)
+    replace = [Replacement(old, new, f"--spec-replace {index}") for index, (old, new) in enumerate(options.replace, 1)]
+    rules = compile_rules(
+        target.vocab,
+        draft.vocab,
+        read.family,
+        write.family or find_family(families, "plain"),
+        [*replace, *(pair.replace if pair else ())],
+        target.chat_template,
+    )
+    notes = [_note("target", target, read), _note("draft", draft, write), *skipped]
+    notes.append(_source(options, pair, read, rules))
+    notes += [f"warning: {warning}" for warning in rules.warnings]
+    return Plan(rules, read, write, tuple(notes))
+
+
+def default_template(side: Side, options: Options) -> tuple[str, str]:
+    """A chat template for a model that comes without one, and a line that says which: its family's by its specials, else plain text."""
+    families = load_families((*options.mappings, bundled_mappings()))
+    family = _family(side, families, options.target_family, "--target-family").family or find_family(families, "plain")
+    return family.template(), f"{side.name} has no chat template; messages are written in the format {family.name}"
+
+
+def _family(side: Side, families: dict[str, Family], override: str | None, flag: str) -> Recognition:
+    if override is None:
+        return recognise(side, families)
+    try:
+        return Recognition(find_family(families, override), 1.0, f"given by {flag}")
+    except MappingError as error:
+        raise MappingError(f"{flag}: {error}") from None
+
+
+def _choose_pair(pairs: list[Pair], target: Side, draft: Side) -> tuple[Pair | None, list[str]]:
+    """The first pair whose specials both vocabularies have; a line for each that was passed over."""
+    skipped: list[str] = []
+    for pair in pairs:
+        try:
+            for rule in pair.replace:
+                parse_rule(rule.target, target.vocab, rule.where)
+                parse_rule(rule.draft, draft.vocab, rule.where)
+        except MappingError as error:
+            skipped.append(f"pair {pair.name} is not used: {error}")
+        else:
+            return pair, skipped
+    return None, skipped
+
+
+def _note(what: str, side: Side, found: Recognition) -> str:
+    family = found.family.name if found.family else "no known chat format"
+    return f"{what} {side.name}: {family} (score {found.score:.2f}: {found.reason})"
+
+
+def _source(options: Options, pair: Pair | None, read: Recognition, rules: CompiledRules) -> str:
+    sources = [f"{len(options.replace)} from --spec-replace"] if options.replace else []
+    if pair is not None:
+        sources.append(f"pair {pair.name} ({pair.path})")
+    if read.family is not None and not read.family.write_only:
+        sources.append(f"families {read.family.name} -> {rules.format.family.name}")
+    return f"rules: {', then '.join(sources)}" if sources else "rules: none; text passes as it is and the target's specials are left out"

@@ -1,0 +1,116 @@
+"""Which family a model speaks: its own template renders a probe conversation, and each family does; the most alike wins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rapidfuzz import fuzz
+
+from uad.errors import InvalidRequestError
+from uad.templates.families import Family, Message
+from uad.templates.render import render
+from uad.vocab.table import VocabTable
+
+THRESHOLD = 0.8
+_QUESTION, _ANSWER, _MORE = "Qzq7", "Aza8", "Qzq9"
+_PROBE = (Message("user", _QUESTION), Message("assistant", _ANSWER), Message("user", _MORE))
+_SYSTEM = Message("system", "Szs6")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One model: its vocabulary, its chat template if it has one, and a name for people."""
+
+    vocab: VocabTable
+    chat_template: str | None
+    name: str
+
+
+@dataclass(frozen=True)
+class Recognition:
+    """The family found (None: no known format), how sure (0 to 1), and why in one line."""
+
+    family: Family | None
+    score: float
+    reason: str
+
+
+def recognise(side: Side, families: Mapping[str, Family]) -> Recognition:
+    """The family of a model, by what its template renders, or by its specials alone where it has none."""
+    candidates = [family for family in families.values() if not family.write_only]
+    rendered = _render_probes(side) if side.chat_template else []
+    if side.chat_template and not rendered:
+        return _by_specials(side, candidates, "its chat template cannot render a plain conversation")
+    if rendered:
+        return _by_rendering(side, candidates, rendered)
+    return _by_specials(side, candidates, "it has no chat template")
+
+
+def _by_rendering(side: Side, candidates: list[Family], rendered: list[tuple[tuple[Message, ...], str]]) -> Recognition:
+    scored = [(_likeness(side, family, rendered), _present(side, family)[0], family) for family in candidates]
+    if not scored:
+        return Recognition(None, 0.0, "there are no families")
+    likeness, present, family = max(scored, key=lambda entry: (entry[0], entry[1], len(entry[2].specials), entry[2].name))
+    score = round(0.9 * likeness + 0.1 * present, 3)
+    if score < THRESHOLD:
+        return Recognition(None, score, f"its template is like no known format (nearest: {family.name}, {score:.2f})")
+    how = "exactly" if likeness == 1 else f"{likeness:.0%}"
+    return Recognition(family, score, f"its template renders a conversation {how} as {family.name} does")
+
+
+def _by_specials(side: Side, candidates: list[Family], why: str) -> Recognition:
+    full = [family for family in candidates if family.specials and _present(side, family)[0] == 1.0]
+    if not full:
+        return Recognition(None, 0.0, f"{why}, and no family has all its specials in the vocabulary")
+    family = max(full, key=lambda family: (len(family.specials), family.name))
+    return Recognition(family, 0.8, f"{why}; the vocabulary has {', '.join(family.specials)}")
+
+
+def _present(side: Side, family: Family) -> tuple[float, list[str]]:
+    """The share of a family's specials that the vocabulary has, and those that it lacks."""
+    missing = [name for name in family.specials if name not in side.vocab.specials]
+    return (1 - len(missing) / len(family.specials) if family.specials else 1.0), missing
+
+
+def _render_probes(side: Side) -> list[tuple[tuple[Message, ...], str]]:
+    """Probe conversations with and without a system message, as far as the template takes them."""
+    out: list[tuple[tuple[Message, ...], str]] = []
+    for messages in ((_SYSTEM, *_PROBE), _PROBE):
+        asked = [{"role": message.role, "content": message.content} for message in messages]
+        try:
+            text = render(side.chat_template or "", asked, bos=bos_name(side.vocab), eos=eos_name(side.vocab)).text
+        except InvalidRequestError:
+            continue
+        out.append((messages, text))
+    return out
+
+
+def _likeness(side: Side, family: Family, rendered: list[tuple[tuple[Message, ...], str]]) -> float:
+    """How alike the renderings are, from the user's first message on: what comes before (dates, tool preambles) says little."""
+    scores = []
+    for messages, text in rendered:
+        own = family.render(messages, bos_name(side.vocab), eos_name(side.vocab), add_generation_prompt=True)
+        body = fuzz.ratio(_body(text), _body(own)) / 100
+        opening = fuzz.partial_ratio(_head(own), _head(text)) / 100 if _head(own) else 1.0
+        scores.append(body if body < 1 else 0.95 * body + 0.05 * opening)
+    return max(scores)
+
+
+def _body(text: str) -> str:
+    return text[max(text.find(_QUESTION), 0) :].rstrip()
+
+
+def _head(text: str) -> str:
+    """What stands right before the user's first message."""
+    return text[: max(text.find(_QUESTION), 0)][-16:]
+
+
+def bos_name(vocab: VocabTable) -> str:
+    """How BOS is written in a template; empty where there is none."""
+    return vocab.special_names.get(vocab.bos, "") if vocab.bos is not None else ""
+
+
+def eos_name(vocab: VocabTable) -> str:
+    """How EOS is written in a template; empty where there is none."""
+    return vocab.special_names.get(vocab.eos, "") if vocab.eos is not None else ""

@@ -1,0 +1,132 @@
+"""Where message content ends and template text begins: contents are replaced by private markers, rendered, and put back."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+_OPEN, _CLOSE = "\ue0f0", "\ue0f1"
+_MARK = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
+_PLAIN = re.compile(r"[\w .,:/-]*")
+_BRACKETS = re.compile(r"[<>\[\]|]")
+_LOOKS_SPECIAL = re.compile(r"<[^<>\s]{1,80}>|\[[^\[\]\s]{1,80}\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A run of a prompt. Specials are parsed only where it is trusted."""
+
+    text: str
+    trusted: bool
+
+
+@dataclass
+class Masked:
+    """Values with their untrusted strings replaced by markers; `contents[i]` belongs to marker i."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    contents: list[str] = field(default_factory=list)
+
+    def mark(self, text: str) -> str:
+        self.contents.append(text)
+        return f"{_OPEN}{len(self.contents) - 1}{_CLOSE}"
+
+
+def mask(values: Mapping[str, object]) -> Masked:
+    """Contents are always masked; others (tool arguments, names) only where they hold more than plain words: templates compare those."""
+    masked = Masked()
+    masked.values = {key: _mask(value, key, masked) for key, value in values.items()}
+    return masked
+
+
+def _mask(value: Any, key: str, masked: Masked) -> Any:
+    if isinstance(value, str):
+        untouched = key == "role" or not value or (key != "content" and _PLAIN.fullmatch(value))
+        return value if untouched else masked.mark(value)
+    if isinstance(value, Mapping):
+        return {name: _mask(item, str(name), masked) for name, item in value.items()}
+    if isinstance(value, Sequence):
+        return [_mask(item, key, masked) for item in value]
+    return value
+
+
+def find_parts(text: str, skeleton: str, masked: Masked) -> tuple[Part, ...] | None:
+    """The parts of text if it is the skeleton with contents put back, each as it is, stripped, or as JSON; None if it is not."""
+    pieces = _MARK.split(skeleton)
+    fixed, order = pieces[0::2], [int(index) for index in pieces[1::2]]
+    if any(index >= len(masked.contents) for index in order) or not text.startswith(fixed[0]):
+        return None
+    chosen = _walk(text, fixed, [_variants(masked.contents[index]) for index in order])
+    if chosen is None:
+        return None
+    parts = [Part(fixed[0], True)]
+    for content, after in zip(chosen, fixed[1:], strict=True):
+        parts += [Part(content, False), Part(after, True)]
+    return _merge(parts)
+
+
+def _variants(content: str) -> list[str]:
+    """What templates commonly make of a content: stripped, without the thinking at its front, or quoted as JSON."""
+    answer = content.rsplit("</think>", 1)[-1]
+    quoted = json.dumps(content, ensure_ascii=False)[1:-1]
+    whole = (content, content.strip(), content.lstrip(), content.rstrip(), content.strip("\n"))
+    return list(dict.fromkeys((*whole, answer, answer.lstrip("\n"), answer.strip(), quoted)))
+
+
+def _walk(text: str, fixed: list[str], variants: list[list[str]]) -> list[str] | None:
+    """One variant per marker so that all pieces join to text. Keeps, for each place that can be reached, one way to it."""
+    ways: list[dict[int, tuple[int, str]]] = [{len(fixed[0]): (0, "")}]
+    for choices, after in zip(variants, fixed[1:], strict=True):
+        reached: dict[int, tuple[int, str]] = {}
+        for at, choice in itertools.product(ways[-1], choices):
+            end = at + len(choice)
+            if text.startswith(choice, at) and text.startswith(after, end):
+                reached.setdefault(end + len(after), (at, choice))
+        ways.append(reached)
+    if len(text) not in ways[-1]:
+        return None
+    chosen = []
+    at = len(text)
+    for way in reversed(ways[1:]):
+        at, choice = way[at]
+        chosen.append(choice)
+    return chosen[::-1]
+
+
+def search_parts(text: str, masked: Masked) -> tuple[Part, ...]:
+    """The fallback for templates that transform their input: contents that hold brackets are untrusted wherever they occur.
+
+    What looks like a special and occurs in a content that cannot be found whole is untrusted wherever it occurs: rather a broken
+    prompt for the one who typed it than a special that a user wrote.
+    """
+    needles: set[str] = set()
+    for content in masked.contents:
+        if not _BRACKETS.search(content):
+            continue
+        found = [variant for variant in _variants(content) if variant and variant in text]
+        needles.update(found[:1] or _LOOKS_SPECIAL.findall(content))
+    if not needles:
+        return _merge([Part(text, True)])
+    pattern = re.compile("|".join(re.escape(needle) for needle in sorted(needles, key=len, reverse=True)))
+    parts: list[Part] = []
+    at = 0
+    for match in pattern.finditer(text):
+        parts += [Part(text[at : match.start()], True), Part(match.group(), False)]
+        at = match.end()
+    return _merge([*parts, Part(text[at:], True)])
+
+
+def _merge(parts: Sequence[Part]) -> tuple[Part, ...]:
+    out: list[Part] = []
+    for part in parts:
+        if not part.text:
+            continue
+        if out and out[-1].trusted == part.trusted:
+            out[-1] = Part(out[-1].text + part.text, part.trusted)
+        else:
+            out.append(part)
+    return tuple(out)
