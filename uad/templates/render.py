@@ -17,7 +17,7 @@ from uad.templates.seams import Part, find_parts, mask, search_parts
 
 __all__ = ["Part", "Rendered", "render"]
 
-_RESERVED = frozenset({"messages", "bos_token", "eos_token", "add_generation_prompt", "raise_exception", "strftime_now", "uad_budget"})
+_RESERVED = frozenset({"messages", "bos_token", "eos_token", "add_generation_prompt", "raise_exception", "strftime_now"})
 _ROLE_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
@@ -52,12 +52,13 @@ def render(
         "bos_token": bos,
         "eos_token": eos,
         "add_generation_prompt": add_generation_prompt,
-        "now": datetime.now(),
+        "uad_now": datetime.now(),
     }
-    text = _run(template, {**variables, **values, "messages": checked})
+    budget = Budget()
+    text = _run(template, {**variables, **values, "messages": checked}, budget)
     masked = mask({**values, "messages": checked})
     try:
-        skeleton = _run(template, {**variables, **masked.values})
+        skeleton = _run(template, {**variables, **masked.values}, budget)
     except InvalidRequestError:
         parts = None
     else:
@@ -67,20 +68,20 @@ def render(
     return Rendered(search_parts(text, masked), exact=False)
 
 
-def _run(template: str, variables: Mapping[str, object]) -> str:
+def _run(template: str, variables: Mapping[str, object], budget: Budget) -> str:
     compiled = compile_template(template)
     try:
-        return compiled.render({"tools": None, **variables}, Budget())
+        return compiled.render({"tools": None, **variables}, budget)
     except InvalidRequestError:
         # Most templates expect None where there are no tools; some (for tool use only) go over them without asking.
         if "tools" in variables:
             raise
-        return compiled.render({"tools": [], **variables}, Budget())
+        return compiled.render({"tools": [], **variables}, budget)
 
 
 def _check_kwargs(kwargs: Mapping[str, object]) -> dict[str, object]:
     for name in kwargs:
-        if name in _RESERVED or name.startswith("_") or not name.isidentifier():
+        if name in _RESERVED or name.startswith(("_", "uad_")) or not name.isidentifier():
             raise InvalidRequestError(f"the template variable '{name}' cannot be set by a request", "chat_template_kwargs")
     _check_json(kwargs, "chat_template_kwargs")
     return dict(kwargs)

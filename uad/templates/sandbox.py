@@ -20,8 +20,8 @@ from uad.errors import InvalidRequestError
 
 MAX_TEMPLATE = 1_000_000
 MAX_OUTPUT = 8_000_000
-MAX_STEPS = 2_000_000
-MAX_SECONDS = 10.0
+MAX_STEPS = 300_000
+MAX_SECONDS = 5.0
 _WIDE = re.compile(r"\{[^{}]*:[^{}]*(\d{4}|\{)")
 """A format field that asks for a huge width, or takes its width from a value."""
 
@@ -141,7 +141,7 @@ class ChatTemplate:
 
     def render(self, variables: Mapping[str, object], budget: Budget) -> str:
         """The text. Raises InvalidRequestError with the template's own words where it refuses."""
-        now = variables.get("now")
+        now = variables.get("uad_now")
         own = {"documents": None, "uad_budget": budget, "strftime_now": _clock(now), "raise_exception": _raise_exception}
         try:
             return budget.join(self._template.generate({**own, **variables}))

@@ -1,0 +1,218 @@
+"""Scripted parts for loop tests: two small vocabularies that cut text differently, and models that know a text by heart.
+
+A scripted model's logits are a pure function of its KV's ids, and it checks on every decode that the loop kept the KV right.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from uad.decode.step import Engine
+from uad.drafters.protocol import Ask
+from uad.llama.samplers import SamplerChain
+from uad.sampling.noise import token_keys
+from uad.sampling.sampler import Sampler
+from uad.types import Commit, Delta, Done, Draft, Event, Failed, Request, Rows
+from uad.vocab.table import VocabTable
+
+SCRIPT = (
+    "The quick brown fox jumps over the lazy dog; then it rests.\n    def speak(self):\n        return 'naïve café — 東京'\n\n\n"
+    "count = 1234567 + 89  # 😀 done\tnow. And the quick cat was quicker than the thing that thought.\n"
+).encode()
+
+COARSE = "The quick| quick| brown| fox| jump| jumps| over| the| lazy| dog|; then| it| rest|s.|\n    |\n        |def| speak|self|return"
+FINE = "Th|e q|qu|ick| bro|wn| f|ox|ju|mps| ov|er| th|e |la|zy| do|g;|th|en|res|ts|\n  |  |    |de|f |spe|ak|sel|f)|ret|urn|naï|caf|é|count"
+ALL = "coun|t =| =| 12|345|67|89| +|  #| done|\t|now|. A|nd| cat| was| quick|er| than| thing| that| though|t.|東|京|😀| —"
+
+
+def toy_vocab(name: str, words: str, specials: tuple[str, ...], eog: tuple[str, ...]) -> VocabTable:
+    """All bytes, the words (separated by |) and specials; tokenized by the longest match from the left."""
+    pieces = [bytes([i]) for i in range(256)] + [w.encode() for w in dict.fromkeys(words.split("|")) if len(w.encode()) > 1]
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    longest = max(map(len, pieces))
+
+    def tokenize(data: bytes) -> list[int]:
+        out, at = [], 0
+        while at < len(data):
+            n = next(n for n in range(min(longest, len(data) - at), 0, -1) if data[at : at + n] in ids)
+            out.append(ids[data[at : at + n]])
+            at += n
+        return out
+
+    named = {text: len(pieces) + i for i, text in enumerate(specials)}
+    return VocabTable(
+        name=name,
+        pieces=(*pieces, *(b"" for _ in specials)),
+        specials=named,
+        tokenize=tokenize,
+        eos=named[eog[0]],
+        eot=named[eog[0]],
+        eog=frozenset(named[e] for e in eog),
+    )
+
+
+TARGET_VOCAB = toy_vocab("coarse", COARSE + "|" + ALL, ("<|im_start|>", "<|im_end|>"), ("<|im_end|>",))
+DRAFT_VOCAB = toy_vocab("fine", FINE + "|" + ALL[:60], ("<turn>", "<end>"), ("<end>",))
+
+
+NOISE = np.random.default_rng(0).standard_normal((2048, 400)).astype(np.float32)
+
+
+class ScriptedModel:
+    """A context that writes SCRIPT from the offset that its KV has reached, with noise; both vocabularies share the text, not the cuts.
+
+    `sharpness` is the advantage of the script's token over noise of width 1. `length` bytes after which the end of turn is likely.
+    """
+
+    def __init__(self, vocab: VocabTable, n_seq: int = 1, n_ctx: int = 512, n_batch: int = 256, sharpness: float = 6.0, length: int = 10**9):
+        self.vocab, self.n_seq, self.n_ctx, self.n_batch, self.n_ubatch = vocab, n_seq, n_ctx, n_batch, 64
+        self.sharpness, self.length = sharpness, length
+        self.kv: list[list[int]] = [[] for _ in range(n_seq)]
+        self.n_decodes = 0
+        self.batches: list[dict[int, int]] = []
+        self._out: list[np.ndarray] = []
+        self._next = [vocab.tokenize((SCRIPT * 2)[at : at + 40])[0] for at in range(len(SCRIPT))]
+        self._known: dict[tuple[int, ...], np.ndarray] = {}
+
+    def decode(self, rows: Sequence[Rows]) -> None:
+        self.n_decodes += 1
+        assert 0 < sum(len(row.ids) for row in rows) <= self.n_batch
+        self._out, counts = [], {}
+        for row in rows:
+            kv = self.kv[row.seq]
+            assert row.pos == len(kv), f"sequence {row.seq}: rows at {row.pos}, KV has {len(kv)}"
+            assert len(kv) + len(row.ids) <= self.n_ctx, "KV overflow"
+            counts[row.seq] = counts.get(row.seq, 0) + len(row.ids)
+            for i, id_ in enumerate(row.ids):
+                kv.append(id_)
+                if len(row.ids) - i <= row.n_logits:
+                    self._out.append(self._logits(kv))
+        self.batches.append(counts)
+
+    def _logits(self, kv: list[int]) -> np.ndarray:
+        key = tuple(kv)
+        if key not in self._known:
+            self._known[key] = self._compute(kv)
+        return self._known[key]
+
+    def _compute(self, kv: list[int]) -> np.ndarray:
+        vocab = self.vocab
+        row = NOISE[zlib.crc32(repr((kv[-4:], len(kv))).encode()) % len(NOISE)][: vocab.n_vocab].copy()
+        offset = len(vocab.join(kv))
+        row[self._next[offset % len(SCRIPT)]] += self.sharpness
+        for special in vocab.specials.values():
+            row[special] -= 20
+        if offset >= self.length:
+            row[vocab.eos] += 30
+        return row
+
+    def logits(self) -> np.ndarray:
+        return np.stack(self._out)
+
+    def truncate(self, seq: int, n: int) -> None:
+        del self.kv[seq][n:]
+
+    def clear(self, seq: int) -> None:
+        self.kv[seq].clear()
+
+
+class ToyStream:
+    """Text passes, the end of turn is mapped, other specials are left out: the least that a drafter needs of rules."""
+
+    pending = b""
+
+    def feed(self, ids: Sequence[int]) -> list[bytes | int]:
+        return [DRAFT_VOCAB.eos if i == TARGET_VOCAB.eos else TARGET_VOCAB.pieces[i] for i in ids if i != TARGET_VOCAB.specials["<|im_start|>"]]
+
+
+class ToyRules:
+    def stream(self) -> ToyStream:
+        return ToyStream()
+
+    def back(self, special: int) -> tuple[int, ...]:
+        return (TARGET_VOCAB.eos,) if special == DRAFT_VOCAB.eos else ()
+
+
+class RandomDrafter:
+    """Proposes anything at all, now and then the truth (what an ideal drafter would say), of every length it may."""
+
+    def __init__(self, truth: dict[int, list[int]] | None = None, seed: int = 0) -> None:
+        self.truth, self.rng, self.at = truth or {}, random.Random(seed), {}
+
+    def begin(self, seq: int, prompt: Sequence[int]) -> None:
+        self.at[seq] = 0
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        return [self._draft(ask) for ask in asks]
+
+    def _draft(self, ask: Ask) -> Draft:
+        n = self.rng.randint(0, ask.n_max)
+        right = self.truth.get(ask.seq, [])[self.at[ask.seq] : self.at[ask.seq] + self.rng.randint(0, n)]
+        ids = right + [self.rng.randrange(TARGET_VOCAB.n_vocab) for _ in range(n - len(right))]
+        return Draft(tuple(ids), (0.5,) * len(ids))
+
+    def observe(self, commit: Commit) -> None:
+        self.at[commit.seq] += len(commit.ids)
+
+    def end(self, seq: int) -> None:
+        del self.at[seq]
+
+
+KEYS = token_keys(TARGET_VOCAB.pieces)
+
+
+def make_engine(target: ScriptedModel, drafter=None, exact: bool = False) -> Engine:
+    def sampler(request: Request, seed: int) -> Sampler:
+        return Sampler(
+            request.sampling, seed, target.vocab.eog, target.n_ctx, lambda stages: SamplerChain(target.vocab.n_vocab, stages), KEYS
+        )
+
+    return Engine(target, drafter, sampler, lambda: 1, exact=exact)
+
+
+class Collector:
+    """A sink that remembers."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.text = ""
+        self.deltas: list[Delta] = []
+        self.end: Event | None = None
+
+    def __call__(self, event: Event) -> None:
+        assert self.end is None, "an event after the last one"
+        if isinstance(event, Delta):
+            self.deltas.append(event)
+            self.ids += event.ids
+            self.text += event.text
+        else:
+            self.end = event
+            if isinstance(event, Done):
+                self.text += event.text
+
+    @property
+    def done(self) -> Done:
+        assert isinstance(self.end, Done), self.end
+        return self.end
+
+    @property
+    def failed(self) -> Failed:
+        assert isinstance(self.end, Failed), self.end
+        return self.end
+
+
+def run(engine: Engine, requests: Sequence[Request], max_rounds: int = 5000) -> list[Collector]:
+    """All requests at once, to the end."""
+    sinks = [Collector() for _ in requests]
+    for number, (request, sink) in enumerate(zip(requests, sinks, strict=True), 1):
+        engine.check(request)
+        engine.submit(number, request, sink)
+    for _ in range(max_rounds):
+        if engine.is_idle:
+            return sinks
+        engine.step()
+    raise AssertionError("the loop does not come to an end")
