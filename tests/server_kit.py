@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import ClientSession
-
 from fake_runtime import FakeRuntime
+
 from uad.config import ServerConfig
 from uad.server import make_app, make_runner
 from uad.server.app import base_url, listen
@@ -47,7 +48,7 @@ def post(path: str, body: Any, fake: FakeRuntime | None = None, config: ServerCo
 
     async def test(session: ClientSession) -> tuple[int, Any]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        async with session.post(path, data=data, **options) as answer:
+        async with session.post(path, data=io.BytesIO(data), **options) as answer:
             return answer.status, json.loads(await answer.read())
 
     return with_server(test, fake, config)

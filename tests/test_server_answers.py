@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-
 from fake_runtime import BOS, FakeRuntime
 from server_kit import CHAT, CONFIG, HELLO, events, post, serving, stream
+
 from uad.config import ServerConfig
 
 SAID = "USER:HELLO\nASSISTANT:"

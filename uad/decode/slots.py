@@ -28,6 +28,10 @@ class Slots:
     def running(self) -> list[Running]:
         return [slot.running for slot in self.all if slot.running is not None]
 
+    @property
+    def has_free(self) -> bool:
+        return any(slot.running is None for slot in self.all)
+
     def choose(self, prompt: Sequence[int], wanted: int = -1) -> Slot | None:
         """A free slot: the wanted one, else the one that holds the longest part of the prompt, else the longest unused."""
         free = [slot for slot in self.all if slot.running is None and wanted in (-1, slot.id)]

@@ -131,14 +131,15 @@ class Engine:
 
     def _admit(self) -> None:
         """Waiting requests take free slots, in order; one that wants a busy slot lets others pass."""
-        still: deque[tuple[int, Request, Sink]] = deque()
-        for number, request, sink in self._waiting:
+        passed: list[tuple[int, Request, Sink]] = []
+        while self._waiting and self._slots.has_free:
+            number, request, sink = entry = self._waiting.popleft()
             slot = self._slots.choose(request.prompt, request.slot)
             if slot is None:
-                still.append((number, request, sink))
+                passed.append(entry)
             else:
                 self._start(slot, number, request, sink)
-        self._waiting = still
+        self._waiting.extendleft(reversed(passed))
 
     def _start(self, slot: Slot, number: int, request: Request, sink: Sink) -> None:
         seed = self._seeds() if request.sampling.seed is None else request.sampling.seed

@@ -80,11 +80,16 @@ class Mirror:
         return next(i for i in range(n) if ahead[i] != data[i])
 
     def ahead(self, offset: int) -> bytes:
-        """The guessed bytes from offset on."""
+        """The guessed bytes from offset on, up to a guessed special."""
         if not self.ends or self.ends[-1] <= offset:
             return b""
         k = self._index(offset)
-        text = b"".join([self.piece(i) for i in range(k, len(self.ids))])
+        text = b""
+        for i in range(k, len(self.ids)):
+            piece = self.piece(i)
+            if not piece:
+                break
+            text += piece
         return text[offset - self._begin(k) :]
 
     def _index(self, offset: int) -> int:

@@ -11,7 +11,7 @@ from uad.server.metrics import render
 from uad.server.native import sampling_json, speculative_json
 from uad.server.outcome import Json
 from uad.server.problems import BusyError, Problem, problem_of
-from uad.server.prompts import mixed_ids, render_chat, split_prompts
+from uad.server.prompts import mixed_ids, parts_of, render_chat
 from uad.server.refuse import check_features
 from uad.server.schemas import DetokenizeBody, TemplateBody, TokenizeBody
 from uad.server.state import STATE, State
@@ -133,11 +133,7 @@ async def tokenize(request: web.Request) -> web.Response:
 
 def _tokens(state: State, body: TokenizeBody) -> Sequence[int | Json]:
     engine = state.engine
-    content = body.content if isinstance(body.content, list) and body.content else [body.content]
-    try:
-        parts = split_prompts([content], engine.info.target.n_vocab)[0]
-    except InvalidRequestError as error:
-        raise InvalidRequestError(str(error).replace("prompt", "content", 1), "content") from error
+    parts = parts_of(body.content, engine.info.target.n_vocab, "content")
     ids = mixed_ids(engine, parts, body.add_special, body.parse_special)
     return [{"id": id_, "piece": _piece(engine.piece(id_))} for id_ in ids] if body.with_pieces else ids
 

@@ -26,6 +26,22 @@ def _words(value: object) -> object:
     return [word for word in words if word]
 
 
+def _names(value: object) -> object:
+    if isinstance(value, str):
+        return list(value)
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise ValueError("must be a list of sampler names, or a string of sampler letters")
+    return value
+
+
+def _parts(value: object) -> object:
+    if isinstance(value, str):
+        return [{"type": "text", "text": value}]
+    if not isinstance(value, list):
+        raise ValueError("must be a string or a list of text parts")
+    return value
+
+
 _Number = BeforeValidator(_number)
 _Finite = Field(allow_inf_nan=False)
 
@@ -42,4 +58,6 @@ Temperature = Annotated[float, _Finite, Field(ge=-1.0, le=1000.0), _Number]
 Factor = Annotated[float, _Finite, Field(gt=0.0, le=1000.0), _Number]
 Penalty = Annotated[float, _Finite, Field(ge=-1000.0, le=1000.0), _Number]
 Seconds = Annotated[float, _Finite, Field(ge=-1.0, le=86400.0), _Number]
+Names = Annotated[list[StrictStr], BeforeValidator(_names), Field(max_length=256)]
 Words = Annotated[list[Annotated[StrictStr, Field(max_length=MAX_STOP_CHARS)]], BeforeValidator(_words)]
+text_parts = BeforeValidator(_parts)

@@ -29,8 +29,18 @@ def split_prompts(value: object, n_vocab: int) -> list[list[Part]]:
     if isinstance(value, list) and not any(_is_id(item) for item in value):
         if not value:
             raise InvalidRequestError("prompt: must not be an empty list", "prompt")
-        return [_parts(item, n_vocab) for item in value]
-    return [_parts(value, n_vocab)]
+        return [parts_of(item, n_vocab, "prompt") for item in value]
+    return [parts_of(value, n_vocab, "prompt")]
+
+
+def parts_of(value: object, n_vocab: int, param: str) -> list[Part]:
+    """The strings and ids of one prompt, checked."""
+    if isinstance(value, dict):
+        if value.get("multimodal_data"):
+            raise InvalidRequestError(f"{param}: this server reads text only; leave multimodal_data out", param)
+        value = value.get("prompt_string")
+    items = value if isinstance(value, list) else [value] if isinstance(value, str) else [None]
+    return list(_checked(items, n_vocab, param))
 
 
 def mixed_ids(engine: Engine, parts: list[Part], add_special: bool, parse_special: bool) -> list[int]:
@@ -71,25 +81,14 @@ def _is_id(value: object) -> bool:
     return isinstance(value, int | float)
 
 
-def _parts(value: object, n_vocab: int) -> list[Part]:
-    if isinstance(value, dict):
-        if value.get("multimodal_data"):
-            raise InvalidRequestError("prompt: this server reads text only; leave multimodal_data out", "prompt")
-        value = value.get("prompt_string")
-    items = value if isinstance(value, list) else [value]
-    if not items:
-        raise InvalidRequestError("prompt: must not be an empty list", "prompt")
-    return list(_checked(items, n_vocab))
-
-
-def _checked(items: list[object], n_vocab: int) -> Iterator[Part]:
+def _checked(items: list[object], n_vocab: int, param: str) -> Iterator[Part]:
     for item in items:
         if isinstance(item, str):
             yield item
         elif isinstance(item, bool) or not isinstance(item, int):
-            raise InvalidRequestError("prompt: must be a string, a list of token ids, or a list of prompts", "prompt")
+            raise InvalidRequestError(f"{param}: must be a string, or a list of token ids and strings", param)
         elif not 0 <= item < n_vocab:
-            raise InvalidRequestError(f"prompt: token ids must lie between 0 and {n_vocab - 1}", "prompt")
+            raise InvalidRequestError(f"{param}: token ids must lie between 0 and {n_vocab - 1}", param)
         else:
             yield item
 
@@ -131,9 +130,7 @@ def _message(engine: Engine, message: MessageBody) -> Message:
 
 
 def _text(message: MessageBody) -> str:
-    if isinstance(message.content, list):
-        return "\n".join(part.text for part in message.content)
-    return message.content or ""
+    return "\n".join(part.text for part in message.content or ())
 
 
 def _template_kwargs(body: TemplateBody) -> dict[str, object]:

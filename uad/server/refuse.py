@@ -72,6 +72,7 @@ FEATURES = (
     Feature("dry_multiplier", _positive, NO_SAMPLER),
     Feature("top_n_sigma", _positive, NO_SAMPLER),
     Feature("dynatemp_range", _positive, NO_SAMPLER),
+    Feature("adaptive_target", _positive, NO_SAMPLER),
     Feature("min_keep", _above_one, NO_SAMPLER),
     Feature("n_indent", _positive, NO_SAMPLER),
     Feature("t_max_predict_ms", _positive, "use max_tokens to bound the answer"),

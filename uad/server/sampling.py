@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from uad.errors import InvalidRequestError, NotSupportedError
@@ -23,7 +23,7 @@ STAGES: dict[str, dict[str, float]] = {  # llama.cpp's order, and what switches 
     "temperature": {"temperature": 1.0},
 }
 ALIASES = {"typical_p": "typ_p", "typical": "typ_p", "temp": "temperature", "nucleus": "top_p"}
-LETTERS = {"e": "penalties", "k": "top_k", "y": "typ_p", "p": "top_p", "m": "min_p", "t": "temperature"}
+LETTERS = {"e": "penalties", "k": "top_k", "y": "typ_p", "p": "top_p", "m": "min_p", "t": "temperature", "i": "infill"}
 
 
 def sampling_params(engine: Engine, body: GenerationBody) -> SamplingParams:
@@ -55,7 +55,7 @@ def speculative_params(defaults: SpeculativeParams, body: GenerationBody) -> Spe
     return replace(params, n_min=params.n_max)
 
 
-def _switched_off(samplers: list[str] | str) -> dict[str, float]:
+def _switched_off(samplers: list[str]) -> dict[str, float]:
     wanted = list(dict.fromkeys(_stage_names(samplers)))
     if wanted != sorted(wanted, key=list(STAGES).index):
         raise NotSupportedError(f"samplers: this server keeps llama.cpp's order ({', '.join(STAGES)}); leave the field out", "samplers")
@@ -63,13 +63,12 @@ def _switched_off(samplers: list[str] | str) -> dict[str, float]:
     return {field: value for fields in off for field, value in fields.items()}
 
 
-def _stage_names(samplers: list[str] | str) -> Iterator[str]:
+def _stage_names(samplers: list[str]) -> Iterator[str]:
     """Known stages in the asked order. Others are left out: they are neutral here, or their own field was refused."""
-    names: Iterable[str] = (LETTERS.get(letter, "") for letter in samplers) if isinstance(samplers, str) else samplers
-    for name in names:
-        plain = name.lower().replace("-", "_")
-        if plain in {"infill", "adaptive_p"}:
-            raise NotSupportedError(f"samplers: {plain} is not supported; leave it out", "samplers")
+    for name in samplers:
+        plain = LETTERS.get(name, name.lower().replace("-", "_"))
+        if plain == "infill":
+            raise NotSupportedError("samplers: infill is not supported; leave it out", "samplers")
         stage = ALIASES.get(plain, plain)
         if stage in STAGES:
             yield stage

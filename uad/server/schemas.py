@@ -6,7 +6,7 @@ Null members are gone before they arrive here, so None always means absent. Noth
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_validator
 
@@ -18,6 +18,7 @@ from uad.server.fields import (
     DraftLength,
     Factor,
     Length,
+    Names,
     Penalty,
     Probability,
     Seconds,
@@ -25,6 +26,7 @@ from uad.server.fields import (
     Temperature,
     TopK,
     Words,
+    text_parts,
 )
 
 
@@ -79,7 +81,7 @@ class GenerationBody(Body):
     seed: Seed | None = None
     logit_bias: Any = None
     ignore_eos: StrictBool | None = None
-    samplers: list[StrictStr] | StrictStr | None = None
+    samplers: Names | None = None
     n_probs: Alternatives | None = None
     cache_prompt: StrictBool = True
     id_slot: Length = -1
@@ -100,7 +102,7 @@ class MessageBody(Body):
     """One chat message. Further members known to chat templates travel along."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: StrictStr | list[TextPart] | None = None
+    content: Annotated[list[TextPart], text_parts] | None = None
     name: StrictStr | None = None
     reasoning_content: StrictStr | None = None
     tool_call_id: StrictStr | None = None

@@ -1,0 +1,261 @@
+"""The loop on a scripted target: slots, prefix reuse, chunks, limits, stops, cancelling, failures, and the shape of batches."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, Collector, ScriptedModel, ToyRules, make_engine, run
+
+from uad.decode.layout import exact_padding, passes
+from uad.drafters.model import ModelDrafter
+from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UnavailableError
+from uad.types import Request, Rows, SamplingParams, SpeculativeParams
+from uad.vocab.encode import Encoder
+
+GREEDY = SamplingParams(temperature=0)
+OFF = SpeculativeParams(enabled=False)
+ENCODER = Encoder(TARGET_VOCAB)
+
+
+def ids(n: int) -> tuple[int, ...]:
+    return tuple((TARGET_VOCAB.tokenize(SCRIPT * (1 + n // 50)))[:n])
+
+
+def request(n_prompt: int = 12, **fields) -> Request:
+    return Request(ids(n_prompt), **{"sampling": GREEDY, "speculative": OFF, "max_tokens": 8, **fields})
+
+
+def drafted(target: ScriptedModel, **options):
+    return make_engine(target, ModelDrafter(ScriptedModel(DRAFT_VOCAB, target.n_seq), ENCODER, ToyRules()), **options)
+
+
+def test_a_prompt_is_reused_as_far_as_it_is_the_same() -> None:
+    target = ScriptedModel(TARGET_VOCAB, n_seq=2)
+    engine = make_engine(target)
+    first = run(engine, [request(40)])[0]
+    again = run(engine, [request(40)])[0]
+    longer = run(engine, [request(60)])[0]
+    fresh = run(engine, [request(40, cache_prompt=False)])[0]
+    assert [r.done.usage.n_cached for r in (first, again, fresh)] == [0, 39, 0]
+    assert 40 <= longer.done.usage.n_cached < 60
+    assert first.ids == again.ids == fresh.ids
+
+
+def test_the_slot_with_the_longest_common_prefix_is_chosen() -> None:
+    engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2))
+    other = Request(tuple(reversed(ids(30))), GREEDY, OFF, max_tokens=2)
+    run(engine, [request(40), other])
+    result = run(engine, [request(40)])[0]
+    assert (result.done.slot, result.done.usage.n_cached) == (0, 39)
+
+
+def test_an_asked_slot_is_given_and_a_missing_one_refused() -> None:
+    engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=3))
+    assert run(engine, [request(slot=2)])[0].done.slot == 2
+    with pytest.raises(InvalidRequestError, match="slots are 0 to 2"):
+        engine.check(request(slot=3))
+
+
+def test_more_requests_than_slots_wait_their_turn_and_get_the_same_text() -> None:
+    target = ScriptedModel(TARGET_VOCAB, n_seq=2)
+    many = [request(5 + 3 * i, cache_prompt=i % 2 == 0) for i in range(7)]
+    alone = [run(make_engine(ScriptedModel(TARGET_VOCAB)), [one])[0].ids for one in many]
+    assert [r.ids for r in run(make_engine(target), many)] == alone
+    assert [r.ids for r in run(drafted(ScriptedModel(TARGET_VOCAB, n_seq=2)), [r for r in many])] == alone
+
+
+def test_a_long_prompt_is_read_in_chunks_while_others_go_on() -> None:
+    target = ScriptedModel(TARGET_VOCAB, n_seq=2, n_batch=64)
+    engine = make_engine(target)
+    writer, reader = Collector(), Collector()
+    engine.submit(1, request(5, max_tokens=200), writer)
+    for _ in range(3):
+        engine.step()
+    engine.submit(2, request(300), reader)
+    before = len(writer.ids)
+    while not reader.ids:
+        engine.step()
+    assert sum(1 in batch for batch in target.batches) >= 300 // 64
+    assert len(writer.ids) - before >= 300 // 64, "the running stream stood still while the prompt was read"
+
+
+@pytest.mark.parametrize("speculative", [OFF, SpeculativeParams(n_max=12, p_min=0.0)])
+def test_the_context_is_filled_to_the_last_place_and_not_beyond(speculative: SpeculativeParams) -> None:
+    target = ScriptedModel(TARGET_VOCAB, n_ctx=64)
+    for exact in (False, True):
+        engine = drafted(ScriptedModel(TARGET_VOCAB, n_ctx=64), exact=exact)
+        result = run(engine, [request(20, max_tokens=None, speculative=speculative)])[0]
+        assert len(result.ids) == 64 - 20 - exact
+        assert (str(result.done.finish), str(result.done.stop_kind), result.done.truncated) == ("length", "limit", True)
+    with pytest.raises(ContextOverflowError) as caught:
+        make_engine(target).check(request(64))
+    assert (caught.value.n_prompt_tokens, caught.value.n_ctx) == (64, 64)
+
+
+def test_max_tokens_is_exact_for_every_draft_length() -> None:
+    for n in range(1, 14):
+        result = run(drafted(ScriptedModel(TARGET_VOCAB)), [request(max_tokens=n, speculative=SpeculativeParams(n_max=16, p_min=0.0))])[0]
+        assert (len(result.ids), str(result.done.finish), result.done.truncated) == (n, "length", False)
+        assert result.done.usage.n_predicted == n
+
+
+def test_a_stop_string_inside_an_accepted_run_cuts_text_and_ids() -> None:
+    plain = run(make_engine(ScriptedModel(TARGET_VOCAB)), [request(max_tokens=60)])[0]
+    word = plain.text[20:29]
+    for speculative in (OFF, SpeculativeParams(n_max=16, p_min=0.0)):
+        result = run(drafted(ScriptedModel(TARGET_VOCAB)), [request(max_tokens=60, stop=(word,), speculative=speculative)])[0]
+        assert result.text == plain.text[: plain.text.index(word)]
+        assert (str(result.done.stop_kind), result.done.stopping_word) == ("word", word)
+        assert result.ids == plain.ids[: len(result.ids)]
+        assert len(result.ids) < len(plain.ids)
+
+
+def test_the_cache_after_a_stop_in_mid_run_is_what_the_kv_holds() -> None:
+    plain = run(make_engine(ScriptedModel(TARGET_VOCAB)), [request(max_tokens=60)])[0]
+    target = ScriptedModel(TARGET_VOCAB)
+    engine = drafted(target)
+    run(engine, [request(max_tokens=60, stop=(plain.text[20:29],), speculative=SpeculativeParams(n_max=16, p_min=0.0))])
+    slot = engine._slots.all[0]
+    assert slot.cached == target.kv[0]
+
+
+def test_cancelling_frees_the_slot_at_once_and_no_event_follows() -> None:
+    engine = drafted(ScriptedModel(TARGET_VOCAB))
+    running, waiting, third = Collector(), Collector(), Collector()
+    engine.submit(1, request(max_tokens=300, speculative=SpeculativeParams()), running)
+    engine.submit(2, request(max_tokens=3), waiting)
+    engine.submit(3, request(max_tokens=3), third)
+    engine.step()
+    engine.cancel(1)
+    engine.cancel(2)
+    assert not engine.slots()[0].is_processing
+    seen = len(running.ids)
+    for _ in range(10):
+        engine.step()
+    assert (len(running.ids), running.end, waiting.end) == (seen, None, None)
+    assert len(third.ids) == 3
+
+
+def test_no_kv_room_fails_the_requests_of_the_batch_only() -> None:
+    target = ScriptedModel(TARGET_VOCAB)
+    engine = make_engine(target)
+    sink = Collector()
+    engine.submit(1, request(), sink)
+    engine.step()
+    target.decode = lambda rows: (_ for _ in ()).throw(NoKvRoomError("no room"))  # type: ignore[method-assign]
+    engine.step()
+    assert isinstance(sink.failed.error, NoKvRoomError)
+    del target.decode
+    assert len(run(engine, [request()])[0].ids) == 8
+
+
+def test_fail_all_tells_running_and_waiting() -> None:
+    engine = make_engine(ScriptedModel(TARGET_VOCAB))
+    sinks = [Collector(), Collector()]
+    for number, sink in enumerate(sinks):
+        engine.submit(number, request(), sink)
+    engine.step()
+    engine.fail_all(UnavailableError("down"))
+    assert all(isinstance(sink.failed.error, UnavailableError) for sink in sinks)
+    assert engine.is_idle
+
+
+def test_empty_prompt_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="empty"):
+        make_engine(ScriptedModel(TARGET_VOCAB)).check(Request(()))
+
+
+def test_log_probabilities_are_the_targets_also_for_accepted_ids() -> None:
+    one = request(max_tokens=20, logprobs=True, n_probs=3)
+    plain = run(make_engine(ScriptedModel(TARGET_VOCAB)), [one])[0]
+    spec = Request(one.prompt, GREEDY, SpeculativeParams(n_max=8, p_min=0.0), 20, logprobs=True, n_probs=3)
+    fast = run(drafted(ScriptedModel(TARGET_VOCAB)), [spec])[0]
+    flat = [[prob for delta in result.deltas for prob in delta.probs] for result in (plain, fast)]
+    assert fast.done.timings.draft.n_accepted > 0
+    assert flat[0] == flat[1]
+    assert [prob.id for prob in flat[0]] == plain.ids
+    assert all(len(prob.top) == 3 and prob.top[0].logprob == prob.logprob <= 0 for prob in flat[0])
+
+
+def test_the_log_line_says_what_happened(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "uad.request"):
+        run(drafted(ScriptedModel(TARGET_VOCAB)), [request(max_tokens=30, speculative=SpeculativeParams(p_min=0.2))])
+        run(make_engine(ScriptedModel(TARGET_VOCAB)), [request()])
+    lines = [record.getMessage() for record in caplog.records]
+    for word in ("30 tokens", "tokens/s", "drafted", "accepted", "%", "mean accepted run", "rejected", "healed", "salvaged"):
+        assert word in lines[0]
+    assert "not drafted" in lines[1]
+
+
+def test_salvage_keeps_guesses_that_only_the_cuts_refused() -> None:
+    """The toy vocabularies cut differently, so that some first mismatch is a matter of cuts only."""
+    salvaged = {}
+    for on in (True, False):
+        drafter = ModelDrafter(ScriptedModel(DRAFT_VOCAB, sharpness=12), ENCODER, ToyRules(), salvage=on)
+        engine = make_engine(ScriptedModel(TARGET_VOCAB, sharpness=12), drafter)
+        result = run(engine, [request(10, max_tokens=150, speculative=SpeculativeParams(n_max=5, p_min=0.0))])[0]
+        salvaged[on] = result.done.timings.draft
+    assert salvaged[False].n_salvaged == 0
+    assert salvaged[True].n_salvaged > 0
+    assert salvaged[True].n_rounds <= salvaged[False].n_rounds
+
+
+def test_a_draft_with_a_small_context_drafts_on_from_a_window(caplog: pytest.LogCaptureFixture) -> None:
+    draft = ScriptedModel(DRAFT_VOCAB, n_ctx=96, n_batch=32)
+    target = ScriptedModel(TARGET_VOCAB, n_ctx=1000)
+    engine = make_engine(target, ModelDrafter(draft, ENCODER, ToyRules()))
+    with caplog.at_level(logging.INFO, "uad.draft"):
+        one = request(150, max_tokens=200, speculative=SpeculativeParams(n_max=6, p_min=0.0))
+        result = run(engine, [one])[0]
+    assert result.ids == run(make_engine(ScriptedModel(TARGET_VOCAB, n_ctx=1000)), [request(150, max_tokens=200)])[0].ids
+    assert result.done.timings.draft.n_drafted > 20
+    assert sum("context of 96 tokens is full" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_a_draft_reads_a_long_prompt_in_pieces_of_its_own_batch() -> None:
+    draft = ScriptedModel(DRAFT_VOCAB, n_ctx=4096, n_batch=32)
+    engine = make_engine(ScriptedModel(TARGET_VOCAB, n_ctx=2048, n_batch=512), ModelDrafter(draft, ENCODER, ToyRules()))
+    result = run(engine, [request(1500, max_tokens=150, speculative=SpeculativeParams(n_max=6, p_min=0.0))])[0]
+    assert max(sum(batch.values()) for batch in draft.batches) <= 32
+    assert result.done.timings.draft.n_accepted > 0
+
+
+# --- the shape of batches
+
+
+@given(st.dictionaries(st.integers(0, 5), st.integers(1, 20), min_size=1), st.integers(2, 32))
+def test_passes_hold_every_row_once_within_the_limit(counts: dict[int, int], n_ubatch: int) -> None:
+    told: dict[int, int] = {}
+    for group, n in passes(counts, n_ubatch):
+        assert 0 < len(group) * n <= max(n_ubatch, len(group))
+        assert list(group) == list(range(group[0], group[0] + len(group)))
+        for seq in group:
+            told[seq] = told.get(seq, 0) + n
+    assert told == counts
+
+
+@given(st.dictionaries(st.integers(0, 5), st.integers(1, 20), min_size=1), st.integers(8, 64))
+def test_exact_padding_leaves_no_single_row(counts: dict[int, int], n_ubatch: int) -> None:
+    padding = exact_padding(counts, n_ubatch)
+    padded = {seq: n + padding[seq] for seq, n in counts.items()}
+    assert all(len(group) * n > 1 for group, n in passes(padded, n_ubatch))
+    assert sum(padding.values()) <= 2 * len(counts)
+
+
+@pytest.mark.parametrize("n_seq", [1, 3])
+def test_exact_never_decodes_a_single_row(n_seq: int) -> None:
+    target = ScriptedModel(TARGET_VOCAB, n_seq=n_seq)
+    some = [request(4 + 9 * i, max_tokens=30 + i, speculative=SpeculativeParams(n_max=3 + i, p_min=0.4)) for i in range(5)]
+    run(drafted(target, exact=True), some)
+    shapes = [shape for batch in target.batches for shape in passes(batch, target.n_ubatch)]
+    assert shapes
+    assert all(len(group) * n > 1 for group, n in shapes)
+
+
+def test_rows_are_checked_by_the_scripted_target_itself() -> None:
+    target = ScriptedModel(TARGET_VOCAB)
+    with pytest.raises(AssertionError, match="rows at 3"):
+        target.decode([Rows(0, 3, (1,), 1)])

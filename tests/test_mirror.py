@@ -1,0 +1,155 @@
+"""The mirror under any history of commits and guesses: it tells the committed bytes, keeps what agrees, and re-encodes only what is new."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toys import DRAFT_VOCAB, SCRIPT
+
+from uad.drafters.heal import Healer
+from uad.drafters.mirror import Mirror
+from uad.vocab.encode import Encoder
+
+ENCODER = Encoder(DRAFT_VOCAB)
+END = DRAFT_VOCAB.eos
+words = st.sampled_from([SCRIPT[i:j] for i in range(0, len(SCRIPT), 7) for j in (i + 1, i + 3, i + 11)])
+data = st.one_of(words, st.binary(max_size=12), st.text(max_size=6).map(str.encode), st.sampled_from([b" ", b"  ", b"\n", b" the", b"quick"]))
+
+
+def check(mirror: Mirror, stream: list[bytes | int]) -> None:
+    """ids, up to the edge, are the stream: bytes and specials in order, KV within ids, offsets right."""
+    assert 0 <= mirror.n_kv <= len(mirror.ids) == len(mirror.ends) == len(mirror.p)
+    at, told = 0, []
+    for id_, end in zip(mirror.ids, mirror.ends, strict=True):
+        at += len(DRAFT_VOCAB.pieces[id_])
+        assert at == end
+        told.append(id_ if DRAFT_VOCAB.is_special(id_) else DRAFT_VOCAB.pieces[id_])
+    flat = flatten(told)
+    want = flatten(stream)
+    assert flat[: len(want)] == want
+
+
+def flatten(items: list[bytes | int]) -> list[int]:
+    out: list[int] = []
+    for item in items:
+        out += [-item] if isinstance(item, int) else list(item)
+    return out
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_any_history(source: st.DataObject) -> None:
+    mirror, stream = Mirror(ENCODER), []
+    for _ in range(source.draw(st.integers(1, 12))):
+        mirror.sync()
+        ids = source.draw(st.lists(st.integers(0, DRAFT_VOCAB.n_vocab - 3), max_size=5))
+        for id_ in ids:
+            mirror.guess(id_, 0.9)
+        if source.draw(st.booleans()):
+            mirror.guess(END, 0.5)
+        mirror.n_kv = source.draw(st.integers(0, len(mirror.ids)))
+        ahead = mirror.ahead(mirror.edge)
+        items: list[bytes | int] = source.draw(
+            st.lists(st.one_of(data, st.just(END), st.integers(0, len(ahead)).map(lambda n: ahead[:n])), max_size=4)
+        )
+        stream += items
+        mirror.extend(items)
+        assert bytes(mirror.data) == b"".join(item for item in stream if isinstance(item, bytes))
+        mirror.sync()
+        check(mirror, stream)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data, st.integers(0, 20))
+def test_guesses_that_come_true_stay_kv_and_all(prompt: bytes, n: int) -> None:
+    mirror = Mirror(ENCODER)
+    mirror.extend([prompt + b" x"])
+    mirror.sync()
+    guessed = DRAFT_VOCAB.tokenize(SCRIPT[n : n + 40])
+    for id_ in guessed:
+        mirror.guess(id_, 0.9)
+    mirror.n_kv = len(mirror.ids)
+    before = list(mirror.ids)
+    mirror.extend([SCRIPT[n : n + 23]])
+    assert mirror.sync() == len(mirror.ids)
+    assert mirror.ids == before
+    assert mirror.n_kv == len(before)
+    assert mirror.ahead(mirror.edge) == SCRIPT[n + 23 : n + 40]
+
+
+def test_a_rejected_guess_goes_and_the_agreeing_ones_stay() -> None:
+    mirror = Mirror(ENCODER)
+    mirror.extend([b"The quick"])
+    mirror.sync()
+    kept = list(mirror.ids)
+    for id_ in DRAFT_VOCAB.tokenize(b" brown fox"):
+        mirror.guess(id_, 0.9)
+    mirror.n_kv = len(mirror.ids)
+    mirror.extend([b" brown dog"])
+    mirror.sync()
+    brown = len(DRAFT_VOCAB.tokenize(b" brown"))
+    assert mirror.ids[: len(kept) + brown] == kept + DRAFT_VOCAB.tokenize(b" brown")
+    assert mirror.n_kv >= len(kept) + brown
+    assert DRAFT_VOCAB.join(mirror.ids) == b"The quick brown dog"
+
+
+def test_work_per_round_does_not_grow_with_the_context() -> None:
+    """Counted, not timed: bytes that reach the tokenizer in a round, at two lengths of context."""
+    counted = []
+    for n in (20, 2000):
+        encoder = Encoder(DRAFT_VOCAB)
+        mirror = Mirror(encoder)
+        mirror.extend([SCRIPT * n])
+        mirror.sync()
+        seen: list[int] = []
+        original = encoder.encode
+        encoder.encode = lambda piece, original=original, seen=seen: (seen.append(len(piece)), original(piece))[1]  # type: ignore[method-assign]
+        mirror.extend([b"then it"])
+        mirror.sync()
+        counted.append(sum(seen))
+    assert counted[0] == counted[1] > 0
+
+
+def test_the_window_slides_without_losing_its_place() -> None:
+    for bos in (None, END):
+        mirror = Mirror(ENCODER)
+        mirror.extend([SCRIPT, END, SCRIPT])
+        mirror.sync()
+        tail = mirror.ids[-20:]
+        mirror.slide(20, bos)
+        assert mirror.ids == ([] if bos is None else [bos]) + tail
+        mirror.extend([b" and on it goes"])
+        mirror.sync()
+        assert bytes(mirror.data).endswith(DRAFT_VOCAB.join(mirror.ids))
+        mirror.guess(DRAFT_VOCAB.tokenize(b" the")[0], 0.5)
+        assert mirror.ahead(mirror.edge)
+
+
+def test_a_held_back_piece_is_tentative() -> None:
+    mirror = Mirror(ENCODER)
+    mirror.extend([b"The quick"], b" bro")
+    mirror.sync()
+    assert mirror.edge == len(b"The quick bro")
+    mirror.extend([b" brown"])
+    mirror.sync()
+    assert DRAFT_VOCAB.join(mirror.ids) == b"The quick brown"
+    mirror.extend([], b"!")
+    mirror.extend([END])
+    mirror.sync()
+    assert DRAFT_VOCAB.join(mirror.ids) == b"The quick brown"
+    assert mirror.ids[-1] == END
+
+
+@given(st.binary(min_size=1, max_size=6), st.integers(0, 10**6))
+def test_a_healed_choice_agrees_with_the_bytes(rest: bytes, seed: int) -> None:
+    import numpy as np
+
+    row = np.random.default_rng(seed).standard_normal(DRAFT_VOCAB.n_vocab).astype(np.float32)
+    choice = Healer(DRAFT_VOCAB).choose(row, rest)
+    assert choice is not None
+    piece = DRAFT_VOCAB.pieces[choice[0]]
+    assert piece.startswith(rest) or rest.startswith(piece)
+    agreeing = [i for i, p in enumerate(DRAFT_VOCAB.pieces) if p and (p.startswith(rest) or rest.startswith(p))]
+    assert row[choice[0]] == row[agreeing].max()
+    weights = np.exp(row[agreeing].astype(float))
+    assert abs(choice[1] - float(np.exp(float(row[choice[0]])) / weights.sum())) < 1e-4
