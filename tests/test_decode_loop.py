@@ -64,7 +64,7 @@ def test_more_requests_than_slots_wait_their_turn_and_get_the_same_text() -> Non
     many = [request(5 + 3 * i, cache_prompt=i % 2 == 0) for i in range(7)]
     alone = [run(make_engine(ScriptedModel(TARGET_VOCAB)), [one])[0].ids for one in many]
     assert [r.ids for r in run(make_engine(target), many)] == alone
-    assert [r.ids for r in run(drafted(ScriptedModel(TARGET_VOCAB, n_seq=2)), [r for r in many])] == alone
+    assert [r.ids for r in run(drafted(ScriptedModel(TARGET_VOCAB, n_seq=2)), many)] == alone
 
 
 def test_a_long_prompt_is_read_in_chunks_while_others_go_on() -> None:

@@ -1,4 +1,7 @@
-"""The first promise on a scripted target: drafted ids equal plain ids, whatever drafts, however long, at any temperature, beside any neighbours."""
+"""The first promise on a scripted target: drafted ids equal plain ids.
+
+Whatever drafts, however long, at any temperature, beside any neighbours.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -21,7 +23,7 @@ def stream(pieces: list[bytes], stop: tuple[str, ...]) -> tuple[list[str], str |
 def test_every_split_gives_the_same(text: str, cuts: list[int], stop: list[str]) -> None:
     data = text.encode()
     edges = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
-    pieces = [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [data[a:b] for a, b in itertools.pairwise(edges)]
     parts, _ = stream(pieces, tuple(stop))
     single, _ = stream([bytes([byte]) for byte in data], tuple(stop))
     first = min((text.find(word) for word in stop if word in text), default=len(text))

@@ -14,6 +14,7 @@ import numpy as np
 from uad.decode.step import Engine
 from uad.drafters.protocol import Ask
 from uad.llama.samplers import SamplerChain
+from uad.policy.fixed import FixedPolicy
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
 from uad.types import Commit, Delta, Done, Draft, Event, Failed, Request, Rows
@@ -68,7 +69,9 @@ class ScriptedModel:
     `sharpness` is the advantage of the script's token over noise of width 1. `length` bytes after which the end of turn is likely.
     """
 
-    def __init__(self, vocab: VocabTable, n_seq: int = 1, n_ctx: int = 512, n_batch: int = 256, sharpness: float = 6.0, length: int = 10**9):
+    def __init__(
+        self, vocab: VocabTable, n_seq: int = 1, n_ctx: int = 512, n_batch: int = 256, sharpness: float = 6.0, length: int = 10**9
+    ):
         self.vocab, self.n_seq, self.n_ctx, self.n_batch, self.n_ubatch = vocab, n_seq, n_ctx, n_batch, 64
         self.sharpness, self.length = sharpness, length
         self.kv: list[list[int]] = [[] for _ in range(n_seq)]
@@ -126,7 +129,9 @@ class ToyStream:
     pending = b""
 
     def feed(self, ids: Sequence[int]) -> list[bytes | int]:
-        return [DRAFT_VOCAB.eos if i == TARGET_VOCAB.eos else TARGET_VOCAB.pieces[i] for i in ids if i != TARGET_VOCAB.specials["<|im_start|>"]]
+        return [
+            DRAFT_VOCAB.eos if i == TARGET_VOCAB.eos else TARGET_VOCAB.pieces[i] for i in ids if i != TARGET_VOCAB.specials["<|im_start|>"]
+        ]
 
 
 class ToyRules:
@@ -171,7 +176,7 @@ def make_engine(target: ScriptedModel, drafter=None, exact: bool = False) -> Eng
             request.sampling, seed, target.vocab.eog, target.n_ctx, lambda stages: SamplerChain(target.vocab.n_vocab, stages), KEYS
         )
 
-    return Engine(target, drafter, sampler, lambda: 1, exact=exact)
+    return Engine(target, drafter, FixedPolicy(), sampler, lambda: 1, exact=exact)
 
 
 class Collector:

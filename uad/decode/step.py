@@ -20,6 +20,7 @@ from uad.decode.text import TextStream
 from uad.decode.verify import verify
 from uad.drafters.protocol import Ask, Drafter
 from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UadError
+from uad.policy.protocol import Policy, Wish
 from uad.sampling.sampler import Sampler, token_prob
 from uad.types import Commit, Done, Draft, DraftStats, Failed, Request, Rows, Sink, SlotInfo, TokenProb, Totals
 
@@ -45,10 +46,18 @@ class Engine:
     """Runs requests on a target. Everything here happens on one thread; events go to each request's sink."""
 
     def __init__(
-        self, target: Target, drafter: Drafter | None, samplers: SamplerFactory, seeds: Callable[[], int], *, exact: bool = False
+        self,
+        target: Target,
+        drafter: Drafter | None,
+        policy: Policy,
+        samplers: SamplerFactory,
+        seeds: Callable[[], int],
+        *,
+        exact: bool = False,
     ) -> None:
         self._target = target
         self._drafter = drafter
+        self._policy = policy
         self._samplers = samplers
         self._seeds = seeds
         self._exact = exact
@@ -170,18 +179,18 @@ class Engine:
         if self._drafter is None or not asking:
             return {}
         began = perf_counter()
-        drafts = self._drafter.propose([self._ask(running) for running in asking])
+        budgets = self._policy.budgets([Wish(running.slot, running.request.speculative, self._room(running)) for running in asking])
+        drafts = self._drafter.propose([Ask(r.slot, b.n_max, b.n_min, b.p_min) for r, b in zip(asking, budgets, strict=True)])
         spent = 1e3 * (perf_counter() - began) / len(asking)
         for running in asking:
             running.tally.draft_ms += spent
         return {running.slot: draft for running, draft in zip(asking, drafts, strict=True)}
 
-    def _ask(self, running: Running) -> Ask:
+    def _room(self, running: Running) -> int:
         """No more than can still be written, fits into one pass, and leaves every sequence its share of the batch."""
-        wish = running.request.speculative
-        room = min(running.n_left - 1, self._target.n_ubatch - 2, self._target.n_batch // self._target.n_seq - 2)
-        n_max = 0 if running.is_prefilling else max(min(wish.n_max, room), 0)
-        return Ask(running.slot, n_max, wish.n_min, wish.p_min)
+        if running.is_prefilling:
+            return 0
+        return min(running.n_left - 1, self._target.n_ubatch - 2, self._target.n_batch // self._target.n_seq - 2)
 
     def _lay_out(self, runnings: Sequence[Running], drafts: dict[int, Draft]) -> list[_Part]:
         writing = [running for running in runnings if not running.is_prefilling]

@@ -14,6 +14,7 @@ from uad.llama import native
 from uad.llama.context import Context
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
+from uad.policy.fixed import FixedPolicy
 from uad.runtime.prompts import Prompts
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
@@ -47,7 +48,9 @@ def build(config: Config, progress: Progress) -> Parts:
         notes = _context_notes(context, config)
         prompts = Prompts(target.vocab, encoder, config.templates, target.info.chat_template, _name(target.info))
         drafter, draft_info, draft_notes = _build_drafter(config, stack, target, context, encoder, progress)
-        engine = Engine(context, drafter, _samplers(context, target), lambda: secrets.randbits(32), exact=config.drafting.exact)
+        engine = Engine(
+            context, drafter, FixedPolicy(), _samplers(context, target), lambda: secrets.randbits(32), exact=config.drafting.exact
+        )
         info = RuntimeInfo(
             target=target.info,
             draft=draft_info,

@@ -39,7 +39,7 @@ def parts_of(value: object, n_vocab: int, param: str) -> list[Part]:
         if value.get("multimodal_data"):
             raise InvalidRequestError(f"{param}: this server reads text only; leave multimodal_data out", param)
         value = value.get("prompt_string")
-    items = value if isinstance(value, list) else [value] if isinstance(value, str) else [None]
+    items: list[object] = value if isinstance(value, list) else [value] if isinstance(value, str) else [None]
     return list(_checked(items, n_vocab, param))
 
 
