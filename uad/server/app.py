@@ -7,9 +7,9 @@ import errno
 import logging
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import FrameType
 
 from aiohttp import web
 
@@ -99,14 +99,19 @@ def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> Callabl
 
     def restore() -> None:
         for number, handler in old.items():
+            if sys.platform != "win32":
+                loop.remove_signal_handler(number)
             signal.signal(number, handler)
 
-    def handle(number: int, frame: FrameType | None) -> None:
+    def handle(*_: object) -> None:
         restore()
         loop.call_soon_threadsafe(stop.set)
 
     for number in old:
-        signal.signal(number, handle)
+        if sys.platform == "win32":
+            signal.signal(number, handle)
+        else:  # a signal may arrive on the model's thread; only the loop's own handler wakes the loop then
+            loop.add_signal_handler(number, handle)
     return restore
 
 

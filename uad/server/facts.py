@@ -11,7 +11,7 @@ from uad.server.metrics import render
 from uad.server.native import sampling_json, speculative_json
 from uad.server.outcome import Json
 from uad.server.problems import BusyError, Problem, problem_of
-from uad.server.prompts import mixed_ids, parts_of, render_chat
+from uad.server.prompts import chat_template, mixed_ids, parts_of, render_chat
 from uad.server.refuse import check_features
 from uad.server.schemas import DetokenizeBody, TemplateBody, TokenizeBody
 from uad.server.state import STATE, State
@@ -82,7 +82,7 @@ async def props(request: web.Request) -> web.Response:
             "model_alias": state.alias,
             "model_path": info.target.path,
             "draft_model_path": info.draft.path if info.draft is not None else "",
-            "chat_template": info.target.chat_template or "",
+            "chat_template": chat_template(state.engine),
             "chat_template_caps": {},
             "modalities": {"vision": False, "audio": False},
             "endpoint_slots": state.config.slots,

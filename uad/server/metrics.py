@@ -29,7 +29,7 @@ def render(state: State) -> str:
 def _counters(state: State) -> list[Metric]:
     totals, tally = state.engine.totals(), state.tally
     return [
-        _counter("llamacpp:prompt_tokens_total", "Prompt tokens processed", totals.n_prompt),
+        _counter("llamacpp:prompt_tokens_total", "Prompt tokens processed, without those reused from the cache", totals.n_prompt),
         _counter("llamacpp:prompt_tokens_cached_total", "Prompt tokens reused from the cache", tally.n_cached),
         _counter("llamacpp:prompt_seconds_total", "Time spent on prompts", tally.prompt_ms / 1e3),
         _counter("llamacpp:tokens_predicted_total", "Tokens generated", totals.n_predicted),

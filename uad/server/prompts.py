@@ -77,6 +77,11 @@ def render_chat(engine: Engine, body: TemplateBody) -> str:
     return engine.render_chat(messages, _template_kwargs(body), _opens_answer(body, prefill)) + prefill
 
 
+def chat_template(engine: Engine) -> str:
+    """The template in use, empty where neither the model nor the configuration has one."""
+    return engine.config.templates.chat_template or engine.info.target.chat_template or ""
+
+
 def _is_id(value: object) -> bool:
     return isinstance(value, int | float)
 
@@ -123,7 +128,7 @@ def _opens_answer(body: TemplateBody, prefill: str) -> bool:
 
 def _message(engine: Engine, message: MessageBody) -> Message:
     role: str = message.role
-    if role == "developer" and "developer" not in (engine.info.target.chat_template or ""):
+    if role == "developer" and "developer" not in chat_template(engine):
         role = "system"  # OpenAI's newer name for it, which few templates know
     extra = message.model_dump(include={"name", "reasoning_content", "tool_call_id"}, exclude_none=True)
     return {"role": role, "content": _text(message), **extra}

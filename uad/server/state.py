@@ -69,7 +69,7 @@ class State:
     def fingerprint(self) -> str:
         """The build, with the leading b that llama-server's clients expect."""
         build = self.engine.info.build
-        return build if build.startswith("b") else f"b{build}"
+        return build if build.startswith("b") else f"b-{build}"
 
     async def off_loop(self, work: Callable[[], T]) -> T:
         """Run `work` on a worker thread."""

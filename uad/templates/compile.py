@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 from uad.errors import MappingError
 from uad.templates.families import Family
-from uad.templates.patterns import Items, normalise, parse_marker, parse_rule, show
+from uad.templates.patterns import Items, parse_marker, parse_rule, show
+from uad.templates.reader import Patterns, has_bare_system, has_bare_thoughts, reader_patterns
 from uad.templates.rules import CompiledRules, Step, Table, symbols
-from uad.templates.turns import OUTSIDE, Format, Mark, bare
+from uad.templates.turns import OUTSIDE, REASONING, TOOL_CALL, Format, Kind, Mark
 from uad.vocab.table import VocabTable
-
-Patterns = dict[Items, Step]
-_ORDER = ("assistant", "user", "system", "tool", "developer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,22 +22,6 @@ class Replacement:
     draft: str
     where: str
     layer: int = 0
-
-
-@dataclass(frozen=True)
-class _Marker:
-    """A turn of the target's family in its own vocabulary; `optional` are spaces at the end of the start that may be missing."""
-
-    role: str
-    start: Items
-    optional: bytes
-    end: Items
-
-    def opens(self) -> Mark:
-        return Mark(self.role, is_start=True, optional=self.optional)
-
-    def closes(self, whole: bool = True) -> Mark:
-        return Mark(self.role, is_start=False, whole=whole)
 
 
 def compile_rules(
@@ -56,7 +37,7 @@ def compile_rules(
     Raises MappingError for a replacement that is empty, contradicts another, or names a special that the vocabulary lacks.
     """
     reader = None if read is None or read.write_only else read
-    family_patterns = _reader_patterns(reader, target) if reader else {OUTSIDE: {}}
+    family_patterns = reader_patterns(reader, target) if reader else {OUTSIDE: {}}
     format_ = Format.of(write, draft)
     explicit, unreachable = _explicit(target, draft, replace, family_patterns)
     tables = {state: Table(explicit | _reachable(patterns, explicit)) for state, patterns in family_patterns.items()}
@@ -76,89 +57,10 @@ def compile_rules(
         lines=_lines(target, draft, reader, format_, replace, backward),
         warnings=(*unreachable, *_warnings(target, dropped, template)),
         dropped=frozenset(dropped),
+        may_think=reader is not None and reader.reasoning is not None,
+        bare_system=reader is not None and has_bare_system(reader),
+        bare_thoughts=reader is not None and has_bare_thoughts(reader),
     )
-
-
-def _reader_patterns(family: Family, vocab: VocabTable) -> dict[str, Patterns]:
-    """Patterns by state: between turns everything may match; inside one its own end does, and starts that begin with a special."""
-    markers = _markers(family, vocab)
-    starts: Patterns = {}
-    for marker in markers:
-        _add_starts(starts, marker, markers, vocab)
-    if family.system == "prefix":
-        _add_wrapped_system(starts, family, vocab)
-    special_starts = {items: step for items, step in starts.items() if isinstance(items[0], int)}
-    states = {marker.role: special_starts | _ends(marker, markers) for marker in markers}
-    if family.system == "prefix":
-        states["system"] = special_starts | _wrapped_system_end(family, vocab)
-    outside = starts.copy()
-    for marker in markers:
-        for items, step in _ends(marker, markers).items():
-            if isinstance(items[0], int):
-                outside.setdefault(items, step)
-    begin = tuple(item for item in parse_marker(family.begin, vocab) if item != vocab.bos)
-    if begin and isinstance(begin[0], int):
-        outside.setdefault(begin, Step())
-    return {OUTSIDE: outside, **states}
-
-
-def _markers(family: Family, vocab: VocabTable) -> list[_Marker]:
-    found = []
-    for role in sorted(family.roles, key=_ORDER.index):
-        if role == "system" and family.system != "turn":
-            continue
-        turn = family.roles[role]
-        stripped = turn.start.rstrip(" ")
-        optional = turn.start[len(stripped) :].encode()
-        found.append(_Marker(role, parse_marker(stripped, vocab), optional, parse_marker(turn.end, vocab)))
-    return found
-
-
-def _add_starts(starts: Patterns, marker: _Marker, markers: list[_Marker], vocab: VocabTable) -> None:
-    if not marker.start:
-        return
-    step = Step((marker.opens(),))
-    starts.setdefault(marker.start, step)
-    if isinstance(marker.start[0], bytes) and marker.start[0][:1] == b" ":
-        starts.setdefault(tuple(normalise((marker.start[0][1:], *marker.start[1:]))), step)
-    lead = tuple(takewhile(lambda item: isinstance(item, int), marker.start))
-    for part in (bare(marker.start), lead):
-        if part and part not in starts:
-            shared = sum(other.start[: len(part)] == part for other in markers) > 1
-            starts[part] = Step((Mark("user", is_start=True),)) if shared else step
-
-
-def _ends(marker: _Marker, markers: list[_Marker]) -> Patterns:
-    assistant = next(other for other in markers if other.role == "assistant")
-    implied = (assistant.opens(),) if marker.role == "user" and not assistant.start else ()
-    ends: Patterns = {}
-    if not marker.end or _is_white(marker.end):
-        for other in markers:
-            if other.start and isinstance(other.start[0], bytes):
-                items = tuple(normalise((*marker.end, *other.start)))
-                ends.setdefault(items, Step((marker.closes(), other.opens())))
-        return ends
-    ends[marker.end] = Step((marker.closes(), *implied))
-    if bare(marker.end):
-        ends.setdefault(bare(marker.end), Step((marker.closes(whole=False), *implied)))
-    return ends
-
-
-def _is_white(items: Items) -> bool:
-    return all(isinstance(item, bytes) and not item.strip() for item in items)
-
-
-def _add_wrapped_system(starts: Patterns, family: Family, vocab: VocabTable) -> None:
-    """A system message that stands inside the first user turn can be told from it only if it has a marker of its own."""
-    if family.roles["system"].start:
-        items = parse_marker(family.roles["user"].start + family.roles["system"].start, vocab)
-        starts.setdefault(items, Step((Mark("system", is_start=True),)))
-
-
-def _wrapped_system_end(family: Family, vocab: VocabTable) -> Patterns:
-    end = parse_marker(family.roles["system"].end, vocab)
-    marks = (Mark("system", is_start=False), Mark("user", is_start=True))
-    return {end: Step(marks)} if end and family.roles["system"].start else {}
 
 
 def _explicit(
@@ -209,7 +111,7 @@ def _marks_in(items: Items, family: dict[str, Patterns]) -> tuple[Mark, ...]:
             at += 1
             continue
         marks += table[key].marks
-        state = marks[-1].role if marks and marks[-1].is_start else OUTSIDE
+        state = marks[-1].role if marks and marks[-1].kind is Kind.START else OUTSIDE
         at += len(key)
     return tuple(marks)
 
@@ -249,10 +151,26 @@ def _backward(
     for id_ in sorted(ends | ({draft.eos} if draft.eos is not None else set())):
         if end is not None:
             backward.setdefault(id_, (end,))
+    for special, span_ids in _spans_back(target, read, format_):
+        backward.setdefault(special, span_ids)
     for id_, twin in lone.items():
         if isinstance(twin[0], int):
             backward.setdefault(twin[0], (id_,))
     return backward
+
+
+def _spans_back(target: VocabTable, read: Family | None, format_: Format) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """The special that begins or ends thoughts and tool calls for the draft, with all that the target writes for it."""
+    wraps = {REASONING: read.reasoning, TOOL_CALL: read.tool_call} if read is not None else {}
+    for name, markers in format_.spans.items():
+        wrap = wraps.get(name)
+        if wrap is None:
+            continue
+        for items, text in zip(markers, (wrap.start, wrap.end), strict=True):
+            first = next((item for item in items if isinstance(item, int)), None)
+            ids = _ids(parse_marker(text, target), target, whole=True)
+            if first is not None and ids:
+                yield first, ids
 
 
 def _ids(items: Items, vocab: VocabTable, whole: bool) -> tuple[int, ...]:
@@ -270,6 +188,9 @@ def _end_of_turn(target: VocabTable, read: Family | None) -> int | None:
     if read is not None:
         for item in parse_marker(read.roles["assistant"].end, target):
             if isinstance(item, int):
+                return item
+        for item in parse_marker(read.roles["user"].start, target)[:1]:
+            if isinstance(item, int) and item in target.eog:
                 return item
     return target.eos if target.eot is None else target.eot
 

@@ -6,9 +6,11 @@ Must not know any vocabulary: names of specials are only text here.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from itertools import takewhile
 from pathlib import Path
 
 from uad.errors import MappingError
@@ -16,7 +18,9 @@ from uad.templates.yamlfile import Fields, nearest, read_yaml
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_MODES = ("turn", "prefix", "drop")
-_KEYS = ("family", "title", "specials", "begin", "system", "roles", "write_only", "notes", "example")
+FORMAT_KEYS = ("begin", "system", "no_system", "roles", "reasoning", "tool_call")
+_KEYS = ("family", "title", "specials", *FORMAT_KEYS, "write_only", "notes", "example")
+_NAMES = re.compile(r"\{[be]os\}|<[^<>\s]{1,80}>|\[[^\[\]\s]{1,80}\]")
 
 
 @dataclass(frozen=True)
@@ -29,8 +33,11 @@ class Turn:
 
 @dataclass(frozen=True)
 class Message:
+    """`reasoning` is what an assistant thought before it answered."""
+
     role: str
     content: str
+    reasoning: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,9 @@ class Family:
     """One chat format.
 
     `system` says how a system message is expressed: as its own turn, as a prefix of the first user turn (then the turn of `system` is what
-    stands around it there), or not at all. A `write_only` family is never looked for in a target's stream.
+    stands around it there), or not at all; `no_system` is what stands in its place where a conversation has none. `prompt` asks for an
+    answer, where that is not the start of the assistant's turn. `reasoning` and `tool_call` are what stands around thoughts and tool calls
+    inside an assistant's turn; thoughts follow `opening` (without a start of their own, all text that does is a thought). A `write_only` family is never looked for in a target's stream.
     """
 
     name: str
@@ -59,6 +68,25 @@ class Family:
     write_only: bool = False
     notes: str = ""
     example: Example | None = None
+    no_system: str = ""
+    prompt: str | None = None
+    reasoning: Turn | None = None
+    tool_call: Turn | None = None
+
+    @property
+    def opening(self) -> str:
+        """What an assistant's turn begins with whether it is asked for, answered, or thought about first."""
+        start = self.roles["assistant"].start
+        if self.prompt is None:
+            return start.rstrip(" ")
+        n = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(start, self.prompt, strict=False)))
+        inside = [found.start() for text in (start, self.prompt) for found in _NAMES.finditer(text) if found.start() < n < found.end()]
+        return start[: min(inside, default=n)]
+
+    @property
+    def asking(self) -> str:
+        """The generation prompt."""
+        return self.opening if self.prompt is None else self.prompt
 
     def role_of(self, role: str) -> str:
         """The role of this family that a turn of any role is written as."""
@@ -70,6 +98,8 @@ class Family:
         """A conversation in this format, contents unchanged."""
         out = [self.begin]
         carried = False
+        if messages and self.role_of(messages[0].role) != "system":
+            out.append(self.no_system)
         for message in messages:
             role = self.role_of(message.role)
             turn = self.roles[role]
@@ -79,20 +109,28 @@ class Family:
                 out += ["" if carried else self.roles["user"].start, turn.start, message.content, turn.end]
                 carried = True
                 continue
+            start = self._start(role, message)
             if carried:
-                out += [] if role == "user" else [self.roles["user"].end, turn.start]
+                out += [] if role == "user" else [self.roles["user"].end, *start]
             else:
-                out.append(turn.start)
+                out += start
             out += [message.content, turn.end]
             carried = False
         if add_generation_prompt:
-            out.append(self.roles["assistant"].start)
+            out.append(self.asking)
         return "".join(piece.replace("{bos}", bos).replace("{eos}", eos) for piece in out)
+
+    def _start(self, role: str, message: Message) -> list[str]:
+        if role != "assistant" or not message.reasoning or self.reasoning is None:
+            return [self.roles[role].start]
+        return [self.opening, self.reasoning.start, message.reasoning, self.reasoning.end]
 
     def template(self) -> str:
         """A Jinja chat template of this format, for models that come without one."""
         literal = {role: (turn.start, turn.end) for role, turn in self.roles.items()}
-        return _TEMPLATE.replace("@TURNS@", _jinja(literal)).replace("@MODE@", _jinja(self.system)).replace("@BEGIN@", _jinja(self.begin))
+        values = {"TURNS": literal, "MODE": self.system, "BEGIN": self.begin, "NONE": self.no_system}
+        values["PROMPT"] = self.asking
+        return re.sub("@([A-Z]+)@", lambda found: json.dumps(values[found[1]]), _TEMPLATE)
 
 
 _TEMPLATE = """\
@@ -100,6 +138,9 @@ _TEMPLATE = """\
 {%- set turns = @TURNS@ -%}
 {%- set ns = namespace(carried=false) -%}
 {{- put(@BEGIN@) -}}
+{%- if messages and (messages[0].role if messages[0].role != 'developer' or 'developer' in turns else 'system') != 'system' -%}
+{{- put(@NONE@) -}}
+{%- endif -%}
 {%- for m in messages -%}
 {%- set role = m.role if m.role in turns else ('system' if m.role == 'developer' else 'user') -%}
 {%- set turn = turns[role] -%}
@@ -113,11 +154,7 @@ _TEMPLATE = """\
 {%- set ns.carried = false -%}
 {%- endif -%}
 {%- endfor -%}
-{%- if add_generation_prompt -%}{{- put(turns['assistant'][0]) -}}{%- endif -%}"""
-
-
-def _jinja(value: object) -> str:
-    return json.dumps(value)
+{%- if add_generation_prompt -%}{{- put(@PROMPT@) -}}{%- endif -%}"""
 
 
 def bundled_mappings() -> Path:
@@ -137,20 +174,56 @@ def load_family(path: Path) -> Family:
         title=fields.text("title"),
         path=path,
         specials=fields.texts("specials"),
-        begin=fields.text("begin", ""),
-        system=fields.choice("system", SYSTEM_MODES, "turn"),
-        roles=_roles(fields),
         write_only=fields.flag("write_only"),
         notes=fields.text("notes", ""),
         example=_example(fields) if fields.has("example") else None,
+        **vars(read_format(fields)),
     )
+
+
+@dataclass(frozen=True)
+class FormatFields:
+    """The part of a file that describes the format itself; shared by families and pairs."""
+
+    begin: str
+    system: str
+    no_system: str
+    roles: dict[str, Turn]
+    prompt: str | None
+    reasoning: Turn | None
+    tool_call: Turn | None
+
+
+def read_format(fields: Fields) -> FormatFields:
+    """The keys of FORMAT_KEYS."""
+    roles = fields.child("roles", ROLES)
+    assistant = roles.child("assistant", ("start", "end", "prompt")) if roles.has("assistant") else None
+    return FormatFields(
+        begin=fields.text("begin", ""),
+        system=fields.choice("system", SYSTEM_MODES, "turn"),
+        no_system=fields.text("no_system", ""),
+        roles=_roles(fields),
+        prompt=assistant.text("prompt") if assistant is not None and assistant.has("prompt") else None,
+        reasoning=_wrap(fields, "reasoning"),
+        tool_call=_wrap(fields, "tool_call"),
+    )
+
+
+def _wrap(fields: Fields, key: str) -> Turn | None:
+    if not fields.has(key):
+        return None
+    wrap = fields.child(key, ("start", "end"))
+    for side in ("start", "end"):
+        if not wrap.text(side) and (key, side) != ("reasoning", "start"):
+            raise wrap.fail(side, f"'{side}' is empty; what stands around {key} must be seen to be followed")
+    return Turn(wrap.text("start"), wrap.text("end"))
 
 
 def _roles(fields: Fields) -> dict[str, Turn]:
     roles = fields.child("roles", ROLES)
     found = {}
     for role in roles.keys():  # noqa: SIM118 (Fields is no mapping)
-        turn = roles.child(role, ("start", "end"))
+        turn = roles.child(role, ("start", "end", "prompt") if role == "assistant" else ("start", "end"))
         found[role] = Turn(turn.text("start", ""), turn.text("end", ""))
     for role in ("system", "user", "assistant"):
         if role not in found:
@@ -163,9 +236,9 @@ def _roles(fields: Fields) -> dict[str, Turn]:
 def _example(fields: Fields) -> Example:
     example = fields.child("example", ("messages", "text"))
     messages = []
-    for item in example.children("messages", ROLES):
-        for role in item.keys():  # noqa: SIM118
-            messages.append(Message(role, item.text(role)))
+    for item in example.children("messages", (*ROLES, "reasoning")):
+        thought = item.text("reasoning", "")
+        messages += [Message(role, item.text(role), thought) for role in item.keys() if role != "reasoning"]  # noqa: SIM118
     return Example(tuple(messages), example.text("text"))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from uad.templates.patterns import Item, Items, normalise
-from uad.templates.turns import OUTSIDE, Format, Mark, Turns
+from uad.templates.turns import BEGIN, OUTSIDE, Format, Kind, Mark, Turns
 from uad.vocab.table import VocabTable
 
 __all__ = ["CompiledRules", "Item", "Items", "Node", "RuleStream", "Step", "Table", "Writer", "normalise"]
@@ -64,7 +64,7 @@ def symbols(items: Iterable[Item]) -> Iterator[int]:
 class CompiledRules:
     """Rules for one target and one draft; shared by all sequences.
 
-    `tables` has the patterns by the role of the open turn (OUTSIDE between turns), `lone` what a special becomes that no pattern takes,
+    `tables` has the patterns by state (uad.templates.turns), `lone` what a special becomes that no pattern takes,
     `backward` the target ids for a special that the draft proposes. `dropped` are target specials left out for the draft.
     """
 
@@ -78,6 +78,9 @@ class CompiledRules:
     lines: tuple[str, ...]
     warnings: tuple[str, ...]
     dropped: frozenset[int]
+    may_think: bool = False
+    bare_system: bool = False
+    bare_thoughts: bool = False
 
     def stream(self) -> RuleStream:
         """Fresh state for one sequence."""
@@ -134,13 +137,12 @@ class RuleStream:
 
     def __init__(self, rules: CompiledRules) -> None:
         self._rules = rules
-        self._turns = Turns(rules.format)
+        self._turns = Turns(rules.format, rules.may_think, rules.bare_system, rules.bare_thoughts)
         self._out = Writer(rules.draft)
-        self._table = rules.tables[OUTSIDE]
+        self._table = rules.tables.get(BEGIN, rules.tables[OUTSIDE])
         self._node = self._table.root
         self._held: list[int] = []
         self._best: tuple[int, Step] | None = None
-        self._optional = b""
         self._begun = False
         self._strip_space = rules.target.add_space_prefix
 
@@ -150,7 +152,6 @@ class RuleStream:
             if isinstance(unit, bytes):
                 self._text(unit)
             else:
-                self._optional = b""
                 self._symbol(unit + _SPECIAL)
         return self._out.take()
 
@@ -197,7 +198,7 @@ class RuleStream:
     def _text(self, data: bytes) -> None:
         at = 0
         while at < len(data):
-            if not self._held and not self._optional:
+            if not self._held and not self._turns.waiting:
                 found = self._table.first.search(data, at) if self._table.first else None
                 end = found.start() if found else len(data)
                 self._pass(data[at:end])
@@ -212,11 +213,6 @@ class RuleStream:
     def _drain(self, queue: deque[int]) -> None:
         while queue:
             symbol = queue.popleft()
-            if self._optional:
-                wanted, self._optional = self._optional[0], self._optional[1:]
-                if symbol == wanted:
-                    continue
-                self._optional = b""
             child = self._node.children.get(symbol)
             if child is None and not self._held:
                 self._pass_symbol(symbol)
@@ -247,19 +243,32 @@ class RuleStream:
             if step.emit is not None:
                 self._turns.skip(mark)
             else:
-                self._out.write(self._turns.apply(mark), opens=mark.is_start)
-            self._optional = mark.optional
+                self._out.write(self._turns.apply(mark), opens=mark.kind is Kind.START)
         if step.emit is not None:
-            self._out.write(step.emit, opens=bool(step.marks) and step.marks[-1].is_start)
-        self._table = self._rules.tables.get(self._turns.role, self._rules.tables[OUTSIDE])
+            self._out.write(step.emit, opens=bool(step.marks) and step.marks[-1].kind is Kind.START)
+        self._enter()
+
+    def _enter(self) -> None:
+        """Takes up the patterns of the state that the conversation is in."""
+        self._table = self._rules.tables.get(self._turns.state, self._rules.tables[OUTSIDE])
         self._node = self._table.root
+
+    def _begin_text(self) -> None:
+        self._out.write(self._turns.text())
+        self._enter()
 
     def _pass_symbol(self, symbol: int) -> None:
         if symbol < _SPECIAL:
             self._pass(bytes([symbol]))
-        elif not self._turns.dropped:
-            self._out.write(self._rules.lone.get(symbol - _SPECIAL, ()))
+            return
+        emit = self._rules.lone.get(symbol - _SPECIAL, ())
+        if emit and self._turns.waiting:
+            self._begin_text()
+        if not self._turns.dropped:
+            self._out.write(emit)
 
     def _pass(self, data: bytes) -> None:
+        if data and self._turns.waiting:
+            self._begin_text()
         if data and not self._turns.dropped:
             self._out.text(data)

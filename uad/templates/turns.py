@@ -3,33 +3,51 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from uad.templates.families import Family
 from uad.templates.patterns import Item, Items, parse_marker
 from uad.vocab.table import VocabTable
 
-OUTSIDE = ""
+BEGIN, OUTSIDE = "^", ""
+"""States before the first turn and between turns. Inside one it is the role, `role!` where its text has not begun, or `role/span`."""
 _PREFIX = "prefix"
 _DROPPED = "dropped"
+REASONING, TOOL_CALL = "reasoning", "tool_call"
+
+
+class Kind(Enum):
+    """What happens: a turn starts or ends, a span inside the assistant's turn does, or a turn's text begins without a span."""
+
+    START = "start"
+    END = "end"
+    OPEN = "open"
+    CLOSE = "close"
+    SETTLE = "settle"
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A turn of `role` starts or ends in the target's stream. `whole` is false where only the special of an end marker was seen."""
+    """Something happens to the turn of a role, or to a span, in the target's stream. `whole` is false where only the special of an end
+    marker was seen."""
 
     role: str
-    is_start: bool
+    kind: Kind
     whole: bool = True
-    optional: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A family's markers in the draft's vocabulary: begin of stream, and (start, end, end without trailing text) by role."""
+    """A family's markers in the draft's vocabulary: begin of stream, (start, end, end without trailing text) by role, and what an answer
+    begins with: `opening` always, `rest` unless thoughts come first."""
 
     family: Family
     begin: Items
+    no_system: Items
     turns: dict[str, tuple[Items, Items, Items]]
+    opening: Items
+    rest: Items
+    spans: dict[str, tuple[Items, Items]]
 
     @classmethod
     def of(cls, family: Family, draft: VocabTable) -> Format:
@@ -40,11 +58,15 @@ class Format:
         for role, turn in family.roles.items():
             start, end = parse_marker(turn.start, draft), parse_marker(turn.end, draft)
             turns[role] = (start, end, bare(end) or end)
-        return cls(family, begin, turns)
+        opening = parse_marker(family.opening, draft)
+        wraps = {REASONING: family.reasoning, TOOL_CALL: family.tool_call}
+        spans = {name: (parse_marker(wrap.start, draft), parse_marker(wrap.end, draft)) for name, wrap in wraps.items() if wrap}
+        rest = rest_of(turns["assistant"][0], opening)
+        return cls(family, begin, parse_marker(family.no_system, draft), turns, opening, rest, spans)
 
     def ids(self) -> frozenset[int]:
-        """Every special that a marker of this format uses."""
-        markers = [self.begin, *(marker for turn in self.turns.values() for marker in turn)]
+        """Every special that a marker of this format uses for turns."""
+        markers = [self.begin, self.no_system, self.opening, *(marker for turn in self.turns.values() for marker in turn)]
         return frozenset(item for marker in markers for item in marker if isinstance(item, int))
 
 
@@ -54,36 +76,99 @@ def bare(items: Items) -> Items:
     return items[:n]
 
 
-class Turns:
-    """State of one sequence: the open turn, as the target has it (`role`) and as the draft has it."""
+def rest_of(items: Items, opening: Items) -> Items:
+    """Items without the opening that they begin with; nothing if they do not begin with it."""
+    n = max(len(opening) - 1, 0)
+    if items[:n] != opening[:n] or len(items) < len(opening):
+        return ()
+    if not opening or items[n] == opening[n]:
+        return items[len(opening) :]
+    whole, part = items[n], opening[n]
+    if isinstance(whole, bytes) and isinstance(part, bytes) and whole.startswith(part):
+        return (whole[len(part) :], *items[n + 1 :])
+    return ()
 
-    def __init__(self, format_: Format) -> None:
+
+class Turns:
+    """State of one sequence: the open turn, as the target has it (`role`) and as the draft has it. `may_think`: after the start of an
+    answer it is open whether thoughts come, so what follows is written when that is known."""
+
+    def __init__(self, format_: Format, may_think: bool = False, bare_system: bool = False, bare_thoughts: bool = False) -> None:
         self._format = format_
+        self._bare_thoughts = bare_thoughts
+        self._may_think = may_think
+        self._bare_system = bare_system
         self._written = OUTSIDE
         self._carried = False
+        self._begun = False
+        self._rest: Items = ()
+        self._span = ""
         self.role = OUTSIDE
+        self.state = BEGIN
 
     @property
     def dropped(self) -> bool:
         """Whether the content of the open turn is left out for the draft."""
         return self._written == _DROPPED
 
+    @property
+    def waiting(self) -> bool:
+        """Whether the next text begins something, so that `text` must be asked."""
+        return self.state[-1:] in ("!", BEGIN) or bool(self._rest)
+
+    def text(self) -> list[Item]:
+        """Text of the open turn comes: what stands before it."""
+        if self.state == BEGIN:
+            self.state = OUTSIDE
+            if self._bare_system and not self._begun:
+                out = self._start("system")
+                self.state = "system"
+                return out
+            return []
+        if self._bare_thoughts and self.state == "assistant!":
+            return self.apply(Mark(REASONING, Kind.OPEN))
+        self.state = self.state.removesuffix("!")
+        return self._settle()
+
     def apply(self, mark: Mark) -> list[Item]:
         """Moves on by one mark; what the draft's stream gets for it."""
-        return self._start(mark.role) if mark.is_start else self._end(mark)
+        match mark.kind:
+            case Kind.START:
+                out = self._start(mark.role)
+                self.state = self.role + "!"
+            case Kind.END:
+                out = self._end(mark)
+                self.state = OUTSIDE
+            case Kind.OPEN:
+                out = self._open(mark.role)
+                self.state = f"{self.role}/{mark.role}"
+            case Kind.CLOSE:
+                out = self._close_span()
+                self.state = self.role
+            case Kind.SETTLE:
+                out = [] if _is_white(self._rest) else self._settle()
+                self.state = self.role
+        return out
 
     def skip(self, mark: Mark) -> None:
         """Moves on by a mark whose text an explicit rule has written."""
-        self._carried = False
-        self.role = mark.role if mark.is_start else OUTSIDE
+        if mark.kind not in (Kind.START, Kind.END):
+            return
+        self._carried, self._begun, self._rest, self._span = False, True, (), ""
+        is_start = mark.kind is Kind.START
+        self.role = mark.role if is_start else OUTSIDE
+        self.state = self.role
         role = self._format.family.role_of(mark.role)
         own_turn = role != "system" or self._format.family.system == "turn"
-        self._written = (role if own_turn else "user") if mark.is_start else OUTSIDE
+        self._written = (role if own_turn else "user") if is_start else OUTSIDE
 
     def _start(self, role: str) -> list[Item]:
         out = self._close(whole=True) if self.role != OUTSIDE else []
         self.role = role
         written = self._format.family.role_of(role)
+        if not self._begun and written != "system":
+            out += self._format.no_system
+        self._begun = True
         if written == "system" and self._format.family.system != "turn":
             return out + self._start_system()
         if self._carried:
@@ -93,7 +178,16 @@ class Turns:
                 return out
             out += self._format.turns["user"][1]
         self._written = written
-        return out + list(self._format.turns[written][0])
+        return out + (self._start_answer() if written == "assistant" else list(self._format.turns[written][0]))
+
+    def _start_answer(self) -> list[Item]:
+        self._rest = self._format.rest
+        out = list(self._format.opening)
+        return out if self._may_think or _is_white(self._rest) else out + self._settle()
+
+    def _settle(self) -> list[Item]:
+        rest, self._rest = self._rest, ()
+        return list(rest)
 
     def _start_system(self) -> list[Item]:
         if self._format.family.system == "drop":
@@ -103,6 +197,20 @@ class Turns:
         self._written, self._carried = _PREFIX, True
         return out + list(self._format.turns["system"][0])
 
+    def _open(self, span: str) -> list[Item]:
+        self._span = span
+        if self._written != "assistant" or span not in self._format.spans:
+            return self._settle()
+        if span == REASONING:
+            self._rest = ()
+        return self._settle() + list(self._format.spans[span][0])
+
+    def _close_span(self) -> list[Item]:
+        span, self._span = self._span, ""
+        if self._written == "assistant" and span in self._format.spans:
+            return list(self._format.spans[span][1])
+        return [b"\n\n"] if span == REASONING else []
+
     def _end(self, mark: Mark) -> list[Item]:
         if self.role == OUTSIDE:
             self._written = self._format.family.role_of(mark.role)
@@ -111,9 +219,13 @@ class Turns:
         return out
 
     def _close(self, whole: bool) -> list[Item]:
-        written, self._written = self._written, OUTSIDE
+        written, self._written, self._span = self._written, OUTSIDE, ""
         if written == _DROPPED:
             return []
         if written == _PREFIX:
             return list(self._format.turns["system"][1])
-        return list(self._format.turns[written][1 if whole else 2])
+        return self._settle() + list(self._format.turns[written][1 if whole else 2])
+
+
+def _is_white(items: Items) -> bool:
+    return all(isinstance(item, bytes) and not item.strip() for item in items)

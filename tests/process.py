@@ -1,0 +1,60 @@
+"""A real server process for tests: started on a free port, stopped by its pid."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+ENV = {**{k: v for k, v in os.environ.items() if not k.startswith("LLAMA_")}, "PYTHONUNBUFFERED": "1"}
+
+
+def uad(*args: str, timeout: float = 60, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """`uad …` run to its end."""
+    command = [sys.executable, "-m", "uad", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=ENV, check=False, cwd=cwd)
+
+
+class Server:
+    """`uad serve …` on loopback; `url` once it listens, `log` is a file with all it printed."""
+
+    def __init__(self, log: Path, args: Sequence[str], timeout: float = 60) -> None:
+        self.log = log
+        self._file = log.open("w")
+        command = [sys.executable, "-m", "uad", "serve", "--port", "0", *args]
+        self.process = subprocess.Popen(command, stdout=self._file, stderr=subprocess.STDOUT, env=ENV)
+        self.url = self._wait(timeout)
+
+    def _wait(self, timeout: float) -> str:
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            if found := re.search(r"listening on (http://\S+)", self.log.read_text()):
+                return found[1]
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.05)
+        self.stop()
+        raise AssertionError(f"the server did not start:\n{self.log.read_text()}")
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(10)
+        self._file.close()
+        return self.process.returncode
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()

@@ -1,0 +1,72 @@
+"""The chat templates of llama-cpp-python's source distribution, where they have been fetched, each with a vocabulary made for it.
+
+Chat templates come without vocabularies. So each gets a toy one: all bytes and some words, and as specials every name in its renderings of
+plain conversations that looks like one, its BOS and EOS among them. The matcher treats it as it would the real one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from templates_toys import toy
+
+from uad.errors import InvalidRequestError
+from uad.templates.families import Message
+from uad.templates.recognise import Side
+from uad.templates.render import render
+
+SYSTEM = Message("system", "Be brief; answer in French.")
+TALK = (Message("user", "Hello, who are you?"), Message("assistant", "Only a probe.\nNo more."), Message("user", "And the next?"))
+CONVERSATIONS = {"with system": (SYSTEM, *TALK), "without": TALK}
+_NAMES = re.compile(r"<[^<>\s]{1,60}>|〈\|\w+\|〉|\[/?[A-Z][A-Z_]+\]|\[gMASK\]|\]~!?b[\]\[]|\[e~\[|\[BOS\]|\[EOS\]")
+BOS, EOS = "<BOS>", "<EOS>"
+
+
+@dataclass(frozen=True)
+class Real:
+    """A template with its toy vocabulary, and the texts that it renders (None: it refuses)."""
+
+    side: Side
+    texts: dict[str, str | None]
+
+
+def folder() -> Path | None:
+    """Where vocabularies and templates were fetched to, if they were."""
+    for found in (os.environ.get("UAD_VOCABS"), *DEFAULTS):
+        if found and (Path(found) / "templates").is_dir():
+            return Path(found)
+    return None
+
+
+DEFAULTS: tuple[str, ...] = (str(Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "uad" / "vocabs"),)
+
+
+@lru_cache
+def real_templates() -> dict[str, Real]:
+    """By file name, those that render at least one of the plain conversations."""
+    at = folder()
+    found = {path.stem: _real(path) for path in sorted((at / "templates").glob("*.jinja"))} if at else {}
+    return {name: real for name, real in found.items() if any(real.texts.values())}
+
+
+def written(template: str, messages: tuple[Message, ...], prompt: bool = True, bos: str = BOS, eos: str = EOS) -> str | None:
+    asked = [{"role": message.role, "content": message.content} for message in messages]
+    try:
+        return render(template, asked, bos=bos, eos=eos, add_generation_prompt=prompt).text
+    except InvalidRequestError:
+        return None
+
+
+def _real(path: Path) -> Real:
+    template = path.read_text(encoding="utf-8")
+    texts = {name: written(template, messages) for name, messages in CONVERSATIONS.items()}
+    seen = "".join(text or "" for text in texts.values())
+    names = dict.fromkeys(_NAMES.findall(seen))
+    add_bos = seen.startswith(BOS)
+    specials = (BOS, EOS, *(name for name in names if name not in (BOS, EOS)))
+    vocab = toy(f"toy-{path.stem}", specials, add_bos=add_bos)
+    return Real(Side(vocab, template, path.stem), texts)
