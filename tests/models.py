@@ -16,7 +16,7 @@ from uad.types import Delta, Event, Request
 SAMPLES = Path(__file__).parent.parent / "samples"
 TARGET = SAMPLES / "target-chatml.gguf"
 DRAFTS = {"zephyr": SAMPLES / "draft-zephyr.gguf", "gemma": SAMPLES / "draft-gemma.gguf"}
-FTYPES = {"f16": 1, "q4_0": 2, "q8_0": 7, "bf16": 32}
+FTYPES = {"f16": 1, "q4_0": 2, "q8_0": 7, "bf16": 32, "q4_k_m": 15}
 
 TASKS = (
     "Write a Python function that adds {a} and {b}.",

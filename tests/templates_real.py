@@ -1,7 +1,8 @@
 """The chat templates of llama-cpp-python's source distribution, where they have been fetched, each with a vocabulary made for it.
 
 Chat templates come without vocabularies. So each gets a toy one: all bytes and some words, and as specials every name in its renderings of
-plain conversations that looks like one, its BOS and EOS among them. The matcher treats it as it would the real one.
+plain conversations that looks like one, its BOS and EOS among them; of the names in a template's own preamble only those that turns are
+made of, since the others (<tools> and such) are letters to the real models.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ SYSTEM = Message("system", "Be brief; answer in French.")
 TALK = (Message("user", "Hello, who are you?"), Message("assistant", "Only a probe.\nNo more."), Message("user", "And the next?"))
 CONVERSATIONS = {"with system": (SYSTEM, *TALK), "without": TALK}
 _NAMES = re.compile(r"<[^<>\s]{1,60}>|〈\|\w+\|〉|\[/?[A-Z][A-Z_]+\]|\[gMASK\]|\]~!?b[\]\[]|\[e~\[|\[BOS\]|\[EOS\]")
+_STRICT = re.compile(r"<\|[^<>|]+\|>|<｜[^<>｜]+｜>|〈\|\w+\|〉|\[/?SYSTEM_PROMPT\]|\[gMASK\]|\]~!?b[\]\[]|\[e~\[|<SPECIAL_\d+>|<begin\w+>")
 BOS, EOS = "<BOS>", "<EOS>"
 
 
@@ -61,12 +63,25 @@ def written(template: str, messages: tuple[Message, ...], prompt: bool = True, b
         return None
 
 
+def _own_eos(template: str, seen: str) -> str | None:
+    """The name that ends an answer in a template that never asks for the vocabulary's EOS, unless it begins the user's turn as well."""
+    if "eos_token" in template:
+        return None
+    after = seen.partition(TALK[1].content)[2].lstrip()
+    found = _NAMES.match(after)
+    return None if found is None or after.startswith(found[0] + TALK[2].content) or found[0].endswith("user|>") else found[0]
+
+
 def _real(path: Path) -> Real:
     template = path.read_text(encoding="utf-8")
     texts = {name: written(template, messages) for name, messages in CONVERSATIONS.items()}
     seen = "".join(text or "" for text in texts.values())
-    names = dict.fromkeys(_NAMES.findall(seen))
+    talk = "".join((text or "").partition(TALK[0].content)[2] for text in texts.values())
+    names = dict.fromkeys([*_NAMES.findall(talk), *_STRICT.findall(seen)])
+    eos = _own_eos(template, seen)
+    if eos is not None:
+        names.pop(eos, None)
     add_bos = seen.startswith(BOS)
-    specials = (BOS, EOS, *(name for name in names if name not in (BOS, EOS)))
+    specials = (BOS, eos or EOS, *(name for name in names if name not in (BOS, EOS)))
     vocab = toy(f"toy-{path.stem}", specials, add_bos=add_bos)
     return Real(Side(vocab, template, path.stem), texts)

@@ -148,9 +148,9 @@ def test_each_command_has_help(command, capsys):
     assert capsys.readouterr().out.startswith(f"usage: uad {' '.join(command)}")
 
 
-def test_a_model_that_does_not_load_is_one_line_and_exit_code_1(run):
+def test_a_model_that_does_not_load_is_one_line_and_exit_code_2(run):
     code, out, err, _ = run("generate", "-m", "x", "-p", "Hi", error=ModelLoadError("x is not a GGUF file"))
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err.splitlines()[-1] == "uad: error: x is not a GGUF file"
 
 

@@ -98,8 +98,8 @@ def test_a_mapping_that_does_not_parse_or_has_unknown_keys(tmp_path: Path) -> No
     good = (ROOT / "mappings" / "families" / "zephyr.yaml").read_text()
     path.write_text("name: [broken\n")
     line = refused("serve", *PAIR, "--mappings", str(tmp_path))
-    assert "mine.yaml" in line
-    assert "line" in line
+    assert "mine.yaml:2:1" in line
+    assert "expected" in line
     path.write_text(good + "rolez: {}\n")
     line = refused("serve", *PAIR, "--mappings", str(tmp_path))
     assert "rolez" in line
@@ -131,5 +131,7 @@ def test_from_a_wheel_in_an_environment_of_its_own_in_another_directory(tmp_path
     )
     assert result.returncode == 0, result.stderr
     assert "families chatml -> gemma" in result.stdout
-    where = subprocess.run([python, "-c", "import uad; print(uad.__file__)"], cwd=tmp_path, env=ENV, capture_output=True, text=True, check=True)
+    where = subprocess.run(
+        [python, "-c", "import uad; print(uad.__file__)"], cwd=tmp_path, env=ENV, capture_output=True, text=True, check=True
+    )
     assert str(tmp_path) in where.stdout

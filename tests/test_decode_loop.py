@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, Collector, ScriptedModel, ToyRules, make_engine, run
 
-from uad.decode.layout import exact_padding, passes
+from uad.decode.layout import padding, passes
 from uad.drafters.model import ModelDrafter
 from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UnavailableError
 from uad.types import Request, Rows, SamplingParams, SpeculativeParams
@@ -100,6 +100,13 @@ def test_max_tokens_is_exact_for_every_draft_length() -> None:
         result = run(drafted(ScriptedModel(TARGET_VOCAB)), [request(max_tokens=n, speculative=SpeculativeParams(n_max=16, p_min=0.0))])[0]
         assert (len(result.ids), str(result.done.finish), result.done.truncated) == (n, "length", False)
         assert result.done.usage.n_predicted == n
+
+
+def test_max_tokens_0_fills_the_cache_and_writes_nothing() -> None:
+    engine = drafted(ScriptedModel(TARGET_VOCAB))
+    result = run(engine, [request(30, max_tokens=0, speculative=SpeculativeParams())])[0]
+    assert (result.ids, result.text, str(result.done.finish), result.done.usage.n_predicted) == ([], "", "length", 0)
+    assert run(engine, [request(40)])[0].done.usage.n_cached == 30
 
 
 def test_a_stop_string_inside_an_accepted_run_cuts_text_and_ids() -> None:
@@ -237,22 +244,23 @@ def test_passes_hold_every_row_once_within_the_limit(counts: dict[int, int], n_u
     assert told == counts
 
 
-@given(st.dictionaries(st.integers(0, 5), st.integers(1, 20), min_size=1), st.integers(8, 64))
-def test_exact_padding_leaves_no_single_row(counts: dict[int, int], n_ubatch: int) -> None:
-    padding = exact_padding(counts, n_ubatch)
-    padded = {seq: n + padding[seq] for seq, n in counts.items()}
-    assert all(len(group) * n > 1 for group, n in passes(padded, n_ubatch))
-    assert sum(padding.values()) <= 2 * len(counts)
+@given(st.dictionaries(st.integers(0, 5), st.integers(1, 20), min_size=1), st.integers(16, 64), st.sampled_from([1, 2, 4, 8]))
+def test_padding_leaves_no_pass_too_small(counts: dict[int, int], n_ubatch: int, least: int) -> None:
+    extra = padding(counts, n_ubatch, least)
+    padded = {seq: n + extra[seq] for seq, n in counts.items()}
+    assert all(len(group) * n >= least for group, n in passes(padded, n_ubatch))
+    assert all(0 <= n < least for n in extra.values())
+    assert least > 1 or not any(extra.values())
 
 
-@pytest.mark.parametrize("n_seq", [1, 3])
-def test_exact_never_decodes_a_single_row(n_seq: int) -> None:
+@pytest.mark.parametrize(("n_seq", "least"), [(1, 2), (3, 2), (1, 8), (3, 8)])
+def test_no_pass_is_smaller_than_asked(n_seq: int, least: int) -> None:
     target = ScriptedModel(TARGET_VOCAB, n_seq=n_seq)
     some = [request(4 + 9 * i, max_tokens=30 + i, speculative=SpeculativeParams(n_max=3 + i, p_min=0.4)) for i in range(5)]
-    run(drafted(target, exact=True), some)
+    run(drafted(target, least_rows=least), some)
     shapes = [shape for batch in target.batches for shape in passes(batch, target.n_ubatch)]
     assert shapes
-    assert all(len(group) * n > 1 for group, n in shapes)
+    assert all(len(group) * n >= least for group, n in shapes)
 
 
 def test_rows_are_checked_by_the_scripted_target_itself() -> None:

@@ -12,7 +12,7 @@ from uad.types import Request, SamplingParams, SpeculativeParams
 
 pytestmark = pytest.mark.model
 PROMPTS = chat_prompts(40)
-LENGTHS = (2, 6, 16)
+LENGTHS = (3, 16)
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +37,7 @@ def plain_ids(target: Path, temperature: float, exact: bool) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("kind", ["q8_0", "q4_0", "f16 exact", "bf16 exact"])
+@pytest.mark.parametrize("kind", ["q8_0", "q4_0", "f16 exact", "bf16 exact", "q4_k_m exact"])
 def test_exactly_the_plain_text(kind: str, temperature: float, folder: Path) -> None:
     name, _, exact = kind.partition(" ")
     target = quantized(name, folder)
@@ -52,7 +52,7 @@ def test_exactly_the_plain_text(kind: str, temperature: float, folder: Path) -> 
                 n_accepted += accepted
             if slots == 4:
                 assert ids(runtime, temperature, SpeculativeParams(enabled=False))[0] == plain
-    assert n_accepted > 1000
+    assert n_accepted > 700
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])

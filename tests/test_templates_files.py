@@ -9,7 +9,7 @@ import pytest
 from templates_toys import family_vocab, toy
 
 from uad.errors import MappingError
-from uad.templates.families import Family, bundled_mappings, find_family, load_families, load_family
+from uad.templates.families import Family, Message, bundled_mappings, find_family, load_families, load_family
 from uad.templates.pairs import load_pair, load_pairs
 from uad.templates.render import render
 
@@ -51,7 +51,8 @@ def test_the_example_of_every_family_is_what_it_renders(family: Family):
 def test_the_jinja_template_of_a_family_renders_the_same(family: Family, prompt: bool):
     example = family.example
     assert example is not None
-    for messages in (example.messages, example.messages[1:], (*example.messages[:1], *example.messages[2:])):
+    plain = tuple(Message(message.role, message.content) for message in example.messages)
+    for messages in (plain, plain[1:], (*plain[:1], *plain[2:])):
         asked = [{"role": message.role, "content": message.content} for message in messages]
         got = render(family.template(), asked, bos="<B>", eos="<E>", add_generation_prompt=prompt)
         assert got.text == family.render(messages, "<B>", "<E>", add_generation_prompt=prompt)

@@ -170,13 +170,13 @@ class RandomDrafter:
 KEYS = token_keys(TARGET_VOCAB.pieces)
 
 
-def make_engine(target: ScriptedModel, drafter=None, exact: bool = False) -> Engine:
+def make_engine(target: ScriptedModel, drafter=None, exact: bool = False, least_rows: int = 1) -> Engine:
     def sampler(request: Request, seed: int) -> Sampler:
         return Sampler(
             request.sampling, seed, target.vocab.eog, target.n_ctx, lambda stages: SamplerChain(target.vocab.n_vocab, stages), KEYS
         )
 
-    return Engine(target, drafter, FixedPolicy(), sampler, lambda: 1, exact=exact)
+    return Engine(target, drafter, FixedPolicy(), sampler, lambda: 1, least_rows=2 if exact else least_rows)
 
 
 class Collector:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from uad import __version__
 from uad.cli import bench, generate, inspect, serve
 from uad.config.given import did_you_mean
-from uad.errors import ConfigError, UadError
+from uad.errors import ConfigError, DecodeError, UadError, UnavailableError
 
 __all__ = ["main"]
 
@@ -38,7 +38,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point of `uad`. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted."""
+    """Entry point of `uad`. Exit codes: 0 done, 1 failed, 2 wrong usage, configuration or files, 130 interrupted."""
     try:
         try:
             return _dispatch(list(sys.argv[1:] if argv is None else argv))
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()  # here, where a reader that has left can still be dealt with
     except UadError as error:
         print(f"uad: error: {error}", file=sys.stderr)
-        return USAGE if isinstance(error, ConfigError) else FAILED
+        return FAILED if isinstance(error, (DecodeError, UnavailableError)) else USAGE
     except KeyboardInterrupt:
         print("\nuad: interrupted", file=sys.stderr)
         return INTERRUPTED

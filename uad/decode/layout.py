@@ -14,31 +14,37 @@ def passes(counts: Mapping[int, int], n_ubatch: int) -> list[tuple[tuple[int, ..
     left = {seq: n for seq, n in sorted(counts.items()) if n > 0}
     out: list[tuple[tuple[int, ...], int]] = []
     while left:
-        group = _consecutive(left, n_ubatch)
-        n = min(min(left[seq] for seq in group), max(n_ubatch // len(group), 1))
+        group, n = _next_pass(left, n_ubatch)
         out.append((group, n))
-        left = {seq: rest for seq, have in left.items() if (rest := have - n if seq in group else have) > 0}
+        left = _after(left, group, n)
     return out
 
 
-def _consecutive(left: Mapping[int, int], n_ubatch: int) -> tuple[int, ...]:
+def _next_pass(left: Mapping[int, int], n_ubatch: int) -> tuple[tuple[int, ...], int]:
     group: list[int] = []
     for seq in left:
         if (group and seq != group[-1] + 1) or len(group) >= n_ubatch:
             break
         group.append(seq)
-    return tuple(group)
+    return tuple(group), min(min(left[seq] for seq in group), max(n_ubatch // len(group), 1))
 
 
-def exact_padding(counts: Mapping[int, int], n_ubatch: int) -> dict[int, int]:
-    """Extra rows per sequence so that no pass has a single row: with float weights llama.cpp computes a single row by other kernels,
+def _after(left: Mapping[int, int], group: tuple[int, ...], n: int) -> dict[int, int]:
+    return {seq: rest for seq, have in left.items() if (rest := have - n if seq in group else have) > 0}
+
+
+def padding(counts: Mapping[int, int], n_ubatch: int, least: int) -> dict[int, int]:
+    """Extra rows per sequence so that no pass has fewer than `least` rows, for backends that compute small passes by other kernels,
     whose last bits differ. The extra rows are dummies, forgotten after the decode."""
-    padded = dict(counts)
-    while (single := _single(padded, n_ubatch)) is not None:
-        padded[single] += 1
-    return {seq: padded[seq] - counts[seq] for seq in counts}
-
-
-def _single(counts: Mapping[int, int], n_ubatch: int) -> int | None:
-    """The sequence that would be alone with one row in some pass."""
-    return next((group[0] for group, n in passes(counts, n_ubatch) if len(group) * n == 1), None)
+    extra = dict.fromkeys(counts, 0)
+    left = {seq: n for seq, n in sorted(counts.items()) if n > 0}
+    while left:
+        group, n = _next_pass(left, n_ubatch)
+        if len(group) * n < min(least, n_ubatch - len(group) + 1):
+            for seq in group:
+                if left[seq] == n:  # it ends in this pass: with one row more the pass grows
+                    left[seq] += 1
+                    extra[seq] += 1
+        else:
+            left = _after(left, group, n)
+    return extra

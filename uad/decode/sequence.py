@@ -93,6 +93,11 @@ class Running:
         delta = Delta(self.number, verdict.ids[:n], self._origins(verdict, draft, n), text, verdict.probs[:n])
         return delta, None if kind is None else self._done(kind)
 
+    def end_with_prompt(self, now: float) -> Done:
+        """The last event of a request that asked for no ids."""
+        self.first = self.last = now
+        return self._done(StopKind.LIMIT)
+
     def _origins(self, verdict: Verdict, draft: Draft, n: int) -> tuple[Origin, ...]:
         n_accepted = min(verdict.n_accepted, n)
         return (draft.origin,) * n_accepted + (Origin.TARGET,) * (n - n_accepted)

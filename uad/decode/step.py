@@ -12,7 +12,7 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from uad.decode.layout import exact_padding
+from uad.decode.layout import padding
 from uad.decode.sequence import Running
 from uad.decode.slots import Slot, Slots, common_prefix
 from uad.decode.target import Target
@@ -27,6 +27,8 @@ from uad.types import Commit, Done, Draft, DraftStats, Failed, Request, Rows, Si
 _log = logging.getLogger("uad.request")
 _STALL_S = 0.25  # how long a prompt's chunk may keep running streams waiting
 _MIN_CHUNK = 16
+NO_DRAFT = Draft()
+_NO_LOGITS = np.empty((0, 0), np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,26 @@ class _Part:
     draft: Draft
     n_logits: int
 
+    @property
+    def n_rows(self) -> int:
+        return len(self.pending) + len(self.draft.ids)
+
+    def rows(self, n_extra: int, least: int) -> Rows:
+        """The rows with n_extra dummies behind them. The output layer, too, must not be alone with fewer than `least` rows."""
+        ids = [*self.pending, *self.draft.ids]
+        ids += ids[-1:] * n_extra
+        n_logits = min(len(ids), max(self.n_logits + n_extra, least)) if self.n_logits else 0
+        return Rows(self.running.slot, self.running.n_past, ids, n_logits)
+
 
 SamplerFactory = Callable[[Request, int], Sampler]
 
 
 class Engine:
-    """Runs requests on a target. Everything here happens on one thread; events go to each request's sink."""
+    """Runs requests on a target. Everything here happens on one thread; events go to each request's sink.
+
+    least_rows: no pass over the weights may have fewer rows; dummies fill up (see `layout.padding`).
+    """
 
     def __init__(
         self,
@@ -53,14 +69,14 @@ class Engine:
         samplers: SamplerFactory,
         seeds: Callable[[], int],
         *,
-        exact: bool = False,
+        least_rows: int = 1,
     ) -> None:
         self._target = target
         self._drafter = drafter
         self._policy = policy
         self._samplers = samplers
         self._seeds = seeds
-        self._exact = exact
+        self._least_rows = least_rows
         self._slots = Slots(target.n_seq)
         self._waiting: deque[tuple[int, Request, Sink]] = deque()
         self._prefill_rate = 0.0
@@ -69,8 +85,8 @@ class Engine:
 
     @property
     def limit(self) -> int:
-        """Most ids, prompt and answer, that one sequence may have; `exact` keeps a position free for its dummy row."""
-        return self._target.n_ctx - 1 if self._exact else self._target.n_ctx
+        """Most ids, prompt and answer, that one sequence may have: dummy rows need positions too."""
+        return self._target.n_ctx - (self._least_rows - 1)
 
     # --- requests come and go
 
@@ -120,23 +136,44 @@ class Engine:
     # --- a round
 
     def step(self) -> None:
-        """One round for all running sequences."""
+        """One round for all sequences: those that write share one decode; then each that still reads its prompt gets a chunk decoded.
+
+        Apart, because llama.cpp would cut a batch of both into the same passes, and writers need not wait for their tokens.
+        """
         self._admit()
         runnings = self._slots.running()
-        if not runnings:
-            return
-        parts = self._lay_out(runnings, self._propose(runnings))
+        writing = [running for running in runnings if not running.is_prefilling]
+        drafts = self._propose(runnings)
+        self._run([self._part(running, drafts.get(running.slot, NO_DRAFT)) for running in writing])
+        room = self._chunk_room(bool(writing))
+        for running in runnings:
+            if running.is_prefilling and room > 0:
+                room -= self._read_chunk(running, room)
+
+    def _run(self, parts: Sequence[_Part]) -> float:
+        """Decode and settle; returns the seconds that the decode took. Requests that find no KV room fail alone."""
+        if not parts:
+            return 0.0
+        n_ubatch, least = self._target.n_ubatch, self._least_rows
+        extra = padding({part.running.slot: part.n_rows for part in parts}, n_ubatch, least)
+        rows = [part.rows(extra[part.running.slot], least) for part in parts]
+        began = perf_counter()
         try:
-            seconds = self._decode(parts)
+            self._target.decode(rows)
         except NoKvRoomError as error:
             self._fail([part.running for part in parts], error)
-            return
-        self._learn_rate(parts, seconds)
-        logits = self._target.logits() if any(part.n_logits for part in parts) else np.empty((0, 0), np.float32)
+            return 0.0
+        spent = perf_counter() - began
+        self._totals = replace(self._totals, n_decodes=self._totals.n_decodes + 1)
+        logits = self._target.logits() if any(row.n_logits for row in rows) else _NO_LOGITS
         at = 0
-        for part in parts:
-            self._settle(part, logits[at : at + part.n_logits])
-            at += part.n_logits
+        for part, row in zip(parts, rows, strict=True):
+            at += row.n_logits
+            n_extra = extra[part.running.slot]
+            if n_extra:
+                self._target.truncate(part.running.slot, part.running.n_past + part.n_rows)
+            self._settle(part, logits[at - n_extra - part.n_logits : at - n_extra] if part.n_logits else _NO_LOGITS)
+        return spent
 
     def _admit(self) -> None:
         """Waiting requests take free slots, in order; one that wants a busy slot lets others pass."""
@@ -190,58 +227,38 @@ class Engine:
         """No more than can still be written, fits into one pass, and leaves every sequence its share of the batch."""
         if running.is_prefilling:
             return 0
-        return min(running.n_left - 1, self._target.n_ubatch - 2, self._target.n_batch // self._target.n_seq - 2)
+        share = min(self._target.n_ubatch, self._target.n_batch // self._target.n_seq)
+        return min(running.n_left - 1, share - 1 - self._least_rows)
 
-    def _lay_out(self, runnings: Sequence[Running], drafts: dict[int, Draft]) -> list[_Part]:
-        writing = [running for running in runnings if not running.is_prefilling]
-        parts = [_Part(r, r.pending(), (draft := drafts.get(r.slot, Draft())), 1 + len(draft.ids)) for r in writing]
-        room = self._target.n_batch - sum(len(part.pending) + len(part.draft.ids) for part in parts) - 2 * len(runnings)
-        if writing:
-            room = min(room, max(_MIN_CHUNK, int(self._prefill_rate * _STALL_S)))
-        for running in runnings:
-            if running.is_prefilling and room >= 2:
-                part = self._chunk(running, room)
-                parts.append(part)
-                room -= len(part.pending)
-        return sorted(parts, key=lambda part: part.running.slot)
+    @staticmethod
+    def _part(running: Running, draft: Draft) -> _Part:
+        return _Part(running, running.pending(), draft, 1 + len(draft.ids))
 
-    def _chunk(self, running: Running, room: int) -> _Part:
+    def _chunk_room(self, others_wait: bool) -> int:
+        """How many prompt ids may be read in this round; few enough that running streams do not stall."""
+        room = self._target.n_batch - self._least_rows
+        return min(room, max(_MIN_CHUNK, int(self._prefill_rate * _STALL_S))) if others_wait else room
+
+    def _read_chunk(self, running: Running, room: int) -> int:
+        """Decode the next piece of a prompt; returns how many ids it had."""
         pending = running.pending()
-        if len(pending) <= room:
-            return _Part(running, pending, Draft(), 1)
-        n = room - 1 if len(pending) - room == 1 and room > 2 else room  # never leave a single row for the last chunk
-        return _Part(running, pending[:n], Draft(), 0)
-
-    def _decode(self, parts: Sequence[_Part]) -> float:
-        counts = {part.running.slot: len(part.pending) + len(part.draft.ids) for part in parts}
-        padding = exact_padding(counts, self._target.n_ubatch) if self._exact else {}
-        rows: list[Rows] = []
-        for part in parts:
-            ids = [*part.pending, *part.draft.ids]
-            pos = part.running.n_past
-            rows.append(Rows(part.running.slot, pos, ids, part.n_logits))
-            if n := padding.get(part.running.slot, 0):
-                rows.append(Rows(part.running.slot, pos + len(ids), ids[-1:] * n, 0))
-        began = perf_counter()
-        self._target.decode(rows)
-        spent = perf_counter() - began
-        self._totals = replace(self._totals, n_decodes=self._totals.n_decodes + 1)
-        for part in parts:
-            if padding.get(part.running.slot):
-                self._target.truncate(part.running.slot, part.running.n_past + counts[part.running.slot])
-        return spent
-
-    def _learn_rate(self, parts: Sequence[_Part], seconds: float) -> None:
-        n = sum(len(part.pending) for part in parts if part.running.is_prefilling)
+        n = min(len(pending), room)
+        if len(pending) - n == 1 and n > 2:
+            n -= 1  # never leave a single row for the last chunk
+        last = n == len(pending)
+        seconds = self._run([_Part(running, pending[:n], NO_DRAFT, 1 if last and running.request.max_tokens != 0 else 0)])
         if n >= _MIN_CHUNK and seconds > 0:
             rate = n / seconds
             self._prefill_rate = rate if not self._prefill_rate else 0.7 * self._prefill_rate + 0.3 * rate
+        return n
 
     def _settle(self, part: _Part, logits: npt.NDArray[np.float32]) -> None:
         """Verify, truncate the KV to what was accepted, commit, tell everybody."""
         running = part.running
         running.n_past += len(part.pending)
         if not part.n_logits:
+            if running.n_past == running.n_prompt:  # max_tokens 0: only the cache was to be filled
+                self._finish(running, running.end_with_prompt(perf_counter()))
             return
         verdict = verify(running.sampler, logits, part.draft.ids, running.position, running.vocab, self._describer(running))
         delta, done = running.take(verdict, part.draft, perf_counter())

@@ -83,7 +83,7 @@ def start() -> Log:
 
 
 def build_info() -> str:
-    """Version of the binding and the instruction sets it uses, e.g. for `system_fingerprint` and profile keys."""
+    """Version of the binding, which stands for the llama.cpp it holds."""
     import llama_cpp
 
-    return f"llama-cpp-python-{llama_cpp.__version__}"
+    return str(llama_cpp.__version__)

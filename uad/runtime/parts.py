@@ -11,8 +11,9 @@ from uad.config import Config, ModelConfig
 from uad.decode.step import Engine
 from uad.drafters.model import ModelDrafter
 from uad.llama import native
-from uad.llama.context import Context
+from uad.llama.context import Context, physical_cores
 from uad.llama.model import Model
+from uad.llama.probe import least_agreeing_rows
 from uad.llama.samplers import SamplerChain
 from uad.policy.fixed import FixedPolicy
 from uad.runtime.prompts import Prompts
@@ -45,12 +46,11 @@ def build(config: Config, progress: Progress) -> Parts:
         target = stack.enter_context(Model(config.target, "target", lambda share: progress("loading target", share)))
         context = stack.enter_context(Context(target, config.target, config.n_parallel, "target"))
         encoder = Encoder(target.vocab)
-        notes = _context_notes(context, config)
+        least_rows, notes = _exactness(context, config)
         prompts = Prompts(target.vocab, encoder, config.templates, target.info.chat_template, _name(target.info))
         drafter, draft_info, draft_notes = _build_drafter(config, stack, target, context, encoder, progress)
-        engine = Engine(
-            context, drafter, FixedPolicy(), _samplers(context, target), lambda: secrets.randbits(32), exact=config.drafting.exact
-        )
+        samplers = _samplers(context, target)
+        engine = Engine(context, drafter, FixedPolicy(), samplers, lambda: secrets.randbits(32), least_rows=least_rows)
         info = RuntimeInfo(
             target=target.info,
             draft=draft_info,
@@ -91,6 +91,8 @@ def _build_drafter(
     draft = stack.enter_context(Context(model, _draft_config(config.draft, model, context), config.n_parallel, "draft"))
     if not draft.can_truncate:
         return None, None, (f"draft {_name(model.info)} cannot take back single positions (recurrent memory): plain decoding",)
+    if not config.draft.n_threads and (cores := physical_cores()) > 1:
+        draft.choose_threads((1, cores))
     rules = plan(side(target, config.templates.chat_template), side(model), template_options(config))
     drafter = ModelDrafter(draft, encoder, rules.rules, heal=config.drafting.heal, salvage=config.drafting.salvage)
     return drafter, model.info, (*rules.notes, *_window_note(draft, context))
@@ -109,11 +111,18 @@ def _window_note(draft: Context, target: Context) -> tuple[str, ...]:
     return (f"the draft's context has {draft.n_ctx} of the target's {target.n_ctx} tokens: past that it drafts from a window",)
 
 
-def _context_notes(context: Context, config: Config) -> tuple[str, ...]:
+def _exactness(context: Context, config: Config) -> tuple[int, tuple[str, ...]]:
+    """How many rows a pass must have at least for `--exact`, and the lines that say so."""
     notes = [f"context: {context.n_ctx} tokens in each of {context.n_seq} slots"]
-    if config.drafting.exact and not context.can_truncate:
-        notes.append("--exact has no effect: the model's memory cannot take back the dummy row")
-    return tuple(notes)
+    if not config.drafting.exact:
+        return 1, tuple(notes)
+    if not context.can_truncate:
+        return 1, (*notes, "--exact has no effect: the model's memory cannot take back dummy rows")
+    least = least_agreeing_rows(context)
+    if least is None:
+        return 1, (*notes, "--exact has no effect: on this backend no batch sizes compute the same bits for this model")
+    why = "any batch gives the same bits" if least == 1 else f"batches of {least} rows or more give the same bits; smaller ones are padded"
+    return least, (*notes, f"--exact: {why}")
 
 
 def _samplers(context: Context, model: Model) -> Callable[[Request, int], Sampler]:

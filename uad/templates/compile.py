@@ -66,6 +66,7 @@ def compile_rules(
 def _explicit(
     target: VocabTable, draft: VocabTable, replace: Sequence[Replacement], family: dict[str, Patterns]
 ) -> tuple[Patterns, tuple[str, ...]]:
+    _refuse_cycles(replace)
     patterns: Patterns = {}
     origin: dict[Items, Replacement] = {}
     unreachable = []
@@ -83,6 +84,22 @@ def _explicit(
             patterns[items] = Step(_marks_in(items, family), emit)
             origin[items] = rule
     return patterns, tuple(unreachable)
+
+
+def _refuse_cycles(replace: Sequence[Replacement]) -> None:
+    """Rules apply once, so a list that leads in a circle is a misunderstanding."""
+    by_target = {rule.target: rule for rule in reversed(replace)}
+    for rule in replace:
+        seen = [rule]
+        while (following := by_target.get(seen[-1].draft)) is not None and following.draft != following.target:
+            if following is rule:
+                circle = " -> ".join(repr(step.target) for step in (*seen, rule))
+                raise MappingError(
+                    f"{seen[-1].where}: the rules lead in a circle: {circle}. Rules apply once, and backwards by themselves; leave one out"
+                )
+            if following in seen:
+                break
+            seen.append(following)
 
 
 def _reachable(patterns: Patterns, higher: Patterns) -> Patterns:

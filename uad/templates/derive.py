@@ -110,7 +110,8 @@ class _Probe:
 
     def agrees(self, family: Family, with_system: bool, without: bool) -> bool:
         """Whether the family renders the probes as the template does."""
-        probes = ([(_SYSTEM, *_TALK)] if with_system else []) + ([_TALK] if without else [])
+        probes: list[tuple[Message, ...]] = [(_SYSTEM, *_TALK)] if with_system else []
+        probes += [_TALK] if without else []
         probes += [probe[:-2] for probe in probes]
         return all(family.render(probe, self.bos, self.eos, add_generation_prompt=True) == self.render(probe) for probe in probes)
 

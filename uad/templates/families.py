@@ -55,7 +55,8 @@ class Family:
     `system` says how a system message is expressed: as its own turn, as a prefix of the first user turn (then the turn of `system` is what
     stands around it there), or not at all; `no_system` is what stands in its place where a conversation has none. `prompt` asks for an
     answer, where that is not the start of the assistant's turn. `reasoning` and `tool_call` are what stands around thoughts and tool calls
-    inside an assistant's turn; thoughts follow `opening` (without a start of their own, all text that does is a thought). A `write_only` family is never looked for in a target's stream.
+    inside an assistant's turn; thoughts follow `opening` (without a start of their own, all text that does is a thought). A `write_only`
+    family is never looked for in a target's stream.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Pair files: explicit replacements for certain models, and when they apply."""
+"""Pair files: explicit replacements for certain models, formats of their own where no family will do, and when they apply."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from uad.templates.compile import Replacement
+from uad.templates.families import FORMAT_KEYS, Family, read_format
 from uad.templates.recognise import Recognition, Side
 from uad.templates.yamlfile import Fields, read_yaml
 
-_KEYS = ("pair", "target", "draft", "replace", "notes")
+PAIR_KEYS = ("pair", "target", "draft", "formats", "replace", "notes")
 _MATCH = ("family", "name", "specials")
 
 
@@ -39,25 +40,39 @@ class Match:
 
 @dataclass(frozen=True)
 class Pair:
-    """One pair file."""
+    """One pair file. `formats` are (target's, draft's), used instead of the families that were recognised."""
 
     name: str
     path: Path
     target: Match
     draft: Match
     replace: tuple[Replacement, ...]
+    formats: tuple[Family | None, Family | None] = (None, None)
 
 
 def load_pair(path: Path) -> Pair:
     """One pair file. Raises MappingError that names file, line, column and what was expected."""
-    fields = Fields(path, read_yaml(path), _KEYS)
+    fields = Fields(path, read_yaml(path), PAIR_KEYS)
     name = fields.text("pair")
     if name != path.stem:
         raise fields.fail("pair", f"the pair is called '{name}' but the file '{path.name}'; they must agree")
     rules = tuple(_rule(rule) for rule in fields.children("replace", ("target", "draft")))
-    if not rules:
+    formats = _formats(fields, name)
+    if not rules and formats == (None, None):
         raise fields.fail("replace", "'replace' has no rules; expected a list of {target: ..., draft: ...}")
-    return Pair(name, path, _match(fields, "target"), _match(fields, "draft"), rules)
+    return Pair(name, path, _match(fields, "target"), _match(fields, "draft"), rules, formats)
+
+
+def _formats(fields: Fields, name: str) -> tuple[Family | None, Family | None]:
+    if not fields.has("formats"):
+        return None, None
+    formats = fields.child("formats", ("target", "draft"))
+    found = [_format(formats.child(key, FORMAT_KEYS), f"{name}/{key}") if formats.has(key) else None for key in ("target", "draft")]
+    return found[0], found[1]
+
+
+def _format(fields: Fields, name: str) -> Family:
+    return Family(name=name, title=f"from pair {name}", path=fields.path, specials=(), **vars(read_format(fields)))
 
 
 def _rule(fields: Fields) -> Replacement:

@@ -1,12 +1,16 @@
-"""The rules of one target and one draft: command line over pair files over families over plain text, with the lines printed at start."""
+"""The rules of one target and one draft: command line over pair files over families over derived formats over plain text.
+
+With the lines printed at start.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from uad.errors import MappingError
+from uad.errors import InvalidRequestError, MappingError
 from uad.templates.compile import Replacement, compile_rules
+from uad.templates.derive import derive
 from uad.templates.families import Family, bundled_mappings, find_family, load_families
 from uad.templates.pairs import Pair, load_pairs, matching
 from uad.templates.patterns import parse_rule
@@ -43,6 +47,7 @@ def plan(target: Side, draft: Side, options: Options) -> Plan:
     read = _family(target, families, options.target_family, "--target-family")
     write = _family(draft, families, options.draft_family, "--draft-family")
     pair, skipped = _choose_pair(matching(load_pairs(directories).values(), (target, read), (draft, write)), target, draft)
+    read, write = _pair_format(pair, 0, read), _pair_format(pair, 1, write)
     replace = [Replacement(old, new, f"--spec-replace {index}") for index, (old, new) in enumerate(options.replace, 1)]
     rules = compile_rules(
         target.vocab,
@@ -67,11 +72,30 @@ def default_template(side: Side, options: Options) -> tuple[str, str]:
 
 def _family(side: Side, families: dict[str, Family], override: str | None, flag: str) -> Recognition:
     if override is None:
-        return recognise(side, families)
+        return _derived(side, recognise(side, families))
     try:
         return Recognition(find_family(families, override), 1.0, f"given by {flag}")
     except MappingError as error:
         raise MappingError(f"{flag}: {error}") from None
+
+
+def _derived(side: Side, found: Recognition) -> Recognition:
+    """What was recognised if that fits; otherwise the format of the model's own template, where one can be derived."""
+    if not side.chat_template or (found.family is not None and found.is_exact):
+        return found
+    try:
+        derived = derive(side)
+    except InvalidRequestError as error:
+        return found if found.family is not None else Recognition(None, found.score, f"{found.reason}; {error}, so text passes as it is")
+    if found.family is not None and not derived.exact:
+        return found
+    why = f"like {found.family.name}, but not the same" if found.family is not None else "of no known format"
+    return Recognition(derived.family, 1.0, "; ".join((f"its template is {why}, so the format is derived from it", *derived.notes)))
+
+
+def _pair_format(pair: Pair | None, at: int, found: Recognition) -> Recognition:
+    format_ = pair.formats[at] if pair is not None else None
+    return found if pair is None or format_ is None else Recognition(format_, 1.0, f"given by pair {pair.name}")
 
 
 def _choose_pair(pairs: list[Pair], target: Side, draft: Side) -> tuple[Pair | None, list[str]]:

@@ -29,11 +29,12 @@ class Side:
 
 @dataclass(frozen=True)
 class Recognition:
-    """The family found (None: no known format), how sure (0 to 1), and why in one line."""
+    """The family found (None: no known format), how sure (0 to 1), and why in one line. `is_exact`: turns are written exactly so."""
 
     family: Family | None
     score: float
     reason: str
+    is_exact: bool = True
 
 
 def recognise(side: Side, families: Mapping[str, Family]) -> Recognition:
@@ -51,20 +52,35 @@ def _by_rendering(side: Side, candidates: list[Family], rendered: list[tuple[tup
     scored = [(_likeness(side, family, rendered), _present(side, family)[0], family) for family in candidates]
     if not scored:
         return Recognition(None, 0.0, "there are no families")
-    likeness, present, family = max(scored, key=lambda entry: (entry[0], entry[1], len(entry[2].specials), entry[2].name))
+    best = max(entry[:2] for entry in scored)
+    likeness, present, family = max(
+        (entry for entry in scored if entry[:2] == best), key=lambda entry: (_tells_system(side, entry[2], rendered), _plainness(entry[2]))
+    )
     score = round(0.9 * likeness + 0.1 * present, 3)
     if score < THRESHOLD:
         return Recognition(None, score, f"its template is like no known format (nearest: {family.name}, {score:.2f})")
     how = "exactly" if likeness == 1 else f"{likeness:.0%}"
-    return Recognition(family, score, f"its template renders a conversation {how} as {family.name} does")
+    return Recognition(family, score, f"its template renders a conversation {how} as {family.name} does", is_exact=likeness == 1)
 
 
 def _by_specials(side: Side, candidates: list[Family], why: str) -> Recognition:
     full = [family for family in candidates if family.specials and _present(side, family)[0] == 1.0]
     if not full:
         return Recognition(None, 0.0, f"{why}, and no family has all its specials in the vocabulary")
-    family = max(full, key=lambda family: (len(family.specials), family.name))
+    family = max(full, key=_plainness)
     return Recognition(family, 0.8, f"{why}; the vocabulary has {', '.join(family.specials)}")
+
+
+def _plainness(family: Family) -> tuple[int, bool, int, str]:
+    """Of families that fit equally: the one that asks for most specials, then the one without peculiarities."""
+    return len(family.specials), family.reasoning is None, -len(family.name), family.name
+
+
+def _tells_system(side: Side, family: Family, rendered: list[tuple[tuple[Message, ...], str]]) -> bool:
+    """Whether the system message is written as the family writes it."""
+    turn = family.roles["system"]
+    own = f"{turn.start}{_SYSTEM.content}{turn.end}".replace("{bos}", bos_name(side.vocab)).replace("{eos}", eos_name(side.vocab))
+    return any(own in text for messages, text in rendered if _SYSTEM in messages)
 
 
 def _present(side: Side, family: Family) -> tuple[float, list[str]]:

@@ -102,7 +102,7 @@ class Turns:
         self._carried = False
         self._begun = False
         self._rest: Items = ()
-        self._span = ""
+        self._span_is_empty = False
         self.role = OUTSIDE
         self.state = BEGIN
 
@@ -114,10 +114,11 @@ class Turns:
     @property
     def waiting(self) -> bool:
         """Whether the next text begins something, so that `text` must be asked."""
-        return self.state[-1:] in ("!", BEGIN) or bool(self._rest)
+        return self.state[-1:] in ("!", BEGIN) or bool(self._rest) or self._span_is_empty
 
     def text(self) -> list[Item]:
         """Text of the open turn comes: what stands before it."""
+        self._span_is_empty = False
         if self.state == BEGIN:
             self.state = OUTSIDE
             if self._bare_system and not self._begun:
@@ -126,7 +127,9 @@ class Turns:
                 return out
             return []
         if self._bare_thoughts and self.state == "assistant!":
-            return self.apply(Mark(REASONING, Kind.OPEN))
+            out = self.apply(Mark(REASONING, Kind.OPEN))
+            self._span_is_empty = False
+            return out
         self.state = self.state.removesuffix("!")
         return self._settle()
 
@@ -143,7 +146,7 @@ class Turns:
                 out = self._open(mark.role)
                 self.state = f"{self.role}/{mark.role}"
             case Kind.CLOSE:
-                out = self._close_span()
+                out = self._close_span(mark.role)
                 self.state = self.role
             case Kind.SETTLE:
                 out = [] if _is_white(self._rest) else self._settle()
@@ -154,7 +157,7 @@ class Turns:
         """Moves on by a mark whose text an explicit rule has written."""
         if mark.kind not in (Kind.START, Kind.END):
             return
-        self._carried, self._begun, self._rest, self._span = False, True, (), ""
+        self._carried, self._begun, self._rest, self._span_is_empty = False, True, (), False
         is_start = mark.kind is Kind.START
         self.role = mark.role if is_start else OUTSIDE
         self.state = self.role
@@ -198,18 +201,20 @@ class Turns:
         return out + list(self._format.turns["system"][0])
 
     def _open(self, span: str) -> list[Item]:
-        self._span = span
+        self._span_is_empty = True
         if self._written != "assistant" or span not in self._format.spans:
             return self._settle()
         if span == REASONING:
             self._rest = ()
         return self._settle() + list(self._format.spans[span][0])
 
-    def _close_span(self) -> list[Item]:
-        span, self._span = self._span, ""
+    def _close_span(self, span: str) -> list[Item]:
+        was_empty, self._span_is_empty = self._span_is_empty, False
         if self._written == "assistant" and span in self._format.spans:
             return list(self._format.spans[span][1])
-        return [b"\n\n"] if span == REASONING else []
+        if span == REASONING and not was_empty:
+            self._rest = (b"\n\n",)
+        return []
 
     def _end(self, mark: Mark) -> list[Item]:
         if self.role == OUTSIDE:
@@ -219,7 +224,7 @@ class Turns:
         return out
 
     def _close(self, whole: bool) -> list[Item]:
-        written, self._written, self._span = self._written, OUTSIDE, ""
+        written, self._written, self._span_is_empty = self._written, OUTSIDE, False
         if written == _DROPPED:
             return []
         if written == _PREFIX:

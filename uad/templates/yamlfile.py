@@ -14,6 +14,7 @@ from uad.errors import MappingError
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 12
+_FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _STR = "tag:yaml.org,2002:str"
 _BOOL = "tag:yaml.org,2002:bool"
 _KINDS = {yaml.MappingNode: "a mapping", yaml.SequenceNode: "a list", yaml.ScalarNode: "a plain value"}
@@ -126,13 +127,25 @@ def read_yaml(path: Path) -> yaml.Node:
     """The root node of a file. Refuses what a rules file never needs: anchors, aliases, tags, deep nesting, more than a megabyte."""
     text = _read(path)
     try:
-        _check_events(path, text)
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        return _compose(path, text, _FAST)
+    except yaml.YAMLError:
+        return _compose_or_explain(path, text)
+
+
+def _compose_or_explain(path: Path, text: str) -> yaml.Node:
+    """With the loader written in Python, which says better what is wrong."""
+    try:
+        return _compose(path, text, yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         context = f" ({error.context})" if error.context else ""
         raise MappingError(f"{place(path, error.problem_mark or error.context_mark)}: not valid YAML: {error.problem}{context}") from None
     except yaml.YAMLError as error:
         raise MappingError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def _compose(path: Path, text: str, loader: Any) -> yaml.Node:
+    _check_events(path, text, loader)
+    root = yaml.compose(text, Loader=loader)
     if root is None:
         raise MappingError(f"{path}:1:1: the file is empty; expected a mapping")
     return root
@@ -150,9 +163,9 @@ def _read(path: Path) -> str:
         raise MappingError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _check_events(path: Path, text: str) -> None:
+def _check_events(path: Path, text: str, loader: Any) -> None:
     depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+    for event in yaml.parse(text, Loader=loader):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise MappingError(f"{place(path, event.start_mark)}: anchors and aliases (& and *) are not allowed; write the text out")
         if tag := getattr(event, "tag", None):

@@ -1,0 +1,113 @@
+"""The owners of llama.cpp's handles, on the bundled models: return codes, rows in batches, samplers, threads, attention."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from models import DRAFTS, TARGET
+
+from uad.config import ModelConfig
+from uad.errors import DecodeError
+from uad.llama.context import Context, attention
+from uad.llama.model import Model
+from uad.llama.probe import least_agreeing_rows
+from uad.llama.samplers import SamplerChain
+from uad.sampling.stages import LogitBias, Penalties, Temperature, TopK
+from uad.types import Rows
+
+pytestmark = pytest.mark.model
+CONFIG = ModelConfig(TARGET, n_ctx=512, n_batch=64, n_threads=2)
+
+
+@pytest.fixture(scope="module")
+def model():
+    with Model(CONFIG) as loaded:
+        yield loaded
+
+
+@pytest.fixture
+def context(model):
+    with Context(model, CONFIG, 2) as opened:
+        yield opened
+
+
+def test_rows_come_back_in_batch_order_also_from_several_passes(model, context) -> None:
+    a, b = model.vocab.tokenize(b"def add(self, item):\n"), model.vocab.tokenize(b"class Cart")
+    alone = []
+    for ids in (a, b):
+        context.clear(0)
+        context.decode([Rows(0, 0, ids, len(ids))])
+        alone.append(context.logits().copy())
+    context.clear(0)
+    context.decode([Rows(0, 0, a, 3), Rows(1, 0, b, 2)])
+    rows = context.logits()
+    assert rows.shape == (5, model.info.n_vocab)
+    assert np.allclose(rows[:3], alone[0][-3:], atol=0.05)
+    assert np.allclose(rows[3:], alone[1][-2:], atol=0.05)
+
+
+def test_a_gap_in_positions_and_too_many_rows_are_errors(context) -> None:
+    with pytest.raises(DecodeError, match="llama_decode failed"):
+        context.decode([Rows(0, 0, (1, 2), 1), Rows(0, 5, (1,), 1)])
+    with pytest.raises(ValueError, match="do not fit"):
+        context.decode([Rows(0, 0, (1,) * 65, 1)])
+
+
+def test_truncated_positions_can_be_written_again(model, context) -> None:
+    ids = model.vocab.tokenize(b"the quick brown fox jumps over")
+    context.decode([Rows(0, 0, ids, 1)])
+    want = context.logits().copy()
+    context.truncate(0, 3)
+    context.decode([Rows(0, 3, [7] * 5, 1)])
+    context.truncate(0, 3)
+    context.decode([Rows(0, 3, ids[3:], 1)])
+    assert np.allclose(context.logits(), want, atol=0.05)
+    assert context.can_truncate
+
+
+def test_float_weights_agree_from_two_rows_on(context) -> None:
+    assert least_agreeing_rows(context) == 2
+
+
+def test_the_number_of_threads_is_chosen_among_those_offered(context) -> None:
+    assert context.choose_threads((1, 2)) in (1, 2)
+
+
+def test_attention_settings() -> None:
+    assert attention(CONFIG, on_cpu=True) == ("off", 128)
+    assert attention(ModelConfig(TARGET, type_v="q8_0"), on_cpu=True) == ("on", 60)
+    assert attention(ModelConfig(TARGET, flash_attn="on"), on_cpu=True) == ("on", 60)
+    assert attention(CONFIG, on_cpu=False) == ("auto", 512)
+
+
+def test_stages_do_what_their_names_say() -> None:
+    row = np.array([1.0, 3.0, 2.0, 0.0], np.float32)
+    chain = SamplerChain(4, [LogitBias(((0, 10.0),)), TopK(2), Temperature(0.5)])
+    ids, logits = chain.apply(row)
+    assert sorted(zip(ids.tolist(), logits.tolist(), strict=True)) == [(0, 22.0), (1, 6.0)]
+    assert row.tolist() == [1.0, 3.0, 2.0, 0.0]
+    chain.close()
+    penal = SamplerChain(4, [Penalties(8, 1.0, 0.5, 1.0)])
+    for _ in range(2):
+        penal.accept(1)
+    ids, logits = penal.apply(row)
+    assert logits[ids.tolist().index(1)] == 3.0 - 2 * 0.5 - 1.0
+    penal.close()
+    penal.close()
+
+
+@pytest.mark.parametrize("path", [TARGET, *DRAFTS.values()])
+def test_the_vocabulary_is_a_table_of_bytes(path) -> None:
+    with Model(ModelConfig(path)) as loaded:
+        vocab = loaded.vocab
+        text = "def naïve(x):\n    return '東京 😀'\t<|im_end|> <end_of_turn>".encode()
+        ids = vocab.tokenize(text)
+        assert vocab.join(ids) == text
+        assert not any(vocab.is_special(id_) for id_ in ids)
+        assert all(vocab.pieces[id_] == b"" for id_ in vocab.special_ids)
+        assert vocab.eog
+        assert {bytes([i]) for i in range(256)} <= set(vocab.by_bytes) | {bytes([i]) for i in range(256) if i > 0xF4 or i in (0xC0, 0xC1)}
+        lo, hi = vocab.range_of(b"re")
+        pieces, _ = vocab.sorted_pieces
+        assert all(piece.startswith(b"re") for piece in pieces[lo:hi])
+        assert sum(piece.startswith(b"re") for piece in vocab.pieces) == hi - lo > 0

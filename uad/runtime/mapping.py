@@ -1,0 +1,113 @@
+"""Mapping rules for `uad mapping`: the models of a configuration opened only to ask for their vocabularies and chat templates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from uad.config import Config
+from uad.errors import ConfigError, InvalidRequestError, MappingError
+from uad.llama.model import Model
+from uad.runtime import parts
+from uad.templates import emit
+from uad.templates.check import Comparison, compare
+from uad.templates.compile import compile_rules
+from uad.templates.derive import Derived, derive
+from uad.templates.families import bundled_mappings, load_families, load_family
+from uad.templates.lint import Finding, lint
+from uad.templates.pairs import load_pair, load_pairs
+from uad.templates.recognise import Side
+
+__all__ = ["Comparison", "DerivedPair", "Finding", "MappingFile", "check_mapping", "derive_mapping", "lint_mappings", "list_mappings"]
+
+
+@dataclass(frozen=True)
+class MappingFile:
+    """One file: its kind ("family" or "pair"), name, one line about it, and where it is."""
+
+    kind: str
+    name: str
+    title: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class DerivedPair:
+    """A pair file's text, what to say about it, and the rules that it makes for these two vocabularies."""
+
+    text: str
+    notes: tuple[str, ...]
+    rules: tuple[str, ...]
+
+
+def list_mappings(directories: Sequence[Path]) -> tuple[MappingFile, ...]:
+    """All files that are in use, the user's directories first. Raises MappingError for a broken one."""
+    everywhere = (*directories, bundled_mappings())
+    families = [MappingFile("family", family.name, family.title, family.path) for family in load_families(everywhere).values()]
+    pairs = [MappingFile("pair", pair.name, _applies(pair.path), pair.path) for pair in load_pairs(everywhere).values()]
+    return (*sorted(families, key=lambda file: file.name), *sorted(pairs, key=lambda file: file.name))
+
+
+def read_mapping(name: str, directories: Sequence[Path]) -> tuple[Path, str]:
+    """A file by path or by name, checked. Raises MappingError with the nearest name, or with what is wrong in the file."""
+    path = Path(name)
+    if not path.is_file():
+        known = {file.name: file.path for file in list_mappings(directories)}
+        if name not in known:
+            from uad.templates.yamlfile import nearest
+
+            raise MappingError(f"there is no mapping file '{name}'; {nearest(name, list(known))} (uad mapping list shows all)")
+        path = known[name]
+    text = path.read_text(encoding="utf-8")
+    (load_pair if any(line.startswith("pair:") for line in text.splitlines()) else load_family)(path)
+    return path, text
+
+
+def lint_mappings(directories: Sequence[Path]) -> tuple[int, tuple[Finding, ...]]:
+    """The number of files and what is wrong with them."""
+    return lint((*directories, bundled_mappings()))
+
+
+def derive_mapping(config: Config, name: str | None = None) -> DerivedPair:
+    """A pair file from the templates of both models. Raises MappingError where a model has none that can be read."""
+    with _sides(config) as (target, draft):
+        formats = [_derive(side) for side in (target, draft)]
+        pair = name or emit.pair_name(target.name, draft.name)
+        rules = compile_rules(target.vocab, draft.vocab, formats[0].family, formats[1].family)
+        notes = [f"{side.name}: {note}" for side, found in zip((target, draft), formats, strict=True) for note in found.notes]
+        text = emit.pair_text(pair, (target.name, formats[0]), (draft.name, formats[1]))
+        return DerivedPair(text, (*notes, *(f"warning: {warning}" for warning in rules.warnings)), rules.lines)
+
+
+def check_mapping(config: Config, messages: Sequence[Mapping[str, object]]) -> Comparison:
+    """What the draft sees of a conversation against what its own template writes. Raises MappingError or InvalidRequestError."""
+    with _sides(config) as (target, draft):
+        return compare(target, draft, parts.template_options(config), messages)
+
+
+def _derive(side: Side) -> Derived:
+    if side.chat_template is None:
+        raise MappingError(f"{side.name} has no chat template to derive a format from; give its family with --target-family or --draft-family")
+    try:
+        return derive(side)
+    except InvalidRequestError as error:
+        raise MappingError(f"{side.name}: {error}; a family file must be written by hand (docs/mappings.md)") from None
+
+
+@contextmanager
+def _sides(config: Config) -> Iterator[tuple[Side, Side]]:
+    if config.draft is None:
+        raise ConfigError("a target and a draft are needed")
+    with Model(config.target, "target") as target, Model(config.draft, "draft") as draft:
+        yield parts.side(target, config.templates.chat_template), parts.side(draft)
+
+
+def _applies(path: Path) -> str:
+    pair = load_pair(path)
+    sides = []
+    for match in (pair.target, pair.draft):
+        said = [match.family and f"family {match.family}", match.name and f"name {match.name}", " ".join(match.specials)]
+        sides.append(", ".join(word for word in said if word))
+    return f"target {sides[0]}; draft {sides[1]}"

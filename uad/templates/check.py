@@ -1,0 +1,71 @@
+"""One conversation both ways: the target's prompt translated, and the draft's own. Must not know a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from uad.errors import InvalidRequestError
+from uad.templates.families import Family, Turn
+from uad.templates.patterns import Item, normalise
+from uad.templates.plan import Options, default_template, plan
+from uad.templates.prompt import encode_parts
+from uad.templates.recognise import Side, bos_name, eos_name
+from uad.templates.render import render
+from uad.vocab.table import VocabTable
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`translated` is what the draft gets to see of the target's prompt, `own` what its own template writes; specials by name."""
+
+    notes: tuple[str, ...]
+    prompt: str
+    translated: str
+    own: str
+    is_same: bool
+    is_same_to_answer: bool
+
+
+def compare(target: Side, draft: Side, options: Options, messages: Sequence[Mapping[str, object]]) -> Comparison:
+    """Both ways of one conversation. Raises MappingError for broken rules, InvalidRequestError where a template refuses the messages."""
+    found = plan(target, draft, options)
+    ids = _prompt(target, options, messages)
+    stream = found.rules.stream()
+    translated = named([*stream.feed(ids), *stream.flush()], draft.vocab)
+    own_ids = _prompt(draft, Options(options.mappings, target_family=options.draft_family), messages)
+    own = named([id_ if draft.vocab.is_special(id_) else draft.vocab.pieces[id_] for id_ in own_ids], draft.vocab)
+    family = found.rules.format.family
+    return Comparison(
+        notes=found.notes,
+        prompt=named([id_ if target.vocab.is_special(id_) else target.vocab.pieces[id_] for id_ in ids], target.vocab),
+        translated=translated,
+        own=own,
+        is_same=translated == own,
+        is_same_to_answer=same_to_answer(translated, own, family, draft.vocab),
+    )
+
+
+def same_to_answer(translated: str, own: str, family: Family, vocab: VocabTable) -> bool:
+    """Whether both are the same up to how the answer begins: the rules write that when the target's first token has told what comes."""
+    names = bos_name(vocab), eos_name(vocab)
+    thoughts = family.reasoning or Turn()
+    opening = family.opening
+    begun = [family.asking, opening, family.roles["assistant"].start, opening + thoughts.start, opening + thoughts.start + thoughts.end]
+    asked, *ways = [text.replace("{bos}", names[0]).replace("{eos}", names[1]) for text in (family.asking, *begun)]
+    return own.endswith(asked) and any(translated == own[: len(own) - len(asked)] + way for way in ways)
+
+
+def named(items: Sequence[Item], vocab: VocabTable) -> str:
+    """A stream as text, specials by name."""
+    names = vocab.special_names
+    return "".join(item.decode(errors="replace") if isinstance(item, bytes) else names.get(item, f"<{item}>") for item in normalise(items))
+
+
+def _prompt(side: Side, options: Options, messages: Sequence[Mapping[str, object]]) -> list[int]:
+    template = side.chat_template or default_template(side, options)[0]
+    try:
+        parts = render(template, messages, bos=bos_name(side.vocab), eos=eos_name(side.vocab)).parts
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{side.name}: {error}", error.param) from None
+    return encode_parts(parts, side.vocab, side.vocab.tokenize)

@@ -1,0 +1,111 @@
+"""What is wrong with mapping files, all of them at once, without any model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from uad.errors import MappingError
+from uad.templates.families import Family, load_family
+from uad.templates.pairs import Pair, load_pair
+from uad.templates.yamlfile import nearest
+
+_T = TypeVar("_T", Family, Pair)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One complaint; the text starts with file, line and column. An error keeps uad from starting, the rest is advice."""
+
+    text: str
+    is_error: bool = False
+
+
+def lint(directories: Sequence[Path]) -> tuple[int, tuple[Finding, ...]]:
+    """How many files there are, and the findings. Later directories give way to earlier ones, as at start."""
+    findings: list[Finding] = []
+    families = _load(directories, "families", load_family, findings)
+    pairs = _load(directories, "pairs", load_pair, findings)
+    for family in families:
+        findings += _family(family)
+    findings += _twins(families)
+    names = {family.name for family in families}
+    for pair in pairs:
+        findings += _pair(pair, names)
+    findings += _rivals(pairs)
+    n_files = sum(1 for directory in directories for kind in ("families", "pairs") for _ in (directory / kind).glob("*.yaml"))
+    return n_files, tuple(findings)
+
+
+def _load(directories: Sequence[Path], kind: str, load: Callable[[Path], _T], findings: list[Finding]) -> list[_T]:
+    found: dict[str, _T] = {}
+    for directory in directories:
+        if not directory.is_dir():
+            findings.append(Finding(f"{directory}: no such directory of mappings", is_error=True))
+        for path in sorted((directory / kind).glob("*.yaml")):
+            if path.stem in found:
+                findings.append(Finding(f"{path}: never used; {found[path.stem].path} has the same name and wins"))
+                continue
+            try:
+                found[path.stem] = load(path)
+            except MappingError as error:
+                findings.append(Finding(str(error), is_error=True))
+    return list(found.values())
+
+
+def _family(family: Family) -> Iterator[Finding]:
+    path = family.path
+    starts: dict[str, str] = {}
+    for role, turn in family.roles.items():
+        other = starts.setdefault(turn.start, role)
+        if other != role and turn.start and (role, other) != ("system", "developer"):
+            yield Finding(f"{_line(path, role)}: ambiguous: a turn of '{role}' starts like one of '{other}'; it is read as '{other}'")
+    markers = "".join((family.begin, family.no_system, family.prompt or "", *(turn.start + turn.end for turn in family.roles.values())))
+    for special in family.specials:
+        if special not in markers:
+            yield Finding(f"{_line(path, 'specials')}: the special {special} is in no marker of the format")
+    if family.example is None:
+        yield Finding(f"{path}:1:1: there is no example; it is the test of the file")
+    elif family.render(family.example.messages, "{bos}", "{eos}") != family.example.text:
+        wanted = family.render(family.example.messages, "{bos}", "{eos}")
+        yield Finding(f"{_line(path, 'text')}: the example is not what the format renders: {wanted!r}", is_error=True)
+
+
+def _twins(families: Sequence[Family]) -> Iterator[Finding]:
+    seen: dict[str, Family] = {}
+    for family in families:
+        shape = repr((family.begin, family.system, family.no_system, family.prompt, sorted(family.roles.items()), family.reasoning))
+        other = seen.setdefault(shape, family)
+        if other is not family:
+            yield Finding(f"{family.path}:1:1: ambiguous: the same format as {other.path}; neither is preferred for a reason")
+
+
+def _pair(pair: Pair, names: set[str]) -> Iterator[Finding]:
+    for match in (pair.target, pair.draft):
+        if match.family is not None and match.family not in names:
+            yield Finding(f"{pair.path}: never applies: there is no family '{match.family}'; {nearest(match.family, sorted(names))}")
+    for at, rule in enumerate(pair.replace):
+        for earlier in pair.replace[:at]:
+            if earlier.target == rule.target and earlier.draft != rule.draft:
+                text = f"ambiguous: {rule.target!r} becomes {rule.draft!r} here but {earlier.draft!r} in {earlier.where}"
+                yield Finding(f"{rule.where}: {text}", is_error=True)
+            elif earlier.target == rule.target:
+                yield Finding(f"{rule.where}: unreachable: the same rule as in {earlier.where}")
+
+
+def _rivals(pairs: Sequence[Pair]) -> Iterator[Finding]:
+    seen: dict[str, Pair] = {}
+    for pair in pairs:
+        other = seen.setdefault(repr((pair.target, pair.draft)), pair)
+        if other is not pair:
+            yield Finding(f"{pair.path}:1:1: unreachable: applies to the same models as {other.path}, which comes first")
+
+
+def _line(path: Path, key: str) -> str:
+    """path:line:column of the first line that has this key."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if line.strip().startswith(f"{key}:"):
+            return f"{path}:{number}:{len(line) - len(line.lstrip()) + 1}"
+    return f"{path}:1:1"
