@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, Collector, ScriptedModel, ToyRules, make_engine, run
 
-from uad.decode.layout import padding, passes
+from uad.decode.layout import Least, padding, passes
 from uad.drafters.model import ModelDrafter
 from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UnavailableError
 from uad.types import Request, Rows, SamplingParams, SpeculativeParams
@@ -86,7 +86,7 @@ def test_a_long_prompt_is_read_in_chunks_while_others_go_on() -> None:
 def test_the_context_is_filled_to_the_last_place_and_not_beyond(speculative: SpeculativeParams) -> None:
     target = ScriptedModel(TARGET_VOCAB, n_ctx=64)
     for exact in (False, True):
-        engine = drafted(ScriptedModel(TARGET_VOCAB, n_ctx=64), exact=exact)
+        engine = drafted(ScriptedModel(TARGET_VOCAB, n_ctx=64), least=Least(1 + exact))
         result = run(engine, [request(20, max_tokens=None, speculative=speculative)])[0]
         assert len(result.ids) == 64 - 20 - exact
         assert (str(result.done.finish), str(result.done.stop_kind), result.done.truncated) == ("length", "limit", True)
@@ -244,23 +244,26 @@ def test_passes_hold_every_row_once_within_the_limit(counts: dict[int, int], n_u
     assert told == counts
 
 
-@given(st.dictionaries(st.integers(0, 5), st.integers(1, 20), min_size=1), st.integers(16, 64), st.sampled_from([1, 2, 4, 8]))
-def test_padding_leaves_no_pass_too_small(counts: dict[int, int], n_ubatch: int, least: int) -> None:
-    extra = padding(counts, n_ubatch, least)
+@given(
+    st.dictionaries(st.integers(0, 5), st.integers(1, 20), min_size=1), st.integers(48, 64), st.sampled_from([1, 2, 4, 8]), st.booleans()
+)
+def test_padding_leaves_no_pass_too_small(counts: dict[int, int], n_ubatch: int, least: int, of_each: bool) -> None:
+    extra = padding(counts, n_ubatch, Least(least, of_each))
     padded = {seq: n + extra[seq] for seq, n in counts.items()}
-    assert all(len(group) * n >= least for group, n in passes(padded, n_ubatch))
+    assert all((n if of_each else len(group) * n) >= least for group, n in passes(padded, n_ubatch))
     assert all(0 <= n < least for n in extra.values())
     assert least > 1 or not any(extra.values())
 
 
-@pytest.mark.parametrize(("n_seq", "least"), [(1, 2), (3, 2), (1, 8), (3, 8)])
-def test_no_pass_is_smaller_than_asked(n_seq: int, least: int) -> None:
+@pytest.mark.parametrize("n_seq", [1, 3])
+@pytest.mark.parametrize("least", [Least(2), Least(8), Least(2, of_each=True), Least(8, of_each=True)])
+def test_no_pass_is_smaller_than_asked(n_seq: int, least: Least) -> None:
     target = ScriptedModel(TARGET_VOCAB, n_seq=n_seq)
     some = [request(4 + 9 * i, max_tokens=30 + i, speculative=SpeculativeParams(n_max=3 + i, p_min=0.4)) for i in range(5)]
-    run(drafted(target, least_rows=least), some)
+    run(drafted(target, least=least), some)
     shapes = [shape for batch in target.batches for shape in passes(batch, target.n_ubatch)]
     assert shapes
-    assert all(len(group) * n >= least for group, n in shapes)
+    assert all((n if least.of_each else len(group) * n) >= least.rows for group, n in shapes)
 
 
 def test_rows_are_checked_by_the_scripted_target_itself() -> None:

@@ -74,9 +74,8 @@ def test_the_number_of_threads_is_chosen_among_those_offered(context) -> None:
 
 
 def test_attention_settings() -> None:
-    assert attention(CONFIG, on_cpu=True) == ("off", 128)
-    assert attention(ModelConfig(TARGET, type_v="q8_0"), on_cpu=True) == ("on", 60)
-    assert attention(ModelConfig(TARGET, flash_attn="on"), on_cpu=True) == ("on", 60)
+    assert attention(CONFIG, on_cpu=True) == ("on", 60)
+    assert attention(ModelConfig(TARGET, flash_attn="off"), on_cpu=True) == ("off", 128)
     assert attention(CONFIG, on_cpu=False) == ("auto", 512)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from uad.decode.layout import Least
 from uad.decode.step import Engine
 from uad.drafters.protocol import Ask
 from uad.llama.samplers import SamplerChain
@@ -170,13 +171,13 @@ class RandomDrafter:
 KEYS = token_keys(TARGET_VOCAB.pieces)
 
 
-def make_engine(target: ScriptedModel, drafter=None, exact: bool = False, least_rows: int = 1) -> Engine:
+def make_engine(target: ScriptedModel, drafter=None, least: Least | None = None) -> Engine:
     def sampler(request: Request, seed: int) -> Sampler:
         return Sampler(
             request.sampling, seed, target.vocab.eog, target.n_ctx, lambda stages: SamplerChain(target.vocab.n_vocab, stages), KEYS
         )
 
-    return Engine(target, drafter, FixedPolicy(), sampler, lambda: 1, least_rows=2 if exact else least_rows)
+    return Engine(target, drafter, FixedPolicy(), sampler, lambda: 1, least=least)
 
 
 class Collector:

@@ -33,6 +33,15 @@ _MODELS = (
     Flag("--mlock", "target.mlock", SWITCH, MODEL, "keep the models in RAM", env=_ENV + "MLOCK", off="--no-mlock"),
     Flag("--mmap", "target.mmap", SWITCH, MODEL, "map the model files instead of reading them", env=_ENV + "MMAP", off="--no-mmap"),
     Flag(
+        "--repack",
+        "target.repack",
+        SWITCH,
+        MODEL,
+        "rearrange weights for this processor's kernels (off: slower, but every batch gives the same bits with K-quants)",
+        env=_ENV + "REPACK",
+        off="--no-repack -nr",
+    ),
+    Flag(
         "-lm --load-mode",
         "target.mmap target.mlock",
         kinds.LOAD_MODE,

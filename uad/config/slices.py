@@ -31,6 +31,7 @@ class ModelConfig:
     type_v: str = "f16"
     mmap: bool = True
     mlock: bool = False
+    repack: bool = True
     swa_full: bool = False
 
 

@@ -7,6 +7,7 @@ rows as the shortest still has; what is left makes further passes (llama_batch_a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 
 def passes(counts: Mapping[int, int], n_ubatch: int) -> list[tuple[tuple[int, ...], int]]:
@@ -33,14 +34,27 @@ def _after(left: Mapping[int, int], group: tuple[int, ...], n: int) -> dict[int,
     return {seq: rest for seq, have in left.items() if (rest := have - n if seq in group else have) > 0}
 
 
-def padding(counts: Mapping[int, int], n_ubatch: int, least: int) -> dict[int, int]:
-    """Extra rows per sequence so that no pass has fewer than `least` rows, for backends that compute small passes by other kernels,
-    whose last bits differ. The extra rows are dummies, forgotten after the decode."""
+@dataclass(frozen=True, slots=True)
+class Least:
+    """The fewest rows that a pass may have, where smaller ones are computed by other kernels, whose last bits differ.
+
+    `of_each`: every sequence in the pass must have so many (attention as one product per sequence), not the pass as a whole.
+    """
+
+    rows: int = 1
+    of_each: bool = False
+
+    def holds(self, n_sequences: int, n: int, n_ubatch: int) -> bool:
+        return (n if self.of_each else n_sequences * n) >= min(self.rows, max(n_ubatch // n_sequences, 1))
+
+
+def padding(counts: Mapping[int, int], n_ubatch: int, least: Least) -> dict[int, int]:
+    """Extra rows per sequence so that no pass is too small. They are dummies, forgotten after the decode."""
     extra = dict.fromkeys(counts, 0)
     left = {seq: n for seq, n in sorted(counts.items()) if n > 0}
     while left:
         group, n = _next_pass(left, n_ubatch)
-        if len(group) * n < min(least, n_ubatch - len(group) + 1):
+        if not least.holds(len(group), n, n_ubatch):
             for seq in group:
                 if left[seq] == n:  # it ends in this pass: with one row more the pass grows
                     left[seq] += 1

@@ -12,7 +12,7 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from uad.decode.layout import padding
+from uad.decode.layout import Least, padding
 from uad.decode.sequence import Running
 from uad.decode.slots import Slot, Slots, common_prefix
 from uad.decode.target import Target
@@ -58,7 +58,7 @@ SamplerFactory = Callable[[Request, int], Sampler]
 class Engine:
     """Runs requests on a target. Everything here happens on one thread; events go to each request's sink.
 
-    least_rows: no pass over the weights may have fewer rows; dummies fill up (see `layout.padding`).
+    least: no pass over the weights may be smaller; dummy rows fill up (see `layout.padding`).
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class Engine:
         samplers: SamplerFactory,
         seeds: Callable[[], int],
         *,
-        least_rows: int = 1,
+        least: Least | None = None,
     ) -> None:
         self._target = target
         self._drafter = drafter
         self._policy = policy
         self._samplers = samplers
         self._seeds = seeds
-        self._least_rows = least_rows
+        self._least = least or Least()
         self._slots = Slots(target.n_seq)
         self._waiting: deque[tuple[int, Request, Sink]] = deque()
         self._prefill_rate = 0.0
@@ -86,7 +86,7 @@ class Engine:
     @property
     def limit(self) -> int:
         """Most ids, prompt and answer, that one sequence may have: dummy rows need positions too."""
-        return self._target.n_ctx - (self._least_rows - 1)
+        return self._target.n_ctx - (self._least.rows - 1)
 
     # --- requests come and go
 
@@ -154,9 +154,8 @@ class Engine:
         """Decode and settle; returns the seconds that the decode took. Requests that find no KV room fail alone."""
         if not parts:
             return 0.0
-        n_ubatch, least = self._target.n_ubatch, self._least_rows
-        extra = padding({part.running.slot: part.n_rows for part in parts}, n_ubatch, least)
-        rows = [part.rows(extra[part.running.slot], least) for part in parts]
+        extra = padding({part.running.slot: part.n_rows for part in parts}, self._target.n_ubatch, self._least)
+        rows = [part.rows(extra[part.running.slot], self._least.rows) for part in parts]
         began = perf_counter()
         try:
             self._target.decode(rows)
@@ -228,7 +227,7 @@ class Engine:
         if running.is_prefilling:
             return 0
         share = min(self._target.n_ubatch, self._target.n_batch // self._target.n_seq)
-        return min(running.n_left - 1, share - 1 - self._least_rows)
+        return min(running.n_left - 1, share - 1 - self._least.rows)
 
     @staticmethod
     def _part(running: Running, draft: Draft) -> _Part:
@@ -236,7 +235,7 @@ class Engine:
 
     def _chunk_room(self, others_wait: bool) -> int:
         """How many prompt ids may be read in this round; few enough that running streams do not stall."""
-        room = self._target.n_batch - self._least_rows
+        room = self._target.n_batch - self._least.rows
         return min(room, max(_MIN_CHUNK, int(self._prefill_rate * _STALL_S))) if others_wait else room
 
     def _read_chunk(self, running: Running, room: int) -> int:

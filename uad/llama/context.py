@@ -37,6 +37,7 @@ class Context:
         self.n_batch = int(lib.llama_n_batch(self._handle))
         self.n_ubatch = int(lib.llama_n_ubatch(self._handle))
         self.n_vocab = model.info.n_vocab
+        self.rows_are_apart = attention(config, on_cpu=not lib.llama_supports_gpu_offload())[0] != "off"
         self._memory = lib.llama_get_memory(self._handle)
         self._batch = Batch(self.n_batch)
         self.can_truncate = self._probe_truncate()
@@ -136,15 +137,13 @@ class Context:
 def attention(config: ModelConfig, on_cpu: bool) -> tuple[str, int]:
     """The flash attention setting, and the most rows that one pass should have.
 
-    On the CPU flash attention was measured three times slower at 12,000 tokens of context, and from 64 rows of a sequence on it is another
-    kernel, so that a prompt read in one piece gives other bits than the same prompt read in two. `auto` therefore means off there, unless
-    a quantized V cache needs it. Small passes cost no time there and keep the matrix of attention weights small.
+    On the CPU flash attention gives a row the same bits in every pass of fewer than 64 rows of its sequence; from 64 on it is another
+    kernel (and a slower one: 27 s against 15 s for 12,000 tokens of prompt, measured). Without it prompts are read three times faster
+    still, but a single row of a sequence is computed by another kernel than several: then even quantized weights need `--exact`.
     """
     if not on_cpu:
         return config.flash_attn, config.n_ubatch
-    needs_it = config.type_v not in ("f32", "f16", "bf16")
-    on = config.flash_attn == "on" or (config.flash_attn == "auto" and needs_it)
-    return ("on", 60) if on else ("off", 128)
+    return ("off", 128) if config.flash_attn == "off" else ("on", 60)
 
 
 def physical_cores() -> int:

@@ -111,6 +111,7 @@ def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | No
     params = lib.llama_model_default_params()
     params.n_gpu_layers = config.n_gpu_layers
     params.load_mode = {(True, False): 1, (False, False): 0, (False, True): 2, (True, True): 3}[config.mmap, config.mlock]
+    params.use_extra_bufts = config.repack
     # Text pieces are encoded in mid-sentence: a space prefix would invent a byte. Prompts add it knowingly (templates/prompt.py).
     overrides: Any = (lib.llama_model_kv_override * 2)()
     overrides[0].key = b"tokenizer.ggml.add_space_prefix"

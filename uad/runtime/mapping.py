@@ -19,8 +19,19 @@ from uad.templates.families import bundled_mappings, load_families, load_family
 from uad.templates.lint import Finding, lint
 from uad.templates.pairs import load_pair, load_pairs
 from uad.templates.recognise import Side
+from uad.templates.yamlfile import nearest
 
-__all__ = ["Comparison", "DerivedPair", "Finding", "MappingFile", "check_mapping", "derive_mapping", "lint_mappings", "list_mappings"]
+__all__ = [
+    "Comparison",
+    "DerivedPair",
+    "Finding",
+    "MappingFile",
+    "check_mapping",
+    "derive_mapping",
+    "lint_mappings",
+    "list_mappings",
+    "read_mapping",
+]
 
 
 @dataclass(frozen=True)
@@ -56,8 +67,6 @@ def read_mapping(name: str, directories: Sequence[Path]) -> tuple[Path, str]:
     if not path.is_file():
         known = {file.name: file.path for file in list_mappings(directories)}
         if name not in known:
-            from uad.templates.yamlfile import nearest
-
             raise MappingError(f"there is no mapping file '{name}'; {nearest(name, list(known))} (uad mapping list shows all)")
         path = known[name]
     text = path.read_text(encoding="utf-8")
@@ -89,7 +98,9 @@ def check_mapping(config: Config, messages: Sequence[Mapping[str, object]]) -> C
 
 def _derive(side: Side) -> Derived:
     if side.chat_template is None:
-        raise MappingError(f"{side.name} has no chat template to derive a format from; give its family with --target-family or --draft-family")
+        raise MappingError(
+            f"{side.name} has no chat template to derive a format from; give its family with --target-family or --draft-family"
+        )
     try:
         return derive(side)
     except InvalidRequestError as error:

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from uad.config import Config, ModelConfig
+from uad.decode.layout import Least
 from uad.decode.step import Engine
 from uad.drafters.model import ModelDrafter
 from uad.llama import native
@@ -43,14 +44,12 @@ def build(config: Config, progress: Progress) -> Parts:
     """Loads the models and wires the parts. Raises ModelLoadError, MappingError or ConfigError; nothing stays loaded then."""
     native.start().verbose = config.verbose
     with ExitStack() as stack:
-        target = stack.enter_context(Model(config.target, "target", lambda share: progress("loading target", share)))
-        context = stack.enter_context(Context(target, config.target, config.n_parallel, "target"))
+        target, context, least, notes = _open_target(config, stack, progress)
         encoder = Encoder(target.vocab)
-        least_rows, notes = _exactness(context, config)
         prompts = Prompts(target.vocab, encoder, config.templates, target.info.chat_template, _name(target.info))
         drafter, draft_info, draft_notes = _build_drafter(config, stack, target, context, encoder, progress)
         samplers = _samplers(context, target)
-        engine = Engine(context, drafter, FixedPolicy(), samplers, lambda: secrets.randbits(32), least_rows=least_rows)
+        engine = Engine(context, drafter, FixedPolicy(), samplers, lambda: secrets.randbits(32), least=least)
         info = RuntimeInfo(
             target=target.info,
             draft=draft_info,
@@ -111,18 +110,36 @@ def _window_note(draft: Context, target: Context) -> tuple[str, ...]:
     return (f"the draft's context has {draft.n_ctx} of the target's {target.n_ctx} tokens: past that it drafts from a window",)
 
 
-def _exactness(context: Context, config: Config) -> tuple[int, tuple[str, ...]]:
-    """How many rows a pass must have at least for `--exact`, and the lines that say so."""
-    notes = [f"context: {context.n_ctx} tokens in each of {context.n_seq} slots"]
+def _open_target(config: Config, stack: ExitStack, progress: Progress) -> tuple[Model, Context, Least, tuple[str, ...]]:
+    """The target, how large its passes must be, and the lines that say so. `--exact` loads it again without rearranged weights where
+    only those stand in the way."""
+    with ExitStack() as attempt:
+        target = attempt.enter_context(Model(config.target, "target", lambda share: progress("loading target", share)))
+        context = attempt.enter_context(Context(target, config.target, config.n_parallel, "target"))
+        notes = (f"context: {context.n_ctx} tokens in each of {context.n_seq} slots",)
+        least, exact_notes, again = _exactness(context, config)
+        if not again:
+            stack.enter_context(attempt.pop_all())
+            return target, context, least, (*notes, *exact_notes)
+    return _open_target(replace(config, target=replace(config.target, repack=False)), stack, progress)
+
+
+def _exactness(context: Context, config: Config) -> tuple[Least, tuple[str, ...], bool]:
+    """How large a pass must be for `--exact`, the line that says so, and whether another attempt without rearranged weights is due."""
     if not config.drafting.exact:
-        return 1, tuple(notes)
+        return Least(), (), False
     if not context.can_truncate:
-        return 1, (*notes, "--exact has no effect: the model's memory cannot take back dummy rows")
+        return Least(), ("--exact has no effect: the model's memory cannot take back dummy rows",), False
     least = least_agreeing_rows(context)
     if least is None:
-        return 1, (*notes, "--exact has no effect: on this backend no batch sizes compute the same bits for this model")
+        return (
+            Least(),
+            ("--exact has no effect: on this backend no batch sizes compute the same bits for this model",),
+            config.target.repack,
+        )
     why = "any batch gives the same bits" if least == 1 else f"batches of {least} rows or more give the same bits; smaller ones are padded"
-    return least, (*notes, f"--exact: {why}")
+    how = "" if config.target.repack else " (weights are not rearranged for this processor: slower prompts)"
+    return Least(least, of_each=not context.rows_are_apart), (f"--exact: {why}{how}",), False
 
 
 def _samplers(context: Context, model: Model) -> Callable[[Request, int], Sampler]:
