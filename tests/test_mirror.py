@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import DRAFT_VOCAB, SCRIPT
@@ -140,16 +141,54 @@ def test_a_held_back_piece_is_tentative() -> None:
     assert mirror.ids[-1] == END
 
 
-@given(st.binary(min_size=1, max_size=6), st.integers(0, 10**6))
-def test_a_healed_choice_agrees_with_the_bytes(rest: bytes, seed: int) -> None:
-    import numpy as np
-
+@given(st.sampled_from([b" qu", b"qu", b"    ", b"th", b" ", b"\n  ", "é".encode()[:1], b"zz"]), st.integers(0, 10**6))
+def test_a_healed_choice_covers_the_bytes(rest: bytes, seed: int) -> None:
     row = np.random.default_rng(seed).standard_normal(DRAFT_VOCAB.n_vocab).astype(np.float32)
     choice = Healer(DRAFT_VOCAB).choose(row, rest)
+    spaces = {rest[:n] for n in range(1, len(rest))} if rest.isspace() else set()
+    agreeing = [i for i, p in enumerate(DRAFT_VOCAB.pieces) if p and (p.startswith(rest) or p in spaces)]
+    if not agreeing:
+        assert choice is None
+        return
     assert choice is not None
-    piece = DRAFT_VOCAB.pieces[choice[0]]
-    assert piece.startswith(rest) or rest.startswith(piece)
-    agreeing = [i for i, p in enumerate(DRAFT_VOCAB.pieces) if p and (p.startswith(rest) or rest.startswith(p))]
+    assert choice[0] in agreeing
     assert row[choice[0]] == row[agreeing].max()
     weights = np.exp(row[agreeing].astype(float))
     assert abs(choice[1] - float(np.exp(float(row[choice[0]])) / weights.sum())) < 1e-4
+
+
+def brute_force(rows: np.ndarray, canonical: list[int], rest: bytes) -> dict[tuple[int, int], float]:
+    """Probability of every path, written out."""
+    paths: dict[tuple[int, int], float] = {}
+    before = 1.0
+    for i, id_ in enumerate(canonical):
+        p = np.exp(rows[i].astype(float)) / np.exp(rows[i].astype(float)).sum()
+        last = i == len(canonical) - 1
+        for other, piece in enumerate(DRAFT_VOCAB.pieces):
+            partly = rest.isspace() and len(piece) < len(rest) and rest.startswith(piece)
+            if piece and (piece.startswith(rest) or partly) and (last or other != id_):
+                paths[i, other] = before * p[other]
+        before *= p[id_]
+        rest = rest[len(DRAFT_VOCAB.pieces[id_]) :]
+    return paths
+
+
+@given(st.sampled_from([b" qu", b"Th", b"      ", b" than th", b"f) r", b"12", b" jum"]), st.integers(0, 10**6), st.floats(0.5, 6))
+def test_the_likeliest_path_wins_as_a_whole(rest: bytes, seed: int, width: float) -> None:
+    canonical = DRAFT_VOCAB.tokenize(rest)
+    rows = (np.random.default_rng(seed).standard_normal((len(canonical), DRAFT_VOCAB.n_vocab)) * width).astype(np.float32)
+    path = Healer(DRAFT_VOCAB).choose_path(rows, canonical, rest)
+    paths = brute_force(rows, canonical, rest)
+    best = max(paths.values())
+    assert abs(paths[path.n, path.id] - best) <= 1e-4 * best
+    assert abs(path.p - best / sum(paths.values())) < 1e-3
+
+
+def test_a_prefix_that_could_begin_anything_does_not_win() -> None:
+    """The bare space is likely as a first id, but " quick" through it is not canonical."""
+    canonical = DRAFT_VOCAB.tokenize(b" ov")
+    row = np.zeros(DRAFT_VOCAB.n_vocab, np.float32)
+    row[DRAFT_VOCAB.tokenize(b" ")[0]] = 9
+    row[canonical[0]] = 5
+    assert len(canonical) == 1
+    assert Healer(DRAFT_VOCAB).choose_path(row[None], canonical, b" ov").id == canonical[0]

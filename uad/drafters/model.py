@@ -55,7 +55,8 @@ class _Sequence:
 
 @dataclass(slots=True)
 class _Work:
-    """One ask while a round drafts for it. `rest` are committed bytes that the next ids must agree with; `row` the next id's logits."""
+    """One ask while a round drafts for it. `rest` are committed bytes that the next ids must agree with; `row` the next id's logits;
+    `edge_p` how sure the draft is that a token ends at the edge, which the next id inherits."""
 
     ask: Ask
     sequence: _Sequence
@@ -63,7 +64,9 @@ class _Work:
     first_choice: int = 0
     rest: bytes = b""
     row: Row | None = None
+    edge_p: float = 1.0
     healed: bool = False
+    given_up: bool = False
     n_steps: int = 0
     closing: tuple[int, ...] = field(default=())
     closing_p: float = 0.0
@@ -135,9 +138,18 @@ class ModelDrafter:
         work.first_choice = mirror.sync()
         if len(mirror.ids) + _STEPS_PER_ID + ask.n_max >= self._context.n_ctx:
             self._slide(work)
-        if work.first_choice < len(mirror.ids):
-            work.rest = self._bytes_from(mirror, work.first_choice)
+        self._narrow(work)
         return work
+
+    def _narrow(self, work: _Work) -> None:
+        """Only ids from which a single token could go on through all the rest are worth choosing again."""
+        mirror = work.sequence.mirror
+        while work.first_choice < len(mirror.ids):
+            work.rest = self._bytes_from(mirror, work.first_choice)
+            if len(self._healer.covering(work.rest)):
+                return
+            work.first_choice += 1
+        work.rest = b""
 
     def _bytes_from(self, mirror: Mirror, k: int) -> bytes:
         start = mirror.ends[k - 1] if k else mirror.base
@@ -206,18 +218,19 @@ class ModelDrafter:
             at += row.n_logits
 
     def _heal_edge(self, work: _Work, logits: npt.NDArray[np.float32]) -> None:
-        """Walk the ids behind the edge: while the draft would choose them again, their rows are already there; else it goes its own way."""
-        mirror, pieces = work.sequence.mirror, self._context.vocab.pieces
-        k = work.first_choice
-        for row in logits[:-1]:
-            choice = self._healer.choose(row, work.rest)
-            if choice is not None and choice[0] != mirror.ids[k]:
-                mirror.retract(k)
+        """Choose the way on through the bytes behind the edge. Where it is the canonical one, the row behind it is already there."""
+        mirror, k = work.sequence.mirror, work.first_choice
+        if work.rest:
+            path = self._healer.choose_path(logits[:-1], mirror.ids[k:], work.rest)
+            if (k + path.n, path.id) != (len(mirror.ids) - 1, mirror.ids[-1]):
+                n_covered = sum(len(mirror.piece(i)) for i in range(k, k + path.n))
+                work.rest = work.rest[n_covered:]
+                mirror.retract(k + path.n)
                 work.healed = True
-                self._guess(work, *choice)
+                self._guess(work, path.id, path.p)
+                work.given_up = path.p < work.ask.p_min
                 return
-            work.rest = work.rest[len(pieces[mirror.ids[k]]) :]
-            k += 1
+            work.edge_p = path.p
         work.rest = b""
         work.row = logits[-1]
 
@@ -227,7 +240,7 @@ class ModelDrafter:
 
     def _lockstep(self, works: list[_Work]) -> None:
         """All sequences draft together, one id each per batched decode, until each has enough or loses confidence."""
-        live = works
+        live = [work for work in works if not work.given_up]
         while True:
             live = [work for work in live if work.row is None or self._advance(work)]
             if not live:
@@ -248,6 +261,7 @@ class ModelDrafter:
             self._guess(work, *choice)
             return not self._is_spent(work)
         id_, p = likeliest(work.row)
+        p, work.edge_p = p * work.edge_p, 1.0
         if p < work.ask.p_min:
             return False
         if self._context.vocab.is_special(id_):
@@ -277,7 +291,7 @@ class ModelDrafter:
     def _hand_over(self, work: _Work) -> Draft:
         mirror, ask = work.sequence.mirror, work.ask
         edge = mirror.edge
-        data = mirror.ahead(edge) if not work.rest else b""
+        data = mirror.ahead(edge) if not (work.rest or work.given_up) else b""
         if not work.closing:
             data = _whole_characters(data)
         ids = self._translator.candidates(tuple(work.sequence.tail), data)
