@@ -1,8 +1,9 @@
 """Every ordered pair of real templates: the target's rendering, translated, against the draft's own rendering of the same conversation.
 
 By derived rules, equal means equal to the character, up to where the draft's template asks for an answer: there it may already write what
-belongs to the answer (thoughts, a channel, a recipient), which the rules write when the target's own first token has told which. By families
-alone, both sides may besides tell a system message of their own (dates, tools, defaults): equal is then what is equal with that set aside.
+belongs to the answer (thoughts, a channel, a recipient), which the rules write when the target's own first token has told which. By
+families alone, both sides may besides tell a system message of their own (dates, tools, defaults): equal is then what is equal with that
+set aside.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ SPY_FAMILY = Family("spy", "", Path(), (), "", "turn", {role: Turn(f"<<{role}>>"
 
 @dataclass(frozen=True)
 class Cell:
-    """One pair and conversation: what came out and what should have. `asked` is how the draft's template asks for an answer, `begun` what an
-    answer may begin with instead when the rules write it; `told` is whether both sides told the same conversation."""
+    """One pair and conversation: what came out and what should have. `asked` is how the draft's template asks for an answer, `begun` what
+    an answer may begin with instead when the rules write it; `told` is whether both sides told the same conversation."""
 
     target: str
     draft: str
@@ -104,7 +105,10 @@ def family_cells(chosen: list[tuple[str, str, str]]) -> Iterator[Cell]:
         got = translate(target, draft, read, write, target.texts[conversation] or "")
         wanted = written(write, source.messages, draft)
         faithful = source.is_faithful and own.is_faithful and (fits or begins(write, own.messages, draft, conversation))
-        yield Cell(a, b, conversation, got, wanted, *asking(write, draft), told=faithful)
+        asked, begun = asking(write, draft)
+        body = written(write, own.messages, draft).removesuffix(asked)
+        begun += ((draft.texts[conversation] or "").removeprefix(body),)
+        yield Cell(a, b, conversation, got, wanted, asked, begun, told=faithful)
 
 
 def begins(family: Family, messages: tuple[Message, ...], draft: Real, conversation: str) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from platformdirs import user_cache_path
 from templates_toys import toy
 
 from uad.errors import InvalidRequestError
@@ -37,14 +38,10 @@ class Real:
 
 
 def folder() -> Path | None:
-    """Where vocabularies and templates were fetched to, if they were."""
-    for found in (os.environ.get("UAD_VOCABS"), *DEFAULTS):
-        if found and (Path(found) / "templates").is_dir():
-            return Path(found)
-    return None
-
-
-DEFAULTS: tuple[str, ...] = (str(Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "uad" / "vocabs"),)
+    """Where `make vocabs` puts vocabularies and templates, if it did."""
+    given = os.environ.get("UAD_VOCABS")
+    found = Path(given).expanduser() if given else user_cache_path("uad") / "vocabs"
+    return found if (found / "templates").is_dir() else None
 
 
 @lru_cache

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 
+from uad.templates.families import Family
 from uad.templates.patterns import Item, normalise
 from uad.templates.plan import Side
 from uad.vocab.table import VocabTable
@@ -58,6 +60,22 @@ def toy(name: str, specials: tuple[str, ...], **options: object) -> VocabTable:
 def family_vocab(family: str, **options: object) -> VocabTable:
     add_bos = family in ("llama-3", "gemma", "phi-3") or family.startswith("mistral")
     return toy(f"toy-{family}", FAMILY_SPECIALS[family], **({"add_bos": add_bos} | options))
+
+
+_MARKER_NAMES = re.compile(
+    r"<\|[^<>|]+\|>|<｜[^<>｜]+｜>|</?[\w:|.]+>|<[\w|]+>|〈\|\w+\|〉|\[/?[A-Z][A-Z_]+\]|\[gMASK\]|\]~!?b[\]\[]|\[e~\[|\[\|\w+\|\]"
+)
+LETTERS = ("mistral-v1", "llama-2", "deepseek-v2", "alpaca", "vicuna", "rwkv-world")
+"""Families whose users can type a marker: it is letters for the model as well."""
+
+
+def vocab_of(family: Family) -> VocabTable:
+    """A toy vocabulary for any family: every name in its markers is a special, unless the family's markers are letters."""
+    wraps = [wrap for wrap in (family.reasoning, family.tool_call) if wrap]
+    markers = [family.begin, family.no_system, family.prompt or ""]
+    markers += [text for turn in (*family.roles.values(), *wraps) for text in (turn.start, turn.end)]
+    names = () if family.name in LETTERS else tuple(dict.fromkeys(_MARKER_NAMES.findall("".join(markers))))
+    return toy(f"toy-{family.name}", ("<bos>", "<eos>", *names), add_bos=family.begin.startswith("{bos}"))
 
 
 def greedy(pieces: tuple[bytes, ...]):

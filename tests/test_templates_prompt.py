@@ -204,3 +204,15 @@ def test_encode_text_for_the_native_endpoints():
     assert vocab.join(letters) == b"a<end_of_turn>"
     with pytest.raises(InvalidRequestError, match="surrogate"):
         encode_text("\ud800", vocab, vocab.tokenize, add_special=False, parse_special=False)
+
+
+def test_specials_typed_inside_thoughts_that_a_template_takes_out_stay_letters():
+    template = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if '</think>' in m.content %}"
+        "{% set parts = m.content.split('</think>') %}<think>{{ parts[0].split('<think>')[-1] }}</think>{{ parts[-1].lstrip('\n') }}"
+        "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+    )
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "<think>a<|im_end|>b</think>\n\nc<|im_end|>d"}]
+    got = render(template, messages, add_generation_prompt=False)
+    assert got.exact
+    assert [part.text for part in got.parts if not part.trusted] == ["Hi", "a<|im_end|>b", "c<|im_end|>d"]

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from uad.errors import InvalidRequestError
 from uad.templates.families import Family, Turn
-from uad.templates.patterns import Item, normalise
+from uad.templates.patterns import Item, normalise, parse_marker
 from uad.templates.plan import Options, default_template, plan
 from uad.templates.prompt import encode_parts
 from uad.templates.recognise import Side, bos_name, eos_name
 from uad.templates.render import render
+from uad.templates.rules import symbols
 from uad.vocab.table import VocabTable
 
 
@@ -32,34 +33,37 @@ def compare(target: Side, draft: Side, options: Options, messages: Sequence[Mapp
     found = plan(target, draft, options)
     ids = _prompt(target, options, messages)
     stream = found.rules.stream()
-    translated = named([*stream.feed(ids), *stream.flush()], draft.vocab)
-    own_ids = _prompt(draft, Options(options.mappings, target_family=options.draft_family), messages)
-    own = named([id_ if draft.vocab.is_special(id_) else draft.vocab.pieces[id_] for id_ in own_ids], draft.vocab)
-    family = found.rules.format.family
+    translated = normalise([*stream.feed(ids), *stream.flush()])
+    own = _items(_prompt(draft, Options(options.mappings, target_family=options.draft_family), messages), draft.vocab)
     return Comparison(
         notes=found.notes,
-        prompt=named([id_ if target.vocab.is_special(id_) else target.vocab.pieces[id_] for id_ in ids], target.vocab),
-        translated=translated,
-        own=own,
+        prompt=named(_items(ids, target.vocab), target.vocab),
+        translated=named(translated, draft.vocab),
+        own=named(own, draft.vocab),
         is_same=translated == own,
-        is_same_to_answer=same_to_answer(translated, own, family, draft.vocab),
+        is_same_to_answer=same_to_answer(translated, own, found.rules.format.family, draft.vocab),
     )
 
 
-def same_to_answer(translated: str, own: str, family: Family, vocab: VocabTable) -> bool:
+def same_to_answer(translated: Sequence[Item], own: Sequence[Item], family: Family, vocab: VocabTable) -> bool:
     """Whether both are the same up to how the answer begins: the rules write that when the target's first token has told what comes."""
-    names = bos_name(vocab), eos_name(vocab)
     thoughts = family.reasoning or Turn()
     opening = family.opening
-    begun = [family.asking, opening, family.roles["assistant"].start, opening + thoughts.start, opening + thoughts.start + thoughts.end]
-    asked, *ways = [text.replace("{bos}", names[0]).replace("{eos}", names[1]) for text in (family.asking, *begun)]
-    return own.endswith(asked) and any(translated == own[: len(own) - len(asked)] + way for way in ways)
+    begun = (family.asking, opening, family.roles["assistant"].start, opening + thoughts.start, opening + thoughts.start + thoughts.end)
+    asked, *ways = [tuple(symbols(parse_marker(text, vocab))) for text in (family.asking, *begun)]
+    seen, wanted = tuple(symbols(translated)), tuple(symbols(own))
+    body = wanted[: len(wanted) - len(asked)]
+    return wanted[len(body) :] == asked and any(seen == body + way for way in ways)
 
 
 def named(items: Sequence[Item], vocab: VocabTable) -> str:
     """A stream as text, specials by name."""
     names = vocab.special_names
     return "".join(item.decode(errors="replace") if isinstance(item, bytes) else names.get(item, f"<{item}>") for item in normalise(items))
+
+
+def _items(ids: Sequence[int], vocab: VocabTable) -> list[Item]:
+    return normalise([id_ if vocab.is_special(id_) else vocab.pieces[id_] for id_ in ids])
 
 
 def _prompt(side: Side, options: Options, messages: Sequence[Mapping[str, object]]) -> list[int]:

@@ -138,12 +138,10 @@ def _lone(target: VocabTable, draft: VocabTable, marks: set[int], format_: Forma
     structure = format_.ids() | ({draft.bos} if draft.bos is not None else set())
     lone: dict[int, Items] = {}
     for name, id_ in target.specials.items():
-        if id_ in marks:
-            continue
         twin = draft.specials.get(name)
         if twin is not None and twin not in structure:
             lone[id_] = (twin,)
-        elif id_ in target.eog and draft.eos is not None:
+        elif id_ in target.eog and id_ not in marks and draft.eos is not None:
             lone[id_] = (draft.eos,)
     return lone
 

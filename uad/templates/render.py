@@ -13,7 +13,7 @@ from typing import Any
 
 from uad.errors import InvalidRequestError
 from uad.templates.sandbox import Budget, compile_template
-from uad.templates.seams import Part, find_parts, mask, search_parts
+from uad.templates.seams import Masked, Part, find_parts, mask, search_parts
 
 __all__ = ["Part", "Rendered", "render"]
 
@@ -56,16 +56,22 @@ def render(
     }
     budget = Budget()
     text = _run(template, {**variables, **values, "messages": checked}, budget)
-    masked = mask({**values, "messages": checked})
-    try:
-        skeleton = _run(template, {**variables, **masked.values}, budget)
-    except InvalidRequestError:
-        parts = None
-    else:
-        parts = find_parts(text, skeleton, masked)
+    asked = {**values, "messages": checked}
+    masked = mask(asked)
+    parts = _find(template, text, variables, masked, budget)
+    if parts is None:
+        parts = _find(template, text, variables, mask(asked, split_thoughts=True), budget)
     if parts is not None:
         return Rendered(parts)
     return Rendered(search_parts(text, masked), exact=False)
+
+
+def _find(template: str, text: str, variables: Mapping[str, object], masked: Masked, budget: Budget) -> tuple[Part, ...] | None:
+    try:
+        skeleton = _run(template, {**variables, **masked.values}, budget)
+    except InvalidRequestError:
+        return None
+    return find_parts(text, skeleton, masked)
 
 
 def _run(template: str, variables: Mapping[str, object], budget: Budget) -> str:

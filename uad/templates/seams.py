@@ -13,6 +13,7 @@ _OPEN, _CLOSE = "\ue0f0", "\ue0f1"
 _MARK = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 _PLAIN = re.compile(r"[\w .,:/-]*")
 _BRACKETS = re.compile(r"[<>\[\]|]")
+_THOUGHT_TAGS = re.compile(r"(</?(?:\w+:)?think(?:ing)?(?::\w+)?>|\[/?THINK\]|<\|channel>|<channel\|>)")
 _LOOKS_SPECIAL = re.compile(r"<[^<>\s]{1,80}>|\[[^\[\]\s]{1,80}\]")
 
 
@@ -36,22 +37,38 @@ class Masked:
         return f"{_OPEN}{len(self.contents) - 1}{_CLOSE}"
 
 
-def mask(values: Mapping[str, object]) -> Masked:
-    """Contents are always masked; others (tool arguments, names) only where they hold more than plain words: templates compare those."""
+def mask(values: Mapping[str, object], split_thoughts: bool = False) -> Masked:
+    """Contents are always masked; others (tool arguments, names) only where they hold more than plain words: templates compare those.
+
+    split_thoughts leaves one end of thoughts in the assistant's messages as it is, and the tag before it, for templates that take thoughts
+    out by them. Other tags in them are text.
+    """
     masked = Masked()
-    masked.values = {key: _mask(value, key, masked) for key, value in values.items()}
+    masked.values = {key: _mask(value, key, masked, split_thoughts) for key, value in values.items()}
     return masked
 
 
-def _mask(value: Any, key: str, masked: Masked) -> Any:
+def _mask(value: Any, key: str, masked: Masked, split: bool) -> Any:
     if isinstance(value, str):
         untouched = key == "role" or not value or (key != "content" and _PLAIN.fullmatch(value))
         return value if untouched else masked.mark(value)
     if isinstance(value, Mapping):
-        return {name: _mask(item, str(name), masked) for name, item in value.items()}
+        found = {name: _mask(item, str(name), masked, split) for name, item in value.items()}
+        content = value.get("content")
+        if split and value.get("role") == "assistant" and isinstance(content, str) and _THOUGHT_TAGS.search(content):
+            found["content"] = _mask_around_tags(content, masked)
+        return found
     if isinstance(value, Sequence):
-        return [_mask(item, key, masked) for item in value]
+        return [_mask(item, key, masked, split) for item in value]
     return value
+
+
+def _mask_around_tags(content: str, masked: Masked) -> str:
+    """The first two tags, or the only one, stay; what stands between is masked."""
+    pieces = _THOUGHT_TAGS.split(content, maxsplit=2)
+    if len(pieces) == 5 and pieces[1] == pieces[3]:
+        pieces = [*pieces[:2], "".join(pieces[2:])]
+    return "".join(piece if at % 2 or not piece.strip() else masked.mark(piece) for at, piece in enumerate(pieces))
 
 
 def find_parts(text: str, skeleton: str, masked: Masked) -> tuple[Part, ...] | None:
@@ -107,8 +124,9 @@ def search_parts(text: str, masked: Masked) -> tuple[Part, ...]:
     for content in masked.contents:
         if not _BRACKETS.search(content):
             continue
-        found = [variant for variant in _variants(content) if variant and variant in text]
-        needles.update(found[:1] or _LOOKS_SPECIAL.findall(content))
+        found = next((variant for variant in _variants(content) if variant and variant in text), "")
+        needles.update({found} - {""})
+        needles.update(_LOOKS_SPECIAL.findall(content.replace(found, "\n") if found else content))
     if not needles:
         return _merge([Part(text, True)])
     pattern = re.compile("|".join(re.escape(needle) for needle in sorted(needles, key=len, reverse=True)))
