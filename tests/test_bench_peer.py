@@ -166,9 +166,8 @@ def test_overhead_interleaves_and_takes_medians(tmp_path):
     order = []
     bare_rates = iter([1.0, 80.0, 10.0, 90.0])
 
-    def bare(config, ids, n):
+    def bare(ids, n):
         order.append(("bare", n))
-        assert config.draft is None
         assert bytes(ids).decode() == prompt.text
         return next(bare_rates)
 

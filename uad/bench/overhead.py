@@ -21,11 +21,10 @@ from uad.bench.measure import turns
 from uad.bench.options import Options
 from uad.bench.peer import Client, chat_or_raw, streaming
 from uad.bench.workloads import Prompt, load
-from uad.config import Config
 from uad.errors import ConfigError, UnavailableError
 
-BareLoop = Callable[[Config, Sequence[int], int], float]
-"""(config, prompt ids, n) -> tokens per second of n greedy decodes of one token each, with nothing around them."""
+Bare = Callable[[Sequence[int], int], float]
+"""(prompt ids, n) -> tokens per second of n greedy decodes of one token each, with nothing around them."""
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 600.0
@@ -54,7 +53,7 @@ class Overhead:
 
 def main(options: Options) -> int:
     """Measure and print; the last line on stdout is JSON. Raises UadError."""
-    from uad.runtime import bare_decode_tps
+    from uad.runtime import BareLoop
 
     if len(options.targets) > 1:
         raise ConfigError("--overhead takes one --target")
@@ -62,9 +61,9 @@ def main(options: Options) -> int:
     options, prompt = replace(options, workloads=(workload,), sequences=(1,)), workload.prompts[0]
     with Bar(sys.stderr, 2 * (options.repeats + 1)) as bar:
         bar.at("starting the server")
-        with serving(command(options, free_port())) as client:
+        with serving(command(options, free_port())) as client, BareLoop(options.config(options.targets[0], None)) as loop:
             bar.at("plain decoding: over HTTP, and bare")
-            result = compare(options, prompt, client, bare_decode_tps, bar.step)
+            result = compare(options, prompt, client, loop.tps, bar.step)
     if not options.json_only:
         line = f"over HTTP {result.http_tps:.1f} tok/s, bare llama_decode loop {result.bare_tps:.1f} tok/s, ratio {result.ratio:.3f}"
         Console().print(line, highlight=False, soft_wrap=True)
@@ -72,10 +71,10 @@ def main(options: Options) -> int:
     return 0
 
 
-def compare(options: Options, prompt: Prompt, client: Client, bare: BareLoop, on_run: Callable[[], None]) -> Overhead:
+def compare(options: Options, prompt: Prompt, client: Client, bare: Bare, on_run: Callable[[], None]) -> Overhead:
     """Medians of interleaved runs, never both at once; a short run of each goes first and is not counted. Raises UadError."""
-    ids, config = _tokenize(client, prompt), options.config(options.targets[0], None)
-    arms: tuple[Callable[[int], float], ...] = (lambda n: _http_tps(client, prompt, n), lambda n: bare(config, ids, n))
+    ids = _tokenize(client, prompt)
+    arms: tuple[Callable[[int], float], ...] = (lambda n: _http_tps(client, prompt, n), lambda n: bare(ids, n))
     rates: list[list[float]] = [[], []]
     for arm in arms:
         arm(_WARM_UP_TOKENS)
