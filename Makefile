@@ -1,6 +1,6 @@
 # make serve   install what is needed and serve the bundled models      make test    the whole test suite
 # make check   format, lint, types, fast tests                          make bench   plain against drafted, on a scaled target
-# make clean   remove the environment and caches
+# make vocabs  fetch real vocabularies and chat templates for the tests   make clean  remove the environment and caches
 #
 # PORT=8080, TARGET=…, DRAFT=… choose what is served; PYTHON=… the interpreter; CMAKE_ARGS=… go to llama.cpp's build
 # (for example make serve CMAKE_ARGS=-DGGML_CUDA=on, after make clean if there is an environment already).
@@ -14,7 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP := scripts/setup.sh scripts/pip_install.py
 
-.PHONY: serve test check bench clean
+.PHONY: serve test check bench vocabs clean
 .DEFAULT_GOAL := serve
 
 serve: $(VENV)/.installed
@@ -31,6 +31,9 @@ check: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-bench $(BENCH_TARGET)
 	@$(BIN)/uad bench --target $(BENCH_TARGET) --draft $(DRAFT)
+
+vocabs: $(VENV)/.installed-dev
+	@$(BIN)/python scripts/vocabs.py
 
 clean:
 	rm -rf $(VENV) .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

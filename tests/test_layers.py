@@ -51,6 +51,10 @@ EXTRA = {
     "uad.llama.samplers": ("uad.sampling.stages",),
     "uad.drafters.model": ("uad.llama",),
     "uad.bench.plots": ("matplotlib",),
+    "uad.bench.crossing": ("uad.vocab", "uad.drafters.mirror"),
+    "uad.bench.crossing_plot": ("matplotlib",),
+    "uad.bench.ideal": ("uad.vocab",),
+    "uad.bench.translate": ("uad.vocab", "uad.llama.vocab"),
 }
 """Modules that may import more than their room."""
 

@@ -67,7 +67,9 @@ def test_drafted_equals_plain(kind: str, n_sequences: int, temperature: float) -
     for n_max, p_min in itertools.product(range(1, 17), (0.0, 0.5, 0.9) if kind == "model" else (0.3,)):
         seed = 100 * n_max + int(10 * p_min)
         speculative = SpeculativeParams(n_max=n_max, p_min=p_min)
-        engine = make_engine(fresh(TARGET), drafter(kind, n_sequences, temperature, seed), least=Least(1 + n_max % 3, of_each=n_max % 2 == 0))
+        engine = make_engine(
+            fresh(TARGET), drafter(kind, n_sequences, temperature, seed), least=Least(1 + n_max % 3, of_each=n_max % 2 == 0)
+        )
         results = run(engine, requests(n_sequences, temperature, seed, speculative))
         for i, result in enumerate(results):
             assert result.ids == plain(i, temperature, seed), f"n_max {n_max}, p_min {p_min}, sequence {i}"

@@ -1,4 +1,4 @@
-"""Writes vocabulary-only GGUF files of every tokenizer type that llama.cpp has, with few and odd tokens: for tests of what must hold for any."""
+"""Writes vocabulary-only GGUF files of every tokenizer type that llama.cpp has, with few and odd tokens: for claims about all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import gguf
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
-ALPHABET = "aZs1 \n\t\r'._(é好の한́✓"
+ALPHABET = "aZs1 \n\t\r'._(éяの好中한́✓。"
 """Letters of both cases, a digit, white space, an apostrophe, marks, and one character each of several scripts."""
 
 

@@ -1,4 +1,4 @@
-"""`uad bench` and `uad bench scale`: hand over to uad.bench, which measures and writes models."""
+"""`uad bench`, `uad bench scale` and `uad bench translate`: hand over to uad.bench, which measures and writes models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from uad.cli.console import progress, set_up_logging
 from uad.config.argv import Parser
 
 _DESCRIPTION = "Measure plain against drafted decoding in one process. The last line of output is JSON."
-_EPILOG = "`uad bench scale SRC OUT` writes a target that costs as much as a large model: see its --help."
+_EPILOG = (
+    "`uad bench scale SRC OUT` writes a target that costs as much as a large model; "
+    "`uad bench translate` measures the crossing between vocabularies: see their --help."
+)
+_TRANSLATE = """Measure the crossing between two vocabularies: cost per round at several context lengths, and what is lost.
+
+Losses are those of an ideal drafter, which proposes exactly the bytes that the target will write, cut into 8 of its own tokens.
+The naive method beside it encodes the draft's bytes alone, and the whole context in every round. The last line is JSON."""
 _SCALE = """Write a target that computes the same function as SRC at the cost of a larger model.
 
 Width is padded with zeros and layers are added that change nothing, so that speed can be measured without large weights.
@@ -22,6 +29,8 @@ def main(argv: Sequence[str]) -> int:
     """Run the bench, or write a scaled model. Raises UadError."""
     if argv and argv[0] == "scale":
         return _scale(argv[1:])
+    if argv and argv[0] == "translate":
+        return _translate(argv[1:])
     from uad.bench import run
 
     parser = Parser("uad bench", _DESCRIPTION, _EPILOG)
@@ -46,3 +55,12 @@ def _scale(argv: Sequence[str]) -> int:
         )
     print(sentence(scaled))
     return 0
+
+
+def _translate(argv: Sequence[str]) -> int:
+    from uad.bench import translate
+
+    parser = Parser("uad bench translate", _TRANSLATE)
+    translate.add_arguments(parser)
+    set_up_logging(logging.WARNING)
+    return translate.main(parser.parse(argv))

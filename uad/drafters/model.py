@@ -79,7 +79,7 @@ class ModelDrafter:
         self._context = context
         self._encoder = Encoder(context.vocab)
         self._target = target
-        self._translator = Translator(target)
+        self._translator = Translator(target, self._encoder)
         self._rules = rules
         self._healer = Healer(context.vocab)
         self._heal = heal
@@ -292,10 +292,10 @@ class ModelDrafter:
         mirror, ask = work.sequence.mirror, work.ask
         edge = mirror.edge
         data = mirror.ahead(edge) if not (work.rest or work.given_up) else b""
-        if not work.closing:
-            data = _whole_characters(data)
-        ids = self._translator.candidates(tuple(work.sequence.tail), data)
+        translation = self._translator.translate(tuple(work.sequence.tail), data, complete=bool(work.closing))
+        ids = list(translation.ids)
         p, ends = _share(mirror.guesses(), [len(self._target.vocab.pieces[id_]) for id_ in ids], edge)
+        p = _with_trust(p, translation.trust)
         n_salvaged = sum(end <= work.n_left_over for end in ends)
         if work.closing and sum(len(self._target.vocab.pieces[id_]) for id_ in ids) == len(data):
             ids += work.closing
@@ -322,14 +322,11 @@ def _share(guesses: list[tuple[int, float]], lengths: list[int], edge: int) -> t
     return p, ends
 
 
-def _whole_characters(data: bytes) -> bytes:
-    """data without a UTF-8 character that is cut off at its end: the target would write the whole one as one token, or none."""
-    for n in range(1, min(4, len(data)) + 1):
-        byte = data[-n]
-        if byte & 0xC0 != 0x80:
-            size = 1 if byte < 0x80 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return data[:-n] if size > n else data
-    return data
+def _with_trust(p: Sequence[float], trust: Sequence[float]) -> list[float]:
+    """p with the probability worked in that the target cuts there, given that it cut as foretold before. Doubtful ids at the end cost a row
+    each and nothing behind them, so they are offered; a policy may think otherwise."""
+    before = [1.0, *trust]
+    return [one * sure / last if last else 0.0 for one, sure, last in zip(p, trust, before, strict=False)]
 
 
 def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

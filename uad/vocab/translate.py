@@ -3,57 +3,118 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from uad.vocab.edge import RightEdge, partial_length
 from uad.vocab.encode import Encoder
 
-_MAX_TAIL_IDS = 12
+_TAIL_IDS = (12, 48)
+_SPACES = b" \t\r\n"
+MIN_TRUST = 0.85
+"""Ids that are less sure than this to be cut as the target would cut them are not worth the target's time, unless a policy knows better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """Target ids, and for each the probability that the target cuts there, given that it writes these bytes; trust never rises."""
+
+    ids: tuple[int, ...] = ()
+    trust: tuple[float, ...] = ()
+
+    def trusted(self, least: float = MIN_TRUST) -> list[int]:
+        """The leading ids that can be trusted at least so far."""
+        return [id_ for id_, trust in zip(self.ids, self.trust, strict=True) if trust >= least]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seam:
+    """The committed ids from a safe boundary on (as far as one was found), with their bytes."""
+
+    data: bytes
+    ids: list[int]
 
 
 class Translator:
-    """Turns bytes that follow committed target ids into candidate target ids."""
+    """Turns bytes that follow committed target ids into candidate target ids.
 
-    def __init__(self, target: Encoder) -> None:
+    `draft` encodes with the vocabulary that the bytes come from. Without it nothing is known about where a draft would stop, and
+    all ids are trusted.
+    """
+
+    def __init__(self, target: Encoder, draft: Encoder | None = None) -> None:
         self._encoder = target
-        self._vocab = target.vocab
+        self._pieces = target.vocab.pieces
+        self._edge = RightEdge(target, draft) if draft else None
 
-    def candidates(self, committed: Sequence[int], data: bytes) -> list[int]:
-        """Ids for data, cut as the target would cut them after `committed` (only its last ids are read).
+    def candidates(self, committed: Sequence[int], data: bytes, complete: bool = False, min_trust: float = MIN_TRUST) -> list[int]:
+        """The ids of `translate` that are to be trusted at least so far."""
+        return self.translate(committed, data, complete).trusted(min_trust)
+
+    def translate(self, committed: Sequence[int], data: bytes, complete: bool = False) -> Translation:
+        """Ids for data, cut as the target would cut them after `committed`, of which only the last ids are read.
 
         The tail is encoded together with data from a safe boundary; where that does not run through the committed ids,
-        data is encoded alone. The ids' bytes are exactly data, unless the target has no token for some byte: then they end before it.
+        data is encoded alone. complete: nothing follows data (the draft ended its turn); else ids whose cut depends on what
+        follows have less trust or are missing. The ids' bytes are a prefix of data.
         """
         if not data:
-            return []
-        tail, tail_ids = self._tail(committed)
-        ids = self._encoder.encode(tail + data)
-        n = len(tail_ids)
-        if ids[:n] != tail_ids:
-            ids, n = self._encoder.encode(data), 0
-        return self._exact(ids[n:], data)
+            return Translation()
+        seam = self._seam(committed)
+        judged = self._judge(seam.data + data, complete, committed)
+        n = len(seam.ids)
+        if [id_ for id_, _ in judged[:n]] != seam.ids:
+            judged, n = self._judge(data, complete, committed), 0
+        return self._exact(judged[n:], data)
 
-    def _tail(self, committed: Sequence[int]) -> tuple[bytes, list[int]]:
-        """The last committed ids from a safe boundary on, with their bytes. Empty after a special, or where no boundary is near."""
-        pieces = self._vocab.pieces
-        boundaries = self._encoder.boundaries
+    def forget(self) -> None:
+        """Empty the memory of right edges."""
+        if self._edge is not None:
+            self._edge.forget()
+
+    def _judge(self, stream: bytes, complete: bool, committed: Sequence[int]) -> list[tuple[int, float]]:
+        """Ids for stream with their trust."""
+        n_partial = 0 if complete else partial_length(stream)
+        ids = self._encoder.encode(stream[: len(stream) - n_partial])
+        if complete or self._edge is None:
+            return [(id_, 1.0) for id_ in ids]
+        return self._edge.judge(ids, stream, n_partial, self._indent(stream, committed))
+
+    def _indent(self, stream: bytes, committed: Sequence[int]) -> bytes:
+        """White space at the beginning of the last line that has anything else in it; asked only where stream ends in white space."""
+        if stream[-1] not in _SPACES:
+            return b""
+        text = stream.rstrip(_SPACES)
+        if b"\n" not in text:
+            text = b"".join([self._pieces[id_] for id_ in committed[-_TAIL_IDS[1] :]]) + stream
+            text = text.rstrip(_SPACES)
+        line = text[text.rfind(b"\n") + 1 :]
+        return line[: len(line) - len(line.lstrip(b" \t"))]
+
+    def _seam(self, committed: Sequence[int]) -> _Seam:
+        """The last committed ids from a safe boundary on. Where none is near: from behind a special, or a few dozen ids."""
+        ids: list[int] = []
         data = b""
-        lowest = max(len(committed) - _MAX_TAIL_IDS, 0)
-        for i in range(len(committed) - 1, lowest - 1, -1):
-            piece = pieces[committed[i]]
-            if not piece:
-                return data, list(committed[i + 1 :])
-            data = piece + data
-            before = pieces[committed[i - 1]] if i else b""
-            if not before or boundaries.is_safe(before[-1], data[0]):
-                return data, list(committed[i:])
-        return b"", []
+        for n in _TAIL_IDS:
+            ids = list(committed[-n:])
+            pieces = [self._pieces[id_] for id_ in ids]
+            behind_special = next((i + 1 for i in range(len(ids) - 1, -1, -1) if not pieces[i]), 0)
+            ids, data = ids[behind_special:], b"".join(pieces[behind_special:])
+            at = len(data)
+            for k in range(len(ids) - 1, 0, -1):
+                at -= len(self._pieces[ids[k]])
+                if self._encoder.boundaries.is_cut(data, at):
+                    return _Seam(data[at:], ids[k:])
+            if behind_special:
+                break
+        return _Seam(data, ids)
 
-    def _exact(self, ids: list[int], data: bytes) -> list[int]:
-        """The longest prefix of ids whose bytes are a prefix of data (all of them, but for bytes without a token)."""
-        pieces = self._vocab.pieces
+    def _exact(self, judged: Sequence[tuple[int, float]], data: bytes) -> Translation:
+        """As far as the ids' bytes are a prefix of data (all of them, but for bytes without a token)."""
         at = 0
-        for k, id_ in enumerate(ids):
-            piece = pieces[id_]
+        for k, (id_, _) in enumerate(judged):
+            piece = self._pieces[id_]
             if data[at : at + len(piece)] != piece:
-                return ids[:k]
+                judged = judged[:k]
+                break
             at += len(piece)
-        return ids
+        return Translation(tuple(id_ for id_, _ in judged), tuple(trust for _, trust in judged))

@@ -1,0 +1,59 @@
+"""The plot of `uad bench translate`: cost of a round against context, ours beside the naive method's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from uad.errors import ConfigError
+
+if TYPE_CHECKING:
+    from uad.bench.translate import Curve
+
+_OURS, _NAIVE = "#1e8449", "#c0392b"
+
+
+def draw(curves: Sequence[Curve], path: Path) -> None:
+    """Write the plot; the kind of file follows its name. ConfigError without matplotlib, curves, or a place to write to."""
+    if not curves:
+        raise ConfigError("--plot draws cost against context: give at least one --pair")
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        raise ConfigError("--plot needs matplotlib: pip install 'uad[bench]'") from None
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.5, 4.5), layout="constrained")
+    for i, curve in enumerate(curves):
+        contexts = [cost.n_ctx for cost in curve.costs]
+        first = i == 0
+        axes.plot(
+            contexts,
+            [cost.naive_us for cost in curve.costs],
+            color=_NAIVE,
+            alpha=0.7,
+            marker="o",
+            label="re-encode everything" if first else None,
+        )
+        axes.plot(
+            contexts,
+            [cost.cold_us for cost in curve.costs],
+            color=_OURS,
+            ls=":",
+            label="uad, caches emptied before every round" if first else None,
+        )
+        axes.plot(contexts, [cost.us for cost in curve.costs], color=_OURS, marker="o", label="uad, new text" if first else None)
+        axes.plot(contexts, [cost.warm_us for cost in curve.costs], color=_OURS, ls="--", label="uad, words seen before" if first else None)
+    axes.set(xscale="log", yscale="log", xlabel="context, draft tokens", ylabel="mirror and translation, µs per round")
+    axes.set_xticks(contexts, [f"{n // 1024}k" if n >= 1024 else str(n) for n in contexts])
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--plot {path}: cannot be written ({error})") from None
+    finally:
+        plt.close(figure)

@@ -1,0 +1,291 @@
+"""`uad bench translate`: what it costs and what is lost to cross from one vocabulary to another. Reads vocabularies, runs no model."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from uad.bench import crossing, ideal
+from uad.bench.bar import Bar
+from uad.errors import ConfigError
+from uad.vocab.encode import Encoder
+from uad.vocab.table import VocabTable
+
+LoadVocab = Callable[[Path], VocabTable]
+
+_TEXTS = Path(__file__).parent / "texts"
+_CONTEXTS = (1024, 8192, 32768, 131072)
+_REFERENCE = (1024, 32768)
+_PIPE_WIDTH = 160
+_HEAD = (
+    *("target", "draft", "bytes per token", "one to one", "accepted, naive", "accepted, ours"),
+    *("bytes per draft token, naive", "bytes per draft token, ours", "bytes per used draft token, ours"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `uad bench translate`."""
+    parser.add_argument(
+        "--pair",
+        nargs=2,
+        metavar=("TARGET", "DRAFT"),
+        type=Path,
+        action="append",
+        default=[],
+        help="two GGUF files, with weights or vocabularies only: measure cost by context, likeness and losses; repeatable",
+    )
+    parser.add_argument("--vocabs", metavar="DIR", type=Path, help="losses for every ordered pair of the .gguf files in a folder")
+    parser.add_argument(
+        "--text",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="text to measure on; repeatable (default: code and mixed scripts)",
+    )
+    parser.add_argument(
+        "--contexts", metavar="N,N", default=",".join(map(str, _CONTEXTS)), help="context lengths in draft tokens (default: %(default)s)"
+    )
+    parser.add_argument("--rounds", metavar="N", type=int, default=400, help="rounds per cell (default: %(default)s)")
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="draw cost against context, ours beside the naive method's (.png, .svg)")
+    parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the table of losses as Markdown")
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What the ideal drafter lost between two vocabularies, over all texts."""
+
+    target: str
+    draft: str
+    kinship: crossing.Kinship
+    result: ideal.Result
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Cost by context of one pair."""
+
+    pair: str
+    costs: tuple[crossing.Cost, ...]
+
+    @property
+    def flatness(self) -> float:
+        """Cost at the longer reference context over cost at the shorter; at the ends where those were not measured."""
+        by_n = {cost.n_ctx: cost.us for cost in self.costs}
+        low, high = (n if n in by_n else end for n, end in zip(_REFERENCE, (min(by_n), max(by_n)), strict=True))
+        return by_n[high] / by_n[low]
+
+
+def main(args: argparse.Namespace) -> int:
+    """Measure and print; the last line on stdout is JSON. Raises ConfigError or ModelLoadError."""
+    from uad.llama.vocab import load_vocab
+
+    contexts = _contexts(args.contexts)
+    if args.rounds < 1:
+        raise ConfigError("--rounds must be at least 1")
+    texts = _texts(args.text)
+    folder = sorted(args.vocabs.glob("*.gguf")) if args.vocabs else []
+    if not args.pair and len(folder) < 2:
+        raise ConfigError(
+            f"no two .gguf files in {args.vocabs}" if args.vocabs else "nothing to measure: give --pair TARGET DRAFT, or --vocabs DIR"
+        )
+    pairs = list(dict.fromkeys([*map(tuple, args.pair), *((a, b) for a in folder for b in folder if a != b)]))
+    vocabularies = _Vocabularies(load_vocab, texts)
+    with Bar(sys.stderr, len(pairs) + len(args.pair) * len(contexts)) as bar:
+        losses = [loss for target, draft in pairs if (loss := _loss(vocabularies, target, draft, args.rounds, bar))]
+        curves = [_curve(vocabularies, target, draft, contexts, args.rounds, bar) for target, draft in args.pair]
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    _print(console, losses, curves, vocabularies.skipped)
+    if args.markdown:
+        args.markdown.write_text(markdown(losses), encoding="utf-8")
+    if args.plot:
+        from uad.bench.crossing_plot import draw
+
+        draw(curves, args.plot)
+    print(json_line(curves, losses), flush=True)
+    return 0
+
+
+def _contexts(given: str) -> list[int]:
+    try:
+        contexts = [int(word) for word in given.split(",")]
+    except ValueError:
+        raise ConfigError(f"--contexts {given!r}: write whole numbers with commas between them") from None
+    if min(contexts) < 64:
+        raise ConfigError(f"--contexts {given!r}: a context has at least 64 tokens")
+    return contexts
+
+
+def _texts(paths: Sequence[Path]) -> list[bytes]:
+    try:
+        texts = [path.read_bytes() for path in paths or sorted(_TEXTS.glob("*.txt"))]
+    except OSError as error:
+        raise ConfigError(f"--text {error.filename}: cannot be read ({error.strerror})") from None
+    for path, text in zip(paths, texts, strict=False):
+        if len(text) < 1000:
+            raise ConfigError(f"--text {path}: {len(text)} bytes are too few to measure on; 1000 are needed")
+    return texts
+
+
+class _Vocabularies:
+    """Vocabularies with the texts encoded, each loaded once. `skipped` names those that cannot give the texts back."""
+
+    def __init__(self, load: LoadVocab, texts: list[bytes]) -> None:
+        self._load = load
+        self.texts = texts
+        self._known: dict[Path, list[ideal.Side]] = {}
+        self.skipped: dict[str, None] = {}
+
+    def sides(self, path: Path) -> list[ideal.Side] | None:
+        """One side per text; None where llama.cpp's tokenization of a text loses some of it."""
+        if path not in self._known:
+            encoder = Encoder(self._load(path))
+            self._known[path] = [ideal.Side.of(encoder, text) for text in self.texts]
+            if any(encoder.vocab.join(encoder.vocab.tokenize(text)) != text for text in self.texts):
+                self.skipped[name_of(path)] = None
+        return None if name_of(path) in self.skipped else self._known[path]
+
+    def encoder(self, path: Path) -> Encoder:
+        """An encoder of its own, without a memory."""
+        self.sides(path)
+        return Encoder(self._known[path][0].encoder.vocab)
+
+
+def name_of(path: Path) -> str:
+    """A vocabulary's short name."""
+    return path.stem.removeprefix("ggml-vocab-")
+
+
+def _loss(vocabularies: _Vocabularies, target: Path, draft: Path, n_rounds: int, bar: Bar) -> Loss | None:
+    bar.at(f"{name_of(target)} with {name_of(draft)}")
+    ours, theirs = vocabularies.sides(target), vocabularies.sides(draft)
+    bar.step()
+    if ours is None or theirs is None:
+        return None
+    names = f"{name_of(target)} {name_of(draft)}"
+    sides = list(zip(ours, theirs, vocabularies.texts, strict=True))
+    results = [ideal.run(a, b, text, n_rounds, f"{names} {i}") for i, (a, b, text) in enumerate(sides)]
+    return Loss(name_of(target), name_of(draft), _mean_kinship(crossing.kinship(a, b) for a, b, _ in sides), reduce(add, results))
+
+
+def _mean_kinship(all_: Iterable[crossing.Kinship]) -> crossing.Kinship:
+    kin = list(all_)
+    return crossing.Kinship(
+        sum(one.bytes_per_target_token for one in kin) / len(kin),
+        sum(one.bytes_per_draft_token for one in kin) / len(kin),
+        sum(one.one_to_one for one in kin) / len(kin),
+    )
+
+
+def _curve(vocabularies: _Vocabularies, target: Path, draft: Path, contexts: Sequence[int], n_rounds: int, bar: Bar) -> Curve:
+    name = f"{name_of(target)} + {name_of(draft)}"
+    encoders = vocabularies.encoder(target), vocabularies.encoder(draft)
+    halves = [(text[: len(text) // 2], text[len(text) // 2 :]) for text in vocabularies.texts]
+    seen, text = (b"".join(half) for half in zip(*halves, strict=True))
+    costs = []
+    crossing.measure(*encoders, seen, text, min(contexts), 20)  # tables are made when first asked for
+    for n_ctx in contexts:
+        bar.at(f"{name} behind {n_ctx} tokens")
+        costs.append(crossing.measure(*encoders, seen, text, n_ctx, n_rounds))
+        bar.step()
+    return Curve(name, tuple(costs))
+
+
+def _print(console: Console, losses: Sequence[Loss], curves: Sequence[Curve], skipped: Iterable[str]) -> None:
+    if losses:
+        table = Table(*_HEAD)
+        for loss in losses:
+            table.add_row(*_cells(loss))
+        console.print(table)
+        console.print(summary(losses), highlight=False)
+    if curves:
+        table = Table("pair", "context", "µs per round", "warm", "cold", "naive", "words known")
+        for curve in curves:
+            for cost in curve.costs:
+                numbers = (f"{us:,.0f}" for us in (cost.us, cost.warm_us, cost.cold_us, cost.naive_us))
+                table.add_row(curve.pair, f"{cost.n_ctx:,}", *numbers, f"{cost.cache_hit:.0%}")
+        console.print(table)
+    for name in skipped:
+        console.print(f"{name}: its tokenizer does not give the texts back; left out", highlight=False)
+
+
+def _cells(loss: Loss) -> tuple[str, ...]:
+    kin, result = loss.kinship, loss.result
+    return (
+        loss.target,
+        loss.draft,
+        f"{kin.bytes_per_target_token:.2f} / {kin.bytes_per_draft_token:.2f}",
+        f"{kin.one_to_one:.0%}",
+        f"{result.naive.share:.4f}",
+        f"{result.ours.share:.4f}",
+        f"{result.naive.per_drafted:.3f}",
+        f"{result.ours.per_drafted:.3f}",
+        f"{result.ours.per_used:.3f}",
+    )
+
+
+def summary(losses: Sequence[Loss]) -> str:
+    """Averages and worst pairs, one sentence each."""
+    naive = [loss.result.naive.share for loss in losses]
+    ours = [loss.result.ours.share for loss in losses]
+    worst = min(losses, key=lambda loss: loss.result.ours.share)
+    total = reduce(add, (loss.result for loss in losses))
+    below = _n_below(losses, lambda result: (result.ours.per_used, result.naive.per_used))
+    below_all = _n_below(losses, lambda result: (result.all.per_drafted, result.naive.per_drafted))
+    return (
+        f"{len(losses)} pairs. Accepted share of the proposed target tokens: {sum(ours) / len(ours):.4f} on average, "
+        f"{worst.result.ours.share:.4f} in the worst pair ({worst.target} with {worst.draft}); "
+        f"naive {sum(naive) / len(naive):.4f} and {min(naive):.4f}. "
+        f"Accepted bytes per draft token used: {total.ours.per_used:.3f} (naive {total.naive.per_used:.3f}; below it in {below} pairs); "
+        f"per draft token written {total.ours.per_drafted:.3f}. With every id proposed, however doubtful, the share is "
+        f"{total.all.share:.4f} and the bytes are {total.all.per_drafted:.3f} per draft token written (below naive in {below_all} pairs)."
+    )
+
+
+def _n_below(losses: Sequence[Loss], of: Callable[[ideal.Result], tuple[float, float]]) -> int:
+    """In how many pairs the first number lies below the second."""
+    return sum(ours < naive for ours, naive in (of(loss.result) for loss in losses))
+
+
+def markdown(losses: Sequence[Loss]) -> str:
+    """The table of losses."""
+    rows = [_HEAD, ("---",) * len(_HEAD), *(_cells(loss) for loss in losses)]
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([summary(losses), "", *lines, ""])
+
+
+def json_line(curves: Sequence[Curve], losses: Sequence[Loss]) -> str:
+    """The last line: medians are of a text read for the first time; of several pairs the worst counts."""
+    rounds = [
+        {
+            "pair": curve.pair,
+            "n_ctx": cost.n_ctx,
+            "median_us": round(cost.us, 1),
+            "warm_us": round(cost.warm_us, 1),
+            "cold_us": round(cost.cold_us, 1),
+            "naive_us": round(cost.naive_us, 1),
+            "cache_hit": round(cost.cache_hit, 4),
+        }
+        for curve in curves
+        for cost in curve.costs
+    ]
+    at_32k = [cost.us for curve in curves for cost in curve.costs if cost.n_ctx == _REFERENCE[1]]
+    shares = [loss.result.ours.share for loss in losses]
+    return json.dumps(
+        {
+            "rounds": rounds,
+            "median_us_32k": round(max(at_32k), 1) if at_32k else None,
+            "flatness": round(max(curve.flatness for curve in curves), 3) if curves else None,
+            "accepted_share": round(sum(shares) / len(shares), 4) if shares else None,
+            "accepted_share_worst": round(min(shares), 4) if shares else None,
+        }
+    )

@@ -1,0 +1,177 @@
+"""The right edge of a draft: which target ids stand whatever comes next, and how far the others can be trusted.
+
+A draft stops somewhere; the target would cut its last bytes with what follows in view. What follows is unknown, but not anything at all:
+the draft's own tokenizer would hardly have cut where it did, had the text gone on in certain ways (" inter" is no token of a draft that
+knows " interesting"). So continuations are imagined, those that contradict the draft's cut are all but ruled out, and the rest vote.
+Knows no model and no committed ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from uad.vocab.encode import Encoder
+from uad.vocab.rank import Ranking
+
+Hypothesis = tuple[bytes, float]
+Judged = tuple[tuple[int, float], ...]
+
+_RULED_OUT = 0.03
+_N_LONGER = 24
+_NEGLIGIBLE = 0.04
+_N_IDS_BACK = 3
+_CHARACTER_ENDS_THERE = 0.05
+_LEAST_TRUST = 0.1
+_SPACES = b" \t\r\n"
+_WORDS_BEGIN = (("x", 0.4), ("T", 0.1), ("1", 0.06), ("é", 0.03), ("д", 0.03), ("中", 0.02), ("한", 0.02))
+_MARKS = '(=-{[<"*/+&#|:}'
+
+
+class RightEdge:
+    """Judges the last word of what a draft has written. `draft` is the encoder of the drafting vocabulary."""
+
+    def __init__(self, target: Encoder, draft: Encoder, cache_size: int = 1 << 14) -> None:
+        self._target = target
+        self._draft = draft
+        self._pieces = target.vocab.pieces
+        self._ranking = Ranking(target.vocab)
+        self._judge = lru_cache(cache_size)(self._judge_word)
+
+    def judge(self, ids: list[int], stream: bytes, n_partial: int, indent: bytes) -> list[tuple[int, float]]:
+        """ids with the probability that the target cuts so; those of the last word may be replaced, and end where only guesses are left.
+
+        ids: the encoding of stream, as it is, without n_partial bytes at its end that belong to a character that is not whole.
+        indent: white space with which the current line began; matters where stream ends in white space.
+        """
+        size = len(stream) - n_partial
+        cut = self._target.boundaries.last(stream, size - 1)
+        k, at = len(ids), size
+        while k > 0 and at > cut:
+            k -= 1
+            at -= len(self._pieces[ids[k]])
+        drafted = stream[self._draft.boundaries.last(stream, size - 1) :]
+        judged = self._judge(stream[max(at, 0) :], n_partial, drafted, indent)
+        return [*((id_, 1.0) for id_ in ids[:k]), *judged]
+
+    def forget(self) -> None:
+        """Empty the memory of words that were judged."""
+        self._judge.cache_clear()
+
+    def _judge_word(self, word: bytes, n_partial: int, drafted: bytes, indent: bytes) -> Judged:
+        if n_partial:
+            completions = [(end, 1.0) for end in _completions(word[-n_partial:])]
+            return tuple(self._weigh_longer(self._vote(word, drafted, completions), word, drafted, _CHARACTER_ENDS_THERE))
+        if word[-1] in _SPACES:
+            return tuple(self._vote(word, drafted, _after_space(word, indent)))
+        return tuple(self._weigh_longer([(id_, 1.0) for id_ in self._target.encode(word)], word, drafted, 1.0))
+
+    def _weigh_longer(self, judged: list[tuple[int, float]], word: bytes, drafted: bytes, share: float) -> Iterable[tuple[int, float]]:
+        """Weighs the last id, as it is (`share` of its weight), against longer tokens that begin where it begins, or an id before it."""
+        weight = share * self._ranking.weights[judged[-1][0]] if judged else 0.0
+        start = 0
+        against = 0.0
+        for k, (id_, trust) in enumerate(judged):
+            if k >= len(judged) - _N_IDS_BACK:
+                against += self._weight_of_longer(word[start:], drafted, weight * _NEGLIGIBLE)
+            trust *= weight / (weight + against)
+            if trust < _LEAST_TRUST:
+                return
+            yield id_, trust
+            start += len(self._pieces[id_])
+
+    def _weight_of_longer(self, rest: bytes, drafted: bytes, least: float) -> float:
+        """What speaks for a longer token; those lighter than `least` are not looked into."""
+        longer = self._ranking.going_on(rest, _N_LONGER)
+        self._learn(drafted, [end for end, weight in longer if weight > least])
+        return sum(weight if weight > least and self._fits(drafted, end) else weight * _RULED_OUT for end, weight in longer)
+
+    def _learn(self, drafted: bytes, ends: list[bytes]) -> None:
+        known = self._draft.vocab.by_bytes
+        self._draft.learn([drafted + end for end in ends if drafted + end not in known])
+
+    def _fits(self, drafted: bytes, end: bytes) -> bool:
+        """Whether the draft's vocabulary has a cut behind drafted when end follows."""
+        if drafted + end in self._draft.vocab.by_bytes:
+            return False
+        pieces = self._draft.vocab.pieces
+        at = 0
+        for id_ in self._draft.encode(drafted + end):
+            at += len(pieces[id_])
+            if at >= len(drafted):
+                return at == len(drafted)
+        return False
+
+    def _vote(self, word: bytes, drafted: bytes, hypotheses: list[Hypothesis]) -> list[tuple[int, float]]:
+        """The ids within word that most hypotheses agree on, each with the share of those that do."""
+        self._learn(drafted, [end for end, _ in hypotheses])
+        self._target.learn([word + end for end, _ in hypotheses])
+        votes = [(self._target.encode(word + end), w if self._fits(drafted, end) else w * _RULED_OUT) for end, w in hypotheses]
+        total = sum(weight for _, weight in votes)
+        judged: list[tuple[int, float]] = []
+        at = k = 0
+        while at < len(word):
+            tally: dict[int, float] = {}
+            for ids, weight in votes:
+                if k < len(ids) and at + len(self._pieces[ids[k]]) <= len(word):
+                    tally[ids[k]] = tally.get(ids[k], 0.0) + weight
+            best = max(tally, key=tally.__getitem__, default=None)
+            if best is None or tally[best] < _LEAST_TRUST * total:
+                break
+            judged.append((best, tally[best] / total))
+            votes = [(ids, weight) for ids, weight in votes if k < len(ids) and ids[k] == best]
+            at += len(self._pieces[best])
+            k += 1
+        return judged
+
+
+def partial_length(data: bytes) -> int:
+    """How many bytes at the end of data belong to a UTF-8 character that is not whole."""
+    for n in range(1, min(4, len(data)) + 1):
+        byte = data[-n]
+        if byte & 0xC0 != 0x80:
+            return n if n < _character_length(byte) else 0
+    return 0
+
+
+def _character_length(lead: int) -> int:
+    return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+
+
+def _completions(partial: bytes) -> list[bytes]:
+    """Ways to end a character that has begun, spread over the possible ones."""
+    missing = _character_length(partial[0]) - len(partial)
+    spread = [bytes([0x80 + (7 * i + 5) % 64, 0x80 + (13 * i + 1) % 64, 0x80 + (29 * i + 3) % 64]) for i in range(12)]
+    if len(partial) == 1 and partial in (b"\xe0", b"\xf0"):  # these need a high second byte
+        spread = [bytes([0x90 + end[0] % 48]) + end[1:] if partial == b"\xf0" else bytes([0xA0 + end[0] % 32]) + end[1:] for end in spread]
+    return [end[:missing] for end in spread]
+
+
+def _after_space(word: bytes, indent: bytes) -> list[Hypothesis]:
+    """How text may go on after white space: with the next word; with more of the run; after a line break, with a usual indentation."""
+    if word[-1:] == b"\r":
+        return [(b"\nx", 0.5), (b"\n\r\nx", 0.5)]
+    run = word[len(word.rstrip(_SPACES)) :]
+    line = max(run.rfind(b"\n"), run.rfind(b"\r"))
+    if line >= 0:
+        return _after_line_break(run[line + 1 :], indent)
+    hypotheses = [(text.encode(), weight) for text, weight in _WORDS_BEGIN] + [(mark.encode(), 0.02) for mark in _MARKS] + [(b"\nx", 0.05)]
+    if run[-1:] == b"\t":
+        return [*hypotheses, (b"\tx", 0.3)]
+    return hypotheses + [(b" " * n + b"x", 0.3 / n) for n in (1, 2, 3, 4, 6, 8)]
+
+
+def _after_line_break(begun: bytes, indent: bytes) -> list[Hypothesis]:
+    """begun: the white space that the new line already has."""
+    tabs = indent[:1] == b"\t" or begun[:1] == b"\t"
+    deeper = indent + (b"\t" if tabs else b"    ")
+    back = indent[:-1] if tabs else indent[:-4]
+    usual = ((indent, 0.4), (deeper, 0.15), (back, 0.15), (b"", 0.1), (indent[:-2], 0.03), (indent + b"  ", 0.03))
+    hypotheses = [(b"x", 0.05), (b" x", 0.02), (b"  x", 0.02)]
+    if not begun:
+        hypotheses.append((b"\nx", 0.12))
+    for margin, weight in usual:
+        if margin.startswith(begun):
+            rest = margin[len(begun) :]
+            hypotheses += [(rest + b"x", weight), (rest + b"(", weight * 0.2)]
+    return hypotheses
