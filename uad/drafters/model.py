@@ -24,7 +24,7 @@ from uad.vocab.table import VocabTable
 from uad.vocab.translate import Translator
 
 _log = logging.getLogger("uad.draft")
-_TAIL_IDS = 16
+_TAIL_IDS = 48
 _STEPS_PER_ID = 8
 _WORTH_CATCHING_UP = 32
 
