@@ -7,9 +7,11 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from types import TracebackType
 
 from uad.config import Config
+from uad.decode.step import Engine
 from uad.errors import InvalidRequestError, UadError, UnavailableError
 from uad.runtime.parts import Parts, Progress, build
 from uad.types import Request, RuntimeInfo, Sink, SlotInfo, Totals
@@ -21,23 +23,24 @@ _Command = Callable[[], None]
 class Runtime:
     """A loaded target, perhaps with a draft, and the thread that runs them. Use with `with`, or call `close()`."""
 
-    def __init__(self, config: Config, parts: Parts) -> None:
+    def __init__(self, config: Config, progress: Progress) -> None:
         self.config = config
-        self.info: RuntimeInfo = parts.info
-        self._parts = parts
-        self._engine = parts.engine
-        self._prompts = parts.prompts
         self._commands: queue.SimpleQueue[_Command | None] = queue.SimpleQueue()
         self._numbers = itertools.count(1)
         self._error: UadError | None = None
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="uad-model", daemon=True)
+        built: Future[Parts] = Future()
+        self._thread = threading.Thread(target=self._main, args=(built, progress), name="uad-model", daemon=True)
         self._thread.start()
+        self._parts = parts = built.result()
+        self.info: RuntimeInfo = parts.info
+        self._engine = parts.engine
+        self._prompts = parts.prompts
 
     @classmethod
     def open(cls, config: Config, progress: Progress | None = None) -> Runtime:
         """Load everything; progress(what, share) is told of long loads. Raises ModelLoadError, MappingError or ConfigError."""
-        return cls(config, build(config, progress or (lambda what, share: None)))
+        return cls(config, progress or (lambda what, share: None))
 
     def close(self) -> None:
         """Ends running requests with UnavailableError, stops the thread, frees the models. Safe to call twice."""
@@ -46,7 +49,6 @@ class Runtime:
         self._closing = True
         self._commands.put(None)
         self._thread.join()
-        self._parts.stack.close()
 
     def __enter__(self) -> Runtime:
         return self
@@ -119,17 +121,29 @@ class Runtime:
 
     # --- the model thread
 
-    def _run(self) -> None:
+    def _main(self, built: Future[Parts], progress: Progress) -> None:
+        """Everything native happens on this thread, loading and warming up too. Each thread that computes gets its own team of OpenMP
+        threads, and as soon as there are more of them than cores they sleep at barriers instead of spinning: decodes took 10 % longer."""
         try:
-            while self._obey():
-                self._engine.step()
-            self._engine.fail_all(UnavailableError("the server is shutting down"))
-        except Exception as error:
-            self._stop(error)
+            parts = build(self.config, progress)
+        except BaseException as error:
+            built.set_exception(error)
+            return
+        with parts.stack:
+            built.set_result(parts)
+            self._run(parts.engine)
 
-    def _obey(self) -> bool:
+    def _run(self, engine: Engine) -> None:
+        try:
+            while self._obey(engine):
+                engine.step()
+            engine.fail_all(UnavailableError("the server is shutting down"))
+        except Exception as error:
+            self._stop(engine, error)
+
+    def _obey(self, engine: Engine) -> bool:
         """Carry out what other threads asked for; waits while there is nothing to do. False: stop."""
-        wait = self._engine.is_idle
+        wait = engine.is_idle
         while True:
             try:
                 command = self._commands.get(block=wait)
@@ -138,13 +152,13 @@ class Runtime:
             if command is None:
                 return False
             command()
-            wait = self._engine.is_idle
+            wait = engine.is_idle
 
-    def _stop(self, error: Exception) -> None:
+    def _stop(self, engine: Engine, error: Exception) -> None:
         """Remember the fatal error, tell it to everybody, and go on refusing until closed."""
         _log.error("the model thread stopped: %s", error, exc_info=not isinstance(error, UadError))
         self._error = error if isinstance(error, UadError) else UadError(f"internal error: {type(error).__name__}: {error}")
-        self._engine.fail_all(self._error)
+        engine.fail_all(self._error)
         while (command := self._commands.get()) is not None:
             command()
-            self._engine.fail_all(self._error)
+            engine.fail_all(self._error)
