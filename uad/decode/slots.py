@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from uad.decode.sequence import Running
+from uad.vocab.prefix import common_prefix
 
 
 @dataclass(slots=True)
@@ -48,11 +49,3 @@ class Slots:
         slot = self.all[running.slot]
         slot.running = None
         slot.cached = running.ids[: running.n_past]
-
-
-def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """Number of leading ids that a and b share."""
-    n = min(len(a), len(b))
-    if list(a[:n]) == list(b[:n]):
-        return n
-    return next(i for i in range(n) if a[i] != b[i])

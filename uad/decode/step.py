@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from uad.decode.layout import Least, padding
 from uad.decode.sequence import Running
-from uad.decode.slots import Slot, Slots, common_prefix
+from uad.decode.slots import Slot, Slots
 from uad.decode.target import Target
 from uad.decode.text import TextStream
 from uad.decode.verify import verify
@@ -23,6 +23,7 @@ from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError,
 from uad.policy.protocol import Policy, Wish
 from uad.sampling.sampler import Sampler, token_prob
 from uad.types import Commit, Done, Draft, DraftStats, Failed, Request, Rows, Sink, SlotInfo, TokenProb, Totals
+from uad.vocab.prefix import common_prefix
 
 _log = logging.getLogger("uad.request")
 _STALL_S = 0.25  # how long a prompt's chunk may keep running streams waiting

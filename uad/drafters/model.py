@@ -20,6 +20,7 @@ from uad.drafters.protocol import Ask
 from uad.templates.rules import CompiledRules, RuleStream
 from uad.types import Commit, Draft, Rows
 from uad.vocab.encode import Encoder
+from uad.vocab.prefix import common_prefix
 from uad.vocab.table import VocabTable
 from uad.vocab.translate import Translator
 
@@ -104,7 +105,7 @@ class ModelDrafter:
         if old is not None:
             sequence.n_in_kv = old.n_in_kv
             if not old.slid:
-                mirror.n_kv = _common_prefix(old.mirror.ids[: old.mirror.n_kv], mirror.ids)
+                mirror.n_kv = common_prefix(old.mirror.ids[: old.mirror.n_kv], mirror.ids)
         self._sequences[seq] = sequence
 
     def observe(self, commit: Commit) -> None:
@@ -327,10 +328,3 @@ def _with_trust(p: Sequence[float], trust: Sequence[float]) -> list[float]:
     each and nothing behind them, so they are offered; a policy may think otherwise."""
     before = [1.0, *trust]
     return [one * sure / last if last else 0.0 for one, sure, last in zip(p, trust, before, strict=False)]
-
-
-def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    n = min(len(a), len(b))
-    if list(a[:n]) == list(b[:n]):
-        return n
-    return next(i for i in range(n) if a[i] != b[i])
