@@ -18,7 +18,7 @@ from uad.llama.samplers import SamplerChain
 from uad.policy.fixed import FixedPolicy
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
-from uad.types import Commit, Delta, Done, Draft, Event, Failed, Request, Rows
+from uad.types import Commit, Delta, Done, Draft, Event, Failed, Origin, Request, Rows
 from uad.vocab.table import VocabTable
 
 SCRIPT = (
@@ -144,6 +144,8 @@ class ToyRules:
 
 
 class RandomDrafter:
+    origin = Origin.MODEL
+
     """Proposes anything at all, now and then the truth (what an ideal drafter would say), of every length it may."""
 
     def __init__(self, truth: dict[int, list[int]] | None = None, seed: int = 0) -> None:
@@ -152,7 +154,7 @@ class RandomDrafter:
     def begin(self, seq: int, prompt: Sequence[int]) -> None:
         self.at[seq] = 0
 
-    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+    def propose(self, asks: Sequence[Ask], pace=None) -> list[Draft]:
         return [self._draft(ask) for ask in asks]
 
     def _draft(self, ask: Ask) -> Draft:

@@ -29,10 +29,23 @@ class StopKind(enum.StrEnum):
 
 
 class Origin(enum.StrEnum):
-    """Where a committed id came from: written by the target itself, or proposed by a drafter and accepted."""
+    """Where a committed id came from: written by the target itself, or proposed by a drafter (llama-server's `--spec-type` names)."""
 
     TARGET = "target"
-    MODEL = "model"
+    MODEL = "draft-simple"
+    NGRAM_SIMPLE = "ngram-simple"
+    NGRAM_MAP_K = "ngram-map-k"
+    NGRAM_MAP_K4V = "ngram-map-k4v"
+    NGRAM_MOD = "ngram-mod"
+    NGRAM_CACHE = "ngram-cache"
+    SUFFIX = "suffix"
+
+
+class SpecPolicy(enum.StrEnum):
+    """Who decides how far to draft: the machine's cost curve and what was accepted so far, or the request's own numbers."""
+
+    AUTO = "auto"
+    FIXED = "fixed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +72,13 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class SpeculativeParams:
-    """Draft control of one request. n_max/n_min count target ids per draft; a draft stops before an id whose probability is below p_min."""
+    """Draft control of one request. n_max/n_min count target ids per draft; a draft stops before an id whose probability is below p_min.
+
+    Under AUTO n_max is only a ceiling for what the draft model writes, and n_min and p_min have no effect.
+    """
 
     enabled: bool = True
+    policy: SpecPolicy = SpecPolicy.AUTO
     n_max: int = 16
     n_min: int = 0
     p_min: float = 0.5
@@ -100,7 +117,9 @@ class Rows:
 class Draft:
     """A guess: target ids that may follow, and for each the estimated probability that it is accepted given that all before it were.
 
-    n_salvaged: how many leading ids are left over from an earlier round. healed: the draft re-chose bytes behind the edge.
+    p is the drafter's own belief, uncalibrated; drafts of one `kind` (origin, and what else it depends on: "ngram-simple/24+") are
+    calibrated together. n_salvaged: how many leading ids are left over from an earlier round. healed: the draft re-chose bytes behind
+    the edge.
     """
 
     ids: tuple[int, ...] = ()
@@ -108,6 +127,7 @@ class Draft:
     origin: Origin = Origin.MODEL
     n_salvaged: int = 0
     healed: bool = False
+    kind: str = "draft-simple"
 
 
 @dataclass(frozen=True, slots=True)

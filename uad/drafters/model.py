@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from uad.drafters.heal import Healer, Row, likeliest
 from uad.drafters.mirror import Mirror
-from uad.drafters.protocol import Ask
+from uad.drafters.protocol import Ask, Pace
 from uad.templates.rules import CompiledRules, RuleStream
-from uad.types import Commit, Draft, Rows
+from uad.types import Commit, Draft, Origin, Rows
 from uad.vocab.encode import Encoder
 from uad.vocab.prefix import common_prefix
 from uad.vocab.table import VocabTable
@@ -88,6 +88,8 @@ class ModelDrafter:
         self._sequences: dict[int, _Sequence] = {}
         self._idle: dict[int, _Sequence] = {}
 
+    origin = Origin.MODEL
+
     @property
     def encoders(self) -> tuple[Encoder, Encoder]:
         """(target's, draft's): their caches are worth reporting."""
@@ -122,7 +124,7 @@ class ModelDrafter:
 
     # --- a round
 
-    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+    def propose(self, asks: Sequence[Ask], pace: Pace | None = None) -> list[Draft]:
         works = [self._prepare(ask) for ask in asks]
         live = self._catch_up([work for work in works if work is not None])
         self._lockstep(live)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from uad.types import Commit, Draft
+from uad.types import Commit, Draft, Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +19,34 @@ class Ask:
     p_min: float = 0.0
 
 
+class Pace(Protocol):
+    """Asked by drafters that pay for every id, while they draft: is the next one worth it?"""
+
+    def wrote(self, seq: int, p: float) -> None:
+        """One more id was chosen, with this probability, given that all before it are right."""
+
+    def go_on(self, seqs: Sequence[int]) -> Sequence[bool]:
+        """For each sequence that could draft further: whether it should. Asked before every draft decode."""
+        ...
+
+    def stepped(self, n_seq: int, seconds: float) -> None:
+        """A draft decode with one id of each of n_seq sequences took this long."""
+
+
 class Drafter(Protocol):
-    """Guesses for several sequences at once. Sequences are slot numbers."""
+    """Guesses for several sequences at once. Sequences are slot numbers.
+
+    `observe` must be cheap, because it is called while the drafter is not used, too; work waits for the next `propose`.
+    """
+
+    @property
+    def origin(self) -> Origin: ...
 
     def begin(self, seq: int, prompt: Sequence[int]) -> None:
         """A sequence starts (again) with this prompt of target ids; what fits of earlier state is reused."""
 
-    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        """One draft per ask, in order. May be empty; never longer than n_max."""
+    def propose(self, asks: Sequence[Ask], pace: Pace | None = None) -> list[Draft]:
+        """One draft per ask, in order. May be empty; never longer than n_max. Drafters that cost nothing per id ignore pace."""
         ...
 
     def observe(self, commit: Commit) -> None:
