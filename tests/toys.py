@@ -11,11 +11,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from uad.decode.drafting import Drafting
 from uad.decode.layout import Least
 from uad.decode.step import Engine
 from uad.drafters.protocol import Ask
 from uad.llama.samplers import SamplerChain
 from uad.policy.fixed import FixedPolicy
+from uad.policy.protocol import Policy
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
 from uad.types import Commit, Delta, Done, Draft, Event, Failed, Origin, Request, Rows
@@ -173,13 +175,14 @@ class RandomDrafter:
 KEYS = token_keys(TARGET_VOCAB.pieces)
 
 
-def make_engine(target: ScriptedModel, drafter=None, least: Least | None = None) -> Engine:
+def make_engine(target: ScriptedModel, drafter=None, least: Least | None = None, policy: Policy | None = None) -> Engine:
     def sampler(request: Request, seed: int) -> Sampler:
         return Sampler(
             request.sampling, seed, target.vocab.eog, target.n_ctx, lambda stages: SamplerChain(target.vocab.n_vocab, stages), KEYS
         )
 
-    return Engine(target, drafter, FixedPolicy(), sampler, lambda: 1, least=least)
+    drafting = None if drafter is None else Drafting([drafter], policy or FixedPolicy())
+    return Engine(target, drafting, sampler, lambda: 1, least=least)
 
 
 class Collector:

@@ -21,6 +21,15 @@ def passes(counts: Mapping[int, int], n_ubatch: int) -> list[tuple[tuple[int, ..
     return out
 
 
+def sizes_of_passes(counts: Mapping[int, int], n_ubatch: int) -> list[tuple[int, int]]:
+    """(sequences, rows of each) of every pass."""
+    if len(counts) == 1:
+        (n,) = counts.values()
+        if n <= n_ubatch:
+            return [(1, n)]
+    return [(len(group), n) for group, n in passes(counts, n_ubatch)]
+
+
 def _next_pass(left: Mapping[int, int], n_ubatch: int) -> tuple[tuple[int, ...], int]:
     group: list[int] = []
     for seq in left:

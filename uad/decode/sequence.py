@@ -90,7 +90,7 @@ class Running:
         self.last = now
         self.tally.count(draft, verdict.n_accepted)
         text, n, kind = self._append(verdict.ids)
-        delta = Delta(self.number, verdict.ids[:n], self._origins(verdict, draft, n), text, verdict.probs[:n])
+        delta = Delta(self.number, verdict.ids[:n], self._origins(verdict, draft, n), text, verdict.probs[:n], len(draft.ids))
         return delta, None if kind is None else self._done(kind)
 
     def end_with_prompt(self, now: float) -> Done:

@@ -5,22 +5,22 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
 import numpy.typing as npt
 
-from uad.decode.layout import Least, padding
+from uad.decode.drafting import Drafting
+from uad.decode.layout import Least, padding, sizes_of_passes
 from uad.decode.sequence import Running
 from uad.decode.slots import Slot, Slots
 from uad.decode.target import Target
 from uad.decode.text import TextStream
 from uad.decode.verify import verify
-from uad.drafters.protocol import Ask, Drafter
 from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UadError
-from uad.policy.protocol import Policy, Wish
+from uad.policy.protocol import Chosen, Wish
 from uad.sampling.sampler import Sampler, token_prob
 from uad.types import Commit, Done, Draft, DraftStats, Failed, Request, Rows, Sink, SlotInfo, TokenProb, Totals
 from uad.vocab.prefix import common_prefix
@@ -29,17 +29,22 @@ _log = logging.getLogger("uad.request")
 _STALL_S = 0.25  # how long a prompt's chunk may keep running streams waiting
 _MIN_CHUNK = 16
 NO_DRAFT = Draft()
+_PLAIN = Chosen(NO_DRAFT)
+_NOTHING_CHOSEN: Mapping[int, Chosen] = {}
 _NO_LOGITS = np.empty((0, 0), np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One sequence's rows in this round: committed ids the KV lacks, then the draft. n_logits 0: a prompt's chunk that is not its last."""
+    """One sequence's rows in this round: committed ids the KV lacks, then the draft. n_logits 0: a prompt's chunk that is not its last.
+    n_level: how many rows it should have at least, so that it shares passes with its neighbours.
+    """
 
     running: Running
     pending: Sequence[int]
     draft: Draft
     n_logits: int
+    n_level: int = 0
 
     @property
     def n_rows(self) -> int:
@@ -65,16 +70,14 @@ class Engine:
     def __init__(
         self,
         target: Target,
-        drafter: Drafter | None,
-        policy: Policy,
+        drafting: Drafting | None,
         samplers: SamplerFactory,
         seeds: Callable[[], int],
         *,
         least: Least | None = None,
     ) -> None:
         self._target = target
-        self._drafter = drafter
-        self._policy = policy
+        self._drafting = drafting
         self._samplers = samplers
         self._seeds = seeds
         self._least = least or Least()
@@ -82,7 +85,6 @@ class Engine:
         self._waiting: deque[tuple[int, Request, Sink]] = deque()
         self._prefill_rate = 0.0
         self._totals = Totals()
-        self._drafting: set[int] = set()
 
     @property
     def limit(self) -> int:
@@ -144,36 +146,64 @@ class Engine:
         self._admit()
         runnings = self._slots.running()
         writing = [running for running in runnings if not running.is_prefilling]
-        drafts = self._propose(runnings)
-        self._run([self._part(running, drafts.get(running.slot, NO_DRAFT)) for running in writing])
+        began = perf_counter()
+        chosen, spent = self._propose(runnings)
+        spent += self._write([self._part(running, chosen.get(running.slot, _PLAIN)) for running in writing])
+        if self._drafting is not None and writing and not chosen:
+            self._drafting.rested(perf_counter() - began - spent)
         room = self._chunk_room(bool(writing))
         for running in runnings:
             if running.is_prefilling and room > 0:
                 room -= self._read_chunk(running, room)
 
-    def _run(self, parts: Sequence[_Part]) -> float:
-        """Decode and settle; returns the seconds that the decode took. Requests that find no KV room fail alone."""
+    def _write(self, parts: Sequence[_Part]) -> float:
+        """The round's decode of all sequences that write; returns the seconds that it took, and tells them to the policy."""
         if not parts:
             return 0.0
-        extra = padding({part.running.slot: part.n_rows for part in parts}, self._target.n_ubatch, self._least)
-        rows = [part.rows(extra[part.running.slot], self._least.rows) for part in parts]
+        depth = sum(part.running.n_past for part in parts) // len(parts)
+        seconds, counts = self._run(parts)
+        if self._drafting is not None and seconds > 0:
+            self._drafting.decoded(sizes_of_passes(counts, self._target.n_ubatch), depth, seconds)
+        return seconds
+
+    def _run(self, parts: Sequence[_Part]) -> tuple[float, dict[int, int]]:
+        """Decode and settle; returns the seconds that the decode took and the rows of each sequence. Requests that find no KV room fail
+        alone."""
+        counts = {part.running.slot: part.n_rows for part in parts}
+        extra = self._padding(parts, counts)
+        rows = [part.rows(extra.get(part.running.slot, 0), self._least.rows) for part in parts]
         began = perf_counter()
         try:
             self._target.decode(rows)
         except NoKvRoomError as error:
             self._fail([part.running for part in parts], error)
-            return 0.0
-        spent = perf_counter() - began
-        self._totals = replace(self._totals, n_decodes=self._totals.n_decodes + 1)
+            return 0.0, counts
         logits = self._target.logits() if any(row.n_logits for row in rows) else _NO_LOGITS
+        seconds = perf_counter() - began
+        self._totals = replace(self._totals, n_decodes=self._totals.n_decodes + 1)
         at = 0
         for part, row in zip(parts, rows, strict=True):
             at += row.n_logits
-            n_extra = extra[part.running.slot]
+            n_extra = extra.get(part.running.slot, 0)
+            counts[part.running.slot] += n_extra
             if n_extra:
                 self._target.truncate(part.running.slot, part.running.n_past + part.n_rows)
             self._settle(part, logits[at - n_extra - part.n_logits : at - n_extra] if part.n_logits else _NO_LOGITS)
-        return spent
+        return seconds, counts
+
+    def _padding(self, parts: Sequence[_Part], counts: Mapping[int, int]) -> dict[int, int]:
+        """Dummy rows by sequence: up to the level that makes one pass, then up to the least that computes the same bits."""
+        extra: dict[int, int] = {}
+        for part in parts:
+            if part.n_level > part.n_rows:
+                room = self._target.n_ctx - part.running.n_past - (self._least.rows - 1)
+                extra[part.running.slot] = max(min(part.n_level, room) - part.n_rows, 0)
+        if self._least.rows == 1:
+            return extra
+        levelled = {seq: n + extra.get(seq, 0) for seq, n in counts.items()}
+        for seq, n in padding(levelled, self._target.n_ubatch, self._least).items():
+            extra[seq] = extra.get(seq, 0) + n
+        return extra
 
     def _admit(self) -> None:
         """Waiting requests take free slots, in order; one that wants a busy slot lets others pass."""
@@ -206,33 +236,32 @@ class Engine:
             text=TextStream(request.stop),
         )
         self._slots.occupy(slot, running)
-        if self._drafter is not None and request.speculative.enabled:
-            self._drafter.begin(slot.id, request.prompt)
-            self._drafting.add(slot.id)
+        if self._drafting is not None and request.speculative.enabled:
+            self._drafting.begin(slot.id, request.prompt)
 
-    def _propose(self, runnings: Sequence[Running]) -> dict[int, Draft]:
-        """A draft per slot; sequences that are still reading their prompt ask for none, but let the drafter read along."""
-        asking = [running for running in runnings if running.slot in self._drafting]
-        if self._drafter is None or not asking:
-            return {}
+    def _propose(self, runnings: Sequence[Running]) -> tuple[Mapping[int, Chosen], float]:
+        """What each slot submits, and the seconds that it took; sequences that read their prompt let the drafters read along."""
+        if self._drafting is None:
+            return _NOTHING_CHOSEN, 0.0
         began = perf_counter()
-        budgets = self._policy.budgets([Wish(running.slot, running.request.speculative, self._room(running)) for running in asking])
-        drafts = self._drafter.propose([Ask(r.slot, b.n_max, b.n_min, b.p_min) for r, b in zip(asking, budgets, strict=True)])
-        spent = 1e3 * (perf_counter() - began) / len(asking)
-        for running in asking:
-            running.tally.draft_ms += spent
-        return {running.slot: draft for running, draft in zip(asking, drafts, strict=True)}
+        chosen = self._drafting.propose(
+            [Wish(running.slot, running.request.speculative, self._room(running), running.n_past) for running in runnings]
+        )
+        seconds = perf_counter() - began
+        for running in runnings:
+            running.tally.draft_ms += 1e3 * seconds / len(runnings)
+        return chosen, seconds
 
     def _room(self, running: Running) -> int:
         """No more than can still be written, fits into one pass, and leaves every sequence its share of the batch."""
         if running.is_prefilling:
-            return 0
+            return -1
         share = min(self._target.n_ubatch, self._target.n_batch // self._target.n_seq)
-        return min(running.n_left - 1, share - 1 - self._least.rows)
+        return max(min(running.n_left - 1, share - 1 - self._least.rows), 0)
 
     @staticmethod
-    def _part(running: Running, draft: Draft) -> _Part:
-        return _Part(running, running.pending(), draft, 1 + len(draft.ids))
+    def _part(running: Running, chosen: Chosen) -> _Part:
+        return _Part(running, running.pending(), chosen.draft, 1 + len(chosen.draft.ids), chosen.n_rows)
 
     def _chunk_room(self, others_wait: bool) -> int:
         """How many prompt ids may be read in this round; few enough that running streams do not stall."""
@@ -246,7 +275,7 @@ class Engine:
         if len(pending) - n == 1 and n > 2:
             n -= 1  # never leave a single row for the last chunk
         last = n == len(pending)
-        seconds = self._run([_Part(running, pending[:n], NO_DRAFT, 1 if last and running.request.max_tokens != 0 else 0)])
+        seconds, _ = self._run([_Part(running, pending[:n], NO_DRAFT, 1 if last and running.request.max_tokens != 0 else 0)])
         if n >= _MIN_CHUNK and seconds > 0:
             rate = n / seconds
             self._prefill_rate = rate if not self._prefill_rate else 0.7 * self._prefill_rate + 0.3 * rate
@@ -278,9 +307,8 @@ class Engine:
         return lambda row, id_: token_prob(row, id_, n_top, pieces)
 
     def _commit(self, running: Running, draft: Draft, ids: tuple[int, ...], n_accepted: int) -> None:
-        if self._drafter is not None and running.slot in self._drafting:
-            commit = Commit(running.slot, ids, running.vocab.join(ids), len(draft.ids), n_accepted)
-            self._drafter.observe(commit)
+        if self._drafting is not None:
+            self._drafting.commit(Commit(running.slot, ids, len(draft.ids), n_accepted), draft)
 
     def _finish(self, running: Running, done: Done) -> None:
         self._release(running)
@@ -291,9 +319,8 @@ class Engine:
     def _release(self, running: Running) -> None:
         self._slots.release(running)
         running.sampler.close()
-        if self._drafter is not None and running.slot in self._drafting:
-            self._drafting.discard(running.slot)
-            self._drafter.end(running.slot)
+        if self._drafting is not None:
+            self._drafting.end(running.slot)
 
 
 def _describe(slot: Slot) -> SlotInfo:

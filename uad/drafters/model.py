@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Protocol
 
 import numpy as np
@@ -30,6 +31,20 @@ _STEPS_PER_ID = 8
 _WORTH_CATCHING_UP = 32
 
 
+class _NoPace:
+    """Drafts as far as the ask allows."""
+
+    def wrote(self, seq: int, p: float) -> None: ...
+
+    def go_on(self, seqs: Sequence[int]) -> Sequence[bool]:
+        return [True] * len(seqs)
+
+    def stepped(self, n_seq: int, seconds: float) -> None: ...
+
+
+_NO_PACE = _NoPace()
+
+
 class DraftContext(Protocol):
     """What drafting needs of a context; `uad.llama.context.Context` is one."""
 
@@ -45,13 +60,30 @@ class DraftContext(Protocol):
 
 @dataclass(slots=True)
 class _Sequence:
-    """One sequence between rounds: its mirror, its rule state, the tail of its target ids, and how long its KV is."""
+    """One sequence between rounds: its mirror, its rule state, the tail of its target ids, and how long its KV is.
+
+    `backlog` are committed ids that the mirror has not seen: it catches up when the sequence is drafted for, so that a draft that is left
+    alone costs nothing. `earlier` are the ids of the slot's former text that the KV still holds.
+    """
 
     mirror: Mirror
     stream: RuleStream
     tail: deque[int]
+    backlog: list[int]
+    earlier: list[int] = field(default_factory=list)
     n_in_kv: int = 0
     slid: bool = False
+
+    def catch_up(self) -> None:
+        if not self.backlog:
+            return
+        self.tail.extend(self.backlog[-_TAIL_IDS:])
+        self.mirror.extend(self.stream.feed(self.backlog), self.stream.pending)
+        self.backlog.clear()
+        if self.earlier:
+            self.mirror.sync()
+            self.mirror.n_kv = common_prefix(self.earlier, self.mirror.ids)
+            self.earlier = []
 
 
 @dataclass(slots=True)
@@ -62,6 +94,7 @@ class _Work:
     ask: Ask
     sequence: _Sequence
     n_left_over: int = 0
+    n_left_guesses: int = 0
     first_choice: int = 0
     rest: bytes = b""
     row: Row | None = None
@@ -76,6 +109,8 @@ class _Work:
 class ModelDrafter:
     """Drafts with a model through bytes. heal: re-choose the ids behind the edge; salvage: keep guesses that the target re-cut."""
 
+    origin = Origin.MODEL
+
     def __init__(self, context: DraftContext, target: Encoder, rules: CompiledRules, *, heal: bool = True, salvage: bool = True) -> None:
         self._context = context
         self._encoder = Encoder(context.vocab)
@@ -88,8 +123,6 @@ class ModelDrafter:
         self._sequences: dict[int, _Sequence] = {}
         self._idle: dict[int, _Sequence] = {}
 
-    origin = Origin.MODEL
-
     @property
     def encoders(self) -> tuple[Encoder, Encoder]:
         """(target's, draft's): their caches are worth reporting."""
@@ -98,24 +131,18 @@ class ModelDrafter:
     # --- lifecycle
 
     def begin(self, seq: int, prompt: Sequence[int]) -> None:
-        stream = self._rules.stream()
-        mirror = Mirror(self._encoder, heal=self._heal)
-        mirror.extend(stream.feed(prompt), stream.pending)
-        mirror.sync()
-        sequence = _Sequence(mirror, stream, deque(prompt[-_TAIL_IDS:], _TAIL_IDS))
+        sequence = _Sequence(Mirror(self._encoder, heal=self._heal), self._rules.stream(), deque(maxlen=_TAIL_IDS), list(prompt))
         old = self._sequences.pop(seq, None) or self._idle.pop(seq, None)
         if old is not None:
             sequence.n_in_kv = old.n_in_kv
             if not old.slid:
-                mirror.n_kv = common_prefix(old.mirror.ids[: old.mirror.n_kv], mirror.ids)
+                sequence.earlier = old.earlier or old.mirror.ids[: old.mirror.n_kv]
         self._sequences[seq] = sequence
 
     def observe(self, commit: Commit) -> None:
         sequence = self._sequences.get(commit.seq)
-        if sequence is None:
-            return
-        sequence.tail.extend(commit.ids)
-        sequence.mirror.extend(sequence.stream.feed(commit.ids), sequence.stream.pending)
+        if sequence is not None:
+            sequence.backlog += commit.ids
 
     def end(self, seq: int) -> None:
         sequence = self._sequences.pop(seq, None)
@@ -125,15 +152,17 @@ class ModelDrafter:
     # --- a round
 
     def propose(self, asks: Sequence[Ask], pace: Pace | None = None) -> list[Draft]:
-        works = [self._prepare(ask) for ask in asks]
-        live = self._catch_up([work for work in works if work is not None])
-        self._lockstep(live)
+        pace = pace or _NO_PACE
+        works = [self._prepare(ask, pace) for ask in asks]
+        live = self._catch_up([work for work in works if work is not None], pace)
+        self._lockstep(live, pace)
         return [Draft() if work is None else self._hand_over(work) for work in works]
 
-    def _prepare(self, ask: Ask) -> _Work | None:
+    def _prepare(self, ask: Ask, pace: Pace) -> _Work | None:
         sequence = self._sequences.get(ask.seq)
         if sequence is None:
             return None
+        sequence.catch_up()
         mirror = sequence.mirror
         if not self._salvage:
             mirror.drop_guesses()
@@ -142,6 +171,9 @@ class ModelDrafter:
         if len(mirror.ids) + _STEPS_PER_ID + ask.n_max >= self._context.n_ctx:
             self._slide(work)
         self._narrow(work)
+        for _, p in mirror.guesses():
+            pace.wrote(ask.seq, p)
+            work.n_left_guesses += 1
         return work
 
     def _narrow(self, work: _Work) -> None:
@@ -170,7 +202,7 @@ class ModelDrafter:
             _log.info("slot %d: the draft's context of %d tokens is full; it reads on from its last %d", work.ask.seq, n_ctx, keep)
         work.sequence.slid = True
 
-    def _catch_up(self, works: list[_Work]) -> list[_Work]:
+    def _catch_up(self, works: list[_Work], pace: Pace) -> list[_Work]:
         """One batched decode of what the mirrors have and the KV has not; returns the works that are ready to draft.
 
         A long backlog takes several rounds, n_batch ids each, so that running sequences never wait for a whole prompt.
@@ -180,7 +212,7 @@ class ModelDrafter:
         room = self._context.n_batch
         for work in works:
             mirror = work.sequence.mirror
-            drafting = self._wants_more(work)
+            drafting = self._wants_more(work, pace)
             first = min(mirror.n_kv, max(work.first_choice - 1, 0) if drafting else mirror.n_kv)
             ids = mirror.ids[first : first + room]
             if not ids or (not drafting and len(ids) < _WORTH_CATCHING_UP):
@@ -192,11 +224,11 @@ class ModelDrafter:
             if n_logits:
                 ready.append(work)
         self._decode(rows)
-        self._take_rows(ready, [row for row in rows if row.n_logits])
+        self._take_rows(ready, [row for row in rows if row.n_logits], pace)
         return ready
 
-    def _wants_more(self, work: _Work) -> bool:
-        """Whether left-over guesses are too short for what was asked, and go on at all."""
+    def _wants_more(self, work: _Work, pace: Pace) -> bool:
+        """Whether left-over guesses are too short for what was asked, go on at all, and are worth going on from."""
         mirror = work.sequence.mirror
         if work.ask.n_max <= 0 or not mirror.ids:
             return False
@@ -204,23 +236,25 @@ class ModelDrafter:
         if last is not None and self._context.vocab.is_special(last):
             work.closing, work.closing_p = self._rules.back(last), mirror.p[-1]
             return False
-        return not self._is_long_enough(work)
+        if self._is_long_enough(work):
+            return False
+        return not work.n_left_guesses or pace.go_on((work.ask.seq,))[0]
 
     def _is_long_enough(self, work: _Work) -> bool:
         mirror = work.sequence.mirror
         ahead = mirror.ahead(mirror.edge)
         return len(ahead) >= work.ask.n_max and len(self._target.encode(ahead)) >= work.ask.n_max
 
-    def _take_rows(self, ready: list[_Work], rows: list[Rows]) -> None:
+    def _take_rows(self, ready: list[_Work], rows: list[Rows], pace: Pace) -> None:
         if not ready:
             return
         logits = self._context.logits()
         at = 0
         for work, row in zip(ready, rows, strict=True):
-            self._heal_edge(work, logits[at : at + row.n_logits])
+            self._heal_edge(work, logits[at : at + row.n_logits], pace)
             at += row.n_logits
 
-    def _heal_edge(self, work: _Work, logits: npt.NDArray[np.float32]) -> None:
+    def _heal_edge(self, work: _Work, logits: npt.NDArray[np.float32], pace: Pace) -> None:
         """Choose the way on through the bytes behind the edge. Where it is the canonical one, the row behind it is already there."""
         mirror, k = work.sequence.mirror, work.first_choice
         if work.rest:
@@ -230,30 +264,37 @@ class ModelDrafter:
                 work.rest = work.rest[n_covered:]
                 mirror.retract(k + path.n)
                 work.healed = True
-                self._guess(work, path.id, path.p)
+                self._guess(work, path.id, path.p, pace)
                 work.given_up = path.p < work.ask.p_min
                 return
             work.edge_p = path.p
         work.rest = b""
         work.row = logits[-1]
 
-    def _guess(self, work: _Work, id_: int, p: float) -> None:
+    def _guess(self, work: _Work, id_: int, p: float, pace: Pace) -> None:
         work.sequence.mirror.guess(id_, p)
+        pace.wrote(work.ask.seq, p)
         work.rest = work.rest[len(self._context.vocab.pieces[id_]) :]
 
-    def _lockstep(self, works: list[_Work]) -> None:
+    def _lockstep(self, works: list[_Work], pace: Pace) -> None:
         """All sequences draft together, one id each per batched decode, until each has enough or loses confidence."""
         live = [work for work in works if not work.given_up]
         while True:
-            live = [work for work in live if work.row is None or self._advance(work)]
+            live = [work for work in live if work.row is None or self._advance(work, pace)]
+            if live:
+                worth = pace.go_on([work.ask.seq for work in live])
+                live = [work for work, more in zip(live, worth, strict=True) if more or work.rest]
             if not live:
                 return
             ends = [work.sequence.mirror for work in live]
+            began = perf_counter()
             self._decode([Rows(w.ask.seq, len(m.ids) - 1, m.ids[-1:], 1) for w, m in zip(live, ends, strict=True)])
-            for work, row in zip(live, self._context.logits(), strict=True):
+            rows = self._context.logits()
+            pace.stepped(len(live), perf_counter() - began)
+            for work, row in zip(live, rows, strict=True):
                 work.row = row
 
-    def _advance(self, work: _Work) -> bool:
+    def _advance(self, work: _Work, pace: Pace) -> bool:
         """Choose one more id; False where the draft ends before or behind it."""
         assert work.row is not None
         work.n_steps += 1
@@ -261,7 +302,7 @@ class ModelDrafter:
             choice = self._healer.choose(work.row, work.rest)
             if choice is None:
                 return False
-            self._guess(work, *choice)
+            self._guess(work, *choice, pace)
             return not self._is_spent(work)
         id_, p = likeliest(work.row)
         p, work.edge_p = p * work.edge_p, 1.0
@@ -272,7 +313,7 @@ class ModelDrafter:
             if work.closing:
                 work.sequence.mirror.guess(id_, p)
             return False
-        self._guess(work, id_, p)
+        self._guess(work, id_, p, pace)
         return not self._is_spent(work)
 
     def _is_spent(self, work: _Work) -> bool:

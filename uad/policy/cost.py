@@ -1,7 +1,7 @@
 """What a decode costs: T(rows, depth), from measured samples, followed online. Arithmetic only: no clock, no model.
 
-A curve is kept as it was measured, steps and all; between measured points it is interpolated. Two things follow the machine: one factor for
-all sizes (a neighbour slows everything down alike, and then no decision changes), quickly; and each size on its own, slowly.
+A curve is kept as it was measured, steps and all; between measured points it is interpolated. Two things follow the machine: one factor
+for all sizes (a neighbour slows everything down alike, and then no decision changes), quickly; and each size on its own, slowly.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class CostSample:
 
 
 class CostCurve:
-    """T(n, depth) in milliseconds, n >= 1. Grows a table for each n on demand; n above the largest measured one goes on with the last slope.
+    """T(n, depth) in milliseconds, n >= 1; above the largest measured n it goes on with the last slope.
 
-    depth: the cost at each measured depth is one table; in between they are mixed linearly, beyond the last one the last one holds.
+    Each measured depth is one table; in between they are mixed linearly, beyond the last one the last one holds.
     """
 
     def __init__(self, samples: Sequence[CostSample]) -> None:
@@ -58,10 +58,19 @@ class CostCurve:
 
     def observe(self, n: int, depth: int, ms: float) -> None:
         """A decode of n rows took ms: most of a surprise is the machine's, a little is this size's."""
-        ratio = min(max(ms / self.ms(n, depth), 1 / _MOST_PER_STEP), _MOST_PER_STEP)
-        self.speed *= ratio**_SPEED_RATE
-        nearest = min(range(len(self._depths)), key=lambda i: abs(self._depths[i] - depth)) if len(self._depths) > 1 else 0
+        expected = self.ms(n, depth)
+        ratio = self.observe_ratio(ms / expected if expected > 0 else 1.0)
+        if len(self._depths) == 1:
+            self._tables[0].scale(n, ratio**_SHAPE_RATE)
+            return
+        nearest = min(range(len(self._depths)), key=lambda i: abs(self._depths[i] - depth))
         self._tables[nearest].scale(n, ratio**_SHAPE_RATE)
+
+    def observe_ratio(self, ratio: float) -> float:
+        """Something took `ratio` times as long as expected; returns the ratio that was believed."""
+        ratio = min(max(ratio, 1 / _MOST_PER_STEP), _MOST_PER_STEP)
+        self.speed *= ratio**_SPEED_RATE
+        return ratio
 
 
 class _Table:

@@ -1,14 +1,69 @@
-"""Fixed control, as llama-server's: the request's n_max, n_min and p_min, whatever they cost."""
+"""Fixed control, as llama-server's: the request's n_max, n_min and p_min, whatever they cost. The first drafter with a guess wins."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from uad.policy.protocol import Budget, Wish
+from uad.policy.protocol import Budget, Chosen, Wish
+from uad.types import Commit, Draft, Origin
+
+
+class FixedRound:
+    """Every sequence drafts as far as it asks."""
+
+    def __init__(self, wishes: Sequence[Wish]) -> None:
+        self._wishes = [wish for wish in wishes if wish.params.enabled]
+        self._asked: Sequence[Budget] = ()
+        self._chosen: dict[int, Chosen] = {}
+
+    def budgets(self, origin: Origin) -> Sequence[Budget]:
+        self._asked = [self._budget(wish, origin) for wish in self._wishes if wish.seq not in self._chosen]
+        return self._asked
+
+    @staticmethod
+    def _budget(wish: Wish, origin: Origin) -> Budget:
+        params, room = wish.params, max(wish.room, 0)
+        if params.n_max <= 0:
+            return Budget(wish.seq, 0)
+        if origin is not Origin.MODEL:  # these have sizes of their own
+            return Budget(wish.seq, room)
+        return Budget(wish.seq, min(params.n_max, room), params.n_min, params.p_min)
+
+    def proposed(self, origin: Origin, drafts: Sequence[Draft], seconds: float) -> None:
+        for budget, draft in zip(self._asked, drafts, strict=True):
+            if draft.ids:
+                self._chosen[budget.seq] = Chosen(draft)
+
+    def choose(self) -> Mapping[int, Chosen]:
+        return self._chosen
+
+    def wrote(self, seq: int, p: float) -> None:
+        """Nothing depends on it."""
+
+    def go_on(self, seqs: Sequence[int]) -> Sequence[bool]:
+        return [True] * len(seqs)
+
+    def stepped(self, n_seq: int, seconds: float) -> None:
+        """Nothing depends on it."""
 
 
 class FixedPolicy:
-    """Every sequence drafts as far as it asks."""
+    """The same answer to every question."""
 
-    def budgets(self, wishes: Sequence[Wish]) -> list[Budget]:
-        return [Budget(max(min(wish.params.n_max, wish.room), 0), wish.params.n_min, wish.params.p_min) for wish in wishes]
+    def begin(self, seq: int, n_prompt: int) -> None:
+        """Nothing is remembered."""
+
+    def plan(self, wishes: Sequence[Wish]) -> FixedRound:
+        return FixedRound(wishes)
+
+    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
+        """Nothing depends on it."""
+
+    def rested(self, seconds: float) -> None:
+        """Nothing depends on it."""
+
+    def committed(self, commit: Commit) -> None:
+        """Nothing depends on it."""
+
+    def end(self, seq: int) -> None:
+        """Nothing is remembered."""

@@ -1,35 +1,83 @@
-"""What the loop asks a policy, and what it is told. Counts are target ids."""
+"""What the loop asks a policy, and what it is told. Counts are target ids. Values and protocols only."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from uad.types import SpeculativeParams
+from uad.types import Commit, Draft, Origin, SpeculativeParams
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One sequence in this round: what its request asks for, and how many ids may follow at most (0 while it reads its prompt)."""
+    """One sequence in this round: what its request asks for, how many ids may follow at most, how many positions are in its KV.
+
+    room is 0 where a sequence writes without drafts, negative while it reads its prompt (then it is not part of the round's decode).
+    """
 
     seq: int
     params: SpeculativeParams
     room: int
+    depth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How far one sequence may draft. n_max 0: not at all."""
+    """How far one sequence may draft now; n_max 0: let the drafter read along, but not draft."""
 
+    seq: int
     n_max: int
-    n_min: int
-    p_min: float
+    n_min: int = 0
+    p_min: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What one sequence submits: a draft, cut to the length that is worth it, and how many rows its part of the batch should have
+    (dummies fill up), because a batch of equal parts is one pass over the weights."""
+
+    draft: Draft
+    n_rows: int = 0
+
+
+class Round(Protocol):
+    """One round of decisions. Also the `Pace` that drafters ask while they draft."""
+
+    def budgets(self, origin: Origin) -> Sequence[Budget]:
+        """Whom to ask of this drafter; asked once per drafter, in the order of their cost. Empty: leave it alone."""
+        ...
+
+    def proposed(self, origin: Origin, drafts: Sequence[Draft], seconds: float) -> None:
+        """What that drafter answered, in the order of its budgets, and how long it took in all."""
+
+    def choose(self) -> Mapping[int, Chosen]:
+        """What each sequence submits; those that are missing write one id."""
+        ...
+
+    def wrote(self, seq: int, p: float) -> None: ...
+    def go_on(self, seqs: Sequence[int]) -> Sequence[bool]: ...
+    def stepped(self, n_seq: int, seconds: float) -> None: ...
 
 
 class Policy(Protocol):
     """Decides for all sequences at once, since they share one batch."""
 
-    def budgets(self, wishes: Sequence[Wish]) -> list[Budget]:
-        """One budget per wish, in order; never more than its room or its n_max."""
+    def begin(self, seq: int, n_prompt: int) -> None:
+        """A new text starts in this sequence, behind a prompt of so many ids."""
+
+    def plan(self, wishes: Sequence[Wish]) -> Round | None:
+        """The decisions of this round; None where nothing is to be drafted."""
         ...
+
+    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
+        """A decode of these passes (sequences, rows of each), `depth` positions behind them on average, took this long."""
+
+    def rested(self, seconds: float) -> None:
+        """A round without drafts took this long beside its decode."""
+
+    def committed(self, commit: Commit) -> None:
+        """These ids became part of a sequence, drafted or not."""
+
+    def end(self, seq: int) -> None:
+        """The text is over."""

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from uad.config import Config, ModelConfig
+from uad.decode.drafting import Drafting
 from uad.decode.layout import Least
 from uad.decode.step import Engine
 from uad.drafters.model import ModelDrafter
@@ -16,7 +17,11 @@ from uad.llama.context import Context, physical_cores
 from uad.llama.model import Model
 from uad.llama.probe import least_agreeing_rows
 from uad.llama.samplers import SamplerChain
-from uad.policy.fixed import FixedPolicy
+from uad.policy.auto import AutoPolicy
+from uad.policy.cost import CostCurve
+from uad.policy.machine import Machine
+from uad.runtime.open import open_model, tokenizer_notes
+from uad.runtime.profiling import curve
 from uad.runtime.prompts import Prompts
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
@@ -28,6 +33,9 @@ from uad.vocab.encode import Encoder
 
 Progress = Callable[[str, float], None]
 
+_TARGET_SECONDS, _DRAFT_SECONDS = 1.7, 0.3  # at start, where no curve is stored
+_MOST_DRAFT_ROWS = 16
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -37,6 +45,7 @@ class Parts:
     prompts: Prompts
     model: Model
     info: RuntimeInfo
+    policy: AutoPolicy
     stack: ExitStack
 
 
@@ -47,18 +56,38 @@ def build(config: Config, progress: Progress) -> Parts:
         target, context, least, notes = _open_target(config, stack, progress)
         encoder = Encoder(target.vocab)
         prompts = Prompts(target.vocab, encoder, config.templates, target.info.chat_template, _name(target.info))
-        drafter, draft_info, draft_notes = _build_drafter(config, stack, target, context, encoder, progress)
-        samplers = _samplers(context, target)
-        engine = Engine(context, drafter, FixedPolicy(), samplers, lambda: secrets.randbits(32), least=least)
+        draft = _build_draft(config, stack, target, context, encoder, progress)
+        policy, policy_notes = _build_policy(config, context, draft.context, least)
+        drafting = None if draft.drafter is None else Drafting([draft.drafter], policy)
+        engine = Engine(context, drafting, _samplers(context, target), lambda: secrets.randbits(32), least=least)
         info = RuntimeInfo(
             target=target.info,
-            draft=draft_info,
+            draft=draft.info,
             n_ctx=context.n_ctx,
             n_slots=config.n_parallel,
             build=native.build_info(),
-            notes=(*notes, *prompts.notes, *draft_notes),
+            notes=(*notes, *prompts.notes, *draft.notes, *policy_notes),
         )
-        return Parts(engine, prompts, target, info, stack.pop_all())
+        return Parts(engine, prompts, target, info, policy, stack.pop_all())
+
+
+def _build_policy(config: Config, context: Context, draft_context: Context | None, least: Least) -> tuple[AutoPolicy, tuple[str, ...]]:
+    """The policy with the cost curves of both models: stored ones, else what two seconds tell."""
+    n_max = min(context.n_ubatch, config.n_parallel * (1 + config.drafting.defaults.n_max))
+    samples, stored = curve(context, config.target, "target", range(1, n_max + 1), _TARGET_SECONDS)
+    draft = None
+    if draft_context is not None and config.draft is not None:
+        sizes = range(1, min(config.n_parallel, _MOST_DRAFT_ROWS) + 1)
+        draft = CostCurve(curve(draft_context, config.draft, "draft", sizes, _DRAFT_SECONDS)[0])
+    machine = Machine(CostCurve(samples), draft, n_ubatch=context.n_ubatch, least=least.rows, of_each=least.of_each)
+    note = _curve_note(machine, n_max) + ("" if stored else "; measured quickly, `uad profile` measures well and remembers")
+    return AutoPolicy(machine), (note,)
+
+
+def _curve_note(machine: Machine, n_max: int) -> str:
+    one = machine.target.ms(1)
+    sizes = [n for n in (2, 4, 8, 16) if n <= n_max]
+    return f"one token takes {one:.1f} ms; " + ", ".join(f"{n} at once {machine.target.ms(n) / one:.1f} times that" for n in sizes)
 
 
 def template_options(config: Config) -> Options:
@@ -75,26 +104,32 @@ def _name(info: ModelInfo) -> str:
     return info.desc
 
 
-def _build_drafter(
-    config: Config, stack: ExitStack, target: Model, context: Context, encoder: Encoder, progress: Progress
-) -> tuple[ModelDrafter | None, ModelInfo | None, tuple[str, ...]]:
+@dataclass(frozen=True)
+class _Draft:
+    """The draft model's part, or why there is none."""
+
+    notes: tuple[str, ...]
+    drafter: ModelDrafter | None = None
+    context: Context | None = None
+    info: ModelInfo | None = None
+
+
+def _build_draft(config: Config, stack: ExitStack, target: Model, context: Context, encoder: Encoder, progress: Progress) -> _Draft:
     if config.draft is None:
-        return None, None, ("no draft model: plain decoding",)
+        return _Draft(("no draft model: plain decoding",))
     if not context.can_truncate:
-        return (
-            None,
-            None,
-            (f"{_name(target.info)} cannot take back single positions (recurrent memory): plain decoding, the draft is not loaded",),
-        )
-    model = stack.enter_context(Model(config.draft, "draft", lambda share: progress("loading draft", share)))
+        name = _name(target.info)
+        return _Draft((f"{name} cannot take back single positions (recurrent memory): plain decoding, the draft is not loaded",))
+    model = stack.enter_context(open_model(config.draft, "draft", lambda share: progress("loading draft", share)))
     draft = stack.enter_context(Context(model, _draft_config(config.draft, model, context), config.n_parallel, "draft"))
     if not draft.can_truncate:
-        return None, None, (f"draft {_name(model.info)} cannot take back single positions (recurrent memory): plain decoding",)
+        return _Draft((f"draft {_name(model.info)} cannot take back single positions (recurrent memory): plain decoding",))
     if not config.draft.n_threads and (cores := physical_cores()) > 1:
         draft.choose_threads((1, cores))
     rules = plan(side(target, config.templates.chat_template), side(model), template_options(config))
-    drafter = ModelDrafter(draft, encoder, rules.rules, heal=config.drafting.heal, salvage=config.drafting.salvage)
-    return drafter, model.info, (*rules.notes, *_window_note(draft, context))
+    drafter = ModelDrafter(draft, encoder.sharing(), rules.rules, heal=config.drafting.heal, salvage=config.drafting.salvage)
+    notes = (*tokenizer_notes(config.draft, "draft"), *rules.notes, *_window_note(draft, context))
+    return _Draft(notes, drafter, draft, model.info)
 
 
 def _draft_config(config: ModelConfig, model: Model, target: Context) -> ModelConfig:
@@ -114,9 +149,9 @@ def _open_target(config: Config, stack: ExitStack, progress: Progress) -> tuple[
     """The target, how large its passes must be, and the lines that say so. `--exact` loads it again without rearranged weights where
     only those stand in the way."""
     with ExitStack() as attempt:
-        target = attempt.enter_context(Model(config.target, "target", lambda share: progress("loading target", share)))
+        target = attempt.enter_context(open_model(config.target, "target", lambda share: progress("loading target", share)))
         context = attempt.enter_context(Context(target, config.target, config.n_parallel, "target"))
-        notes = (f"context: {context.n_ctx} tokens in each of {context.n_seq} slots",)
+        notes = (f"context: {context.n_ctx} tokens in each of {context.n_seq} slots", *tokenizer_notes(config.target, "target"))
         least, exact_notes, again = _exactness(context, config)
         if not again:
             stack.enter_context(attempt.pop_all())

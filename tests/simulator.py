@@ -1,0 +1,159 @@
+"""Scripted machines and drafts for the policy: rounds without models, in simulated milliseconds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from uad.policy.auto import AutoPolicy
+from uad.policy.cost import CostCurve, CostSample
+from uad.policy.machine import Machine
+from uad.policy.protocol import Wish
+from uad.types import Commit, Draft, Origin, SpeculativeParams
+
+Cost = Callable[[int], float]
+"""Milliseconds of a decode of n rows."""
+
+FLAT: Cost = lambda n: 30.0 + 0.5 * n  # noqa: E731
+MEMORY_BOUND: Cost = lambda n: 28.0 + 4.3 * n  # noqa: E731
+LINEAR: Cost = lambda n: 2.0 + 10.0 * n  # noqa: E731
+
+
+def jagged(n: int) -> float:
+    """Steps as measured with Q8_0 weights on two cores: some lengths cost more than longer ones."""
+    steps = (24, 48, 70, 88, 100, 96, 92, 82, 110, 115, 112, 108, 130, 135, 140, 138)
+    return float(steps[n - 1]) if n <= len(steps) else 138.0 + 8.0 * (n - 16)
+
+
+@dataclass(frozen=True)
+class Position:
+    """What the draft says of the id at this place of the text, how likely it is right, and whether it is."""
+
+    belief: float
+    p: float
+    right: bool
+
+
+Script = Callable[[random.Random], list[Position]]
+"""Makes a text."""
+
+
+def text(
+    n: int, states: Sequence[tuple[float, float]], stay: float = 0.9, belief: Callable[[float], float] = lambda p: p, seed: int = 0
+) -> list[Position]:
+    """n positions; the probability of the draft wanders between ranges (low, high), `belief` is what it says instead."""
+    rng = random.Random(seed)
+    out, state = [], 0
+    for _ in range(n):
+        if rng.random() > stay:
+            state = rng.randrange(len(states))
+        p = rng.uniform(*states[state])
+        out.append(Position(min(max(belief(p), 0.0), 1.0), p, rng.random() < p))
+    return out
+
+
+MIXED = ((0.9, 0.999), (0.1, 0.6))
+GOOD = ((0.85, 0.999),)
+BAD = ((0.0, 0.05),)
+
+
+@dataclass
+class Simulation:
+    """One text on one machine under a policy. noise: a factor on every measured time, drawn per decode."""
+
+    cost: Cost
+    positions: Sequence[Position]
+    step_ms: float = 0.3
+    call_ms: float = 0.2
+    n_max: int = 16
+    noise: Callable[[random.Random, float], float] = lambda rng, at: 1.0
+    seed: int = 0
+    policy: AutoPolicy = field(init=False)
+    ms: float = 0.0
+    plain_ms: float = 0.0
+    draft_ms: float = 0.0
+    at: int = 0
+    lengths: list[tuple[int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        curve = CostCurve([CostSample(n, 0, self.cost(n)) for n in range(1, self.n_max + 2)])
+        self.policy = AutoPolicy(Machine(curve, CostCurve([CostSample(1, 0, self.step_ms)])))
+        self.rng = random.Random(self.seed)
+
+    def run(self, n_prompt: int = 100, n_texts: int = 1) -> Simulation:
+        """The whole text, as n_texts requests one after the other."""
+        part = len(self.positions) // n_texts
+        for i in range(n_texts):
+            self.policy.begin(0, n_prompt)
+            self._spend(0.0)
+            while self.at < (i + 1) * part:
+                self._round((i + 1) * part)
+            self.policy.end(0)
+        return self
+
+    def _spend(self, ms: float) -> float:
+        """Simulated milliseconds, with the machine's noise."""
+        measured = ms * self.noise(self.rng, self.at / len(self.positions))
+        self.ms += measured
+        return measured
+
+    def _round(self, end: int) -> None:
+        room = end - self.at - 1
+        round_ = self.policy.plan([Wish(0, SpeculativeParams(n_max=self.n_max), room, 100)])
+        draft = Draft()
+        if round_ is not None:
+            for budget in round_.budgets(Origin.MODEL):
+                draft = self._draft(round_, budget.n_max)
+            chosen = round_.choose().get(0)
+            draft = chosen.draft if chosen else Draft()
+        k = len(draft.ids)
+        n_accepted = 0
+        while n_accepted < k and self.positions[self.at + n_accepted].right:
+            n_accepted += 1
+        seconds = self._spend(self.cost(1 + k)) / 1e3
+        self.policy.decoded([(1, 1 + k)], 100, seconds)
+        n = min(n_accepted + 1, end - self.at)
+        self.lengths.append((self.at, k))
+        ids = tuple(range(self.at, self.at + n))
+        self.policy.committed(Commit(0, ids, k, n_accepted))
+        self.at += n
+        self.plain_ms += self.cost(1) * n
+
+    def _draft(self, round_, n_max: int) -> Draft:
+        seconds = self._spend(self.call_ms) / 1e3
+        ids, p = [], []
+        for i in range(min(n_max, len(self.positions) - self.at)):
+            if i and not round_.go_on([0])[0]:
+                break
+            if i:
+                step = self._spend(self.step_ms) / 1e3
+                round_.stepped(1, step)
+                seconds += step
+            position = self.positions[self.at + i]
+            round_.wrote(0, position.belief)
+            ids.append(self.at + i if position.right else -1)
+            p.append(position.belief)
+        draft = Draft(tuple(ids), tuple(p))
+        self.draft_ms += 1e3 * seconds
+        round_.proposed(Origin.MODEL, [draft], seconds)
+        return draft
+
+
+def oracle_ms(cost: Cost, positions: Sequence[Position], step_ms: float, call_ms: float, n_max: int) -> float:
+    """Time of one who knows every probability beforehand, and drafts exactly the length of the best expected rate in each round."""
+    at, ms = 0, 0.0
+    while at < len(positions):
+        best = (1 / cost(1), 0)
+        gain, product = 1.0, 1.0
+        for k in range(1, min(n_max, len(positions) - at - 1) + 1):
+            product *= positions[at + k - 1].p
+            gain += product
+            best = max(best, (gain / (cost(1 + k) + call_ms + (k - 1) * step_ms), k))
+        k = best[1]
+        n = 0
+        while n < k and positions[at + n].right:
+            n += 1
+        ms += cost(1 + k) + (call_ms + (k - 1) * step_ms if k else 0.0)
+        at += n + 1
+    return ms

@@ -1,0 +1,79 @@
+"""Drafters and policy as one thing that the loop asks once per round. Knows no target, no request and no text.
+
+Drafters are asked in the given order, the free ones first: what they offer decides whether the model is run at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+
+from uad.drafters.protocol import Ask, Drafter
+from uad.policy.protocol import Chosen, Policy, Wish
+from uad.types import Commit, Draft, DrafterStats
+
+_NOTHING: Mapping[int, Chosen] = {}
+
+
+class Drafting:
+    """The drafters of all sequences, and the policy that rules them."""
+
+    def __init__(self, drafters: Sequence[Drafter], policy: Policy) -> None:
+        self._drafters = tuple(drafters)
+        self._policy = policy
+        self._stats = {drafter.origin: DrafterStats(drafter.origin) for drafter in drafters}
+        self._seqs: set[int] = set()
+
+    def __contains__(self, seq: int) -> bool:
+        return seq in self._seqs
+
+    def stats(self) -> tuple[DrafterStats, ...]:
+        """What each drafter did since start."""
+        return tuple(self._stats.values())
+
+    def begin(self, seq: int, prompt: Sequence[int]) -> None:
+        self._seqs.add(seq)
+        self._policy.begin(seq, len(prompt))
+        for drafter in self._drafters:
+            drafter.begin(seq, prompt)
+
+    def end(self, seq: int) -> None:
+        if seq not in self._seqs:
+            return
+        self._seqs.discard(seq)
+        self._policy.end(seq)
+        for drafter in self._drafters:
+            drafter.end(seq)
+
+    def propose(self, wishes: Sequence[Wish]) -> Mapping[int, Chosen]:
+        """What each sequence submits in this round; those that are missing write one id."""
+        round_ = self._policy.plan(wishes)
+        if round_ is None:
+            return _NOTHING
+        for drafter in self._drafters:
+            budgets = round_.budgets(drafter.origin)
+            if not budgets:
+                continue
+            began = perf_counter()
+            drafts = drafter.propose([Ask(one.seq, one.n_max, one.n_min, one.p_min) for one in budgets], round_)
+            seconds = perf_counter() - began
+            self._stats[drafter.origin] = self._stats[drafter.origin].called(len(budgets), seconds)
+            round_.proposed(drafter.origin, drafts, seconds)
+        return round_.choose()
+
+    def commit(self, commit: Commit, draft: Draft) -> None:
+        """These ids became part of a text; `draft` is what had been submitted."""
+        if commit.seq not in self._seqs:
+            return
+        if draft.ids:
+            stats = self._stats[draft.origin]
+            self._stats[draft.origin] = stats.judged(commit.n_drafted, commit.n_accepted)
+        self._policy.committed(commit)
+        for drafter in self._drafters:
+            drafter.observe(commit)
+
+    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
+        self._policy.decoded(passes, depth, seconds)
+
+    def rested(self, seconds: float) -> None:
+        self._policy.rested(seconds)

@@ -1,0 +1,145 @@
+"""From a drafter's belief to the probability that the target agrees, learned online. Arithmetic only.
+
+Three layers, each the prior of the next: one factor on the rejections of a kind of draft (learns an overconfident draft in a few ids),
+bins of belief (learn the shape), and one factor per text (code, then prose).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+
+EDGES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.87, 0.92, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999)
+N_BINS = len(EDGES) + 1
+_CENTRES = tuple((a + b) / 2 for a, b in zip((0.0, *EDGES), (*EDGES, 1.0), strict=True))
+
+_KEPT = 0.998  # of the evidence of a bin, per new observation in it: it forgets over some 500
+_BIN_PRIOR = 3.0  # observations
+_KIND_PRIOR = 0.5  # expected rejections
+_FIRST_FACTOR = 3.0  # unknown drafts are taken for three times as wrong as they say
+_KIND_KEPT = 0.99
+_TEXT_PRIOR = 1.5
+_TEXT_KEPT = 0.96
+_TEXT_RANGE = (0.3, 4.0)
+
+HORIZON = 12  # ids
+_STAY_PRIOR = 2.0  # observations of an id followed by one of the same bin
+_MOVE_KEPT = 0.995
+_FEWEST, _MOST = 1, 64  # drafts between two looks at the moves
+
+
+def bin_of(belief: float) -> int:
+    return bisect_right(EDGES, belief)
+
+
+@dataclass(slots=True)
+class TextFactor:
+    """How much more often than expected this text's drafts are rejected: (rejections + prior) / (expected rejections + prior)."""
+
+    rejected: float = 0.0
+    expected: float = 0.0
+    value: float = 1.0
+
+    def observe(self, p: float, accepted: bool) -> None:
+        self.rejected = self.rejected * _TEXT_KEPT + (not accepted)
+        self.expected = self.expected * _TEXT_KEPT + 1 - p
+        ratio = (self.rejected + _TEXT_PRIOR) / (self.expected + _TEXT_PRIOR)
+        self.value = min(max(ratio, _TEXT_RANGE[0]), _TEXT_RANGE[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """One bin of a reliability diagram: what was believed, predicted and seen on average, over n ids (forgotten ones left out)."""
+
+    belief: float
+    predicted: float
+    observed: float
+    n: float
+
+
+class Outlook:
+    """What follows what in drafts: moves between bins of belief, and the acceptance that they promise further on.
+
+    A chain over bins, not over averages: a draft that is sure stays sure for a while, or is not sure at all.
+    """
+
+    def __init__(self) -> None:
+        self._moves = [[0.0] * N_BINS for _ in range(N_BINS)]
+        self._weight = [1.0] * N_BINS
+        self._n_drafts = 0
+        self._next = _FEWEST
+        self.expected: list[list[float]] = []
+        self.renew(_CENTRES)
+
+    def saw(self, bins: Sequence[int]) -> bool:
+        """One more draft; True if it is time to renew."""
+        for a, b in pairwise(bins):
+            self._moves[a][b] += self._weight[a]
+            self._weight[a] /= _MOVE_KEPT
+        self._n_drafts += 1
+        if self._n_drafts < self._next:
+            return False
+        self._n_drafts, self._next = 0, min(2 * self._next, _MOST)
+        return True
+
+    def renew(self, p: Sequence[float]) -> None:
+        """Work the moves so far, and the probability of acceptance in each bin, into what is expected."""
+        rows = [self._shares(i, p) for i in range(N_BINS)]
+        products = [[1.0] * N_BINS]
+        for _ in range(HORIZON):
+            last = products[-1]
+            products.append([sum(share * last[j] for j, share in row) for row in rows])
+        self.expected = [list(accumulate(products[h][i] for h in range(1, HORIZON + 1))) for i in range(N_BINS)]
+
+    def _shares(self, i: int, p: Sequence[float]) -> list[tuple[int, float]]:
+        """(bin, probability that the next id is of that bin and accepted), the improbable left out."""
+        weight = self._weight[i]
+        self._moves[i] = row = [n / weight for n in self._moves[i]]
+        self._weight[i] = 1.0
+        total = sum(row) + _STAY_PRIOR
+        return [(j, (n + (_STAY_PRIOR if i == j else 0.0)) / total * p[j]) for j, n in enumerate(row) if n or i == j]
+
+
+@dataclass(slots=True)
+class Calibration:
+    """One kind of draft. Beliefs and probabilities are of one id, given that all before it were accepted."""
+
+    n: list[float] = field(default_factory=lambda: [0.0] * N_BINS)
+    accepted: list[float] = field(default_factory=lambda: [0.0] * N_BINS)
+    predicted: list[float] = field(default_factory=lambda: [0.0] * N_BINS)
+    outlook: Outlook = field(default_factory=lambda: Outlook())
+    rejected_in_all: float = _FIRST_FACTOR * _KIND_PRIOR
+    expected_in_all: float = _KIND_PRIOR
+
+    def probability(self, belief: float) -> float:
+        i = bisect_right(EDGES, belief)
+        prior = 1.0 - (1.0 - belief) * self.rejected_in_all / self.expected_in_all
+        if prior < 0.0:
+            prior = 0.0
+        return (self.accepted[i] + _BIN_PRIOR * prior) / (self.n[i] + _BIN_PRIOR)
+
+    def observe(self, belief: float, accepted: bool) -> None:
+        """An id of this belief, all before it accepted, was accepted or not."""
+        p = self.probability(belief)
+        i = bisect_right(EDGES, belief)
+        self.n[i] = self.n[i] * _KEPT + 1
+        self.accepted[i] = self.accepted[i] * _KEPT + accepted
+        self.predicted[i] = self.predicted[i] * _KEPT + p
+        self.rejected_in_all = self.rejected_in_all * _KIND_KEPT + (not accepted)
+        self.expected_in_all = max(self.expected_in_all * _KIND_KEPT + 1 - belief, 1e-3)
+
+    def drafted(self, beliefs: Sequence[float]) -> None:
+        """A draft of these beliefs was made, right or wrong."""
+        if self.outlook.saw([bisect_right(EDGES, belief) for belief in beliefs]):
+            self.outlook.renew([self.probability(centre) for centre in _CENTRES])
+
+    def ahead(self, belief: float) -> list[float]:
+        """[h]: how many of the next h + 1 ids behind one of this belief are expected to be accepted, given that it is."""
+        return self.outlook.expected[bisect_right(EDGES, belief)]
+
+    def reliability(self) -> list[Reliability]:
+        """The bins that have seen something."""
+        rows = zip(_CENTRES, self.predicted, self.accepted, self.n, strict=True)
+        return [Reliability(belief, predicted / n, accepted / n, n) for belief, predicted, accepted, n in rows if n > 0]

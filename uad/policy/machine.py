@@ -1,0 +1,81 @@
+"""What rounds cost here: the target's curve over the passes of a batch, the draft's steps. Arithmetic only; times are milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from uad.policy.cost import CostCurve, CostSample
+
+_REFRESH = 24  # uses of a table before it is made anew from the moving curve
+_DEPTH_STEP = 128
+_OVERHEAD_RATE = 0.05
+
+
+class Machine:
+    """Costs of a target (and a draft model, if there is one).
+
+    n_ubatch: most rows in a pass. least: fewer rows are padded to this many, in a pass or (of_each) of each sequence.
+    """
+
+    def __init__(
+        self, target: CostCurve, draft: CostCurve | None = None, *, n_ubatch: int = 512, least: int = 1, of_each: bool = False
+    ) -> None:
+        self.target = target
+        self.draft = draft or CostCurve([CostSample(1, 0, 0.0)])
+        self._n_ubatch = n_ubatch
+        self._least = least
+        self._of_each = of_each
+        self._tables: dict[tuple[tuple[int, ...], int], _Table] = {}
+        self.overhead_ms = 0.0
+
+    def table(self, groups: tuple[int, ...], depth: int) -> _Table:
+        """Cost of a round by rows of each sequence, for groups of so many consecutively numbered sequences."""
+        key = (groups, depth // _DEPTH_STEP)
+        table = self._tables.get(key)
+        if table is None or table.n_uses >= _REFRESH:
+            if len(self._tables) > 256:
+                self._tables.clear()
+            table = self._tables[key] = _Table(self, groups, depth)
+        table.n_uses += 1
+        return table
+
+    def group_ms(self, n_seq: int, n_each: int, depth: int) -> float:
+        """One group: n_seq sequences with n_each rows each, in as many passes as that takes."""
+        if self._of_each:
+            n_each = max(n_each, self._least)
+        rows = max(n_seq * n_each, self._least)
+        most = max(self._n_ubatch // n_seq, 1) * n_seq
+        full, rest = divmod(rows, most)
+        return full * self.target.ms(most, depth) + (self.target.ms(rest, depth) if rest else 0.0)
+
+    def decoded(self, groups: Sequence[tuple[int, int]], depth: int, ms: float) -> None:
+        """A decode of passes (sequences, rows of each) took ms."""
+        if len(groups) == 1:
+            n = groups[0][0] * groups[0][1]
+            if n <= self._n_ubatch:
+                self.target.observe(n, depth, ms)
+            return
+        expected = sum(self.target.ms(n_seq * n, depth) for n_seq, n in groups)
+        self.target.observe_ratio(ms / expected)
+
+    def rested(self, ms: float) -> None:
+        """What a round of one id took beside decoding: half of it is taken to be the same for a round of many."""
+        self.overhead_ms += _OVERHEAD_RATE * (0.5 * min(ms, 4 * self.overhead_ms + 1) - self.overhead_ms)
+
+
+class _Table:
+    """Milliseconds of a round by the rows of each sequence, made as far as they are asked for."""
+
+    def __init__(self, machine: Machine, groups: tuple[int, ...], depth: int) -> None:
+        self._machine = machine
+        self._groups = groups
+        self._depth = depth
+        self._ms = [0.0]
+        self.n_uses = 0
+
+    def __getitem__(self, n: int) -> float:
+        while len(self._ms) <= n:
+            k = len(self._ms)
+            ms = sum(self._machine.group_ms(size, k, self._depth) for size in self._groups)
+            self._ms.append(ms + self._machine.overhead_ms)
+        return self._ms[n]

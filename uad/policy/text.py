@@ -1,0 +1,129 @@
+"""What a policy remembers of one running text: which drafters pay for it, when to ask them again, which guesses wait for their verdict.
+
+Knows no cost curve; times are milliseconds, counts are target ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from uad.policy.calibration import Calibration, TextFactor
+from uad.types import Draft, Origin
+
+_VALUE_RATE = 0.2
+_BIRTH_RATE = 0.03
+_SHARE = 0.006  # of the time, at most, goes into asking drafters that do not pay
+_FIRST_INTERVAL, _LAST_INTERVAL, _GROWTH = 2, 16, 1.5
+_PROBE_STEPS = 2
+_FAST_READ = 16  # ids; more are a backlog whose reading has a price of its own
+_COST_RATE = 0.15
+NEVER = 1 << 60
+
+
+@dataclass(slots=True)
+class Habit:
+    """One drafter over all texts: what a call costs, and what a new text may expect of it (in plain decodes saved per round)."""
+
+    call_ms: float = 0.0
+    read_ms: float = 0.0
+    birth: float = 0.0
+    ids_per_step: float = 1.0
+    n_calls: int = 0
+
+    def called(self, ms: float, backlog: int) -> None:
+        """A call took ms beside its draft steps, for a text that had `backlog` ids to be read first."""
+        if backlog > _FAST_READ:
+            read = max(ms - self.call_ms, 0.0) / backlog
+            self.read_ms = read if not self.read_ms else self.read_ms + _COST_RATE * (min(read, 3 * self.read_ms) - self.read_ms)
+            return
+        believed = min(ms, 3 * self.call_ms) if self.n_calls else ms
+        self.n_calls += 1
+        self.call_ms += max(_COST_RATE, 1 / self.n_calls) * (believed - self.call_ms)
+
+    def wrote(self, n_steps: int, n_ids: int) -> None:
+        """n_steps ids of the draft became n_ids of the target."""
+        if n_steps > 1:
+            self.ids_per_step += 0.05 * (min(max(n_ids / n_steps, 0.25), 4.0) - self.ids_per_step)
+
+    def cost(self, backlog: int, step_ms: float) -> float:
+        """What asking once would cost."""
+        return self.call_ms + backlog * self.read_ms + _PROBE_STEPS * step_ms
+
+
+@dataclass(slots=True)
+class Use:
+    """One drafter in one text. value: milliseconds saved per round, lately. Asked again when `due` ids are written."""
+
+    value: float = 0.0
+    due: int = 0
+    interval: float = _FIRST_INTERVAL
+    backlog: int = 0
+    trail: Sequence[tuple[int, float]] = ()
+    at: int = 0
+    calibration: Calibration | None = None
+    factor: TextFactor | None = None
+
+    @property
+    def awake(self) -> bool:
+        return self.due == 0
+
+    def judged(self, value: float, n: int, habit: Habit, plain_ms: float, step_ms: float) -> None:
+        """A round was worth so much, n ids into the text: go on, or sleep until asking again costs little."""
+        if value > 0 and not self.awake:
+            self.value = 0.5 * value
+        else:
+            self.value += _VALUE_RATE * (value - self.value)
+        habit.birth += _BIRTH_RATE * (min(max(value / plain_ms, -1.0), 3.0) - habit.birth) if plain_ms > 0 else 0.0
+        if self.value >= 0:
+            self.due, self.interval = 0, _FIRST_INTERVAL
+        else:
+            self.sleep(n, habit, plain_ms, step_ms)
+            self.interval = min(self.interval * _GROWTH, _LAST_INTERVAL)
+
+    def sleep(self, n: int, habit: Habit, plain_ms: float, step_ms: float, credit_ms: float = 0.0) -> None:
+        """Ask again after `interval` ids, and not before the time that asking costs is a small share of the time since."""
+        per_id = _SHARE * plain_ms - habit.read_ms
+        owed = habit.cost(self.backlog, step_ms) - credit_ms
+        wait = owed / per_id if per_id > 0 else NEVER if owed > 0 else 0.0
+        self.due = n + max(int(self.interval), min(int(wait) + 1, NEVER), 1)
+
+    def follow(self, draft: Draft, calibration: Calibration, factor: TextFactor) -> None:
+        """Wait for the verdict on this draft, submitted or not."""
+        self.trail, self.at = tuple(zip(draft.ids, draft.p, strict=True)), 0
+        self.calibration, self.factor = calibration, factor
+        calibration.drafted(draft.p)
+
+    def check(self, ids: Sequence[int]) -> None:
+        """The text goes on with ids: learn from every guess up to the first wrong one."""
+        trail, at = self.trail, self.at
+        calibration, factor = self.calibration, self.factor
+        if at >= len(trail) or calibration is None or factor is None:
+            return
+        for id_ in ids[: len(trail) - at]:
+            guess, belief = trail[at]
+            at += 1
+            right = guess == id_
+            factor.observe(calibration.probability(belief), right)
+            calibration.observe(belief, right)
+            if not right:
+                self.trail = ()
+                return
+        self.at = at
+
+
+@dataclass(slots=True)
+class Text:
+    """One running text. n counts its ids since its prompt; `due` is when the next drafter is."""
+
+    n_prompt: int
+    n: int = 0
+    due: int = 0
+    uses: dict[Origin, Use] = field(default_factory=dict)
+    factors: dict[str, TextFactor] = field(default_factory=dict)
+
+    def factor(self, kind: str) -> TextFactor:
+        factor = self.factors.get(kind)
+        if factor is None:
+            factor = self.factors[kind] = TextFactor()
+        return factor
