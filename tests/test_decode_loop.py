@@ -12,7 +12,7 @@ from toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, Collector, ScriptedModel, To
 from uad.decode.layout import Least, padding, passes
 from uad.drafters.model import ModelDrafter
 from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UnavailableError
-from uad.types import Request, Rows, SamplingParams, SpeculativeParams
+from uad.types import Request, Rows, SamplingParams, SpeculativeParams, SpecPolicy
 from uad.vocab.encode import Encoder
 
 GREEDY = SamplingParams(temperature=0)
@@ -82,7 +82,7 @@ def test_a_long_prompt_is_read_in_chunks_while_others_go_on() -> None:
     assert len(writer.ids) - before >= 300 // 64, "the running stream stood still while the prompt was read"
 
 
-@pytest.mark.parametrize("speculative", [OFF, SpeculativeParams(n_max=12, p_min=0.0)])
+@pytest.mark.parametrize("speculative", [OFF, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=12, p_min=0.0)])
 def test_the_context_is_filled_to_the_last_place_and_not_beyond(speculative: SpeculativeParams) -> None:
     target = ScriptedModel(TARGET_VOCAB, n_ctx=64)
     for exact in (False, True):
@@ -97,7 +97,10 @@ def test_the_context_is_filled_to_the_last_place_and_not_beyond(speculative: Spe
 
 def test_max_tokens_is_exact_for_every_draft_length() -> None:
     for n in range(1, 14):
-        result = run(drafted(ScriptedModel(TARGET_VOCAB)), [request(max_tokens=n, speculative=SpeculativeParams(n_max=16, p_min=0.0))])[0]
+        result = run(
+            drafted(ScriptedModel(TARGET_VOCAB)),
+            [request(max_tokens=n, speculative=SpeculativeParams(policy=SpecPolicy.FIXED, n_max=16, p_min=0.0))],
+        )[0]
         assert (len(result.ids), str(result.done.finish), result.done.truncated) == (n, "length", False)
         assert result.done.usage.n_predicted == n
 
@@ -112,7 +115,7 @@ def test_max_tokens_0_fills_the_cache_and_writes_nothing() -> None:
 def test_a_stop_string_inside_an_accepted_run_cuts_text_and_ids() -> None:
     plain = run(make_engine(ScriptedModel(TARGET_VOCAB)), [request(max_tokens=60)])[0]
     word = plain.text[20:29]
-    for speculative in (OFF, SpeculativeParams(n_max=16, p_min=0.0)):
+    for speculative in (OFF, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=16, p_min=0.0)):
         result = run(drafted(ScriptedModel(TARGET_VOCAB)), [request(max_tokens=60, stop=(word,), speculative=speculative)])[0]
         assert result.text == plain.text[: plain.text.index(word)]
         assert (str(result.done.stop_kind), result.done.stopping_word) == ("word", word)
@@ -124,7 +127,10 @@ def test_the_cache_after_a_stop_in_mid_run_is_what_the_kv_holds() -> None:
     plain = run(make_engine(ScriptedModel(TARGET_VOCAB)), [request(max_tokens=60)])[0]
     target = ScriptedModel(TARGET_VOCAB)
     engine = drafted(target)
-    run(engine, [request(max_tokens=60, stop=(plain.text[20:29],), speculative=SpeculativeParams(n_max=16, p_min=0.0))])
+    run(
+        engine,
+        [request(max_tokens=60, stop=(plain.text[20:29],), speculative=SpeculativeParams(policy=SpecPolicy.FIXED, n_max=16, p_min=0.0))],
+    )
     slot = engine._slots.all[0]
     assert slot.cached == target.kv[0]
 
@@ -178,7 +184,7 @@ def test_empty_prompt_is_refused() -> None:
 def test_log_probabilities_are_the_targets_also_for_accepted_ids() -> None:
     one = request(max_tokens=20, logprobs=True, n_probs=3)
     plain = run(make_engine(ScriptedModel(TARGET_VOCAB)), [one])[0]
-    spec = Request(one.prompt, GREEDY, SpeculativeParams(n_max=8, p_min=0.0), 20, logprobs=True, n_probs=3)
+    spec = Request(one.prompt, GREEDY, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=8, p_min=0.0), 20, logprobs=True, n_probs=3)
     fast = run(drafted(ScriptedModel(TARGET_VOCAB)), [spec])[0]
     flat = [[prob for delta in result.deltas for prob in delta.probs] for result in (plain, fast)]
     assert fast.done.timings.draft.n_accepted > 0
@@ -203,7 +209,7 @@ def test_salvage_keeps_guesses_that_only_the_cuts_refused() -> None:
     for on in (True, False):
         drafter = ModelDrafter(ScriptedModel(DRAFT_VOCAB, sharpness=12), ENCODER, ToyRules(), salvage=on)
         engine = make_engine(ScriptedModel(TARGET_VOCAB, sharpness=12), drafter)
-        result = run(engine, [request(10, max_tokens=150, speculative=SpeculativeParams(n_max=5, p_min=0.0))])[0]
+        result = run(engine, [request(10, max_tokens=150, speculative=SpeculativeParams(policy=SpecPolicy.FIXED, n_max=5, p_min=0.0))])[0]
         salvaged[on] = result.done.timings.draft
     assert salvaged[False].n_salvaged == 0
     assert salvaged[True].n_salvaged > 0
@@ -215,7 +221,7 @@ def test_a_draft_with_a_small_context_drafts_on_from_a_window(caplog: pytest.Log
     target = ScriptedModel(TARGET_VOCAB, n_ctx=1000)
     engine = make_engine(target, ModelDrafter(draft, ENCODER, ToyRules()))
     with caplog.at_level(logging.INFO, "uad.draft"):
-        one = request(150, max_tokens=200, speculative=SpeculativeParams(n_max=6, p_min=0.0))
+        one = request(150, max_tokens=200, speculative=SpeculativeParams(policy=SpecPolicy.FIXED, n_max=6, p_min=0.0))
         result = run(engine, [one])[0]
     assert result.ids == run(make_engine(ScriptedModel(TARGET_VOCAB, n_ctx=1000)), [request(150, max_tokens=200)])[0].ids
     assert result.done.timings.draft.n_drafted > 20
@@ -225,7 +231,7 @@ def test_a_draft_with_a_small_context_drafts_on_from_a_window(caplog: pytest.Log
 def test_a_draft_reads_a_long_prompt_in_pieces_of_its_own_batch() -> None:
     draft = ScriptedModel(DRAFT_VOCAB, n_ctx=4096, n_batch=32)
     engine = make_engine(ScriptedModel(TARGET_VOCAB, n_ctx=2048, n_batch=512), ModelDrafter(draft, ENCODER, ToyRules()))
-    result = run(engine, [request(1500, max_tokens=150, speculative=SpeculativeParams(n_max=6, p_min=0.0))])[0]
+    result = run(engine, [request(1500, max_tokens=150, speculative=SpeculativeParams(policy=SpecPolicy.FIXED, n_max=6, p_min=0.0))])[0]
     assert max(sum(batch.values()) for batch in draft.batches) <= 32
     assert result.done.timings.draft.n_accepted > 0
 
@@ -259,7 +265,10 @@ def test_padding_leaves_no_pass_too_small(counts: dict[int, int], n_ubatch: int,
 @pytest.mark.parametrize("least", [Least(2), Least(8), Least(2, of_each=True), Least(8, of_each=True)])
 def test_no_pass_is_smaller_than_asked(n_seq: int, least: Least) -> None:
     target = ScriptedModel(TARGET_VOCAB, n_seq=n_seq)
-    some = [request(4 + 9 * i, max_tokens=30 + i, speculative=SpeculativeParams(n_max=3 + i, p_min=0.4)) for i in range(5)]
+    some = [
+        request(4 + 9 * i, max_tokens=30 + i, speculative=SpeculativeParams(policy=SpecPolicy.FIXED, n_max=3 + i, p_min=0.4))
+        for i in range(5)
+    ]
     run(drafted(target, least=least), some)
     shapes = [shape for batch in target.batches for shape in passes(batch, target.n_ubatch)]
     assert shapes

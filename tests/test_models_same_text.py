@@ -8,7 +8,7 @@ import pytest
 from models import DRAFTS, chat_prompts, chat_requests, config, finish, quantized
 
 from uad.runtime import Runtime
-from uad.types import Request, SamplingParams, SpeculativeParams
+from uad.types import Request, SamplingParams, SpeculativeParams, SpecPolicy
 
 pytestmark = pytest.mark.model
 PROMPTS = chat_prompts(40)
@@ -46,7 +46,7 @@ def test_exactly_the_plain_text(kind: str, temperature: float, folder: Path) -> 
     for slots, draft in [(1, "zephyr"), (1, "gemma"), (4, "zephyr"), (4, "gemma")]:
         with Runtime.open(config(target, DRAFTS[draft], slots, exact=bool(exact))) as runtime:
             for n_max in LENGTHS:
-                drafted, accepted = ids(runtime, temperature, SpeculativeParams(n_max=n_max, p_min=0.4))
+                drafted, accepted = ids(runtime, temperature, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=n_max, p_min=0.4))
                 wrong = [PROMPTS[i] for i in range(len(PROMPTS)) if drafted[i] != plain[i]]
                 assert not wrong, f"{draft}, {slots} slots, n_max {n_max}: {len(wrong)} of {len(PROMPTS)} texts differ, first {wrong[0]!r}"
                 n_accepted += accepted
@@ -61,7 +61,10 @@ def test_without_exact_a_float_target_differs_only_at_near_ties(kind: str, folde
     target, noise = quantized(kind, folder), 0.1
     n_differ = 0
     with Runtime.open(config(target)) as runtime:
-        ask = [request(0.0, SpeculativeParams(enabled=on, n_max=8, p_min=0.3), logprobs=True, n_probs=2) for on in (False, True)]
+        ask = [
+            request(0.0, SpeculativeParams(policy=SpecPolicy.FIXED, enabled=on, n_max=8, p_min=0.3), logprobs=True, n_probs=2)
+            for on in (False, True)
+        ]
         plain, drafted = (finish(runtime, chat_requests(runtime, PROMPTS, one)) for one in ask)
         for a, b in zip(plain, drafted, strict=True):
             at = next((i for i, (x, y) in enumerate(zip(a.ids, b.ids, strict=False)) if x != y), None)

@@ -14,7 +14,7 @@ from toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, RandomDrafter, ScriptedModel
 
 from uad.decode.layout import Least
 from uad.drafters.model import ModelDrafter
-from uad.types import Request, SamplingParams, SpeculativeParams
+from uad.types import Request, SamplingParams, SpeculativeParams, SpecPolicy
 from uad.vocab.encode import Encoder
 
 START = TARGET_VOCAB.specials["<|im_start|>"]
@@ -66,7 +66,7 @@ def test_drafted_equals_plain(kind: str, n_sequences: int, temperature: float) -
     accepted = 0
     for n_max, p_min in itertools.product(range(1, 17), (0.0, 0.5, 0.9) if kind == "model" else (0.3,)):
         seed = 100 * n_max + int(10 * p_min)
-        speculative = SpeculativeParams(n_max=n_max, p_min=p_min)
+        speculative = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=n_max, p_min=p_min)
         engine = make_engine(
             fresh(TARGET), drafter(kind, n_sequences, temperature, seed), least=Least(1 + n_max % 3, of_each=n_max % 2 == 0)
         )
@@ -94,14 +94,17 @@ def test_drafted_equals_plain(kind: str, n_sequences: int, temperature: float) -
 @pytest.mark.parametrize("temperature", [0.0, 1.1])
 def test_drafted_equals_plain_for_every_sampler(sampling: dict, temperature: float) -> None:
     for seed in range(3):
-        one = [requests(2, temperature, seed, SpeculativeParams(enabled=on, n_max=9, p_min=0.2), **sampling) for on in (False, True)]
+        one = [
+            requests(2, temperature, seed, SpeculativeParams(policy=SpecPolicy.FIXED, enabled=on, n_max=9, p_min=0.2), **sampling)
+            for on in (False, True)
+        ]
         off = run(make_engine(fresh(TARGET)), one[0])
         on = run(make_engine(fresh(TARGET), drafter("model", 2, temperature, seed)), one[1])
         assert [result.ids for result in on] == [result.ids for result in off]
 
 
 def test_a_model_draft_pays_on_this_script() -> None:
-    target, speculative = fresh(TARGET), SpeculativeParams(n_max=8, p_min=0.3)
+    target, speculative = fresh(TARGET), SpeculativeParams(policy=SpecPolicy.FIXED, n_max=8, p_min=0.3)
     result = run(make_engine(target, drafter("model", 1, 0.0, 1)), requests(1, 0.0, 1, speculative))[0]
     stats = result.done.timings.draft
     assert stats.accept_rate > 0.5
@@ -112,10 +115,12 @@ def test_the_end_of_turn_is_proposed_and_accepted() -> None:
     prompt = prompts(1)[0]
     target, draft = ScriptedModel(TARGET_VOCAB, length=60), ScriptedModel(DRAFT_VOCAB, length=60)
     engine = make_engine(target, ModelDrafter(draft, ENCODER, ToyRules()))
-    result = run(engine, [Request(prompt, SamplingParams(temperature=0), SpeculativeParams(n_max=16, p_min=0.0))])[0]
+    result = run(engine, [Request(prompt, SamplingParams(temperature=0), SpeculativeParams(policy=SpecPolicy.FIXED, n_max=16, p_min=0.0))])[
+        0
+    ]
     assert result.ids[-1] == TARGET_VOCAB.eos
     assert result.done.finish == "stop"
-    assert str(result.deltas[-1].origins[-1]) == "model"
+    assert str(result.deltas[-1].origins[-1]) == "draft-simple"
 
 
 @pytest.mark.parametrize("drafted", [False, True])
@@ -127,7 +132,7 @@ def test_the_sampled_distribution_is_the_targets(drafted: bool) -> None:
     sampling = {"temperature": 1.0, "top_k": 4, "top_p": 1.0, "min_p": 0.0}
     n = 4000
     engine = make_engine(target, ModelDrafter(draft, ENCODER, ToyRules()) if drafted else None)
-    speculative = SpeculativeParams(enabled=drafted, n_max=3, p_min=0.0)
+    speculative = SpeculativeParams(policy=SpecPolicy.FIXED, enabled=drafted, n_max=3, p_min=0.0)
     all_requests = [Request(prompt, SamplingParams(seed=seed, **sampling), speculative, max_tokens=2) for seed in range(n)]
     counts = Counter(tuple(result.ids) for result in run(engine, all_requests, 10**6))
     expected = {(a, b): n * pa * pb for a, pa in top(target, [*prompt], 4) for b, pb in top(target, [*prompt, a], 4)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 class Finish(enum.StrEnum):
@@ -78,10 +78,10 @@ class SpeculativeParams:
     """
 
     enabled: bool = True
-    policy: SpecPolicy = SpecPolicy.AUTO
     n_max: int = 16
     n_min: int = 0
     p_min: float = 0.5
+    policy: SpecPolicy = SpecPolicy.AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +114,28 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
+class Crossing:
+    """What it took to get from one vocabulary to the other and back: words looked up, those that were known, and microseconds."""
+
+    n_words: int = 0
+    n_known: int = 0
+    us: float = 0.0
+
+    def __add__(self, other: Crossing) -> Crossing:
+        return Crossing(self.n_words + other.n_words, self.n_known + other.n_known, self.us + other.us)
+
+    @property
+    def hit_rate(self) -> float:
+        return self.n_known / self.n_words if self.n_words else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """A guess: target ids that may follow, and for each the estimated probability that it is accepted given that all before it were.
 
     p is the drafter's own belief, uncalibrated; drafts of one `kind` (origin, and what else it depends on: "ngram-simple/24+") are
     calibrated together. n_salvaged: how many leading ids are left over from an earlier round. healed: the draft re-chose bytes behind
-    the edge.
+    the edge. crossing: what translation cost since the last draft.
     """
 
     ids: tuple[int, ...] = ()
@@ -128,6 +144,7 @@ class Draft:
     n_salvaged: int = 0
     healed: bool = False
     kind: str = "draft-simple"
+    crossing: Crossing = Crossing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +168,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The only thing that leaves a round: ids that are now part of the text, with their bytes; ids[:n_accepted] were drafted."""
+    """The only thing that leaves a round: ids that are now part of the text; ids[:n_accepted] were drafted."""
 
     seq: int
     ids: tuple[int, ...]
-    data: bytes
     n_drafted: int = 0
     n_accepted: int = 0
 
@@ -171,7 +187,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class DraftStats:
-    """What drafting did in one request, in target ids; `draft_ms` is the time spent in the drafter."""
+    """What drafting did in one request, in target ids; `draft_ms` is the time spent in the drafter, `crossing` its share for the vocabularies."""
 
     n_rounds: int = 0
     n_drafts: int = 0
@@ -180,6 +196,24 @@ class DraftStats:
     n_healed: int = 0
     n_salvaged: int = 0
     draft_ms: float = 0.0
+    crossing: Crossing = Crossing()
+
+    def __add__(self, other: DraftStats) -> DraftStats:
+        return DraftStats(
+            self.n_rounds + other.n_rounds,
+            self.n_drafts + other.n_drafts,
+            self.n_drafted + other.n_drafted,
+            self.n_accepted + other.n_accepted,
+            self.n_healed + other.n_healed,
+            self.n_salvaged + other.n_salvaged,
+            self.draft_ms + other.draft_ms,
+            self.crossing + other.crossing,
+        )
+
+    @property
+    def translate_us(self) -> float:
+        """Microseconds of mirror and translation per round."""
+        return self.crossing.us / self.n_rounds if self.n_rounds else 0.0
 
     @property
     def n_rejected(self) -> int:
@@ -192,6 +226,24 @@ class DraftStats:
     @property
     def mean_accepted_run(self) -> float:
         return self.n_accepted / self.n_drafts if self.n_drafts else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterStats:
+    """What one drafter did since start, as llama-server counts it: calls per sequence, drafts submitted, their ids, time."""
+
+    origin: Origin
+    n_calls: int = 0
+    n_drafts: int = 0
+    n_drafted: int = 0
+    n_accepted: int = 0
+    ms: float = 0.0
+
+    def called(self, n_calls: int, seconds: float) -> DrafterStats:
+        return replace(self, n_calls=self.n_calls + n_calls, ms=self.ms + 1e3 * seconds)
+
+    def judged(self, n_drafted: int, n_accepted: int) -> DrafterStats:
+        return replace(self, n_drafts=self.n_drafts + 1, n_drafted=self.n_drafted + n_drafted, n_accepted=self.n_accepted + n_accepted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +271,7 @@ class Timings:
 class Delta:
     """A piece of a running answer: ids of one round and the text that became final with them (may be empty).
 
-    `origins` has one entry per id. `probs` is empty unless asked for.
+    `origins` has one entry per id. `probs` is empty unless asked for. n_drafted: how many ids were proposed in this round.
     """
 
     request: int
@@ -227,6 +279,7 @@ class Delta:
     origins: tuple[Origin, ...]
     text: str
     probs: tuple[TokenProb, ...] = ()
+    n_drafted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

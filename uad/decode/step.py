@@ -22,7 +22,7 @@ from uad.decode.verify import verify
 from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UadError
 from uad.policy.protocol import Chosen, Wish
 from uad.sampling.sampler import Sampler, token_prob
-from uad.types import Commit, Done, Draft, DraftStats, Failed, Request, Rows, Sink, SlotInfo, TokenProb, Totals
+from uad.types import Commit, Done, Draft, DrafterStats, DraftStats, Failed, Request, Rows, Sink, SlotInfo, TokenProb, Totals
 from uad.vocab.prefix import common_prefix
 
 _log = logging.getLogger("uad.request")
@@ -132,6 +132,9 @@ class Engine:
 
     def slots(self) -> tuple[SlotInfo, ...]:
         return tuple(_describe(slot) for slot in self._slots.all)
+
+    def drafters(self) -> tuple[DrafterStats, ...]:
+        return self._drafting.stats() if self._drafting is not None else ()
 
     def totals(self) -> Totals:
         return self._totals

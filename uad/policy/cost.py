@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from statistics import median
 
 _SPEED_RATE = 0.15  # of the common factor, per decode
-_SHAPE_RATE = 0.04  # of one size's own cost, per decode
+_SHAPE_RATE = 0.04  # of one size's own cost, per decode, once it is known
+_MEASURED = 8  # what a size measured beforehand counts as
+_KNOWN = 3  # measurements; sizes with fewer learn faster and say nothing about the machine's speed
 _MOST_PER_STEP = 1.5  # an outlier counts as no more than this much too slow (or too fast)
 
 
@@ -32,7 +34,7 @@ class CostCurve:
     """
 
     def __init__(self, samples: Sequence[CostSample]) -> None:
-        """Several samples of one (n, depth) count as their median. Raises ValueError without a sample."""
+        """Several samples of one (n, depth) count as their median; one alone as well known. Raises ValueError without a sample."""
         if not samples:
             raise ValueError("a cost curve needs at least one sample")
         by_depth: dict[int, dict[int, list[float]]] = {}
@@ -58,13 +60,13 @@ class CostCurve:
 
     def observe(self, n: int, depth: int, ms: float) -> None:
         """A decode of n rows took ms: most of a surprise is the machine's, a little is this size's."""
+        tables = self._tables
+        table = tables[0] if len(tables) == 1 else tables[min(range(len(tables)), key=lambda i: abs(self._depths[i] - depth))]
         expected = self.ms(n, depth)
-        ratio = self.observe_ratio(ms / expected if expected > 0 else 1.0)
-        if len(self._depths) == 1:
-            self._tables[0].scale(n, ratio**_SHAPE_RATE)
-            return
-        nearest = min(range(len(self._depths)), key=lambda i: abs(self._depths[i] - depth))
-        self._tables[nearest].scale(n, ratio**_SHAPE_RATE)
+        ratio = ms / expected if expected > 0 else 1.0
+        if table.n_known(n) >= _KNOWN:
+            ratio = self.observe_ratio(ratio)
+        table.learn(n, ratio)
 
     def observe_ratio(self, ratio: float) -> float:
         """Something took `ratio` times as long as expected; returns the ratio that was believed."""
@@ -74,19 +76,33 @@ class CostCurve:
 
 
 class _Table:
-    """Cost by n at one depth; index 0 is unused."""
+    """Cost by n at one depth; index 0 is unused. Sizes between measured ones are interpolated, and known by no measurement."""
 
     def __init__(self, points: dict[int, float]) -> None:
         self._points = sorted(points.items())
         self._ms: list[float] = [0.0]
+        self._n_known: list[int] = [0]
 
     def at(self, n: int) -> float:
-        while len(self._ms) <= n:
-            self._ms.append(self._interpolate(len(self._ms)))
+        if len(self._ms) <= n:
+            self._grow(n)
         return self._ms[n]
 
-    def scale(self, n: int, factor: float) -> None:
-        self._ms[n] = self.at(n) * factor
+    def n_known(self, n: int) -> int:
+        return self._n_known[n] if n < len(self._n_known) else 0
+
+    def learn(self, n: int, ratio: float) -> None:
+        """n rows took `ratio` times as long as this says."""
+        if len(self._ms) <= n:
+            self._grow(n)
+        self._ms[n] *= ratio ** max(_SHAPE_RATE, 1 / (2 + self._n_known[n]))
+        self._n_known[n] += 1
+
+    def _grow(self, n: int) -> None:
+        measured = dict(self._points)
+        for k in range(len(self._ms), n + 1):
+            self._ms.append(self._interpolate(k))
+            self._n_known.append(_MEASURED if k in measured else 0)
 
     def _interpolate(self, n: int) -> float:
         points = self._points

@@ -128,4 +128,5 @@ def speculative_json(params: SpeculativeParams) -> Json:
         "speculative.n_max": params.n_max,
         "speculative.n_min": params.n_min,
         "speculative.p_min": params.p_min,
+        "speculative.policy": params.policy,
     }

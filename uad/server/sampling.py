@@ -43,7 +43,7 @@ def sampling_params(engine: Engine, body: GenerationBody) -> SamplingParams:
 def speculative_params(defaults: SpeculativeParams, body: GenerationBody) -> SpeculativeParams:
     """Draft control of one request; the object wins over the flat spellings."""
     asked = body.speculative or SpeculativeBody()
-    flat = {"n_max": body.speculative_n_max, "n_min": body.speculative_n_min, "p_min": body.speculative_p_min}
+    flat = {name: getattr(body, f"speculative_{name}") for name in ("n_max", "n_min", "p_min", "policy")}
     changes = {name: value for name, value in flat.items() if value is not None} | asked.model_dump(exclude_none=True)
     params = replace(defaults, **changes)
     if params.n_min <= params.n_max:

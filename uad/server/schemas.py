@@ -28,6 +28,7 @@ from uad.server.fields import (
     Words,
     text_parts,
 )
+from uad.types import SpecPolicy
 
 
 class Body(BaseModel):
@@ -49,6 +50,7 @@ class SpeculativeBody(Body):
     n_max: DraftLength | None = None
     n_min: DraftLength | None = None
     p_min: Probability | None = None
+    policy: SpecPolicy | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -89,6 +91,7 @@ class GenerationBody(Body):
     speculative_n_max: DraftLength | None = Field(None, validation_alias="speculative.n_max")
     speculative_n_min: DraftLength | None = Field(None, validation_alias="speculative.n_min")
     speculative_p_min: Probability | None = Field(None, validation_alias="speculative.p_min")
+    speculative_policy: SpecPolicy | None = Field(None, validation_alias="speculative.policy")
 
 
 class TextPart(Body):
