@@ -12,6 +12,7 @@ from types import TracebackType
 from uad.config import Config, ModelConfig
 from uad.errors import ContextOverflowError, UadError, UnavailableError
 from uad.types import (
+    Crossing,
     Delta,
     Done,
     DraftStats,
@@ -177,7 +178,8 @@ class FakeRuntime:
         delta = self._delta(one, rest[:-1])
         n = one.n_sent
         finish = Finish.LENGTH if kind is StopKind.LIMIT else Finish.STOP
-        draft = DraftStats(n_rounds=n, n_drafts=n, n_drafted=2 * n, n_accepted=n) if one.request.speculative.enabled else DraftStats()
+        stats = DraftStats(n_rounds=n, n_drafts=n, n_drafted=2 * n, n_accepted=n, crossing=Crossing(8 * n, 6 * n, 50.0 * n))
+        draft = stats if one.request.speculative.enabled else DraftStats()
         timings = Timings(1.0, 2.0, len(one.request.prompt), 0, n, draft)
         self._totals = Totals(
             self._totals.n_requests + 1, self._totals.n_prompt + len(one.request.prompt), self._totals.n_predicted + n, 7, draft

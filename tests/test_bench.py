@@ -3,15 +3,19 @@
 import argparse
 import io
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from uad.bench.measure import Answer, EngineArm, Job, Measured, Sample, groups, make_job, turns
 from uad.bench.options import PLAIN, parse, parse_policy
 from uad.bench.report import GroupResult, Labels, make_cell
 from uad.bench.run import add_arguments, bench
-from uad.bench.workloads import Prompt, load
+from uad.bench.table import print_table
+from uad.bench.workloads import Prompt, bundled, load
 from uad.errors import ConfigError, DecodeError, UnavailableError
 from uad.types import (
     Delta,
@@ -22,6 +26,7 @@ from uad.types import (
     ModelInfo,
     Origin,
     RuntimeInfo,
+    SpecPolicy,
     SpeculativeParams,
     StopKind,
     Timings,
@@ -138,12 +143,14 @@ def one(tps, ids=(1, 2), text="ab"):
 def test_turns_alternate():
     assert list(turns(2, 4)) == [0, 1, 1, 0, 0, 1, 1, 0]
     assert list(turns(3, 2)) == [0, 1, 2, 2, 1, 0]
+    assert list(turns(3, 2, backwards=True)) == [2, 1, 0, 0, 1, 2]
 
 
 def test_runs_are_interleaved_per_prompt(tmp_path):
     engine = FakeEngine(fixed_speed)
     run(options(tmp_path, "--prompts", "2"), engine)
-    assert engine.counted == [False, True, True, False, False, True] * 2
+    first = [False, True, True, False, False, True]
+    assert engine.counted == first + first[::-1]
     prompts = [request.prompt for request in engine.requests if request.max_tokens == 160]
     assert len(set(prompts[:6])) == 1
     assert len(set(prompts[6:])) == 1
@@ -219,13 +226,22 @@ def test_json_schema(tmp_path):
     line, _ = run(
         options(tmp_path, "--policy", "fixed,fixed:4", "--workload", "chat,code", "--temperature", "0,0.8"), FakeEngine(fixed_speed)
     )
-    assert list(line) == ["cells", "worst", "geomean"]
+    assert list(line) == ["cells", "worst", "geomean", "policies", "oracle_share", "best_fixed", "auto_over_best_fixed"]
     assert all(list(cell) == KEYS for cell in line["cells"])
     labels = [(cell["workload"], cell["temperature"], cell["policy"]) for cell in line["cells"]]
     assert labels == [(w, t, p) for w in ("chat", "code") for t in (0, 0.8) for p in ("fixed", "fixed:4")]
     assert {(cell["target"], cell["draft"], cell["sequences"]) for cell in line["cells"]} == {("big", "small", 1)}
     assert line["worst"] == 2
     assert line["geomean"] == pytest.approx(8**0.5, abs=1e-4)
+
+
+def test_groups_of_names(tmp_path):
+    settings = options(tmp_path, "--policy", "plain,matrix", "--workload", "all")
+    assert [policy.name for policy in settings.policies] == ["plain", "fixed:2", "fixed:4", "fixed:8", "fixed:16", "auto"]
+    assert tuple(workload.name for workload in settings.workloads) == bundled()
+    assert [policy.name for policy in options(tmp_path).policies] == ["auto"]
+    with pytest.raises(ConfigError, match="--policy: every entry"):
+        options(tmp_path, "--policy", "matrix,auto")
 
 
 def test_every_target_meets_every_draft(tmp_path):
@@ -268,6 +284,20 @@ def test_table_for_people_and_json_only(tmp_path):
     assert len(text.splitlines()) == 1
 
 
+@pytest.mark.parametrize(("ms", "colour"), [(42.0, "31"), (40.0, None), (20.0, "32")])
+def test_slower_is_red_and_faster_green(tmp_path, ms, colour):
+    stream = io.StringIO()
+    cells = [make_cell(Labels("t", "d", "w", "auto", 1, 0.0), [Measured(("a",), ((one(1e3 / 40),), (one(1e3 / ms),)))], 1)]
+    print_table(Console(file=stream, force_terminal=True, width=200), cells)
+    shown = f"{40 / ms:.2f}"
+    assert set(re.findall(rf"\x1b\[(3\d)m{re.escape(shown)}", stream.getvalue())) == ({colour} if colour else set())
+
+
+def test_lines_under_the_table(tmp_path):
+    _, text = run(options(tmp_path, "--policy", "fixed,fixed:4", "--workload", "chat,code"), FakeEngine(fixed_speed))
+    assert "fixed:4: geometric mean 4.00 over 2 cells, worst 4.00 (big, small, chat, 1 at once, temperature 0)" in text
+
+
 def test_cost_emulation_is_said(tmp_path):
     _, text = run(options(tmp_path, "--prompts", "1"), FakeEngine(fixed_speed, desc="sample (Cost emulation of 1b)"))
     assert "big: a cost emulation" in text
@@ -299,7 +329,7 @@ def test_requests_carry_policy_seed_and_slot(tmp_path):
     run(options(tmp_path, *flags), engine)
     plain, drafted = engine.requests[-4:-2], engine.requests[-2:]
     assert [request.speculative.enabled for request in (*plain, *drafted)] == [False, False, True, True]
-    assert drafted[0].speculative == SpeculativeParams(n_max=8, p_min=0.25)
+    assert drafted[0].speculative == SpeculativeParams(policy=SpecPolicy.FIXED, n_max=8, p_min=0.25)
     assert [(request.sampling.seed, request.sampling.temperature, request.slot, request.max_tokens) for request in drafted] == [
         (40, 0.7, 0, 20),
         (41, 0.7, 1, 20),
@@ -346,13 +376,34 @@ def test_a_dead_engine_is_noticed(monkeypatch):
 
 def test_policies():
     assert parse_policy("plain") is PLAIN
-    assert parse_policy("fixed").speculative == SpeculativeParams()
-    assert parse_policy("fixed:4").speculative == SpeculativeParams(n_max=4)
-    assert parse_policy("fixed:16:0.5").speculative == SpeculativeParams(n_max=16, p_min=0.5)
+    fixed = SpeculativeParams(policy=SpecPolicy.FIXED)
+    assert parse_policy("fixed").speculative == fixed
+    assert parse_policy("fixed:4").speculative == replace(fixed, n_max=4)
+    assert parse_policy("fixed:16:0.5").speculative == replace(fixed, n_max=16, p_min=0.5)
+    assert parse_policy("auto").speculative == SpeculativeParams(policy=SpecPolicy.AUTO)
+    assert parse_policy("auto:8").speculative == SpeculativeParams(policy=SpecPolicy.AUTO, n_max=8)
+    assert [parse_policy(name).is_auto for name in ("auto", "auto:3", "fixed:4", "plain")] == [True, True, False, False]
     assert parse_policy("fixed:4").name == "fixed:4"
 
 
-@pytest.mark.parametrize("text", ["auto", "fixed:", "fixed:0", "fixed:x", "fixed:4:2", "fixed:4:nan", "fixed:4:0.5:1", "plain:1", ""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "autos",
+        "auto:",
+        "auto:0",
+        "auto:4:0.5",
+        "matrix:1",
+        "fixed:",
+        "fixed:0",
+        "fixed:x",
+        "fixed:4:2",
+        "fixed:4:nan",
+        "fixed:4:0.5:1",
+        "plain:1",
+        "",
+    ],
+)
 def test_bad_policies(text):
     with pytest.raises(ConfigError, match="policy"):
         parse_policy(text)
@@ -377,8 +428,8 @@ def test_bad_policies(text):
         (("--policy", "fast"), "unknown policy"),
         (("--threads", "two"), "--threads"),
         (("--flash-attn", "maybe"), "--flash-attn"),
-        (("--peer", "localhost:80"), "--peer must be"),
-        (("--peer-key", "k"), "need --peer"),
+        (("--vs", "localhost:80"), "--vs must be"),
+        (("--peer-key", "k"), "need --vs"),
         (("--draft", "/none/x.gguf"), "--draft: no such file"),
     ],
 )

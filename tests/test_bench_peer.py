@@ -137,9 +137,9 @@ def test_several_jobs_share_the_wall_time():
 
 def test_peer_rows(tmp_path):
     with server([*PIECES, TIMINGS]) as (url, _):
-        line, _ = run(options(tmp_path, "--peer", url, "--prompts", "2", "--temperature", "0,1"), FakeEngine(fixed_speed))
+        line, _ = run(options(tmp_path, "--vs", url, "--prompts", "2", "--temperature", "0,1"), FakeEngine(fixed_speed))
     rows = [(cell["policy"], cell["draft"], cell["temperature"], cell["ratio"], cell["same_text"]) for cell in line["cells"]]
-    assert rows == [("fixed", "small", 0, 2, True), ("peer", None, 0, 1, True), ("fixed", "small", 1, 2, True), ("peer", None, 1, 1, None)]
+    assert rows == [("auto", "small", 0, 2, True), ("peer", None, 0, 1, True), ("auto", "small", 1, 2, True), ("peer", None, 1, 1, None)]
     peer = line["cells"][1]
     assert (peer["target"], peer["tps"], peer["accept_rate"], peer["tokens_per_decode"]) == ("big", 100, 0.25, None)
     assert (line["worst"], line["geomean"]) == (2, 2)

@@ -7,7 +7,7 @@ from uad.errors import ConfigError
 
 
 def test_bundled_workloads():
-    assert bundled() == ("chat", "code", "copy-edit", "long", "story")
+    assert bundled() == ("chat", "code", "copy-edit", "edit", "long", "story")
     sizes = {name: len(load(name).prompts) for name in bundled()}
     assert sizes["chat"] >= 21
     assert min(sizes.values()) >= 4
@@ -32,6 +32,16 @@ def test_copy_edit_answers_are_in_the_prompt():
         assert code.count(old) >= 1
         assert code.startswith("```python\n")
         assert code.endswith("```")
+
+
+def test_edit_ends_with_a_source_of_1200_lines():
+    *short, long = load("edit").prompts
+    assert all(prompt.n_bytes < 1500 for prompt in short)
+    request, source = long.text.split("\n", 1)
+    source = source.removeprefix("```python\n").removesuffix("\n```")
+    assert source.count("\n") >= 1199
+    assert source.count(request.split()[3]) > 60
+    compile(source, "source", "exec")
 
 
 def test_code_prompts_are_python_up_to_their_end():

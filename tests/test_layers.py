@@ -51,8 +51,10 @@ EXTRA = {
     "uad.llama.samplers": ("uad.sampling.stages",),
     "uad.drafters.model": ("uad.llama",),
     "uad.bench.plots": ("matplotlib",),
+    "uad.bench.cost_plot": ("matplotlib", "uad.policy.cost"),
     "uad.bench.crossing": ("uad.vocab", "uad.drafters.mirror"),
     "uad.bench.crossing_plot": ("matplotlib",),
+    "uad.bench.drafters": ("uad.drafters.lookup", "uad.drafters.protocol"),
     "uad.bench.ideal": ("uad.vocab",),
     "uad.bench.translate": ("uad.vocab", "uad.llama.vocab"),
 }

@@ -24,12 +24,14 @@ def test_chat_whole():
     assert body["usage"]["prompt_tokens_details"] == {"cached_tokens": 1}
     assert body["timings"]["prompt_n"] == n
     assert body["timings"]["draft_n"] == 2 * body["timings"]["draft_n_accepted"] > 0
+    assert body["timings"]["translate_hit_rate"] == 0.75
+    assert body["timings"]["translate_per_round_us"] == 50.0
     assert body["uad"]["accept_rate"] == 0.5
 
 
 def test_no_draft_members_without_drafts():
     _, body = post(CHAT, {"messages": HELLO, "speculative": {"enabled": False}})
-    assert not {"draft_n", "draft_n_accepted"} & set(body["timings"])
+    assert not {"draft_n", "draft_n_accepted", "translate_n", "translate_us"} & set(body["timings"])
 
 
 def test_chat_stream_is_the_same_text():

@@ -75,6 +75,9 @@ def test_metrics():
     assert float(values["llamacpp:spec_decode_num_draft_tokens_total"]) == told["timings"]["draft_n"]
     assert float(values["llamacpp:spec_decode_num_accepted_tokens_total"]) == told["timings"]["draft_n_accepted"]
     assert float(values["llamacpp:tokens_predicted_seconds_total"]) == 0.002
+    assert float(values["uad:translation_words_total"]) == told["timings"]["translate_n"] > 0
+    assert float(values["uad:translation_words_cached_total"]) == told["timings"]["translate_n_cached"]
+    assert float(values["uad:translation_seconds_total"]) == pytest.approx(told["timings"]["translate_us"] / 1e6)
     assert float(values["llamacpp:requests_processing"]) == 0
     for name in values:
         assert f"# HELP {name} " in text

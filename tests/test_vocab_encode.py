@@ -7,12 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from toys import toy_vocab
-from vocab_kit import TEXTS, encoder, vocab
+from vocab_kit import GENERATING, TEXTS, encoder, vocab
 
 from uad.vocab.cache import WordCache
 from uad.vocab.encode import Encoder
 from uad.vocab.rank import Ranking
+
+SEAMS = [
+    part.encode() for part in (" q", "q ", " (", "\n", "  ", "x\n", " zebra", "(okapi", "1", " 42", "'s", "é", " 東", "\t{", ");\n\t}")
+]
 
 
 def test_the_memory_is_bounded_and_keeps_what_is_used() -> None:
@@ -53,11 +59,48 @@ def test_words_that_follow_each_other_cost_one_call() -> None:
     assert calls == [text]
     assert fresh.encode(text) == table.tokenize(text)
     assert len(calls) == 1
-    fresh.learn([b" zebra", b" quagga(", b"x.okapi", b"\xff\xfe"])
-    assert len(calls) == 2
+    texts = [b" zebra", b" quagga(", b" gnu\n", b"x.okapi"]
+    assert fresh.encode_all(texts) == [table.tokenize(one) for one in texts]
+    assert len(calls) == 3  # nothing may follow white space: " gnu\n" ends a call
     assert fresh.encode(b" zebra") == table.tokenize(b" zebra")
     assert fresh.encode(b" quagga") == table.tokenize(b" quagga")
+    assert len(calls) == 3
+
+
+def test_words_between_known_ones_share_a_call() -> None:
+    calls = []
+    table = vocab("target-chatml")
+
+    def tokenize(data: bytes) -> list[int]:
+        calls.append(data)
+        return table.tokenize(data)
+
+    fresh = Encoder(replace(table, tokenize=tokenize))
+    fresh.encode(b"a known word")
+    text = b"a zebra known quagga word okapi"
+    assert fresh.encode(text) == table.tokenize(text)
     assert len(calls) == 2
+    fresh.encode_all([b" (\xf0\x9f", b" (\xf0\x9f\x91", b" (\xf0\x9f\x92"])
+    assert calls[2:] == [b" ("]  # text before bytes that are none is remembered too
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("name", GENERATING)
+def test_many_at_once_are_the_same_as_one_by_one(name: str) -> None:
+    table = vocab(name)
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        st.lists(st.one_of(st.binary(max_size=12), st.text(max_size=12).map(str.encode), st.sampled_from(SEAMS)), max_size=8), st.randoms()
+    )
+    def run(texts: list[bytes], rng: random.Random) -> None:
+        together, alone = Encoder(table), Encoder(table)
+        together.encode(b"".join(rng.sample(texts, len(texts) // 2)))
+        assert together.encode_all(texts) == [alone.encode(text) for text in texts]
+        joined = b"".join(texts)
+        assert together.encode(joined) == Encoder(table).encode(joined)
+
+    run()
 
 
 def test_threads_share_one_encoder() -> None:

@@ -8,34 +8,13 @@ from pathlib import Path
 
 import pytest
 from gguf import GGUFReader
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizer_files import CONTROL, byte_level, edited
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 from vocab_kit import TEXTS, path_of, vocab
 
 from uad.errors import ConfigError
 from uad.vocab.encode import Encoder
 from uad.vocab.hf import hf_tokenize
-
-QWEN2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-CONTROL = 3
-
-
-def byte_level(name: str, out: Path) -> Path:
-    """The tokenizer.json of a bundled byte-level model, made from its GGUF."""
-    fields = GGUFReader(path_of(name)).fields
-    tokens = fields["tokenizer.ggml.tokens"].contents()
-    types = fields["tokenizer.ggml.token_type"].contents()
-    merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"].contents()]
-    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
-    split = pre_tokenizers.Split(Regex(QWEN2), "isolated")
-    level = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=name != "target-chatml")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, level]) if name == "target-chatml" else level
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(token, special=True) for token, kind in zip(tokens, types, strict=True) if kind == CONTROL])
-    first = next(token for token, kind in zip(tokens, types, strict=True) if kind == CONTROL)
-    tokenizer.post_processor = processors.TemplateProcessing(single=f"{first} $A", special_tokens=[(first, tokens.index(first))])
-    tokenizer.enable_truncation(16)
-    tokenizer.save(str(out))
-    return out
 
 
 def sentence_piece(out: Path) -> Path:
@@ -90,14 +69,6 @@ def test_text_that_the_tokenizer_would_change_is_left_to_llama_cpp(tmp_path: Pat
     tokenize = hf_tokenize(path, table)
     assert tokenize(b"Hello World") == table.tokenize(b"Hello World")
     assert tokenize(b"hello world") == table.tokenize(b"hello world")
-
-
-def edited(path: Path, old: str, new: str) -> Path:
-    spec = json.loads(path.read_text())
-    spec["model"]["vocab"][new] = spec["model"]["vocab"].pop(old)
-    spec["model"]["merges"] = []
-    path.write_text(json.dumps(spec))
-    return path
 
 
 def test_the_first_differing_token_is_named(tmp_path: Path) -> None:

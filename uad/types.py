@@ -187,7 +187,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class DraftStats:
-    """What drafting did in one request, in target ids; `draft_ms` is the time spent in the drafter, `crossing` its share for the vocabularies."""
+    """What drafting did in one request, in target ids; `draft_ms` is the time in the drafter, `crossing` what of it translation took."""
 
     n_rounds: int = 0
     n_drafts: int = 0

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from uad.bench.workloads import Prompt
 from uad.errors import UadError
-from uad.types import Delta, Done, Event, Failed, Request, RuntimeInfo, SamplingParams, Sink, SpeculativeParams
+from uad.types import Delta, Done, Event, Failed, Origin, Request, RuntimeInfo, SamplingParams, Sink, SpeculativeParams
 
 Clock = Callable[[], float]
 """Seconds from some fixed moment."""
@@ -50,8 +50,21 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Round:
+    """One decode of one sequence: how many ids came out, how many were proposed, how many of those accepted, and who had proposed them."""
+
+    n_ids: int
+    n_drafted: int
+    n_accepted: int
+    origin: Origin = Origin.TARGET
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
-    """One finished job. `ids` is empty where they are not known (a peer). `tps` counts the tokens after the first."""
+    """One finished job. `ids` and `rounds` are empty where they are not known (a peer). `tps` counts the tokens after the first.
+
+    rounds[0] is the prompt's decode, from which the first id comes.
+    """
 
     ids: tuple[int, ...]
     text: str
@@ -60,6 +73,7 @@ class Answer:
     n_rounds: int = 0
     n_drafted: int = 0
     n_accepted: int = 0
+    rounds: tuple[Round, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +148,7 @@ class _Collector:
     def __init__(self) -> None:
         self._ids: list[int] = []
         self._text: list[str] = []
+        self._rounds: list[Round] = []
         self._done: Done | None = None
 
     def add(self, event: Event) -> bool:
@@ -143,6 +158,7 @@ class _Collector:
         self._text.append(event.text)
         if isinstance(event, Delta):
             self._ids.extend(event.ids)
+            self._rounds.append(_round(event))
             return False
         self._done = event
         return True
@@ -159,7 +175,13 @@ class _Collector:
             n_rounds=timings.draft.n_rounds,
             n_drafted=timings.draft.n_drafted,
             n_accepted=timings.draft.n_accepted,
+            rounds=tuple(self._rounds),
         )
+
+
+def _round(delta: Delta) -> Round:
+    drafted = [origin for origin in delta.origins if origin is not Origin.TARGET]
+    return Round(len(delta.ids), delta.n_drafted, len(drafted), drafted[0] if drafted else Origin.TARGET)
 
 
 def make_job(engine: Engine, prompt: Prompt, temperature: float, seed: int, max_tokens: int) -> Job:
@@ -177,24 +199,33 @@ def groups(jobs: Sequence[Job], size: int) -> list[tuple[Job, ...]]:
     return [tuple(jobs[i % len(jobs)] for i in range(g * size, (g + 1) * size)) for g in range(n_groups)]
 
 
-def turns(n_arms: int, repeats: int) -> Iterator[int]:
-    """The order in which arms run: A B B A A B …, so that a machine that drifts favours none."""
+def turns(n_arms: int, repeats: int, backwards: bool = False) -> Iterator[int]:
+    """The order in which arms run: A B C C B A A B C …, or C B A A B C …, so that a machine that drifts favours none.
+
+    With an odd number of repeats one direction is run once more: turn every second group round to even that out, too.
+    """
     for repeat in range(repeats):
-        yield from range(n_arms) if repeat % 2 == 0 else reversed(range(n_arms))
+        yield from range(n_arms) if (repeat % 2 == 1) is backwards else reversed(range(n_arms))
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All counted runs of one group of prompts: `samples[i]` are the runs of arm i. Arm 0 is plain."""
+    """All counted runs of one group of prompts: `samples[i]` are the runs of arm i. Arm 0 is plain.
+
+    `recorded` is an uncounted run with drafts of a fixed length, whatever their probability: it tells how many ids could be accepted in
+    each round. `oracle` is the speed-up over plain of who had known that; None if it was not measured.
+    """
 
     names: tuple[str, ...]
     samples: tuple[tuple[Sample, ...], ...]
+    recorded: Sample | None = None
+    oracle: float | None = None
 
 
-def measure(jobs: Sequence[Job], arms: Sequence[Arm], repeats: int, on_run: Callable[[], None]) -> Measured:
-    """Run one group under every arm, interleaved."""
+def measure(jobs: Sequence[Job], arms: Sequence[Arm], repeats: int, on_run: Callable[[], None], backwards: bool = False) -> Measured:
+    """Run one group under every arm, interleaved; `backwards` starts with the last arm."""
     samples: list[list[Sample]] = [[] for _ in arms]
-    for arm in turns(len(arms), repeats):
+    for arm in turns(len(arms), repeats, backwards):
         samples[arm].append(arms[arm].run(jobs))
         on_run()
     return Measured(tuple(job.prompt.name for job in jobs), tuple(tuple(one) for one in samples))

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from uad.bench.workloads import Prompt, Workload, bundled, load
 from uad.config import FLASH_ATTN, Config, DraftingConfig, ModelConfig, TemplateConfig
 from uad.errors import ConfigError
-from uad.types import SpeculativeParams
+from uad.types import SpecPolicy, SpeculativeParams
 
 _TEMPLATE_ROOM = 256
 _ROOM_PER_TOKEN = 4
+_MATRIX = ("fixed:2", "fixed:4", "fixed:8", "fixed:16", "auto")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +26,32 @@ class Policy:
     name: str
     speculative: SpeculativeParams
 
+    @property
+    def is_auto(self) -> bool:
+        """True if the engine chooses the lengths."""
+        return self.speculative.enabled and self.speculative.policy is SpecPolicy.AUTO
+
 
 PLAIN = Policy("plain", SpeculativeParams(enabled=False))
+RECORDING = Policy("recording", SpeculativeParams(policy=SpecPolicy.FIXED, n_max=16, p_min=0.0))
+"""What the oracle is told: how many of 16 ids would have been accepted in each round."""
 
 
 def parse_policy(text: str) -> Policy:
-    """`plain`, `fixed`, `fixed:N_MAX` or `fixed:N_MAX:P_MIN`. Raises ConfigError."""
+    """`plain`, `auto`, `auto:N_MAX`, `fixed`, `fixed:N_MAX` or `fixed:N_MAX:P_MIN`. Raises ConfigError."""
     kind, *parts = text.split(":")
-    if kind == "plain" and not parts:
+    most = {"plain": 0, "auto": 1, "fixed": 2}.get(kind, -1)
+    if len(parts) > most:
+        raise ConfigError(
+            f"unknown policy {text!r}; write matrix, plain, auto, auto:N_MAX, fixed, fixed:N_MAX or fixed:N_MAX:P_MIN, "
+            "for example fixed:16:0.5"
+        )
+    if kind == "plain":
         return PLAIN
-    if kind != "fixed" or len(parts) > 2:
-        raise ConfigError(f"unknown policy {text!r}; write plain, fixed, fixed:N_MAX or fixed:N_MAX:P_MIN, for example fixed:16:0.5")
-    default = SpeculativeParams()
+    default = SpeculativeParams(policy=SpecPolicy(kind))
     n_max = _int(parts[0], f"draft length in policy {text!r}", 1) if parts else default.n_max
     p_min = _float(parts[1], f"p_min in policy {text!r}", 0.0, 1.0) if len(parts) == 2 else default.p_min
-    return Policy(text, SpeculativeParams(n_max=n_max, p_min=p_min))
+    return Policy(text, replace(default, n_max=n_max, p_min=p_min))
 
 
 def context_for(prompts: Iterable[Prompt], max_tokens: int) -> int:
@@ -99,6 +112,12 @@ class Options:
     overhead: bool = False
     verbose: bool = False
     json_only: bool = False
+    report: Path | None = None
+
+    @property
+    def has_oracle(self) -> bool:
+        """True if automatic lengths are to be compared with the best possible ones."""
+        return bool(self.drafts) and any(policy.is_auto for policy in self.policies)
 
     @property
     def n_ctx(self) -> int:
@@ -130,14 +149,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="GGUF",
         help="draft model; repeat for several, each is paired with each target",
     )
-    add("--workload", action="append", metavar="NAMES", help=f"comma list of {', '.join(bundled())}, or a .toml file (default: chat)")
-    add("--policy", action="append", metavar="NAMES", help="comma list of fixed, fixed:N_MAX, fixed:N_MAX:P_MIN, plain (default: fixed)")
+    add(
+        "--workload",
+        action="append",
+        metavar="NAMES",
+        help=f"comma list of {', '.join(bundled())}, all (these), or a .toml file (default: chat)",
+    )
+    add(
+        "--policy",
+        action="append",
+        metavar="NAMES",
+        help=f"comma list of auto, auto:N_MAX, fixed, fixed:N_MAX, fixed:N_MAX:P_MIN, plain, matrix ({', '.join(_MATRIX)}) (default: auto)",
+    )
     add("--prompts", default="7", metavar="N", help="prompts of each workload (default: %(default)s)")
     add("-n", "--max-tokens", default="160", metavar="N", help="tokens per answer at most (default: %(default)s)")
     add("--temperature", "--temp", default="0", metavar="LIST", help="comma list of temperatures (default: %(default)s, greedy)")
     add("--sequences", default="1", metavar="LIST", help="comma list: prompts running at once (default: %(default)s)")
     add("-s", "--seed", default="1", metavar="N", help="seed of the sampled answers (default: %(default)s)")
-    add("--repeats", default="3", metavar="N", help="counted runs of each prompt under each policy (default: %(default)s)")
+    add(
+        "--repeats",
+        default="3",
+        metavar="N",
+        help="counted runs of each prompt under each policy; the median counts (default: %(default)s)",
+    )
     add("--exact", action="store_true", help="bitwise the plain text on BF16 and F16 targets too, as on `uad serve`")
     add(
         "--spec-replace",
@@ -146,12 +180,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=("TARGET", "DRAFT"),
         help="replace this target text by that draft text; repeatable",
     )
-    add("--peer", metavar="URL", help="send the same prompts to this OpenAI-compatible server too")
-    add("--peer-key", metavar="KEY", help="API key for --peer")
-    add("--peer-model", metavar="NAME", help="model name for --peer (default: the first that it lists)")
+    add("--vs", "--peer", dest="peer", metavar="URL", help="send the same prompts to this OpenAI-compatible server too")
+    add("--peer-key", metavar="KEY", help="API key for --vs")
+    add("--peer-model", metavar="NAME", help="model name for --vs (default: the first that it lists)")
     add("--overhead", action="store_true", help="compare plain decoding over HTTP with a bare decode loop instead")
     add("--verbose", "-v", action="store_true", help="show every prompt")
     add("--json-only", action="store_true", help="print the JSON line only")
+    add("--report", metavar="DIR", help="write report.md with plots into this folder")
     _add_machine_arguments(parser)
 
 
@@ -171,8 +206,8 @@ def parse(args: argparse.Namespace) -> Options:
     options = Options(
         targets=_files(args.target, "--target"),
         drafts=_files(args.draft, "--draft"),
-        workloads=tuple(load(name).head(n_prompts) for name in _names(args.workload, "chat", "--workload")),
-        policies=tuple(parse_policy(name) for name in _names(args.policy, "fixed", "--policy")),
+        workloads=tuple(load(name).head(n_prompts) for name in _names(args.workload, "chat", "--workload", {"all": bundled()})),
+        policies=tuple(parse_policy(name) for name in _names(args.policy, "auto", "--policy", {"matrix": _MATRIX})),
         temperatures=tuple(_float(part, "--temperature", 0.0, 100.0) for part in _names([args.temperature], "0", "--temperature")),
         sequences=tuple(_int(part, "--sequences", 1, 256) for part in _names([args.sequences], "1", "--sequences")),
         max_tokens=_int(args.max_tokens, "--max-tokens", 2),
@@ -185,6 +220,7 @@ def parse(args: argparse.Namespace) -> Options:
         overhead=args.overhead,
         verbose=args.verbose,
         json_only=args.json_only,
+        report=_report_folder(args.report),
     )
     _check_together(options)
     return options
@@ -203,14 +239,28 @@ def _machine(args: argparse.Namespace) -> Machine:
     )
 
 
+def _report_folder(text: str | None) -> Path | None:
+    """The folder, made if it is missing; found out before anything is measured, as is matplotlib."""
+    if text is None:
+        return None
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigError("--report needs matplotlib: pip install 'uad[bench]'")
+    folder = Path(text)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--report {text}: cannot make this folder: {error.strerror or error}") from None
+    return folder
+
+
 def _peer(args: argparse.Namespace) -> Peer | None:
     if args.peer is None:
         if args.peer_key is not None or args.peer_model is not None:
-            raise ConfigError("--peer-key and --peer-model need --peer URL")
+            raise ConfigError("--peer-key and --peer-model need --vs URL")
         return None
     url = str(args.peer).rstrip("/").removesuffix("/v1")
     if not url.startswith(("http://", "https://")):
-        raise ConfigError(f"--peer must be an http:// or https:// URL, not {args.peer!r}")
+        raise ConfigError(f"--vs must be an http:// or https:// URL, not {args.peer!r}")
     return Peer(url, args.peer_key, args.peer_model)
 
 
@@ -219,7 +269,7 @@ def _check_together(options: Options) -> None:
         raise ConfigError("--target is missing: give the GGUF file of the model to be measured")
     if not options.overhead and not options.drafts and options.peer is None:
         raise ConfigError(
-            "--draft is missing: give the GGUF file of a draft model, or --peer URL to compare plain decoding with another server"
+            "--draft is missing: give the GGUF file of a draft model, or --vs URL to compare plain decoding with another server"
         )
     for workload in options.workloads:
         if len(workload.prompts) < max(options.sequences):
@@ -237,8 +287,10 @@ def _files(values: list[str] | None, flag: str) -> tuple[Path, ...]:
     return paths
 
 
-def _names(values: list[str] | None, default: str, flag: str) -> list[str]:
-    names = [part.strip() for value in values or [default] for part in value.split(",")]
+def _names(values: list[str] | None, default: str, flag: str, groups: Mapping[str, Sequence[str]] | None = None) -> list[str]:
+    """The entries of comma lists; the name of a group stands for its members."""
+    words = [part.strip() for value in values or [default] for part in value.split(",")]
+    names = [name for word in words for name in (groups or {}).get(word, (word,))]
     if not all(names) or len(set(names)) != len(names):
         raise ConfigError(f"{flag}: every entry of {','.join(names)!r} must be there once and not empty")
     return names

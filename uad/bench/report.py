@@ -1,4 +1,4 @@
-"""From samples to cells: medians, ratios, the table for people and the JSON line for programs. Runs nothing."""
+"""From samples to cells: medians, ratios, the JSON line for programs, notes for the reader. Runs nothing and draws nothing."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean, median
 
-from rich.console import Console
-from rich.table import Table
-
-from uad.bench.measure import Answer, Measured, Sample
+from uad.bench.measure import Measured, Sample
+from uad.types import Origin
 
 PEER = "peer"
+_REMEMBERING = (Origin.NGRAM_MOD, Origin.NGRAM_CACHE, Origin.SUFFIX)
+"""Drafters that keep what was said in earlier answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class GroupResult:
     names: tuple[str, ...]
     plain: tuple[Sample, ...]
     arm: tuple[Sample, ...]
+    oracle: float | None = None
 
     @property
     def plain_tps(self) -> float:
@@ -75,6 +76,7 @@ class Cell:
 
     `accept_rate` is None if nothing was drafted, `tokens_per_decode` if unknown, `same_text` if it cannot be compared.
     `low` and `high` are the smallest and the largest ratio of a prompt; `n_untimed` counts groups too short to have one.
+    `oracle` is the ratio of the oracle over the same prompts, None if it was not measured.
     """
 
     labels: Labels
@@ -88,53 +90,126 @@ class Cell:
     high: float
     n_untimed: int
     groups: tuple[GroupResult, ...]
+    oracle: float | None = None
+
+    @property
+    def oracle_share(self) -> float | None:
+        """Speed as a share of the oracle's."""
+        return None if self.oracle is None else self.ratio / self.oracle
 
 
 def make_cell(labels: Labels, measured: Sequence[Measured], arm: int) -> Cell | None:
     """Sum up one arm over the groups of a workload; None if no answer was long enough to be timed."""
-    groups = tuple(GroupResult(one.names, one.samples[0], one.samples[arm]) for one in measured)
+    groups = tuple(GroupResult(one.names, one.samples[0], one.samples[arm], one.oracle) for one in measured)
     timed = [group for group in groups if group.timed]
     if not timed:
         return None
     ratios = [group.ratio for group in timed]
+    oracles = [group.oracle for group in timed if group.oracle is not None]
     answers = [answer for group in groups for one in group.arm for answer in one.answers]
     return Cell(
         labels=labels,
         plain_tps=geometric_mean(group.plain_tps for group in timed),
         tps=geometric_mean(group.tps for group in timed),
         ratio=geometric_mean(ratios),
-        accept_rate=_share(sum(answer.n_accepted for answer in answers), sum(answer.n_drafted for answer in answers)),
-        tokens_per_decode=_share(sum(answer.n_predicted for answer in answers), sum(answer.n_rounds for answer in answers)),
-        same_text=_same(labels, groups),
+        accept_rate=share(sum(answer.n_accepted for answer in answers), sum(answer.n_drafted for answer in answers)),
+        tokens_per_decode=share(sum(answer.n_predicted for answer in answers), sum(answer.n_rounds for answer in answers)),
+        same_text=same_text(labels, groups),
         low=min(ratios),
         high=max(ratios),
         n_untimed=len(groups) - len(timed),
         groups=groups,
+        oracle=geometric_mean(oracles) if len(oracles) == len(timed) else None,
     )
 
 
-def _share(part: int, whole: int) -> float | None:
+def share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def _same(labels: Labels, groups: Sequence[GroupResult]) -> bool | None:
+def same_text(labels: Labels, groups: Sequence[GroupResult]) -> bool | None:
     """A peer's ids are unknown and its random draws are its own: only greedy text can be compared."""
     if labels.policy != PEER:
         return all(group.same_ids for group in groups)
     return all(group.same_text for group in groups) if labels.temperature <= 0 else None
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One policy over all its cells: the worst and the geometric mean of the ratios."""
+
+    policy: str
+    worst: Cell
+    geomean: float
+    n_cells: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The whole run, without the peer. `worst` and `geomean` are over all cells whatever their policy.
+
+    `oracle_share` is the geometric mean over the cells of automatic policies. `best_fixed` is the fixed policy with the largest geometric
+    mean over the whole matrix, and `auto_over_best_fixed` the automatic one's in relation to it.
+    """
+
+    standings: tuple[Standing, ...]
+    worst: float | None
+    geomean: float | None
+    oracle_share: float | None
+    best_fixed: Standing | None
+    auto: Standing | None
+
+    @property
+    def auto_over_best_fixed(self) -> float | None:
+        return self.auto.geomean / self.best_fixed.geomean if self.auto and self.best_fixed else None
+
+
+def is_auto(policy: str) -> bool:
+    """True for the names of automatic policies."""
+    return policy.split(":")[0] == "auto"
+
+
+def summarize(cells: Sequence[Cell]) -> Summary:
+    """Sum up a run."""
+    own = [cell for cell in cells if cell.labels.policy != PEER]
+    standings = tuple(_standing(policy, own) for policy in dict.fromkeys(cell.labels.policy for cell in own))
+    fixed = [one for one in standings if one.policy.split(":")[0] == "fixed"]
+    shares = [cell.oracle_share for cell in own if cell.oracle_share is not None and is_auto(cell.labels.policy)]
+    ratios = [cell.ratio for cell in own]
+    return Summary(
+        standings=standings,
+        worst=min(ratios, default=None),
+        geomean=geometric_mean(ratios) if ratios else None,
+        oracle_share=geometric_mean(shares) if shares else None,
+        best_fixed=max(fixed, key=lambda one: one.geomean, default=None),
+        auto=next((one for one in standings if is_auto(one.policy)), None),
+    )
+
+
+def _standing(policy: str, cells: Sequence[Cell]) -> Standing:
+    own = [cell for cell in cells if cell.labels.policy == policy]
+    return Standing(policy, min(own, key=lambda cell: cell.ratio), geometric_mean(cell.ratio for cell in own), len(own))
+
+
 def json_line(cells: Sequence[Cell]) -> str:
-    """The last line of the output; `worst` and `geomean` are over our own cells, without the peer's."""
-    ratios = [cell.ratio for cell in cells if cell.labels.policy != PEER]
-    worst = min(ratios) if ratios else None
-    geomean = geometric_mean(ratios) if ratios else None
-    return json.dumps({"cells": [_cell_json(cell) for cell in cells], "worst": _round(worst), "geomean": _round(geomean)})
+    """The last line of the output; what could not be measured is null."""
+    total = summarize(cells)
+    policies = {one.policy: {"worst": _round(one.worst.ratio), "geomean": _round(one.geomean)} for one in total.standings}
+    line = {
+        "cells": [_cell_json(cell) for cell in cells],
+        "worst": _round(total.worst),
+        "geomean": _round(total.geomean),
+        "policies": policies,
+        "oracle_share": _round(total.oracle_share),
+        "best_fixed": total.best_fixed.policy if total.best_fixed else None,
+        "auto_over_best_fixed": _round(total.auto_over_best_fixed),
+    }
+    return json.dumps(line)
 
 
 def _cell_json(cell: Cell) -> dict[str, object]:
     labels = cell.labels
-    return {
+    line: dict[str, object] = {
         "target": labels.target,
         "draft": labels.draft,
         "workload": labels.workload,
@@ -148,89 +223,13 @@ def _cell_json(cell: Cell) -> dict[str, object]:
         "tokens_per_decode": _round(cell.tokens_per_decode),
         "same_text": cell.same_text,
     }
+    if is_auto(labels.policy):
+        line |= {"oracle_ratio": _round(cell.oracle), "oracle_share": _round(cell.oracle_share)}
+    return line
 
 
 def _round(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
-
-
-def print_table(console: Console, cells: Sequence[Cell]) -> None:
-    """One row per cell."""
-    table = Table(title="plain against drafted, tokens per second of decoding")
-    for name in ("target", "draft", "workload", "policy"):
-        table.add_column(name, overflow="fold")
-    for name in ("seq", "temp", "plain tok/s", "tok/s", "ratio", "of prompts", "accepted", "tok/decode", "same text"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for cell in cells:
-        labels = cell.labels
-        head = (labels.target, labels.draft or "-", labels.workload, labels.policy, str(labels.sequences), f"{labels.temperature:g}")
-        table.add_row(*head, *_numbers(cell))
-    console.print(table)
-
-
-def _numbers(cell: Cell) -> tuple[str, ...]:
-    return (
-        f"{cell.plain_tps:.1f}",
-        f"{cell.tps:.1f}",
-        f"{cell.ratio:.2f}",
-        f"{cell.low:.2f}-{cell.high:.2f}",
-        "-" if cell.accept_rate is None else f"{cell.accept_rate:.0%}",
-        "-" if cell.tokens_per_decode is None else f"{cell.tokens_per_decode:.2f}",
-        "-" if cell.same_text is None else ("yes" if cell.same_text else "NO"),
-    )
-
-
-def print_prompts(console: Console, cell: Cell) -> None:
-    """The groups of one cell: medians with the spread of the runs, and where a text first differs."""
-    table = Table(title=cell.labels.line)
-    table.add_column("prompts", overflow="fold")
-    for name in ("tokens", "plain tok/s", "runs", "tok/s", "runs", "ratio", "accepted", "same text"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for group in cell.groups:
-        table.add_row(*_group_row(group, cell.labels))
-    console.print(table)
-
-
-def _group_row(group: GroupResult, labels: Labels) -> tuple[str, ...]:
-    answers = [answer for one in group.arm for answer in one.answers]
-    accepted = _share(sum(answer.n_accepted for answer in answers), sum(answer.n_drafted for answer in answers))
-    return (
-        ", ".join(group.names),
-        str(sum(answer.n_predicted for answer in group.plain[0].answers)),
-        f"{group.plain_tps:.1f}",
-        _spread(group.plain),
-        f"{group.tps:.1f}",
-        _spread(group.arm),
-        f"{group.ratio:.2f}" if group.timed else "too short",
-        "-" if accepted is None else f"{accepted:.0%}",
-        _difference(group, labels),
-    )
-
-
-def _spread(samples: Sequence[Sample]) -> str:
-    rates = [one.tps for one in samples]
-    return f"{min(rates):.1f}-{max(rates):.1f}"
-
-
-def _difference(group: GroupResult, labels: Labels) -> str:
-    same = _same(labels, [group])
-    if same is None or same:
-        return "-" if same is None else "yes"
-    if labels.policy == PEER:
-        return "NO"
-    first = [_first_difference(group.plain[0].answers, one.answers) for one in group.plain + group.arm]
-    return f"NO, at token {min(i for i in first if i is not None)}"
-
-
-def _first_difference(ours: Sequence[Answer], theirs: Sequence[Answer]) -> int | None:
-    """Smallest index at which two runs of a group differ; None if they do not."""
-    starts = [_common(a.ids, b.ids) for a, b in zip(ours, theirs, strict=True) if a.ids != b.ids]
-    return min(starts, default=None)
-
-
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    pairs = zip(a, b, strict=False)
-    return next((i for i, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))
 
 
 def notes(cells: Sequence[Cell]) -> list[str]:
@@ -242,8 +241,20 @@ def notes(cells: Sequence[Cell]) -> list[str]:
             lines.append(
                 f"{where}: {cell.n_untimed} of {len(cell.groups)} answers were too short to be timed and are left out of the ratio"
             )
+        if remembered := _remembered(cell):
+            lines.append(
+                f"{where}: {remembered:.0%} of the accepted ids came from a drafter that remembers earlier answers; the same prompts ran "
+                "before in this process, so the ratio is better than new prompts would get"
+            )
         if cell.same_text is False and cell.labels.policy != PEER:
             lines.append(
                 f"{where}: the text is not the plain one in every run; --verbose shows where, --exact rules it out on BF16 and F16"
             )
     return lines
+
+
+def _remembered(cell: Cell) -> float:
+    """Share of the accepted ids that a drafter proposed which may have seen the same answer in another run."""
+    rounds = [one for group in cell.groups for run in group.arm for answer in run.answers for one in answer.rounds]
+    accepted = sum(one.n_accepted for one in rounds)
+    return sum(one.n_accepted for one in rounds if one.origin in _REMEMBERING) / accepted if accepted else 0.0

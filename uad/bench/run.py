@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -14,10 +14,14 @@ from rich.console import Console
 
 from uad.bench import overhead
 from uad.bench.bar import Bar
+from uad.bench.facts import PairFacts, Run, collect
+from uad.bench.markdown import write_report
 from uad.bench.measure import Arm, Engine, EngineArm, Job, Measured, groups, make_job, measure
 from uad.bench.options import PLAIN, Options, Peer, add_arguments, parse
 from uad.bench.peer import Client, PeerArm
-from uad.bench.report import PEER, Cell, Labels, json_line, make_cell, notes, print_prompts, print_table
+from uad.bench.recording import Recorder
+from uad.bench.report import PEER, Cell, Labels, json_line, make_cell, notes
+from uad.bench.table import print_prompts, print_table
 from uad.bench.workloads import Workload
 from uad.config import Config
 from uad.errors import ConfigError
@@ -49,13 +53,15 @@ def _open_runtime(config: Config, progress: Callable[[str, float], None]) -> Abs
 def bench(options: Options, opener: Opener, out: TextIO, err: TextIO) -> int:
     """Measure every cell and print the report to `out`; the progress bar goes to `err`. Raises UadError."""
     pairs = [(target, draft) for target in options.targets for draft in options.drafts or (None,)]
-    findings = _Findings([], [])
+    findings = _Findings()
     with Bar(err, len(pairs) * _n_runs(options)) as bar:
         for target, draft in pairs:
             with opener(options.config(target, draft), bar.loading) as engine:
                 _Pair(options, engine, target, draft, bar, findings).run()
     if not findings.cells:
         raise ConfigError("no answer had two tokens or more, so there is nothing to time; choose another --workload")
+    if options.report:
+        write_report(options.report, findings.cells, findings.pairs, findings.lines())
     _print(options, findings, out, err)
     return 0
 
@@ -66,7 +72,7 @@ def _print(options: Options, findings: _Findings, out: TextIO, err: TextIO) -> N
         print_table(console, findings.cells)
     for cell in findings.cells if options.verbose else ():
         print_prompts(console, cell)
-    for line in dict.fromkeys(findings.notes + notes(findings.cells)):
+    for line in findings.lines():
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     print(json_line(findings.cells), file=out, flush=True)
 
@@ -79,16 +85,22 @@ def _console(stream: TextIO) -> Console:
 def _n_runs(options: Options) -> int:
     """Runs of one pair, the uncounted ones too."""
     n_arms = 1 + (len(options.policies) if options.drafts else 0) + (options.peer is not None)
+    n_recordings = int(options.has_oracle)
     n_groups = [-(-len(workload.prompts) // sequences) for workload in options.workloads for sequences in options.sequences]
-    return len(options.temperatures) * sum(n_arms * (1 + n * (1 + options.repeats)) for n in n_groups)
+    return len(options.temperatures) * sum(n_arms * (1 + n * (1 + options.repeats)) + n_recordings * n for n in n_groups)
 
 
 @dataclass(slots=True)
 class _Findings:
     """What the report is made of; notes are lines for the reader."""
 
-    cells: list[Cell]
-    notes: list[str]
+    cells: list[Cell] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    pairs: list[PairFacts] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """All notes, each once."""
+        return list(dict.fromkeys(self.notes + notes(self.cells)))
 
 
 class _Pair:
@@ -102,6 +114,8 @@ class _Pair:
         self._bar = bar
         self._findings = findings
         self._arms = self._make_arms()
+        self._recorder = Recorder.of(engine) if options.has_oracle else None
+        self._runs: list[Run] = []
 
     def run(self) -> None:
         """Measure every workload, temperature and number of sequences."""
@@ -113,6 +127,10 @@ class _Pair:
                 jobs = self._jobs(workload, temperature)
                 for sequences in self._options.sequences:
                     self._cells(workload.name, temperature, groups(jobs, sequences))
+        if self._options.has_oracle and self._recorder is None:
+            self._findings.notes.append(f"{self._target}: the engine does not tell its costs, so there is no oracle")
+        if self._draft is not None:
+            self._findings.pairs.append(collect(self._target, self._draft, self._engine, self._runs))
 
     def _make_arms(self) -> list[Arm]:
         """Plain first, then one arm for each policy, then the peer."""
@@ -139,7 +157,9 @@ class _Pair:
         labels = [Labels(self._target, self._draft, workload, arm.name, len(jobs[0]), temperature) for arm in self._arms]
         self._bar.at(labels[0].line)
         self._uncounted(jobs[0], min(_WARM_UP_TOKENS, self._options.max_tokens))
-        measured = [self._measure(group) for group in jobs]
+        measured = [self._measure(group, backwards=i % 2 == 1) for i, group in enumerate(jobs)]
+        names = tuple(arm.name for arm in self._arms)
+        self._runs += [Run(workload, names, one) for one in measured]
         for arm, label in enumerate(labels[1:], 1):
             own = replace(label, draft=None) if label.policy == PEER else label
             cell = make_cell(own, measured, arm)
@@ -148,10 +168,14 @@ class _Pair:
             else:
                 self._findings.cells.append(cell)
 
-    def _measure(self, jobs: tuple[Job, ...]) -> Measured:
-        """One token first, so that every counted run finds its prompt in the cache."""
+    def _measure(self, jobs: tuple[Job, ...], backwards: bool) -> Measured:
+        """One token first, so that every counted run finds its prompt in the cache; the recording last, so that no counted run sees it."""
         self._uncounted(jobs, 1)
-        return measure(jobs, self._arms, self._options.repeats, self._bar.step)
+        measured = measure(jobs, self._arms, self._options.repeats, self._bar.step, backwards)
+        if self._recorder is None:
+            return measured
+        self._bar.step()
+        return self._recorder.add(jobs, measured)
 
     def _uncounted(self, jobs: tuple[Job, ...], max_tokens: int) -> None:
         short = [replace(job, max_tokens=max_tokens) for job in jobs]

@@ -159,7 +159,7 @@ class _Source:
 
     @classmethod
     def open(cls, path: Path) -> _Source:
-        reader = _read(path)
+        reader = read_gguf(path)
         fields, tensors = dict(reader.fields), {tensor.name: tensor for tensor in reader.tensors}
         architecture = _value(path, fields, "general.architecture", str)
         if architecture != "llama":
@@ -175,7 +175,7 @@ class _Source:
         return np.asarray(quants.dequantize(tensor.data, tensor.tensor_type), np.float32)
 
 
-def _read(path: Path) -> GGUFReader:
+def read_gguf(path: Path) -> GGUFReader:
     from gguf import GGUFReader
 
     if not path.is_file():
@@ -233,7 +233,7 @@ def _write(source: _Source, target: Geometry, kind: GGMLQuantizationType, out: P
     try:
         _add_metadata(writer, source, target, kind)
         total = _add_shapes(writer, target, kind)
-        _check_room(out, total)
+        check_room(out, total)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
@@ -251,7 +251,7 @@ def _write(source: _Source, target: Geometry, kind: GGMLQuantizationType, out: P
     return n_bytes
 
 
-def _check_room(out: Path, n_bytes: int) -> None:
+def check_room(out: Path, n_bytes: int) -> None:
     free = shutil.disk_usage(out.resolve().parent).free
     if n_bytes > free:
         raise ConfigError(f"cannot write {out}: it needs {n_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB are free there")
@@ -262,7 +262,7 @@ def _add_metadata(writer: GGUFWriter, source: _Source, target: Geometry, kind: G
 
     for key, field in source.fields.items():
         if key.startswith(CARRIED) and key not in REPLACED:
-            writer.add_key_value(key, _raw(field), field.types[0], field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None)
+            writer.add_key_value(key, raw_value(field), field.types[0], field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None)
     origin = _value(source.path, source.fields, "general.name", str) if "general.name" in source.fields else source.path.stem
     writer.add_name(f"{origin} scaled to {short(target.params)} (cost emulation)")
     writer.add_description(
@@ -283,7 +283,7 @@ def _add_metadata(writer: GGUFWriter, source: _Source, target: Geometry, kind: G
     writer.add_layer_norm_rms_eps(source.eps * source.geometry.width / target.width)
 
 
-def _raw(field: ReaderField) -> Any:
+def raw_value(field: ReaderField) -> Any:
     # strings as bytes: a vocabulary may hold pieces that are not UTF-8
     from gguf import GGUFValueType
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from uad import __version__
-from uad.cli import bench, generate, inspect, mapping, serve
+from uad.cli import bench, generate, inspect, mapping, profile, serve
 from uad.config.given import did_you_mean
 from uad.errors import ConfigError, DecodeError, UadError, UnavailableError
 
@@ -33,6 +33,7 @@ COMMANDS = {
     "serve": Command("serve a target model, sped up by a draft model, over HTTP", serve.main),
     "generate": Command("answer one prompt in the terminal", generate.main),
     "inspect": Command("show what two models have in common and how text is translated", inspect.main),
+    "profile": Command("measure what decodes cost on this machine, for `uad serve` to find", profile.main),
     "mapping": Command("look at, derive, check and lint the rules between chat formats", mapping.main),
     "bench": Command("measure plain against drafted decoding; `uad bench scale` makes a large target", bench.main),
 }

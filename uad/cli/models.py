@@ -28,12 +28,13 @@ def parse(
 ) -> tuple[argparse.Namespace, Config]:
     """The command's own arguments, and the configuration from flags, environment and file. Raises ConfigError.
 
-    `positional` are arguments of the parser that stand for the flag of the same name; --verbose wins over `log_level`.
+    `positional` are arguments of the parser that stand for the flag of the same name where they are given; --verbose wins over `log_level`.
     """
     add_flags(parser, groups)
     args = parser.parse(argv)
     for name in positional:
-        give(args, f"--{name}", getattr(args, name))
+        if (text := getattr(args, name)) is not None:
+            give(args, f"--{name}", text)
     config = config_from(args, os.environ)
     set_up_logging(logging.DEBUG if config.verbose else log_level)
     for line in config.notes:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from uad.config import kinds
 from uad.config.flag import Flag
 from uad.config.kinds import SWITCH, choice, integer, number
-from uad.config.slices import FLASH_ATTN, KV_TYPES
+from uad.config.slices import DEFAULT_TYPES, FLASH_ATTN, KV_TYPES, SHARES, SPEC_TYPES
 
 MODEL, CONTEXT, DRAFT, DRAFTING = "models", "context and speed", "draft model", "drafting"
+LOOKUP = "drafting without a model"
+TOKENIZERS = "tokenizers"
 SAMPLING, TEMPLATES, SERVER, GENERAL = "sampling defaults", "chat templates", "server", "general"
-GROUPS = (MODEL, CONTEXT, DRAFT, DRAFTING, SAMPLING, TEMPLATES, SERVER, GENERAL)
+GROUPS = (MODEL, CONTEXT, DRAFT, DRAFTING, LOOKUP, TOKENIZERS, SAMPLING, TEMPLATES, SERVER, GENERAL)
 
 _ENV = "LLAMA_ARG_"
 _SAME = "the target's"
@@ -158,9 +160,30 @@ _DRAFT = (
         _ENV + "SPEC_DRAFT_CACHE_TYPE_V",
     ),
 )
+
+
+def _ngram_flags(name: str, place: str) -> tuple[Flag, ...]:
+    """The three flags that ngram-simple and both maps have."""
+    start, path, what = f"--spec-ngram-{name}", f"drafting.lookup.{place}", f"ngram-{name}"
+    return (
+        Flag(f"{start}-size-n", f"{path}.size_n", integer(1, 1024), LOOKUP, f"{what}: tokens to look up", "N"),
+        Flag(f"{start}-size-m", f"{path}.size_m", integer(1, 1024), LOOKUP, f"{what}: most tokens per draft", "N"),
+        Flag(f"{start}-min-hits", f"{path}.min_hits", integer(1), LOOKUP, f"{what}: how often they must have occurred before", "N"),
+    )
+
+
 _N_MAX = "--spec-draft-n-max --draft-max --draft-n"
 _N_MIN = "--spec-draft-n-min --draft-min --draft-n-min"
 _DRAFTING = (
+    Flag(
+        "--spec-policy",
+        "drafting.defaults.policy",
+        kinds.SPEC_POLICY,
+        DRAFTING,
+        "who decides how far to draft: auto (what pays on this machine, at most --spec-draft-n-max) or fixed (n-max, n-min and p-min alone)",
+        "POLICY",
+        _ENV + "SPEC_POLICY",
+    ),
     Flag(
         _N_MAX,
         "drafting.defaults.n_max",
@@ -190,18 +213,80 @@ _DRAFTING = (
     ),
     Flag(
         "--spec-type",
-        "drafting.defaults.enabled",
+        "drafting.types",
         kinds.SPEC_TYPE,
         DRAFTING,
-        "draft-simple, or none (as --no-draft)",
-        "TYPE",
+        f"drafters, separated by commas: {', '.join(SPEC_TYPES)}; or none",
+        "TYPES",
         _ENV + "SPEC_TYPE",
-        default="draft-simple",
+        default=",".join(DEFAULT_TYPES),
+    ),
+    Flag("--spec-default", "drafting.spec_default", SWITCH, DRAFTING, "ngram-mod as well, as in llama-server"),
+    Flag(
+        "--spec-share",
+        "drafting.lookup.share",
+        choice(*SHARES),
+        LOOKUP,
+        "whose earlier texts serve a request's drafts: its own only (off), those of its slot, or all of the server",
+        "SCOPE",
+        default="server; slot with several API keys",
+    ),
+    *_ngram_flags("simple", "simple"),
+    *_ngram_flags("map-k", "map_k"),
+    *_ngram_flags("map-k4v", "map_k4v"),
+    Flag("--spec-ngram-mod-n-match", "drafting.lookup.mod.n_match", integer(1, 1024), LOOKUP, "ngram-mod: tokens to look up", "N"),
+    Flag("--spec-ngram-mod-n-min", "drafting.lookup.mod.n_min", integer(0, 1024), LOOKUP, "ngram-mod: shorter drafts are dropped", "N"),
+    Flag("--spec-ngram-mod-n-max", "drafting.lookup.mod.n_max", integer(0, 1024), LOOKUP, "ngram-mod: most tokens per draft", "N"),
+    Flag(
+        "-lcs --lookup-cache-static",
+        "drafting.lookup.cache.static",
+        kinds.FILE,
+        LOOKUP,
+        "ngram-cache: file of statistics that stays as it is, such as a dynamic one of an earlier run",
+        "FILE",
+    ),
+    Flag(
+        "-lcd --lookup-cache-dynamic",
+        "drafting.lookup.cache.dynamic",
+        kinds.FILE,
+        LOOKUP,
+        "ngram-cache: file of statistics that answers are added to; written when the server stops",
+        "FILE",
+    ),
+    Flag("--spec-suffix-n-match", "drafting.lookup.suffix.n_match", integer(2, 64), LOOKUP, "suffix: fewest tokens that must match", "N"),
+    Flag("--spec-suffix-n-max", "drafting.lookup.suffix.n_max", integer(1, 1024), LOOKUP, "suffix: most tokens per draft", "N"),
+    Flag(
+        "--spec-suffix-store-size",
+        "drafting.lookup.suffix.store_size",
+        integer(0, 1 << 24),
+        LOOKUP,
+        "suffix: tokens of earlier answers that are remembered; 0 remembers none",
+        "N",
+    ),
+    Flag(
+        "--spec-suffix-store",
+        "drafting.lookup.suffix.store",
+        kinds.FILE,
+        LOOKUP,
+        "suffix: file that keeps them; written when the server stops",
+        "FILE",
+        default="",
     ),
     Flag("", "drafting.defaults.enabled", SWITCH, DRAFTING, "do not load the draft model; plain decoding", off="--no-draft", default=""),
     Flag("--exact", "drafting.exact", SWITCH, DRAFTING, "never decode a single row, so that unquantized targets are exact to the bit too"),
     Flag("--heal", "drafting.heal", SWITCH, DRAFTING, "re-choose draft bytes where words are cut at the edge", off="--no-heal"),
     Flag("--salvage", "drafting.salvage", SWITCH, DRAFTING, "reuse what is left of a draft after other cut points", off="--no-salvage"),
+)
+_TOKENIZERS = (
+    Flag(
+        "--target-tokenizer",
+        "target.tokenizer",
+        kinds.FILE,
+        TOKENIZERS,
+        "tokenizer.json (Hugging Face) that cuts the target's text, where the GGUF's own pre-tokenizer is wrong; its tokens must agree",
+        "FILE",
+    ),
+    Flag("--draft-tokenizer", "draft.tokenizer", kinds.FILE, TOKENIZERS, "the same for the draft", "FILE"),
 )
 _SAMPLING = (
     Flag("--temp --temperature", "sampling.temperature", number(0), SAMPLING, "temperature; 0 is greedy", "T", _ENV + "TEMPERATURE"),
@@ -322,4 +407,4 @@ _SERVER = (
 )
 _GENERAL = (Flag("-v --verbose --log-verbose", "verbose", SWITCH, GENERAL, "show llama.cpp's log too"), CONFIG_FILE)
 
-FLAGS: tuple[Flag, ...] = (*_MODELS, *_CONTEXT, *_DRAFT, *_DRAFTING, *_SAMPLING, *_TEMPLATES, *_SERVER, *_GENERAL)
+FLAGS: tuple[Flag, ...] = (*_MODELS, *_CONTEXT, *_DRAFT, *_DRAFTING, *_TOKENIZERS, *_SAMPLING, *_TEMPLATES, *_SERVER, *_GENERAL)

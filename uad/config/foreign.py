@@ -30,7 +30,7 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored(
         "--kv-offload -kvo --no-kv-offload -nkvo --backend-sampling -bs --spec-draft-backend-sampling --no-spec-draft-backend-sampling"
     ),
-    Ignored("--log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --log-jsonl --no-log-jsonl --spec-default"),
+    Ignored("--log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --log-jsonl --no-log-jsonl"),
     Ignored("--no-mmproj --no-mmproj-auto --mmproj-auto --mmproj-offload --no-mmproj-offload --models-autoload --no-models-autoload"),
     Ignored("--log-colors --fit -fit", "?"),
     Ignored("--log-file --verbosity -lv --log-verbosity --tags --keep --threads-http --slot-prompt-similarity -sps --defrag-thold -dt", 1),
@@ -53,7 +53,7 @@ _SAMPLER = "it has the samplers that `uad serve --help` lists, in llama.cpp's or
 _PER_REQUEST = "constrained output is not available"
 _CHAT = "the chat template decides"
 _ROPE = "the context extension stored in the model file is used"
-_NGRAM = "it drafts with a draft model; see --model-draft"
+_NGRAM = "each n-gram type has its own, such as --spec-ngram-simple-size-n"
 _AGENT = "it runs no tools"
 _ROUTER = "it serves one target model"
 
@@ -85,10 +85,6 @@ REFUSED: tuple[Refused, ...] = (
     Refused("-sp --special", "special tokens are never part of the text"),
     Refused("-r --reverse-prompt", 'a request names its own "stop" texts'),
     Refused("--spm-infill", "it has no infill endpoint"),
-    Refused("-lcs --lookup-cache-static -lcd --lookup-cache-dynamic", _NGRAM),
-    Refused("--spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match --spec-ngram-simple-size-n", _NGRAM),
-    Refused("--spec-ngram-simple-size-m --spec-ngram-simple-min-hits --spec-ngram-map-k-size-n --spec-ngram-map-k-size-m", _NGRAM),
-    Refused("--spec-ngram-map-k-min-hits --spec-ngram-map-k4v-size-n --spec-ngram-map-k4v-size-m --spec-ngram-map-k4v-min-hits", _NGRAM),
     Refused("--spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits", _NGRAM),
     Refused("--spec-synth-len --spec-synth-rates", "`uad bench` measures with real drafts"),
     Refused("--kv-unified-per-slot", "--ctx-size is shared out evenly among the slots"),

@@ -8,17 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from uad.config.slices import SPEC_TYPES
 from uad.errors import ConfigError
+from uad.types import SpecPolicy
 
 INT32_MAX = 2**31 - 1
 RANDOM_SEED = 2**32 - 1
 TRUE = ("on", "true", "1", "enabled", "yes")
 FALSE = ("off", "false", "0", "disabled", "no")
 FILE_LIMIT = 1 << 20
-OTHER_DRAFTERS = (
-    *("draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark"),
-    *("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"),
-)
+HEADS = ("draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark")
+"""Drafters of llama-server that are trained parts of one target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +112,20 @@ def _load_mode(text: str) -> tuple[bool, bool]:
     return modes[text]
 
 
-def _spec_type(text: str) -> bool:
-    """Whether to draft. llama-server takes a list here; every name in it must be one that uad has."""
-    names = [name.strip() for name in text.split(",")]
+def _spec_type(text: str) -> tuple[str, ...]:
+    """The drafters of a list as llama-server takes it, each once; none for `none`."""
+    names = tuple(dict.fromkeys("draft-simple" if name.strip() == "draft" else name.strip() for name in text.split(",")))
     for name in names:
-        if name in OTHER_DRAFTERS:
-            raise ConfigError(f"{name} is known to llama-server, not supported by uad; use draft-simple (a draft model) or none")
-        if name not in ("draft-simple", "draft", "none"):
+        if name in HEADS:
+            raise ConfigError(
+                f"{name} needs a head trained on this target's hidden states, which llama-cpp-python does not hand out; "
+                "use draft-simple with any small model, or suffix, which needs no model"
+            )
+        if name not in (*SPEC_TYPES, "none"):
             raise ValueError
-    return names != ["none"]
+    if "none" in names and len(names) > 1:
+        raise ConfigError("none stands alone; leave it out to draft with the others")
+    return () if names == ("none",) else names
 
 
 def _threads(text: str) -> int:
@@ -215,7 +220,8 @@ ONE_NAME = Kind("one name, without a comma", _one_name)
 FILE = Kind("a file name", _path, is_path=True)
 DRAFT_FILE = Kind("a file name", _draft_path, is_path=True)
 LOAD_MODE = Kind("one of auto, none, mmap, mlock, mmap+mlock", _load_mode)
-SPEC_TYPE = Kind("draft-simple or none", _spec_type)
+SPEC_POLICY = Kind(f"one of {', '.join(SpecPolicy)}", SpecPolicy)
+SPEC_TYPE = Kind(f"one or more of {', '.join(SPEC_TYPES)}, separated by commas, or none", _spec_type)
 THREADS = Kind("a number of threads, or -1 for the physical cores", _threads, (int,))
 GPU_LAYERS = Kind("a whole number, auto or all", _gpu_layers, (int, str))
 SEED = Kind(f"a whole number from 0 to {RANDOM_SEED}, or -1 for a random seed", _seed, (int,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,20 @@ from uad.config.argv import Parser, add_flags, layer_of
 from uad.config.environ import from_environ
 from uad.config.flags import CONFIG_FILE, FLAGS, GROUPS
 from uad.config.given import Given, Layer
-from uad.config.slices import Config, DraftingConfig, ModelConfig, ServerConfig, TemplateConfig
+from uad.config.slices import (
+    DEFAULT_TYPES,
+    MODEL_TYPE,
+    Config,
+    DraftingConfig,
+    LookupConfig,
+    ModelConfig,
+    NgramCacheConfig,
+    NgramConfig,
+    NgramModConfig,
+    ServerConfig,
+    SuffixConfig,
+    TemplateConfig,
+)
 from uad.config.yamlfile import from_yaml
 from uad.errors import ConfigError
 from uad.types import SamplingParams, SpeculativeParams
@@ -33,7 +46,7 @@ def config_from(args: argparse.Namespace, environ: Mapping[str, str]) -> Config:
     files = [given.value for given in line.given if given.flag is CONFIG_FILE]
     layers = [*(from_yaml(path) for path in files[-1:] if isinstance(path, Path)), from_environ(environ), line]
     values = merge(layers)
-    config = replace(_build(values), notes=tuple(_notes(layers)))
+    config = replace(_build(values), notes=(*_notes(layers), *_draft_note(values)))
     _check(config, values)
     return config
 
@@ -58,6 +71,13 @@ def _notes(layers: Iterable[Layer]) -> list[str]:
     return [f"ignored, without effect in uad: {', '.join(names)}"] if names else []
 
 
+def _draft_note(values: Mapping[str, Given]) -> list[str]:
+    given = values.get("drafting.types")
+    if "draft.path" not in values or given is None or not isinstance(given.value, tuple) or not given.value or MODEL_TYPE in given.value:
+        return []
+    return [f"{given.where} is without {MODEL_TYPE}: the draft model is not loaded"]
+
+
 def _section(values: Mapping[str, Given], section: str) -> dict[str, Any]:
     start = f"{section}." if section else ""
     return {path[len(start) :]: given.value for path, given in values.items() if path.startswith(start) and "." not in path[len(start) :]}
@@ -65,15 +85,41 @@ def _section(values: Mapping[str, Given], section: str) -> dict[str, Any]:
 
 def _build(values: Mapping[str, Given]) -> Config:
     target = _target(_section(values, "target"))
-    defaults = SpeculativeParams(**_section(values, "drafting.defaults"))
+    drafting = _drafting(values)
     return Config(
         target=target,
-        draft=_draft(target, _section(values, "draft")) if defaults.enabled else None,
+        draft=_draft(target, _section(values, "draft")) if drafting.defaults.enabled and MODEL_TYPE in drafting.types else None,
         sampling=SamplingParams(**_section(values, "sampling")),
-        drafting=DraftingConfig(defaults=defaults, **_section(values, "drafting")),
+        drafting=drafting,
         templates=TemplateConfig(**_section(values, "templates")),
         server=ServerConfig(**_section(values, "server")),
         **_section(values, ""),
+    )
+
+
+def _drafting(values: Mapping[str, Given]) -> DraftingConfig:
+    """What drafts, and how. Without a type nothing does."""
+    given = _section(values, "drafting")
+    types: tuple[str, ...] = given.pop("types", DEFAULT_TYPES)
+    if given.get("spec_default"):
+        types = tuple(dict.fromkeys((*types, "ngram-mod")))
+    defaults = SpeculativeParams(**_section(values, "drafting.defaults"))
+    if not types:
+        defaults = replace(defaults, enabled=False)
+    return DraftingConfig(defaults=defaults, types=types, lookup=_lookup(values), **given)
+
+
+def _lookup(values: Mapping[str, Given]) -> LookupConfig:
+    """Users with keys of their own share no memory unless told so."""
+    several_keys = len(_section(values, "server").get("api_keys", ())) > 1
+    return LookupConfig(
+        simple=NgramConfig(**_section(values, "drafting.lookup.simple")),
+        map_k=NgramConfig(**_section(values, "drafting.lookup.map_k")),
+        map_k4v=NgramConfig(**_section(values, "drafting.lookup.map_k4v")),
+        mod=NgramModConfig(**_section(values, "drafting.lookup.mod")),
+        cache=NgramCacheConfig(**_section(values, "drafting.lookup.cache")),
+        suffix=SuffixConfig(**_section(values, "drafting.lookup.suffix")),
+        **{"share": "slot" if several_keys else "server", **_section(values, "drafting.lookup")},
     )
 
 
@@ -116,3 +162,17 @@ def _check(config: Config, values: Mapping[str, Given]) -> None:
         fail("drafting.defaults.n_max", f"a draft of {drafting.n_max} and its next token need --ubatch-size {drafting.n_max + 1} or more")
     if 0 < target.n_ctx < config.n_parallel:
         fail("target.n_ctx", f"{target.n_ctx} tokens of context leave none for each of {config.n_parallel} slots")
+    _check_lookup(config.drafting.lookup, fail)
+
+
+def _check_lookup(lookup: LookupConfig, fail: Callable[[str, str], None]) -> None:
+    start = "drafting.lookup."
+    if lookup.mod.n_min > lookup.mod.n_max:
+        fail(start + "mod.n_min", f"{lookup.mod.n_min} is more than --spec-ngram-mod-n-max {lookup.mod.n_max}")
+    if lookup.cache.static is not None and not lookup.cache.static.is_file():
+        fail(start + "cache.static", f"no such file: {lookup.cache.static}")
+    for place, path in (("cache.dynamic", lookup.cache.dynamic), ("suffix.store", lookup.suffix.store)):
+        if path is not None and lookup.share != "server":
+            fail(start + place, f"a file keeps texts of all requests together; it needs --spec-share server, which is {lookup.share}")
+        if path is not None and not path.parent.is_dir():
+            fail(start + place, f"no such folder: {path.parent}")

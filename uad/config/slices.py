@@ -9,6 +9,11 @@ from uad.types import SamplingParams, SpeculativeParams
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 FLASH_ATTN = ("on", "off", "auto")
+SHARES = ("off", "slot", "server")
+MODEL_TYPE = "draft-simple"
+SPEC_TYPES = (MODEL_TYPE, "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache", "suffix")
+DEFAULT_TYPES = (MODEL_TYPE,)
+"""What drafts where --spec-type is not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +21,7 @@ class ModelConfig:
     """How one model is loaded and its context made.
 
     n_ctx is the total of all slots, 0 means the model's own; n_threads 0 means the physical cores, n_threads_batch 0 the same as
-    n_threads; negative n_gpu_layers means all.
+    n_threads; negative n_gpu_layers means all. `tokenizer` is a Hugging Face tokenizer.json that turns text into ids instead of llama.cpp.
     """
 
     path: Path
@@ -33,13 +38,69 @@ class ModelConfig:
     mlock: bool = False
     repack: bool = True
     swa_full: bool = False
+    tokenizer: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NgramConfig:
+    """ngram-simple and the two maps: ids to look up, ids to draft, and how often the n-gram must have occurred."""
+
+    size_n: int = 12
+    size_m: int = 48
+    min_hits: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NgramModConfig:
+    """ngram-mod: ids to look up, and the fewest and most ids of a draft."""
+
+    n_match: int = 24
+    n_min: int = 48
+    n_max: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class NgramCacheConfig:
+    """ngram-cache: files of statistics; `dynamic` is updated by answers."""
+
+    static: Path | None = None
+    dynamic: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SuffixConfig:
+    """suffix: fewest ids that must match, most ids of a draft, ids of earlier answers kept, and the file that keeps them."""
+
+    n_match: int = 2
+    n_max: int = 48
+    store_size: int = 1 << 18
+    store: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LookupConfig:
+    """The drafters without a model. `share` is how far one request's text serves another's drafts: off, slot or server."""
+
+    simple: NgramConfig = NgramConfig()
+    map_k: NgramConfig = NgramConfig()
+    map_k4v: NgramConfig = NgramConfig()
+    mod: NgramModConfig = NgramModConfig()
+    cache: NgramCacheConfig = NgramCacheConfig()
+    suffix: SuffixConfig = SuffixConfig()
+    share: str = "server"
 
 
 @dataclass(frozen=True, slots=True)
 class DraftingConfig:
-    """Defaults of draft control, and the switches that hold for the whole server."""
+    """Defaults of draft control, and the switches that hold for the whole server.
+
+    `types` are the drafters, by --spec-type's names; `spec_default` says that --spec-default put ngram-mod among them.
+    """
 
     defaults: SpeculativeParams = field(default_factory=SpeculativeParams)
+    types: tuple[str, ...] = DEFAULT_TYPES
+    spec_default: bool = False
+    lookup: LookupConfig = LookupConfig()
     exact: bool = False
     heal: bool = True
     salvage: bool = True

@@ -20,6 +20,7 @@ from uad.policy.text import NEVER, Habit, Text, Use
 from uad.types import Commit, Draft, Origin, SpecPolicy
 
 _HOPELESS = 0.02  # a guess less likely than this is not worth looking behind
+_NO_GAIN = 1 + 1e-9
 _UNKNOWN_MS = 3.0  # a measured cost counts as no more than so many times the expected one
 NO_DRAFT = Draft()
 
@@ -99,7 +100,7 @@ class AutoPolicy:
 
     def _first_use(self, text: Text, origin: Origin, depth: int) -> Use:
         habit = self.habit(origin)
-        plain_ms = self.machine.table((1,), depth)[1]
+        plain_ms = self.machine.table((1,), depth).upto(1)[1]
         use = Use(value=habit.birth * plain_ms, backlog=text.n_prompt)
         if use.value < 0:
             use.sleep(text.n, habit, plain_ms, self.step_ms(origin, 1), credit_ms=0.5 * plain_ms)
@@ -136,7 +137,8 @@ class AutoRound:
         self._members = {wish.seq: _Member(wish, policy.text(wish.seq), sizes.get(wish.seq, 0)) for wish in due}
         self._n_writing = len(writing)
         self._depth = sum(wish.depth for wish in writing) // len(writing) if writing else 0
-        self._table = policy.machine.table(tuple(len(group) for group in self._groups), self._depth)
+        most = max((wish.params.n_max for wish in due), default=0)
+        self._costs = policy.machine.table(tuple(map(len, self._groups)), self._depth).upto(most + HORIZON + 2)
         self._asked: list[Budget] = []
         self._origin = Origin.TARGET
         self._chosen: dict[int, Chosen] = {}
@@ -147,7 +149,7 @@ class AutoRound:
         self._n_seen = 1  # rows that are part of the best so far
         self._changed_from = NEVER
         self._best_ids = float(self._n_writing)
-        self._best_ms = self._table[1]
+        self._best_ms = self._costs[1]
         self._total = self._best_ids
         self._calibration = policy.calibration(Origin.MODEL)
         self._per_step = 1.0
@@ -216,30 +218,33 @@ class AutoRound:
 
     def _look_back(self) -> None:
         """Take the rows that were added into account: the best length so far, by the cost of its decode and of all drafting."""
-        at, table, spent = self._at, self._table, self._spent_ms
+        at, costs, spent = self._at, self._costs, self._spent_ms
         if self._changed_from < self._n_seen:
             self._n_seen = 1
             self._total = self._best_ids = float(self._n_writing)
-            self._best_ms = table[1]
+            self._best_ms = costs[1]
         for row in range(self._n_seen, len(at)):
             self._total += at[row]
-            ms = table[1 + row]
+            ms = costs[1 + row] if 1 + row < len(costs) else costs[-1]
             if self._total * (self._best_ms + spent) > self._best_ids * (ms + spent):
                 self._best_ids, self._best_ms = self._total, ms
         self._n_seen, self._changed_from = len(at), NEVER
 
     def _can_rise(self, live: Sequence[_Member]) -> bool:
         """Whether some longer draft is expected to be worth more than the best so far, though it costs further steps."""
-        table, per_step = self._table, self._per_step
+        costs, per_step, last = self._costs, self._per_step, len(self._costs) - 1
         best_ids, best_ms = self._best_ids, self._best_ms + self._spent_ms
         step_ms = self._policy.machine.draft.ms(len(live))
-        total, spent = self._total, self._spent_ms
         n_steps = max(one.n_steps for one in live)
-        ahead = [(per_step * one.p, self._calibration.ahead(one.belief)) for one in live]
+        hopes = [(per_step * one.p, self._calibration.ahead(one.belief)) for one in live]
+        total, spent, row = self._total, self._spent_ms, n_steps * per_step + 1.999
         for h in range(HORIZON):
-            ids = total + sum(weight * expected[h] for weight, expected in ahead)
             spent += step_ms
-            if ids * best_ms > best_ids * (table[1 + max(int((n_steps + 1 + h) * per_step + 0.999), 1)] + spent):
+            row += per_step
+            ids = total
+            for weight, expected in hopes:
+                ids += weight * expected[h]
+            if ids * best_ms > best_ids * (costs[min(int(row), last)] + spent):
                 return True
         return False
 
@@ -255,14 +260,16 @@ class AutoRound:
     # --- what came of it
 
     def proposed(self, origin: Origin, drafts: Sequence[Draft], seconds: float) -> None:
+        if not self._asked:
+            return
         policy, ms = self._policy, 1e3 * seconds
         habit = policy.habit(origin)
         asked = [self._members[budget.seq] for budget in self._asked]
         reading = [member for member in asked if member.wish.room < 0]
-        backlog = max((member.text.uses[origin].backlog for member in asked), default=0)
+        backlog = max(member.text.uses[origin].backlog for member in asked)
         if not reading:
-            habit.called(ms - (self._steps_ms if origin is Origin.MODEL else 0.0), backlog)
-        share = min(ms, _UNKNOWN_MS * (habit.cost(backlog, 0.0) + self._steps_ms) + 0.01) / len(asked) if asked else 0.0
+            habit.called(max(ms - (self._steps_ms if origin is Origin.MODEL else 0.0), 0.0), backlog)
+        share = min(ms, _UNKNOWN_MS * (habit.cost(backlog, 0.0) + self._steps_ms) + 0.01) / len(asked)
         for member, draft in zip(asked, drafts, strict=True):
             member.text.uses[origin].backlog = 0
             if member.wish.room < 0:
@@ -297,24 +304,17 @@ class AutoRound:
         """Rows of each sequence, by group: the highest ids per millisecond over all groups (Dinkelbach's iteration)."""
         groups = [self._gains(group) for group in self._groups]
         machine, depth = self._policy.machine, self._depth
-        tables = [machine.table((len(group),), depth) for group in self._groups]
-        levels = [1] * len(groups)
+        costs = [machine.table((len(group),), depth).upto(len(gains)) for group, gains in zip(self._groups, groups, strict=True)]
         fixed_ms = spent - machine.overhead_ms * (len(groups) - 1)
+        levels, rate = [1] * len(groups), 0.0
         while True:
-            ids = self._n_writing + sum(gains[level - 1] for gains, level in zip(groups, levels, strict=True))
-            ms = sum(table[level] for table, level in zip(tables, levels, strict=True)) + fixed_ms
-            if ms <= 0:
+            ids = self._n_writing + sum(gains[n - 1] for gains, n in zip(groups, levels, strict=True))
+            ms = sum(cost[n] for cost, n in zip(costs, levels, strict=True)) + fixed_ms
+            if ms <= 0 or ids <= rate * ms * _NO_GAIN:
                 return levels
             rate = ids / ms
-            better = [
-                max(range(1, len(gains) + 1), key=lambda n: gains[n - 1] - rate * table[n])
-                for gains, table in zip(groups, tables, strict=True)
-            ]
+            better = [_best_level(gains, cost, rate) for gains, cost in zip(groups, costs, strict=True)]
             if better == levels:
-                return levels
-            new_ids = self._n_writing + sum(gains[level - 1] for gains, level in zip(groups, better, strict=True))
-            new_ms = sum(table[level] for table, level in zip(tables, better, strict=True)) + fixed_ms
-            if new_ids * ms <= ids * new_ms:
                 return levels
             levels = better
 
@@ -348,17 +348,16 @@ class AutoRound:
 
         Of a group's common price each drafting member bears its share.
         """
-        table = self._policy.machine.table((member.size,), self._depth)
-        plain = table[1]
-        per_id = plain / member.size
-        value = max(gain * per_id - (table[1 + k] - plain) / member.size for k, gain in enumerate(one.gains))
-        return value - one.spent_ms
+        costs = self._policy.machine.table((member.size,), self._depth).upto(len(one.gains))
+        plain = costs[1]
+        k = _best_level(one.gains, costs, 1 / plain if plain > 0 else 0.0) - 1
+        return (one.gains[k] * plain - (costs[1 + k] - plain)) / member.size - one.spent_ms
 
     def _learn(self, member: _Member) -> None:
         text, policy = member.text, self._policy
         if not member.candidates:
             return
-        plain = policy.machine.table((member.size,), self._depth)[1] / member.size
+        plain = policy.machine.table((member.size,), self._depth).upto(1)[1] / member.size
         for one in member.candidates:
             use = text.uses[one.origin]
             step = policy.step_ms(one.origin, 1)
@@ -372,18 +371,20 @@ class _Both:
     def __init__(self, fixed: FixedRound, auto: AutoRound) -> None:
         self._fixed, self._auto = fixed, auto
         self._n_fixed = 0
+        self._n_auto = 0
         self._seqs: set[int] = set()
 
     def budgets(self, origin: Origin) -> Sequence[Budget]:
         fixed = self._fixed.budgets(origin)
         self._n_fixed = len(fixed)
         self._seqs.update(one.seq for one in fixed)
-        return [*fixed, *self._auto.budgets(origin)]
+        auto = self._auto.budgets(origin)
+        self._n_auto = len(auto)
+        return [*fixed, *auto]
 
     def proposed(self, origin: Origin, drafts: Sequence[Draft], seconds: float) -> None:
-        share = (len(drafts) - self._n_fixed) / len(drafts) if drafts else 0.0
-        self._fixed.proposed(origin, drafts[: self._n_fixed], seconds * (1 - share))
-        self._auto.proposed(origin, drafts[self._n_fixed :], seconds * share)
+        self._fixed.proposed(origin, drafts[: self._n_fixed], seconds)
+        self._auto.proposed(origin, drafts[self._n_fixed :], seconds)
 
     def choose(self) -> Mapping[int, Chosen]:
         return {**self._auto.choose(), **self._fixed.choose()}
@@ -398,7 +399,18 @@ class _Both:
         return [answers.get(seq, True) for seq in seqs]
 
     def stepped(self, n_seq: int, seconds: float) -> None:
-        self._auto.stepped(n_seq, seconds)
+        if self._n_auto:
+            self._auto.stepped(n_seq, seconds)
+
+
+def _best_level(gains: Sequence[float], costs: Sequence[float], rate: float) -> int:
+    """Rows of each sequence with the most ids beyond what their time is worth at this rate."""
+    best, level = gains[0] - rate * costs[1], 1
+    for k in range(1, len(gains)):
+        value = gains[k] - rate * costs[1 + k]
+        if value > best:
+            best, level = value, 1 + k
+    return level
 
 
 def groups_of(seqs: Sequence[int]) -> list[list[int]]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import exp, log
 from statistics import median
 
 _SPEED_RATE = 0.15  # of the common factor, per decode
 _SHAPE_RATE = 0.04  # of one size's own cost, per decode, once it is known
+_UNKNOWN_SLOPE = 0.5  # of proportional
 _MEASURED = 8  # what a size measured beforehand counts as
 _KNOWN = 3  # measurements; sizes with fewer learn faster and say nothing about the machine's speed
 _MOST_PER_STEP = 1.5  # an outlier counts as no more than this much too slow (or too fast)
@@ -43,6 +45,7 @@ class CostCurve:
         self._depths = sorted(by_depth)
         self._tables = [_Table({n: median(ms) for n, ms in by_depth[depth].items()}) for depth in self._depths]
         self.speed = 1.0
+        self._surprise = 0.0  # of late, of all sizes together (log): what the common factor has not caught up with
 
     def ms(self, n: int, depth: int = 0) -> float:
         """Expected milliseconds of one pass of n rows behind depth positions."""
@@ -65,13 +68,14 @@ class CostCurve:
         expected = self.ms(n, depth)
         ratio = ms / expected if expected > 0 else 1.0
         if table.n_known(n) >= _KNOWN:
-            ratio = self.observe_ratio(ratio)
+            ratio = self.observe_ratio(ratio) / exp(self._surprise)
         table.learn(n, ratio)
 
     def observe_ratio(self, ratio: float) -> float:
         """Something took `ratio` times as long as expected; returns the ratio that was believed."""
         ratio = min(max(ratio, 1 / _MOST_PER_STEP), _MOST_PER_STEP)
         self.speed *= ratio**_SPEED_RATE
+        self._surprise += _SPEED_RATE * (log(ratio) - self._surprise)
         return ratio
 
 
@@ -106,8 +110,11 @@ class _Table:
 
     def _interpolate(self, n: int) -> float:
         points = self._points
-        if len(points) == 1 or n <= points[0][0]:
-            return points[0][1]
+        (n0, ms0) = points[0]
+        if len(points) == 1 and n > n0:  # nothing is known of the slope: no free lunch is assumed
+            return ms0 * (1 + _UNKNOWN_SLOPE * (n - n0) / n0)
+        if n <= n0:
+            return ms0
         i = min(max(bisect_left(points, (n, 0.0)), 1), len(points) - 1)
         (n0, ms0), (n1, ms1) = points[i - 1], points[i]
         return max(ms0 + (ms1 - ms0) * (n - n0) / (n1 - n0), points[0][1] if n > n1 else 0.0)

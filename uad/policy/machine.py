@@ -25,17 +25,17 @@ class Machine:
         self._n_ubatch = n_ubatch
         self._least = least
         self._of_each = of_each
-        self._tables: dict[tuple[tuple[int, ...], int], _Table] = {}
+        self._tables: dict[tuple[tuple[int, ...], int], Table] = {}
         self.overhead_ms = 0.0
 
-    def table(self, groups: tuple[int, ...], depth: int) -> _Table:
+    def table(self, groups: tuple[int, ...], depth: int) -> Table:
         """Cost of a round by rows of each sequence, for groups of so many consecutively numbered sequences."""
         key = (groups, depth // _DEPTH_STEP)
         table = self._tables.get(key)
         if table is None or table.n_uses >= _REFRESH:
             if len(self._tables) > 256:
                 self._tables.clear()
-            table = self._tables[key] = _Table(self, groups, depth)
+            table = self._tables[key] = Table(self, groups, depth)
         table.n_uses += 1
         return table
 
@@ -63,7 +63,7 @@ class Machine:
         self.overhead_ms += _OVERHEAD_RATE * (0.5 * min(ms, 4 * self.overhead_ms + 1) - self.overhead_ms)
 
 
-class _Table:
+class Table:
     """Milliseconds of a round by the rows of each sequence, made as far as they are asked for."""
 
     def __init__(self, machine: Machine, groups: tuple[int, ...], depth: int) -> None:
@@ -73,9 +73,10 @@ class _Table:
         self._ms = [0.0]
         self.n_uses = 0
 
-    def __getitem__(self, n: int) -> float:
-        while len(self._ms) <= n:
-            k = len(self._ms)
-            ms = sum(self._machine.group_ms(size, k, self._depth) for size in self._groups)
-            self._ms.append(ms + self._machine.overhead_ms)
-        return self._ms[n]
+    def upto(self, n: int) -> list[float]:
+        """[k]: cost with k rows of each sequence, for k up to n at least."""
+        ms = self._ms
+        while len(ms) <= n:
+            k = len(ms)
+            ms.append(sum(self._machine.group_ms(size, k, self._depth) for size in self._groups) + self._machine.overhead_ms)
+        return ms

@@ -9,6 +9,7 @@ from uad.config import Config
 from uad.errors import ConfigError
 from uad.llama.model import Model
 from uad.runtime import parts
+from uad.runtime.open import open_model
 from uad.templates.plan import plan
 from uad.vocab.encode import Encoder
 
@@ -29,7 +30,7 @@ def inspect_pair(config: Config) -> PairReport:
     """Loads both models and compares them. Raises ModelLoadError or MappingError; ConfigError where no draft is given."""
     if config.draft is None:
         raise ConfigError("inspect needs a target and a draft")
-    with Model(config.target, "target") as target, Model(config.draft, "draft") as draft:
+    with open_model(config.target, "target") as target, open_model(config.draft, "draft") as draft:
         rules = plan(parts.side(target, config.templates.chat_template), parts.side(draft), parts.template_options(config))
         return PairReport(
             (

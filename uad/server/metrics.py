@@ -49,6 +49,9 @@ def _draft_counters(state: State) -> list[Metric]:
         _counter("uad:draft_tokens_salvaged_total", "Drafted tokens kept from an earlier round", draft.n_salvaged),
         _counter("uad:drafts_healed_total", "Drafts that chose bytes behind the edge anew", draft.n_healed),
         _counter("uad:draft_seconds_total", "Time spent drafting", draft.draft_ms / 1e3),
+        _counter("uad:translation_words_total", "Words looked up in the translation caches of drafts", draft.crossing.n_words),
+        _counter("uad:translation_words_cached_total", "Words that the translation caches knew", draft.crossing.n_known),
+        _counter("uad:translation_seconds_total", "Time spent on mirrors and translation, within drafting", draft.crossing.us / 1e6),
     ]
 
 

@@ -76,7 +76,20 @@ def timings_json(timings: Sequence[Timings]) -> Json:
     }
     if total.draft.n_drafted > 0:
         out |= {"draft_n": total.draft.n_drafted, "draft_n_accepted": total.draft.n_accepted}
+    if total.draft.crossing.n_words > 0:
+        out |= _translation_json(total.draft)
     return out
+
+
+def _translation_json(draft: DraftStats) -> Json:
+    crossing = draft.crossing
+    return {
+        "translate_n": crossing.n_words,
+        "translate_n_cached": crossing.n_known,
+        "translate_hit_rate": round(finite(crossing.hit_rate), 4),
+        "translate_us": round(finite(crossing.us), 1),
+        "translate_per_round_us": round(finite(draft.translate_us), 1),
+    }
 
 
 def draft_json(stats: DraftStats) -> Json:
@@ -109,19 +122,7 @@ def add_timings(timings: Sequence[Timings]) -> Timings:
         n_prompt=sum(t.n_prompt for t in timings),
         n_cached=sum(t.n_cached for t in timings),
         n_predicted=sum(t.n_predicted for t in timings),
-        draft=_add_drafts([t.draft for t in timings]),
-    )
-
-
-def _add_drafts(drafts: Sequence[DraftStats]) -> DraftStats:
-    return DraftStats(
-        n_rounds=sum(d.n_rounds for d in drafts),
-        n_drafts=sum(d.n_drafts for d in drafts),
-        n_drafted=sum(d.n_drafted for d in drafts),
-        n_accepted=sum(d.n_accepted for d in drafts),
-        n_healed=sum(d.n_healed for d in drafts),
-        n_salvaged=sum(d.n_salvaged for d in drafts),
-        draft_ms=sum(d.draft_ms for d in drafts),
+        draft=sum((t.draft for t in timings), DraftStats()),
     )
 
 

@@ -95,11 +95,11 @@ class Boundaries:
         return not self._is_joined(bytes(data[i - 3 : i]), after)
 
     def _is_joined(self, left: bytes, right: bytes) -> bool:
-        junctions = self._junctions
+        junctions = self.junctions
         return junctions is None or any((left[-k:], right[:n]) in junctions for k in (1, 2, 3) for n in (1, 2, 3))
 
     @cached_property
-    def _junctions(self) -> frozenset[tuple[bytes, bytes]] | None:
+    def junctions(self) -> frozenset[tuple[bytes, bytes]] | None:
         """What stands on both sides of the places in tokens where an East Asian character begins, three bytes at most.
 
         None where the script's runs cannot be cut at all: a pre-tokenizer that splits by case ends a word between such a character

@@ -18,8 +18,6 @@ class WordCache:
         self._young: dict[bytes, Ids] = {}
         self._old: dict[bytes, Ids] = {}
         self._lock = threading.Lock()
-        self.hits = 0
-        self.misses = 0
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
@@ -41,9 +39,3 @@ class WordCache:
     def clear(self) -> None:
         with self._lock:
             self._young, self._old = {}, {}
-
-    def count(self, hits: int, misses: int) -> None:
-        """Adds to the numbers that are reported."""
-        with self._lock:
-            self.hits += hits
-            self.misses += misses

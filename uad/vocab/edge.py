@@ -8,8 +8,9 @@ Knows no model and no committed ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import accumulate
 
 from uad.vocab.encode import Encoder
 from uad.vocab.rank import Ranking
@@ -22,7 +23,6 @@ _N_LONGER = 24
 _NEGLIGIBLE = 0.04
 _N_IDS_BACK = 3
 _CHARACTER_ENDS_THERE = 0.05
-_LEAST_TRUST = 0.1
 _SPACES = b" \t\r\n"
 _WORDS_BEGIN = (("x", 0.4), ("T", 0.1), ("1", 0.06), ("é", 0.03), ("д", 0.03), ("中", 0.02), ("한", 0.02))
 _MARKS = '(=-{[<"*/+&#|:}'
@@ -32,14 +32,14 @@ class RightEdge:
     """Judges the last word of what a draft has written. `draft` is the encoder of the drafting vocabulary."""
 
     def __init__(self, target: Encoder, draft: Encoder, cache_size: int = 1 << 14) -> None:
-        self._target = target
-        self._draft = draft
+        self._target = target.prepare()
+        self._draft = draft.prepare()
         self._pieces = target.vocab.pieces
         self._ranking = Ranking(target.vocab)
         self._judge = lru_cache(cache_size)(self._judge_word)
 
     def judge(self, ids: list[int], stream: bytes, n_partial: int, indent: bytes) -> list[tuple[int, float]]:
-        """ids with the probability that the target cuts so; those of the last word may be replaced, and end where only guesses are left.
+        """ids with the probability that the target cuts so; those of the last word may be replaced, and end where nothing is left to guess.
 
         ids: the encoding of stream, as it is, without n_partial bytes at its end that belong to a character that is not whole.
         indent: white space with which the current line began; matters where stream ends in white space.
@@ -69,44 +69,37 @@ class RightEdge:
     def _weigh_longer(self, judged: list[tuple[int, float]], word: bytes, drafted: bytes, share: float) -> Iterable[tuple[int, float]]:
         """Weighs the last id, as it is (`share` of its weight), against longer tokens that begin where it begins, or an id before it."""
         weight = share * self._ranking.weights[judged[-1][0]] if judged else 0.0
-        start = 0
+        starts = [0, *accumulate(len(self._pieces[id_]) for id_, _ in judged)]
+        longer = {k: self._ranking.going_on(word[starts[k] :], _N_LONGER) for k in range(len(judged))[-_N_IDS_BACK:]}
+        fits = self._fits(drafted, [end for some in longer.values() for end, w in some if w > weight * _NEGLIGIBLE])
         against = 0.0
         for k, (id_, trust) in enumerate(judged):
-            if k >= len(judged) - _N_IDS_BACK:
-                against += self._weight_of_longer(word[start:], drafted, weight * _NEGLIGIBLE)
-            trust *= weight / (weight + against)
-            if trust < _LEAST_TRUST:
-                return
-            yield id_, trust
-            start += len(self._pieces[id_])
+            against += sum(w if fits.get(end) else w * _RULED_OUT for end, w in longer.get(k, ()))
+            yield id_, trust * weight / (weight + against)
 
-    def _weight_of_longer(self, rest: bytes, drafted: bytes, least: float) -> float:
-        """What speaks for a longer token; those lighter than `least` are not looked into."""
-        longer = self._ranking.going_on(rest, _N_LONGER)
-        self._learn(drafted, [end for end, weight in longer if weight > least])
-        return sum(weight if weight > least and self._fits(drafted, end) else weight * _RULED_OUT for end, weight in longer)
-
-    def _learn(self, drafted: bytes, ends: list[bytes]) -> None:
+    def _fits(self, drafted: bytes, ends: Sequence[bytes]) -> dict[bytes, bool]:
+        """Whether the draft's vocabulary has a cut behind drafted, for each of the bytes that may follow."""
         known = self._draft.vocab.by_bytes
-        self._draft.learn([drafted + end for end in ends if drafted + end not in known])
+        fits = dict.fromkeys(ends, False)
+        asked = [end for end in ends if drafted + end not in known]
+        for end, ids in zip(asked, self._draft.encode_all([drafted + end for end in asked]), strict=True):
+            fits[end] = self._cuts_at(len(drafted), ids)
+        return fits
 
-    def _fits(self, drafted: bytes, end: bytes) -> bool:
-        """Whether the draft's vocabulary has a cut behind drafted when end follows."""
-        if drafted + end in self._draft.vocab.by_bytes:
-            return False
+    def _cuts_at(self, offset: int, ids: Sequence[int]) -> bool:
         pieces = self._draft.vocab.pieces
         at = 0
-        for id_ in self._draft.encode(drafted + end):
+        for id_ in ids:
             at += len(pieces[id_])
-            if at >= len(drafted):
-                return at == len(drafted)
+            if at >= offset:
+                return at == offset
         return False
 
     def _vote(self, word: bytes, drafted: bytes, hypotheses: list[Hypothesis]) -> list[tuple[int, float]]:
         """The ids within word that most hypotheses agree on, each with the share of those that do."""
-        self._learn(drafted, [end for end, _ in hypotheses])
-        self._target.learn([word + end for end, _ in hypotheses])
-        votes = [(self._target.encode(word + end), w if self._fits(drafted, end) else w * _RULED_OUT) for end, w in hypotheses]
+        fits = self._fits(drafted, [end for end, _ in hypotheses])
+        encoded = self._target.encode_all([word + end for end, _ in hypotheses])
+        votes = [(ids, w if fits[end] else w * _RULED_OUT) for ids, (end, w) in zip(encoded, hypotheses, strict=True)]
         total = sum(weight for _, weight in votes)
         judged: list[tuple[int, float]] = []
         at = k = 0
@@ -116,7 +109,7 @@ class RightEdge:
                 if k < len(ids) and at + len(self._pieces[ids[k]]) <= len(word):
                     tally[ids[k]] = tally.get(ids[k], 0.0) + weight
             best = max(tally, key=tally.__getitem__, default=None)
-            if best is None or tally[best] < _LEAST_TRUST * total:
+            if best is None:
                 break
             judged.append((best, tally[best] / total))
             votes = [(ids, weight) for ids, weight in votes if k < len(ids) and ids[k] == best]

@@ -6,6 +6,8 @@ Where it would lose a byte, the longest tokens that fit.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
+from itertools import pairwise
 
 from uad.vocab.boundary import Boundaries
 from uad.vocab.cache import Ids, WordCache
@@ -13,11 +15,13 @@ from uad.vocab.table import VocabTable
 
 _LONGEST_CACHED = 256
 _LONGEST_TOKEN = 32
-_APART = b" q"
+_FILLERS = (b" q", b" (")
 
 
 class Encoder:
     """Encodes bytes with one vocabulary; may be used from several threads. `cache_size` bounds the words remembered.
+
+    `hits` and `misses` count words that were remembered and those that the tokenizer was asked for, exactly where one thread counts.
 
     For text, the ids are those that llama.cpp would give for the whole. Bytes that are not UTF-8, and text that the tokenizer
     would normalise away, are covered by the longest tokens that fit; a byte for which the vocabulary has no token is left out.
@@ -27,80 +31,95 @@ class Encoder:
         self.vocab = vocab
         self.boundaries = Boundaries(vocab)
         self._cache = WordCache(cache_size)
+        self.hits = 0
+        self.misses = 0
         self._longest = min(max((len(piece) for piece in vocab.pieces), default=1), _LONGEST_TOKEN)
 
     def encode(self, data: bytes) -> list[int]:
-        """Ids for data. Words that are not remembered and follow each other cost one call of the tokenizer."""
-        ids: list[int] = []
-        unknown: list[bytes] = []
-        get = self._cache.get
-        n_words = n_unknown = 0
-        for word in self._words(data):
-            n_words += 1
-            known = get(word)
-            if known is None:
-                unknown.append(word)
-                n_unknown += 1
-                continue
-            if unknown:
-                ids += self._learn(unknown)
-                unknown = []
-            ids += known
-        if unknown:
-            ids += self._learn(unknown)
-        self._cache.count(n_words - n_unknown, n_unknown)
-        return ids
+        """Ids for data. All words that are not remembered cost one call of the tokenizer, or few."""
+        words = self._words(data)
+        found = [self._cache.get(word) for word in words]
+        n_unknown = found.count(None)
+        self.hits += len(words) - n_unknown
+        self.misses += n_unknown
+        if n_unknown:
+            learned = self._learn_runs(_runs(words, found))
+            found = [learned[word] if ids is None else ids for word, ids in zip(words, found, strict=True)]
+        return [id_ for ids in found if ids for id_ in ids]
 
-    def learn(self, texts: Sequence[bytes]) -> None:
-        """Prepare to encode these texts: one call of the tokenizer, instead of one for each, for most words that are not remembered.
+    def encode_all(self, texts: Sequence[bytes]) -> list[list[int]]:
+        """Ids for each of several texts: unknown words of all of them share the calls.
 
-        A call costs up to 70 µs whatever it is asked (some pre-tokenizers compile their expressions each time).
+        A call costs up to 80 µs whatever it is asked (some pre-tokenizers compile their expressions each time).
         """
-        is_cut = self.boundaries.is_cut
-        words = {word: None for text in texts for word in self._words(text) if self._cache.get(word) is None}
-        apart = [word for word in words if is_cut(_APART + word, len(_APART)) and is_cut(word + _APART, len(word)) and _is_text(word)]
-        if len(apart) > 1:
-            self._learn([part for word in apart for part in (word, _APART)])
+        get = self._cache.get
+        words = [self._words(text) for text in texts]
+        known = {word: get(word) for some in words for word in some}
+        unknown = [word for word, ids in known.items() if ids is None]
+        self.hits += len(known) - len(unknown)
+        self.misses += len(unknown)
+        unknown.sort(key=self._may_be_followed, reverse=True)
+        learned = self._learn_runs([word] for word in unknown)
+        ids_of = {word: learned[word] if ids is None else ids for word, ids in known.items()}
+        return [[id_ for word in some for id_ in ids_of[word]] for some in words]
+
+    def prepare(self) -> Encoder:
+        """Make the tables that are otherwise made when first asked for, some tenths of a second that no request should wait for; returns
+        itself."""
+        _ = self.vocab.by_bytes, self.vocab.sorted_pieces, self.boundaries.junctions
+        return self
 
     def forget(self) -> None:
         """Empty the cache; the counts stay."""
         self._cache.clear()
 
-    @property
-    def hits(self) -> int:
-        """Words found in the cache, since the beginning."""
-        return self._cache.hits
+    def sharing(self) -> Encoder:
+        """Another encoder with the same memory, but its own counts."""
+        other = copy(self)
+        other.hits = other.misses = 0
+        return other
 
-    @property
-    def misses(self) -> int:
-        """Words that the tokenizer was asked for, since the beginning."""
-        return self._cache.misses
+    def _words(self, data: bytes) -> list[bytes]:
+        cuts = [0, *self.boundaries.cuts(data), len(data)]
+        return [data[start:end] for start, end in pairwise(cuts) if start < end]
 
-    def _words(self, data: bytes) -> Iterable[bytes]:
-        start = 0
-        for cut in self.boundaries.cuts(data):
-            yield data[start:cut]
-            start = cut
-        if start < len(data):
-            yield data[start:]
+    def _learn_runs(self, runs: Iterable[list[bytes]]) -> dict[bytes, Ids]:
+        """Ids of words, all remembered. The words of a run follow each other; runs share a call where a filler holds them apart."""
+        learned: dict[bytes, Ids] = {}
+        batch: list[bytes] = []
+        for run in runs:
+            filler = self._filler(batch[-1], run[0]) if batch else None
+            if batch and filler is None:
+                learned |= self._learn(batch)
+                batch = []
+            batch += [filler, *run] if filler else run
+        return learned | self._learn(batch) if batch else learned
 
-    def _learn(self, words: list[bytes]) -> list[int]:
-        """Ids for words that follow each other, all remembered."""
-        if len(words) == 1:
-            return list(self._learn_one(words[0]))
+    def _filler(self, before: bytes, after: bytes) -> bytes | None:
+        """A word with safe boundaries to both sides; None where there is none, or where text and other bytes would be mixed."""
+        if self._may_be_followed(before) and _is_text(after):
+            return next((filler for filler in _FILLERS if self.boundaries.is_cut(filler + after, len(filler))), None)
+        return None
+
+    def _may_be_followed(self, word: bytes) -> bool:
+        return self.boundaries.is_cut(word + _FILLERS[0], len(word)) and _is_text(word)
+
+    def _learn(self, words: list[bytes]) -> dict[bytes, Ids]:
+        """Ids for words that follow each other."""
         pieces = self.vocab.pieces
         joined = b"".join(words)
-        whole = self._tokenize(joined)
+        whole = self._tokenize(joined) if len(words) > 1 else []
         if self.vocab.join(whole) != joined:
-            return [id_ for word in words for id_ in self._learn_one(word)]
+            return {word: self._learn_one(word) for word in words}
+        learned: dict[bytes, Ids] = {}
         k = 0
         for word in words:
             start, at = k, 0
             while at < len(word):
                 at += len(pieces[whole[k]])
                 k += 1
-            self._remember(word, tuple(whole[start:k]))
-        return whole
+            learned[word] = self._remember(word, tuple(whole[start:k]))
+        return learned
 
     def _learn_one(self, word: bytes) -> Ids:
         ids = self._tokenize(word)
@@ -129,8 +148,13 @@ class Encoder:
         return ids
 
     def _encode_stretch(self, stretch: bytes, foreign: bool) -> list[int]:
-        ids = [] if foreign else self.vocab.tokenize(stretch)
-        return ids if ids and self.vocab.join(ids) == stretch else self._longest_match(stretch)
+        if foreign:
+            return self._longest_match(stretch)
+        known = self._cache.get(stretch)
+        if known is None:
+            ids = self.vocab.tokenize(stretch)
+            known = self._remember(stretch, tuple(ids if self.vocab.join(ids) == stretch else self._longest_match(stretch)))
+        return list(known)
 
     def _longest_match(self, data: bytes) -> list[int]:
         by_bytes = self.vocab.by_bytes
@@ -144,6 +168,19 @@ class Encoder:
                     break
             i += n
         return ids
+
+
+def _runs(words: list[bytes], found: Sequence[Ids | None]) -> Iterable[list[bytes]]:
+    """Stretches of neighbouring words that are not known."""
+    run: list[bytes] = []
+    for word, ids in zip(words, found, strict=True):
+        if ids is None:
+            run.append(word)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
 
 
 def _is_foreign(character: str) -> bool:

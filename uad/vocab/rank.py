@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
-import numpy.typing as npt
 
 from uad.vocab.table import VocabTable
 
@@ -30,10 +27,7 @@ class Ranking:
                 place = _ASCII if len(piece) == 1 else _PER_CHARACTER * n_characters
                 weights[id_] = max(weights[id_], 1.0 / (_OFFSET + place))
         self.weights: list[float] = weights.tolist()
-
-    @cached_property
-    def _ids(self) -> npt.NDArray[np.intp]:
-        return np.array(self._vocab.sorted_pieces[1], np.intp)
+        self._ids = np.array(vocab.sorted_pieces[1], np.intp)
 
     def going_on(self, data: bytes, n: int) -> list[tuple[bytes, float]]:
         """What the n heaviest tokens that begin with data, and are longer, have behind it; with their weights."""

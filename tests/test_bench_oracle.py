@@ -1,0 +1,295 @@
+"""The oracle's arithmetic against brute force, and the bench around it on a scripted engine with known costs: no real time anywhere."""
+
+import itertools
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_bench import FakeEngine, job, options, run
+
+from uad.bench.markdown import write_report
+from uad.bench.measure import EngineArm, Round
+from uad.bench.options import parse_policy
+from uad.bench.oracle import CurveCosts, passes, speed_up
+from uad.bench.report import summarize
+from uad.errors import ConfigError
+from uad.types import Delta, Done, DraftStats, Finish, Origin, SpecPolicy, StopKind, Timings, Usage
+
+
+@dataclass(frozen=True)
+class Table:
+    """Costs from a function of rows; a draft costs the same for every id."""
+
+    of_rows: object
+    per_id: float = 0.0
+
+    def target_ms(self, n, depth):
+        return self.of_rows(n)
+
+    def draft_ms(self, n, n_seq=1):
+        return self.per_id * n
+
+
+FLAT = Table(lambda n: 10.0)
+
+
+def lines(rng, n):
+    """A table of costs that never falls, with steps."""
+    ms = list(itertools.accumulate(rng.choice([0.0, 0.1, 3.0]) for _ in range(n)))
+    return Table(lambda rows: 5.0 + ms[rows], rng.choice([0.0, 0.2, 4.0]))
+
+
+# arithmetic
+
+
+def test_flat_costs_make_every_accepted_id_free():
+    assert speed_up([[4, 1, 3]], 0, FLAT, plain_ms=80) == pytest.approx(8 / 3)
+
+
+def test_costs_in_proportion_to_rows_gain_nothing():
+    assert speed_up([[4, 1, 3]], 0, Table(lambda n: 10.0 * n), plain_ms=80) == 1
+
+
+def test_the_draft_is_paid_for():
+    assert speed_up([[3]], 0, Table(lambda n: 10.0, per_id=2.5), plain_ms=30) == pytest.approx(30 / 15)
+
+
+def test_a_draft_that_costs_too_much_is_not_written():
+    assert speed_up([[3, 5]], 0, Table(lambda n: 10.0, per_id=100.0), plain_ms=80) == 1
+
+
+def test_a_step_in_the_curve_is_avoided():
+    step = Table(lambda n: 10.0 if n <= 4 else 50.0)
+    assert speed_up([[8]], 0, step, plain_ms=80) == pytest.approx(80 / 20)
+
+
+def test_what_costs_do_not_explain_is_overhead_of_every_round():
+    assert speed_up([[4, 4]], 0, FLAT, plain_ms=8 * 12.0) == pytest.approx(96 / (2 * 12.0))
+
+
+def test_costs_from_a_slow_moment_are_brought_down():
+    step = Table(lambda n: 20.0 if n == 1 else 30.0)
+    assert speed_up([[4]], 0, step, plain_ms=40) == pytest.approx(40 / 15)
+
+
+def test_costs_follow_the_depth():
+    class Deep(Table):
+        def target_ms(self, n, depth):
+            return float(depth + n)
+
+    assert speed_up([[1, 1]], 100, Deep(None), plain_ms=101 + 102) == 1
+    assert speed_up([[2, 2]], 100, Deep(None), plain_ms=101 + 102 + 103 + 104) == pytest.approx(410 / (102 + 104))
+
+
+@pytest.mark.parametrize(("runs", "plain_ms"), [([[]], 10), ([[1]], 0)])
+def test_nothing_to_replay_is_refused(runs, plain_ms):
+    with pytest.raises(ValueError, match="oracle"):
+        speed_up(runs, 0, FLAT, plain_ms)
+
+
+def compositions(n):
+    """All ways to write n as a sum, in order."""
+    return [[]] if n == 0 else [[k, *rest] for k in range(1, n + 1) for rest in compositions(n - k)]
+
+
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=4), st.randoms(use_true_random=False))
+def test_one_sequence_is_cut_in_the_best_of_all_ways(run, rng):
+    costs = lines(rng, 9)
+    plain = sum(run) * costs.target_ms(1, 0)
+    best = sum(min(sum(costs.target_ms(k, 0) + costs.draft_ms(k - 1) for k in parts) for parts in compositions(n)) for n in run)
+    assert speed_up([run], 0, costs, plain) == pytest.approx(plain / min(best, plain))
+
+
+@given(st.lists(st.lists(st.integers(1, 17), min_size=1, max_size=12), min_size=2, max_size=4), st.randoms(use_true_random=False))
+def test_several_sequences_are_never_slower_than_plain_or_full_drafts(runs, rng):
+    costs = lines(rng, 81)
+    left = [sum(one) for one in runs]
+    plain = sum(costs.target_ms(sum(n > t for n in left), 0) for t in range(max(left)))
+    assert speed_up(runs, 0, costs, plain) >= 1
+    full = sum(costs.target_ms(len(ids) * max(ids), 0) + costs.draft_ms(max(ids) - 1) for ids in lockstep(runs))
+    if costs.target_ms(80, 0) == costs.target_ms(1, 0):  # flat: nothing beats full drafts
+        assert speed_up(runs, 0, costs, plain) >= plain / full - 1e-9
+
+
+def lockstep(runs):
+    return [[one for one in ids if one] for ids in itertools.zip_longest(*runs, fillvalue=0)]
+
+
+def test_equal_parts_of_several_sequences_are_one_pass():
+    assert list(passes([3, 3])) == [6]
+    assert list(passes([1, 4, 2])) == [3, 2, 2]
+    steep = Table(lambda n: 10.0 if n <= 4 else 100.0)
+    assert speed_up([[2, 2], [2, 2]], 0, steep, plain_ms=40) == pytest.approx(2)
+
+
+def test_curves_of_the_engine_become_costs():
+    class Curve:
+        def __init__(self, factor):
+            self.factor = factor
+
+        def ms(self, n, depth=0):
+            return self.factor * n + depth
+
+    costs = CurveCosts(Curve(10), Curve(2))
+    assert (costs.target_ms(3, 5), costs.draft_ms(0), costs.draft_ms(4), costs.draft_ms(4, 3)) == (35, 0, 8, 24)
+
+
+# a scripted engine with costs
+
+
+class Scripted(FakeEngine):
+    """Writes ids 1..n. The draft is right but at every `wrong`-th id; time follows `costs`. auto drafts what `chosen` says."""
+
+    def __init__(self, wrong=5, length=41, chosen=4, origin=Origin.MODEL):
+        super().__init__(None)
+        self.table = Table(lambda n: 10.0 + 0.5 * (n - 1), per_id=0.25)
+        self.wrong, self.length, self.chosen, self.origin = wrong, length, chosen, origin
+
+    def costs(self):
+        class Target:
+            ms = staticmethod(lambda n, depth=0: self.table.target_ms(n, depth))
+
+        class Draft:
+            ms = staticmethod(lambda n, depth=0: self.table.per_id)
+
+        return Target, Draft
+
+    def calibration(self):
+        return [("draft-simple", 0.9, 0.8, 40), ("draft-simple", 0.3, 0.35, 10)]
+
+    def submit(self, request, sink):
+        self.requests.append(request)
+        number, speculative = len(self.requests), request.speculative
+        n = min(self.length, request.max_tokens)
+        wanted = speculative.n_max if speculative.policy is SpecPolicy.FIXED else min(self.chosen, speculative.n_max)
+        at, ms, rounds, drafted, accepted = 1, 0.0, 1, 0, 0
+        sink(Delta(number, (1,), (Origin.TARGET,), "a"))
+        while at < n:
+            k = min(wanted, n - at - 1) if speculative.enabled else 0
+            right = min(k, self.wrong - 1 - at % self.wrong)
+            sink(
+                Delta(
+                    number,
+                    tuple(range(at + 1, at + right + 2)),
+                    (self.origin,) * right + (Origin.TARGET,),
+                    "a" * (right + 1),
+                    n_drafted=k,
+                )
+            )
+            ms += self.table.target_ms(k + 1, at) + self.table.draft_ms(k)
+            at, rounds, drafted, accepted = at + right + 1, rounds + 1, drafted + k, accepted + right
+        timings = Timings(1.0, ms, len(request.prompt), 0, n, DraftStats(rounds, rounds - 1, drafted, accepted))
+        sink(Done(number, Finish.STOP, StopKind.EOS, Usage(len(request.prompt), 0, n), timings))
+        return number
+
+
+def test_rounds_are_collected():
+    (answer,) = EngineArm("auto", Scripted(length=7), parse_policy("auto").speculative).run([job()]).answers
+    assert answer.rounds == (Round(1, 0, 0), Round(4, 4, 3, Origin.MODEL), Round(2, 1, 1, Origin.MODEL))
+
+
+def test_share_of_the_oracle_of_a_perfect_and_of_a_short_choice(tmp_path):
+    line, _ = run(options(tmp_path, "--prompts", "2"), Scripted(wrong=5, chosen=4))
+    (cell,) = line["cells"]
+    assert cell["policy"] == "auto"
+    # rounds of 5 ids: 10 + 4 * 0.5 + 4 * 0.25 ms instead of 50 ms; the first and the last round are shorter
+    assert cell["oracle_ratio"] == pytest.approx(400 / (7 * 13 + 12.25 + 10), rel=1e-3)
+    assert 0.97 < cell["oracle_share"] <= 1
+    short, _ = run(options(tmp_path, "--prompts", "2"), Scripted(wrong=5, chosen=1))
+    assert short["cells"][0]["oracle_ratio"] == cell["oracle_ratio"]
+    assert short["oracle_share"] == short["cells"][0]["oracle_share"] < 0.65
+
+
+def test_oracle_of_several_sequences(tmp_path):
+    line, _ = run(options(tmp_path, "--prompts", "2", "--sequences", "1,2"), Scripted())
+    assert [cell["sequences"] for cell in line["cells"]] == [1, 2]
+    assert all(cell["oracle_ratio"] >= 1 for cell in line["cells"])
+
+
+def test_matrix_in_one_run(tmp_path):
+    flags = ("--policy", "matrix", "--workload", "chat,code", "--temperature", "0,1", "--prompts", "2", "--repeats", "1")
+    line, text = run(options(tmp_path, *flags), Scripted())
+    assert list(line) == ["cells", "worst", "geomean", "policies", "oracle_share", "best_fixed", "auto_over_best_fixed"]
+    names = ["fixed:2", "fixed:4", "fixed:8", "fixed:16", "auto"]
+    assert [cell["policy"] for cell in line["cells"]] == names * 4
+    assert all(("oracle_share" in cell) == (cell["policy"] == "auto") for cell in line["cells"])
+    assert list(line["policies"]) == names
+    assert line["best_fixed"] == "fixed:4"
+    assert line["auto_over_best_fixed"] == 1
+    assert line["worst"] == line["policies"]["fixed:2"]["worst"] == min(cell["ratio"] for cell in line["cells"])
+    assert line["policies"]["fixed:4"]["geomean"] > line["policies"]["fixed:16"]["geomean"] > line["worst"]
+    assert "auto is 1.00 times the best fixed policy, fixed:4" in text
+    assert "fixed:16: geometric mean" in text
+
+
+def test_the_recording_runs_last_and_once(tmp_path):
+    engine = Scripted()
+    run(options(tmp_path, "--prompts", "2", "--repeats", "2"), engine)
+    kinds = [
+        (request.speculative.enabled, request.speculative.policy is SpecPolicy.FIXED)
+        for request in engine.requests
+        if request.max_tokens == 160
+    ]
+    plain, auto, recording = (False, False), (True, False), (True, True)
+    assert kinds == [plain, auto, auto, plain, recording, auto, plain, plain, auto, recording]
+    assert {(r.speculative.n_max, r.speculative.p_min) for r in engine.requests if r.speculative.policy is SpecPolicy.FIXED} == {(16, 0.0)}
+
+
+def test_without_costs_there_is_no_oracle_and_a_line_says_so(tmp_path):
+    line, text = run(options(tmp_path, "--prompts", "1"), FakeEngine(lambda request: 20.0))
+    assert line["cells"][0]["oracle_share"] is line["oracle_share"] is None
+    assert "big: the engine does not tell its costs, so there is no oracle" in text
+
+
+def test_fixed_policies_alone_record_nothing(tmp_path):
+    engine = Scripted()
+    line, text = run(options(tmp_path, "--policy", "fixed:4", "--prompts", "1"), engine)
+    assert {request.speculative.n_max for request in engine.requests if request.speculative.policy is SpecPolicy.FIXED} == {4}
+    assert (line["oracle_share"], line["best_fixed"], line["auto_over_best_fixed"]) == (None, "fixed:4", None)
+    assert "oracle" not in text.rpartition('{"cells"')[0]
+
+
+@pytest.mark.parametrize("origin", [Origin.MODEL, Origin.NGRAM_SIMPLE, Origin.SUFFIX, Origin.NGRAM_MOD])
+def test_drafters_that_remember_other_runs_are_named(tmp_path, origin):
+    _, text = run(options(tmp_path, "--prompts", "1"), Scripted(origin=origin))
+    assert ("100% of the accepted ids came from a drafter that remembers" in text) is (origin in (Origin.SUFFIX, Origin.NGRAM_MOD))
+
+
+# the report
+
+
+def test_report_files(tmp_path):
+    folder = tmp_path / "new" / "report"
+    flags = ("--policy", "matrix", "--workload", "chat,code", "--temperature", "0,1", "--prompts", "2", "--repeats", "1")
+    run(options(tmp_path, *flags, "--report", str(folder)), Scripted())
+    assert sorted(path.name for path in folder.iterdir()) == ["accepted.png", "costs.png", "reliability.png", "report.md", "speed-up.png"]
+    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in folder.glob("*.png"))
+    text = (folder / "report.md").read_text()
+    assert all(f"({name}.png)" in text for name in ("accepted", "costs", "reliability", "speed-up"))
+    assert "| fixed:4 | 4 | **" in text
+    assert "Auto is 1.00 times the best fixed policy, fixed:4." in text
+    assert text.count("| big | small | ") == 20
+    assert "No plot" not in text
+
+
+def test_report_says_which_plots_are_missing(tmp_path):
+    run(options(tmp_path, "--prompts", "1", "--report", str(tmp_path)), FakeEngine(lambda request: 20.0))
+    text = (tmp_path / "report.md").read_text()
+    for why in ("the engine does not tell its costs", "nothing was recorded for the oracle", "the engine tells no calibration"):
+        assert f"No plot: {why}." in text
+    assert not (tmp_path / "costs.png").exists()
+
+
+def test_report_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="--report"):
+        options(tmp_path, "--report", str(tmp_path / "file"))
+    (tmp_path / "report.md").mkdir()
+    with pytest.raises(ConfigError, match=r"cannot write .*report\.md"):
+        write_report(tmp_path, [], [], [])
+
+
+def test_summary_of_nothing():
+    total = summarize([])
+    assert (total.worst, total.geomean, total.best_fixed, total.auto_over_best_fixed) == (None, None, None, None)

@@ -1,0 +1,77 @@
+"""`uad bench` with the bundled models: what the collector counts is what the engine counted, and a small matrix with its report."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from models import DRAFTS, TARGET, chat_prompts, config
+
+from uad.bench.measure import EngineArm, Measured, make_job
+from uad.bench.options import PLAIN, RECORDING, parse_policy
+from uad.bench.recording import Recorder
+from uad.bench.workloads import Prompt
+from uad.cli.bench import main
+from uad.policy.cost import CostCurve, CostSample
+from uad.runtime import Runtime
+from uad.types import Origin
+
+pytestmark = pytest.mark.model
+
+
+def test_rounds_add_up_to_what_the_engine_counted():
+    with Runtime.open(config()) as runtime:
+        jobs = [make_job(runtime, Prompt(f"p{i}", text, True), 0.0, 1, 48) for i, text in enumerate(chat_prompts(3))]
+        plain = [EngineArm("plain", runtime, PLAIN.speculative).run([job]).answers[0] for job in jobs]
+        for name in ("fixed:4:0", "fixed:16:0.5"):
+            arm = EngineArm(name, runtime, parse_policy(name).speculative)
+            for job, same in zip(jobs, plain, strict=True):
+                (answer,) = arm.run([job]).answers
+                rounds = answer.rounds
+                assert answer.ids == same.ids
+                assert (rounds[0].n_ids, rounds[0].n_drafted) == (1, 0)
+                assert sum(one.n_ids for one in rounds) == len(answer.ids) == answer.n_predicted
+                assert (len(rounds), sum(one.n_drafted for one in rounds)) == (answer.n_rounds, answer.n_drafted)
+                assert 0 < sum(one.n_accepted for one in rounds) <= answer.n_accepted
+                assert {one.origin for one in rounds} == {Origin.TARGET, Origin.MODEL}
+        assert all(one.n_rounds == one.n_predicted for one in plain)
+
+
+def test_the_recording_of_a_real_pair_gives_an_oracle():
+    class WithCosts:
+        """The runtime with costs that are known: a pass takes the same time whatever its rows, drafting takes none."""
+
+        def __init__(self, runtime):
+            self._runtime = runtime
+
+        def __getattr__(self, name):
+            return getattr(self._runtime, name)
+
+        def costs(self):
+            return CostCurve([CostSample(1, 0, 1.0)]), CostCurve([CostSample(1, 0, 1e-9)])
+
+    with Runtime.open(config()) as runtime:
+        engine = WithCosts(runtime)
+        job = make_job(engine, Prompt("p", chat_prompts(1)[0], True), 0.0, 1, 48)
+        recorder = Recorder.of(engine)
+        sample = EngineArm("plain", engine, PLAIN.speculative).run([job])
+        plain = replace(sample, tps=1e3)
+        measured = recorder.add([job], Measured(("p",), ((plain,),)))
+    (answer,) = measured.recorded.answers
+    n_rounds = len(answer.rounds) - 1
+    assert RECORDING.speculative.n_max == 16
+    assert max(one.n_drafted for one in answer.rounds) == 16
+    assert measured.oracle > 2
+    assert measured.oracle == pytest.approx((len(answer.ids) - 1) / n_rounds, rel=1e-3)
+
+
+def test_a_small_matrix(tmp_path, capsys):
+    flags = ["--policy", "plain,fixed:4,auto", "--workload", "chat,story", "--prompts", "1", "--repeats", "1", "-n", "24", "-t", "1"]
+    assert main(["--target", str(TARGET), "--draft", str(DRAFTS["zephyr"]), *flags, "--report", str(tmp_path)]) == 0
+    line = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [(cell["workload"], cell["policy"]) for cell in line["cells"]] == [
+        (workload, policy) for workload in ("chat", "story") for policy in ("plain", "fixed:4", "auto")
+    ]
+    assert all(cell["same_text"] for cell in line["cells"])
+    assert all(cell["accept_rate"] > 0 for cell in line["cells"] if cell["policy"] == "fixed:4")
+    assert (tmp_path / "report.md").read_text().count("| target-chatml | draft-zephyr | ") == 6
+    assert (tmp_path / "speed-up.png").stat().st_size > 10_000

@@ -1,0 +1,147 @@
+"""ngram-mod: a pool of hashes, lookahead, sharing, resets."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from drafter_kit import STEPS, Slot, play
+from hypothesis import given
+from hypothesis import strategies as st
+
+from uad.drafters.history import ID_BYTES, hash_of
+from uad.drafters.ngram_mod import NgramMod, Pool
+from uad.vocab.prefix import common_prefix
+
+RNG = random.Random(5)
+TEXT = [RNG.randrange(30000) for _ in range(400)]
+
+
+def mod(n_match: int = 4, n_min: int = 2, n_max: int = 8, share: str = "slot") -> NgramMod:
+    return NgramMod(n_match, n_min, n_max, share, n_slots=64)
+
+
+def test_it_walks_from_id_to_id_as_far_as_the_pool_goes():
+    slot = Slot(mod(), [*TEXT[:100], *TEXT[20:24]])
+    assert slot.draft().ids == tuple(TEXT[24:32])
+    assert slot.draft(3).ids == tuple(TEXT[24:27])
+    slot.end().begin([*TEXT[:100], *TEXT[94:98]])
+    assert slot.draft().ids[:2] == tuple(TEXT[98:100])
+
+
+@pytest.mark.parametrize(("n_min", "drafts"), [(5, True), (6, False)])
+def test_shorter_runs_than_n_min_are_dropped(n_min, drafts):
+    ids = [*TEXT[:100], *TEXT[91:95]]  # five ids are known behind it; then the pool knows TEXT[99]'s follower, TEXT[91]
+    slot = Slot(NgramMod(4, n_min, 8, "slot", n_slots=64), ids[:100])
+    slot.draft(0)
+    state = slot.drafter._slots[0]
+    slot.write(ids[100:])
+    slot.draft(0)
+    state.pool.table[hash_of(TEXT[96:100]) >> state.pool.shift] = -1
+    assert bool(slot.draft().ids) is drafts
+
+
+def test_n_min_is_a_run_in_the_pool_not_room_in_the_batch():
+    slot = Slot(mod(n_min=8), [*TEXT[:100], *TEXT[20:24]])
+    assert slot.draft(3).ids == tuple(TEXT[24:27])
+
+
+@given(STEPS, st.integers(1, 4), st.integers(1, 6), st.lists(st.booleans(), min_size=12, max_size=12))
+def test_it_is_a_dictionary_of_hashes(steps, n, n_max, asked):
+    """Drafts are never judged here, so the pool holds what was there when a draft was asked for: the latest follower of every hash."""
+    drafter = NgramMod(n, 1, n_max, "slot", n_slots=64)
+    slot = Slot(drafter)
+    shift = drafter._slots[0].pool.shift
+    table: dict[int, int] = {}
+    size = 0
+    for step, ask in zip(steps, asked, strict=False):
+        before = list(slot.ids)
+        play(slot, step)
+        size = min(size, common_prefix(before, slot.ids))
+        drafter._slots[0].guess = []
+        if not ask:
+            continue
+        table |= {hash_of(slot.ids[i - n : i]) >> shift: slot.ids[i] for i in range(max(size, n), len(slot.ids))}
+        size = len(slot.ids)
+        ids = list(slot.ids)
+        while len(ids) >= n and len(ids) - size < n_max and (follower := table.get(hash_of(ids[-n:]) >> shift)) is not None:
+            ids.append(follower)
+        assert slot.draft().ids == tuple(ids[size:])
+
+
+def test_what_came_as_foreseen_need_not_be_hashed_again():
+    slot = Slot(mod(), [*TEXT[:100], *TEXT[20:24]])
+    for _ in range(5):
+        draft = slot.draft()
+        assert draft.ids == tuple(TEXT[len(slot.ids) - 80 : len(slot.ids) - 72])
+        slot.write([*draft.ids, TEXT[len(slot.ids) - 72]], draft)
+    state = slot.drafter._slots[0]
+    slot.draft(0)
+    assert state.size == len(slot.ids)
+    assert state.value == hash_of(slot.ids[-4:])
+    assert slot.draft().kind == "ngram-mod/32-63"  # 4 ids and a streak of 45
+
+
+def test_slots_share_a_pool_or_not():
+    for share, ids in (("server", tuple(TEXT[24:32])), ("slot", ()), ("off", ())):
+        drafter = mod(share=share)
+        Slot(drafter, TEXT[:100], seq=0).draft(0)
+        assert Slot(drafter, TEXT[20:24], seq=1).draft().ids == ids, share
+
+
+def test_a_slot_remembers_earlier_prompts_unless_sharing_is_off():
+    for share, ids in (("server", tuple(TEXT[24:32])), ("slot", tuple(TEXT[24:32])), ("off", ())):
+        slot = Slot(mod(share=share), TEXT[:100])
+        slot.draft(0)
+        assert slot.end().begin(TEXT[20:24]).draft().ids == ids, share
+
+
+def test_five_poor_drafts_in_a_row_empty_the_pool():
+    slot = Slot(mod(), TEXT[:300])
+    for start in range(0, 250, 50):
+        assert slot.drafter._slots[0].pool.epoch == 0
+        slot.write(TEXT[start : start + 4])
+        slot.write([31000], slot.draft())
+    slot.write(TEXT[20:24])
+    assert slot.draft().ids == ()
+    assert slot.drafter._slots[0].pool.epoch == 1
+    slot.end().begin([*TEXT[:300], *TEXT[20:24]])  # a new prompt is read in again
+    assert slot.draft().ids == tuple(TEXT[24:32])
+
+
+def test_a_good_draft_ends_the_streak():
+    slot = Slot(mod(), TEXT[:300])
+    for i in range(9):
+        slot.write(TEXT[i * 30 : i * 30 + 4])
+        draft = slot.draft()
+        slot.write([*draft.ids[: 8 * (i % 2)], 31000], draft)
+    assert slot.drafter._slots[0].pool.epoch == 0
+
+
+def test_a_full_pool_starts_anew_with_the_next_prompt():
+    slot = Slot(mod(), TEXT[:100])
+    slot.draft(0)
+    pool = slot.drafter._slots[0].pool
+    pool.n_used = len(pool.table) // 4 + 1
+    slot.end().begin([*TEXT[:100], *TEXT[20:24]])
+    assert slot.draft().ids == tuple(TEXT[24:32])
+    assert pool.epoch == 1
+    assert pool.n_used == 100  # the entries of the prompt, and nothing else
+
+
+@given(st.lists(st.integers(0, 5), min_size=8, max_size=700), st.integers(1, 5))
+def test_learning_at_once_is_learning_one_by_one(ids, n):
+    pool, table = Pool(n, 1 << 16), {}
+    pool.learn(ids)
+    for i in range(n, len(ids)):
+        table[hash_of(ids[i - n : i]) >> pool.shift] = ids[i]
+    assert {slot: id_ for slot, id_ in enumerate(pool.table) if id_ >= 0} == table
+    assert pool.n_used == len(table)
+
+
+def test_memory_is_constant():
+    assert NgramMod().memory == 16 << 20
+    drafter = mod(share="server")
+    Slot(drafter, TEXT).draft(0)
+    assert drafter.memory == (16 << 20) + ID_BYTES * len(TEXT)
+    assert NgramMod(share="slot", n_slots=4)._size * 4 * 4 == 16 << 20

@@ -1,0 +1,186 @@
+"""`uad bench drafters`: what drafting without a model costs per round, by length of history. Knows no model and no policy.
+
+A scripted target writes a text that is known beforehand, in rounds: propose, accept what agrees and one id more, observe. The same
+rounds run several times and each counts with its fastest time, so that what other programs do at the same time does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import accumulate
+from time import perf_counter
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from uad.bench.bar import Bar
+from uad.config import LookupConfig
+from uad.config.slices import MODEL_TYPE, SPEC_TYPES
+from uad.drafters.lookup import LookupDrafter
+from uad.drafters.protocol import Ask
+from uad.errors import ConfigError
+from uad.types import Commit, Origin
+
+HISTORIES = (1024, 8192, 32768, 131072)
+TYPES = tuple(name for name in SPEC_TYPES if name != MODEL_TYPE)
+_PIPE_WIDTH = 140
+_N_VOCAB = 32000
+_EDIT_EVERY = 97
+_LEAST_HISTORY = 256
+
+Make = Callable[[], LookupDrafter[Any]]
+Text = Callable[[random.Random, int, int], list[int]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of `uad bench drafters`."""
+    add = parser.add_argument
+    add("--types", metavar="NAMES", default=",".join(TYPES), help="comma list of drafters (default: all without a model)")
+    add("--history", metavar="N,N", default=",".join(map(str, HISTORIES)), help="lengths of history in tokens (default: %(default)s)")
+    add("--rounds", metavar="N", type=int, default=300, help="rounds per cell (default: %(default)s)")
+    add("--repeats", metavar="N", type=int, default=5, help="runs of the same rounds (default: %(default)s)")
+    add("--n-max", metavar="N", type=int, default=64, help="most tokens per draft (default: %(default)s)")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One drafter on one workload behind one length of history (tokens). Times are microseconds per round of one sequence, memory MB.
+
+    `begin_ms` is what reading the history took, `n_ids` the mean number of ids that a round committed.
+    """
+
+    type: str
+    workload: str
+    n_history: int
+    us_per_round: float
+    worst_us: float
+    memory_mb: float
+    begin_ms: float
+    n_ids: float
+
+
+def main(args: argparse.Namespace) -> int:
+    """Measure and print; the last line on stdout is JSON. Raises ConfigError."""
+    from uad.runtime.drafters import build_one
+
+    types, histories = _types(args.types), _histories(args.history)
+    for name in ("rounds", "repeats", "n_max"):
+        if getattr(args, name) < 1:
+            raise ConfigError(f"--{name.replace('_', '-')} must be at least 1")
+    cells = []
+    with Bar(sys.stderr, len(types) * len(histories) * len(WORKLOADS)) as bar:
+        for origin in types:
+            for workload in WORKLOADS:
+                for n_history in histories:
+                    bar.at(f"{origin} on {workload} behind {n_history} tokens")
+                    cells.append(measure(partial(build_one, origin, LookupConfig(), "", 1), workload, n_history, args))
+                    bar.step()
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    console.print(table(cells, histories))
+    print(json.dumps({"types": [_rounded(cell) for cell in cells]}), flush=True)
+    return 0
+
+
+def measure(make: Make, workload: str, n_history: int, args: argparse.Namespace) -> Cell:
+    """One cell: every run has a new drafter."""
+    text = WORKLOADS[workload](random.Random(n_history), n_history, args.rounds * (args.n_max + 1))
+    runs = []
+    for _ in range(args.repeats):
+        drafter = make()
+        began = perf_counter()
+        _read(drafter, text[:n_history])
+        begin_ms = 1e3 * (perf_counter() - began)
+        runs.append((list(rounds(drafter, text, n_history, args.rounds, args.n_max)), begin_ms, drafter.memory))
+    best = [min(times) for times in zip(*([us for us, _ in run] for run, _, _ in runs), strict=True)]
+    n_ids = sum(n for _, n in runs[0][0]) / len(best)
+    began_ms = min(begin_ms for _, begin_ms, _ in runs)
+    return Cell(str(drafter.origin), workload, n_history, sum(best) / len(best), max(best), runs[0][2] / 1e6, began_ms, n_ids)
+
+
+def _read(drafter: LookupDrafter[Any], prompt: Sequence[int]) -> None:
+    """Begin, and let the drafter read along until it knows the whole prompt: some take it in pieces."""
+    drafter.begin(0, prompt)
+    for _ in range(0, len(prompt) + 1, _LEAST_HISTORY):
+        drafter.propose([Ask(0, 0)])
+
+
+def rounds(drafter: LookupDrafter[Any], text: Sequence[int], start: int, n_rounds: int, n_max: int) -> Iterator[tuple[float, int]]:
+    """Microseconds of propose and observe, and how many ids were committed, round by round."""
+    asks, at = [Ask(0, n_max)], start
+    for _ in range(n_rounds):
+        began = perf_counter()
+        (draft,) = drafter.propose(asks)
+        proposed = perf_counter()
+        n = next((i for i, id_ in enumerate(draft.ids) if id_ != text[at + i]), len(draft.ids))
+        commit = Commit(0, tuple(text[at : at + n + 1]), n_drafted=len(draft.ids), n_accepted=n)
+        told = perf_counter()
+        drafter.observe(commit)
+        yield 1e6 * (perf_counter() - told + proposed - began), n + 1
+        at += n + 1
+
+
+def _copy(rng: random.Random, n_history: int, n_answer: int) -> list[int]:
+    """An answer that repeats its history, with a new id now and then: an edit."""
+    history = [rng.randrange(_N_VOCAB) for _ in range(n_history)]
+    answer = [history[i % n_history] for i in range(n_answer)]
+    answer[_EDIT_EVERY::_EDIT_EVERY] = [rng.randrange(_N_VOCAB) for _ in answer[_EDIT_EVERY::_EDIT_EVERY]]
+    return history + answer
+
+
+def _zipf(rng: random.Random, n_history: int, n_answer: int) -> list[int]:
+    """Ids as frequent as words are: short n-grams occur often, and what follows them is open."""
+    weights = list(accumulate(1 / rank for rank in range(1, _N_VOCAB + 1)))
+    return rng.choices(range(_N_VOCAB), cum_weights=weights, k=n_history + n_answer)
+
+
+def _random(rng: random.Random, n_history: int, n_answer: int) -> list[int]:
+    """Ids that repeat nothing."""
+    return [rng.randrange(_N_VOCAB) for _ in range(n_history + n_answer)]
+
+
+WORKLOADS: dict[str, Text] = {"copy": _copy, "zipf": _zipf, "random": _random}
+
+
+def table(cells: Sequence[Cell], histories: Sequence[int]) -> Table:
+    """A row per type and workload, a column per length of history."""
+    heads = [f"{n:,} tokens" for n in histories]
+    result = Table("type", "workload", *heads, "longest / shortest", "ids per round", "MB", "reading, ms")
+    result.title = f"µs per round (propose and observe), by length of history; memory and reading at {histories[-1]:,} tokens"
+    by_row: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        by_row.setdefault((cell.type, cell.workload), []).append(cell)
+    for (name, workload), row in by_row.items():
+        last = row[-1]
+        numbers = (f"{cell.us_per_round:.1f}" for cell in row)
+        flat = f"{last.us_per_round / row[0].us_per_round:.2f}"
+        result.add_row(name, workload, *numbers, flat, f"{last.n_ids:.1f}", f"{last.memory_mb:.1f}", f"{last.begin_ms:.1f}")
+    return result
+
+
+def _rounded(cell: Cell) -> dict[str, object]:
+    return {key: round(value, 3) if isinstance(value, float) else value for key, value in asdict(cell).items()}
+
+
+def _types(given: str) -> list[Origin]:
+    names = [name.strip() for name in given.split(",")]
+    for name in names:
+        if name not in TYPES:
+            raise ConfigError(f"--types: {name!r} is not one of {', '.join(TYPES)}")
+    return [Origin(name) for name in dict.fromkeys(names)]
+
+
+def _histories(given: str) -> list[int]:
+    try:
+        histories = sorted({int(word) for word in given.split(",")})
+    except ValueError:
+        raise ConfigError(f"--history {given!r}: write whole numbers with commas between them") from None
+    if histories[0] < _LEAST_HISTORY:
+        raise ConfigError(f"--history {given!r}: a history has at least {_LEAST_HISTORY} tokens")
+    return histories

@@ -1,0 +1,96 @@
+"""The report in a folder: report.md with the numbers, plots beside it. Knows cells and facts, measures nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from uad.bench import plots
+from uad.bench.facts import PairFacts
+from uad.bench.report import PEER, Cell, is_auto, summarize
+from uad.bench.table import FASTER, SLOWER, totals
+from uad.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def write_report(folder: Path, cells: Sequence[Cell], pairs: Sequence[PairFacts], notes: Sequence[str]) -> None:
+    """Write report.md and its plots into an existing folder; overwrites. Raises ConfigError where that fails."""
+    parts = ["# Draft lengths against plain decoding", _summary(cells), *_pictures(folder, cells, pairs), _cells(cells)]
+    if notes:
+        parts.append("## Notes\n\n" + "\n".join(f"- {note}" for note in notes))
+    path = folder / "report.md"
+    try:
+        path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--report: cannot write {path}: {error.strerror or error}") from None
+
+
+def _summary(cells: Sequence[Cell]) -> str:
+    rows = [
+        (one.policy, str(one.n_cells), _ratio(one.geomean), _ratio(one.worst.ratio), one.worst.labels.line)
+        for one in summarize(cells).standings
+    ]
+    lines = [line.plain for line in totals(cells)][len(rows) :]
+    head = "Ratios are tokens per second of decoding over plain decoding, measured in turns in one process."
+    legend = f"Bold: more than {FASTER:g}. With (!): less than {SLOWER:g}."
+    table = _table(("policy", "cells", "geometric mean", "worst", "worst cell"), rows)
+    return "\n\n".join([f"{head} {legend}", *([table] if rows else []), *(f"{line[0].upper()}{line[1:]}." for line in lines)])
+
+
+def _pictures(folder: Path, cells: Sequence[Cell], pairs: Sequence[PairFacts]) -> list[str]:
+    """Every plot that there are numbers for; a sentence for each that there are none for."""
+    costs = [pair for pair in pairs if pair.costs]
+    accepted = [pair for pair in pairs if pair.accepted]
+    bins = [pair for pair in pairs if any(one.n for one in pair.bins or ())]
+    own = [cell for cell in cells if cell.labels.policy != PEER]
+    return [
+        _picture(folder, "Speed-up", "speed-up.png", plots.draw_speed_up, own, "only the peer was measured"),
+        _picture(folder, "Cost of a pass and lengths chosen", "costs.png", plots.draw_costs, costs, "the engine does not tell its costs"),
+        _picture(folder, "Accepted lengths", "accepted.png", plots.draw_accepted, accepted, "nothing was recorded for the oracle"),
+        _picture(folder, "Reliability", "reliability.png", plots.draw_reliability, bins, "the engine tells no calibration"),
+    ]
+
+
+def _picture(folder: Path, title: str, name: str, draw: Callable[[Sequence[T], Path], None], data: Sequence[T], why_not: str) -> str:
+    if not data:
+        return f"## {title}\n\nNo plot: {why_not}."
+    draw(data, folder / name)
+    return f"## {title}\n\n![{title}]({name})"
+
+
+def _cells(cells: Sequence[Cell]) -> str:
+    names = ("target", "draft", "workload", "policy", "at once", "temp.", "plain tok/s", "tok/s", "ratio", "of prompts")
+    rows = [_row(cell) for cell in cells]
+    return "## Cells\n\n" + _table((*names, "accepted", "tok/decode", "same text", "of oracle"), rows)
+
+
+def _row(cell: Cell) -> tuple[str, ...]:
+    labels = cell.labels
+    share = cell.oracle_share if is_auto(labels.policy) else None
+    return (
+        labels.target,
+        labels.draft or "",
+        labels.workload,
+        labels.policy,
+        str(labels.sequences),
+        f"{labels.temperature:g}",
+        f"{cell.plain_tps:.1f}",
+        f"{cell.tps:.1f}",
+        _ratio(cell.ratio),
+        f"{cell.low:.2f}–{cell.high:.2f}",
+        "" if cell.accept_rate is None else f"{cell.accept_rate:.0%}",
+        "" if cell.tokens_per_decode is None else f"{cell.tokens_per_decode:.2f}",
+        "" if cell.same_text is None else "yes" if cell.same_text else "NO",
+        "" if share is None else f"{share:.0%}",
+    )
+
+
+def _ratio(ratio: float) -> str:
+    return f"**{ratio:.2f}**" if ratio > FASTER else f"{ratio:.2f} (!)" if ratio < SLOWER else f"{ratio:.2f}"
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [names, ["---"] * len(names), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

@@ -1,0 +1,41 @@
+"""Runs what the oracle must know, once for each group of prompts, and asks it. Knows the engine's front door and no arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import mean, median
+
+from uad.bench.measure import Engine, EngineArm, Job, Measured, Sample
+from uad.bench.options import RECORDING
+from uad.bench.oracle import CurveCosts, HasCosts, speed_up
+
+
+class Recorder:
+    """The recording arm of one engine."""
+
+    def __init__(self, engine: HasCosts, arm: EngineArm) -> None:
+        self._engine = engine
+        self._arm = arm
+
+    @classmethod
+    def of(cls, engine: Engine) -> Recorder | None:
+        """None if the engine cannot tell its costs, without which an oracle has no time."""
+        if not isinstance(engine, HasCosts) or engine.costs() is None:
+            return None
+        return cls(engine, EngineArm(RECORDING.name, engine, RECORDING.speculative))
+
+    def add(self, jobs: Sequence[Job], measured: Measured) -> Measured:
+        """The measured group with a recording and the oracle's speed-up; run it after the counted runs, so that they are as they were."""
+        recorded = self._arm.run(jobs)
+        return replace(measured, recorded=recorded, oracle=self._speed_up(jobs, recorded, measured.samples[0]))
+
+    def _speed_up(self, jobs: Sequence[Job], recorded: Sample, plain: Sequence[Sample]) -> float | None:
+        curves, tps = self._engine.costs(), median(one.tps for one in plain)
+        # the rate of a single answer is counted from its first id on, that of several from the start
+        first = 1 if len(jobs) == 1 else 0
+        runs = [[one.n_ids for one in answer.rounds[first:]] for answer in recorded.answers]
+        n_ids = sum(map(sum, runs))
+        if curves is None or tps <= 0 or not n_ids:
+            return None
+        return speed_up(runs, round(mean(len(job.ids) for job in jobs)), CurveCosts(*curves), 1e3 * n_ids / tps)

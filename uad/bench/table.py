@@ -1,0 +1,134 @@
+"""The report for people in a terminal: cells with colours, what they come to, and on demand every prompt. Measures and decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from uad.bench.measure import Answer, Sample
+from uad.bench.report import PEER, Cell, GroupResult, Labels, Standing, is_auto, same_text, share, summarize
+
+SLOWER, FASTER = 0.98, 1.05
+"""Ratios outside of which a cell is slower or faster than plain, and not only noise."""
+
+
+def print_table(console: Console, cells: Sequence[Cell]) -> None:
+    """One row per cell, then what they come to."""
+    with_oracle = any(cell.oracle is not None and is_auto(cell.labels.policy) for cell in cells)
+    table = Table(title="plain against drafted, tokens per second of decoding")
+    for name in ("target", "draft", "workload", "policy"):
+        table.add_column(name, overflow="fold")
+    names = ("seq", "temp", "plain tok/s", "tok/s", "ratio", "of prompts", "accepted", "tok/decode", "same text")
+    for name in (*names, *(("of oracle",) if with_oracle else ())):
+        table.add_column(name, justify="right", no_wrap=True)
+    for cell in cells:
+        labels = cell.labels
+        head = (labels.target, labels.draft or "-", labels.workload, labels.policy, str(labels.sequences), f"{labels.temperature:g}")
+        table.add_row(*head, *_numbers(cell), *((_of_oracle(cell),) if with_oracle else ()))
+    console.print(table)
+    for line in totals(cells):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def coloured(ratio: float) -> Text:
+    """Red where slower than plain, green where faster."""
+    return Text(f"{ratio:.2f}", "red" if ratio < SLOWER else "green" if ratio > FASTER else "")
+
+
+def totals(cells: Sequence[Cell]) -> list[Text]:
+    """A line for each policy, worst cell and geometric mean; then the automatic one against the best fixed one and against the oracle."""
+    total = summarize(cells)
+    lines = [_line(one) for one in total.standings]
+    if total.auto and total.best_fixed and total.auto_over_best_fixed:
+        lines.append(
+            Text(f"{total.auto.policy} is {total.auto_over_best_fixed:.2f} times the best fixed policy, {total.best_fixed.policy}")
+        )
+    if total.oracle_share is not None:
+        lines.append(Text(f"automatic lengths reach {total.oracle_share:.0%} of the oracle's speed"))
+    return lines
+
+
+def _line(one: Standing) -> Text:
+    worst = one.worst.labels
+    where = f" ({worst.target}, {worst.draft}, {worst.workload}, {worst.sequences} at once, temperature {worst.temperature:g})"
+    n_cells = f" over {one.n_cells} cells, " if one.n_cells > 1 else ", "
+    return Text.assemble(
+        f"{one.policy}: geometric mean ",
+        coloured(one.geomean),
+        n_cells,
+        "worst ",
+        coloured(one.worst.ratio),
+        where if one.n_cells > 1 else "",
+    )
+
+
+def _of_oracle(cell: Cell) -> str:
+    return f"{cell.oracle_share:.0%}" if cell.oracle_share is not None and is_auto(cell.labels.policy) else "-"
+
+
+def _numbers(cell: Cell) -> tuple[str | Text, ...]:
+    return (
+        f"{cell.plain_tps:.1f}",
+        f"{cell.tps:.1f}",
+        coloured(cell.ratio),
+        f"{cell.low:.2f}-{cell.high:.2f}",
+        "-" if cell.accept_rate is None else f"{cell.accept_rate:.0%}",
+        "-" if cell.tokens_per_decode is None else f"{cell.tokens_per_decode:.2f}",
+        "-" if cell.same_text is None else ("yes" if cell.same_text else "NO"),
+    )
+
+
+def print_prompts(console: Console, cell: Cell) -> None:
+    """The groups of one cell: medians with the spread of the runs, and where a text first differs."""
+    table = Table(title=cell.labels.line)
+    table.add_column("prompts", overflow="fold")
+    for name in ("tokens", "plain tok/s", "runs", "tok/s", "runs", "ratio", "accepted", "same text"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for group in cell.groups:
+        table.add_row(*_group_row(group, cell.labels))
+    console.print(table)
+
+
+def _group_row(group: GroupResult, labels: Labels) -> tuple[str, ...]:
+    answers = [answer for one in group.arm for answer in one.answers]
+    accepted = share(sum(answer.n_accepted for answer in answers), sum(answer.n_drafted for answer in answers))
+    return (
+        ", ".join(group.names),
+        str(sum(answer.n_predicted for answer in group.plain[0].answers)),
+        f"{group.plain_tps:.1f}",
+        _spread(group.plain),
+        f"{group.tps:.1f}",
+        _spread(group.arm),
+        f"{group.ratio:.2f}" if group.timed else "too short",
+        "-" if accepted is None else f"{accepted:.0%}",
+        _difference(group, labels),
+    )
+
+
+def _spread(samples: Sequence[Sample]) -> str:
+    rates = [one.tps for one in samples]
+    return f"{min(rates):.1f}-{max(rates):.1f}"
+
+
+def _difference(group: GroupResult, labels: Labels) -> str:
+    same = same_text(labels, [group])
+    if same is None or same:
+        return "-" if same is None else "yes"
+    if labels.policy == PEER:
+        return "NO"
+    first = [_first_difference(group.plain[0].answers, one.answers) for one in group.plain + group.arm]
+    return f"NO, at token {min(i for i in first if i is not None)}"
+
+
+def _first_difference(ours: Sequence[Answer], theirs: Sequence[Answer]) -> int | None:
+    """Smallest index at which two runs of a group differ; None if they do not."""
+    starts = [_common(a.ids, b.ids) for a, b in zip(ours, theirs, strict=True) if a.ids != b.ids]
+    return min(starts, default=None)
+
+
+def _common(a: Sequence[int], b: Sequence[int]) -> int:
+    pairs = zip(a, b, strict=False)
+    return next((i for i, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))

@@ -1,0 +1,212 @@
+"""ngram-cache: drafts from statistics of short n-grams: of the context, of earlier answers (dynamic) and of a corpus (static).
+
+The thresholds are llama.cpp's: the context needs less evidence than earlier answers, and a static file weighs the candidates of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from uad.drafters.counts import ID_BITS, SIZES, WIDTH, Entry, NgramCounts, best, items, key_of
+from uad.drafters.history import ID_BYTES
+from uad.drafters.lookup import LookupDrafter
+from uad.drafters.protocol import Ask
+from uad.drafters.store import StoreFile
+from uad.types import Draft, Origin
+from uad.vocab.prefix import common_prefix
+
+KIND = "ngram statistics"
+N_DRAFT = 8
+"""Short contexts say little about what comes later."""
+_STEP = 512
+"""New ids counted per round: a long prompt is spread over several, so that other sequences need not wait."""
+_TAKE_BACK = 1 << 13
+"""Ids that are taken back when a prompt leaves them out; where there are more, or fewer are left, counting starts anew."""
+_LIMIT = 1 << 18
+"""Dynamic n-grams kept; from there on counts are halved."""
+_N_STATIC = 8
+"""Followers of a static pair of ids that are kept: the most frequent."""
+_STATIC_WEIGHT = 100
+_PAIR = 1
+"""Place of the tables of pairs, the size that static statistics use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a follower needs to be drafted, by n-gram size: so many counts of all followers, and this percentage of them."""
+
+    counts: tuple[int, ...]
+    percent: tuple[int, ...]
+
+
+LAX = Evidence((2, 2, 1, 1), (66, 50, 50, 50))
+STRICT = Evidence((4, 3, 2, 2), (75, 66, 66, 66))
+
+_Top: TypeAlias = tuple[int, tuple[tuple[int, int], ...]]
+"""The count of all followers, and the most frequent of them with theirs."""
+_Pick: TypeAlias = tuple[int, float, str]
+"""A follower, its share, and the kind of a draft that begins with it."""
+
+
+def store_file(path: Path, vocabulary: str) -> StoreFile:
+    """A file of n-gram statistics, static or dynamic: both have one format."""
+    return StoreFile(path, KIND, WIDTH, vocabulary)
+
+
+@dataclass(slots=True)
+class _State:
+    """One slot: counts of ids[:size]; the answer starts at n_prompt."""
+
+    dynamic: NgramCounts | None
+    ids: list[int] = field(default_factory=list)
+    size: int = 0
+    n_prompt: int = 0
+    context: NgramCounts = field(default_factory=NgramCounts)
+
+
+class NgramCache(LookupDrafter[_State]):
+    """Drafts id by id what most often followed the last 4, 3, 2 or 1 ids in the context, else in earlier answers, else in a corpus.
+
+    `static` and `dynamic` are files; a file that cannot be used is left alone. `share`: earlier answers of all slots ("server"), of the
+    same slot ("slot") or none ("off"); the dynamic file needs "server".
+    """
+
+    def __init__(self, static: StoreFile | None = None, dynamic: StoreFile | None = None, share: str = "server") -> None:
+        super().__init__(Origin.NGRAM_CACHE)
+        self._share = share
+        self._static = _static(static)
+        self._shared = NgramCounts() if share == "server" else None
+        self._file = dynamic if dynamic is not None and self._shared is not None and _load(self._shared, dynamic) else None
+
+    @property
+    def memory(self) -> int:
+        return super().memory + (self._shared.memory if self._shared else 0) + 400 * len(self._static)
+
+    def close(self) -> None:
+        """Write the dynamic file, unless it was refused at start."""
+        if self._file is not None and self._shared is not None:
+            self._file.save(self._shared.rows())
+
+    def end(self, seq: int) -> None:
+        """The answer becomes part of the dynamic statistics."""
+        state = self._slots[seq]
+        if state.dynamic is not None and len(state.ids) > state.n_prompt:
+            start = max(state.n_prompt - len(SIZES), 0)
+            state.dynamic.add(state.ids[start:], state.n_prompt - start)
+            if len(state.dynamic) > _LIMIT:
+                state.dynamic.age()
+
+    def _new(self, seq: int) -> _State:
+        return _State(self._shared if self._share == "server" else NgramCounts() if self._share == "slot" else None)
+
+    def _begin(self, state: _State, prompt: Sequence[int]) -> None:
+        kept = common_prefix(state.ids, prompt)
+        if state.size - kept > min(kept, _TAKE_BACK):
+            state.context, state.size = NgramCounts(), 0
+        elif kept < state.size:
+            state.context.take(state.ids[: state.size], kept)
+            state.size = kept
+        state.ids[kept:] = prompt[kept:]
+        state.n_prompt = len(prompt)
+
+    def _draft(self, state: _State, ask: Ask) -> Draft:
+        ids = state.ids
+        start, stop = max(state.size - len(SIZES), 0), min(len(ids), state.size + _STEP)
+        state.context.add(ids[start:stop], state.size - start)
+        state.size = stop
+        n = min(ask.n_max, N_DRAFT)
+        if n <= 0 or not ids:
+            return self._nothing
+        guess: list[int] = []
+        p: list[float] = []
+        kind, key, n_known = "", key_of(ids[-len(SIZES) :]), len(ids)
+        while len(guess) < n and (pick := self._pick(state, key, min(n_known, len(SIZES)))) is not None:
+            id_, share, source = pick
+            kind = kind or source
+            guess.append(id_)
+            p.append(share)
+            key = (key << ID_BITS | id_) & _KEY_MASK
+            n_known += 1
+        return Draft(tuple(guess), tuple(p), self._origin, kind=kind) if guess else self._nothing
+
+    def _pick(self, state: _State, key: int, n_known: int) -> _Pick | None:
+        """The next id after the n-gram `key`, of which n_known ids are there."""
+        static = self._static.get(key & _MASKS[_PAIR]) if self._static and n_known > _PAIR else None
+        if (pick := _look_up(state.context, key, n_known, _CONTEXT, static)) is not None:
+            return pick
+        if state.dynamic is not None and (pick := _look_up(state.dynamic, key, n_known, _DYNAMIC, static)) is not None:
+            return pick
+        if static is not None:
+            total, ((id_, count), *_) = static
+            if total >= LAX.counts[_PAIR] and 100 * count >= LAX.percent[_PAIR] * total:
+                return id_, count / (total + 1), _STATIC_KIND
+        return None
+
+    def _memory_of(self, state: _State) -> int:
+        own = state.dynamic.memory if state.dynamic is not None and self._share == "slot" else 0
+        return ID_BYTES * len(state.ids) + state.context.memory + own
+
+
+_MASKS = tuple((1 << ID_BITS * size) - 1 for size in SIZES)
+_KEY_MASK = _MASKS[-1]
+_STATIC_KIND = f"{Origin.NGRAM_CACHE}/static"
+
+
+def _levels(name: str, evidence: Evidence) -> tuple[_Level, ...]:
+    """What to look up, for the longest n-gram first."""
+    levels = zip(SIZES, _MASKS, evidence.counts, evidence.percent, strict=True)
+    return tuple((size, mask, n, percent, f"{Origin.NGRAM_CACHE}/{name}-{size}") for size, mask, n, percent in levels)[::-1]
+
+
+_Level: TypeAlias = tuple[int, int, int, int, str]
+"""Size and mask of the n-gram, counts and percentage needed, and the kind of drafts that begin here."""
+_CONTEXT = _levels("context", LAX)
+_DYNAMIC = _levels("dynamic", STRICT)
+
+
+def _look_up(counts: NgramCounts, key: int, n_known: int, levels: tuple[_Level, ...], static: _Top | None) -> _Pick | None:
+    """The follower of the longest n-gram that has enough evidence."""
+    for size, mask, needed, percent, kind in levels[len(SIZES) - n_known :]:
+        entry = counts.tables[size - 1].get(key & mask)
+        if entry is None:
+            continue
+        id_, count, total = best(entry) if static is None else _weighed(entry, static[1])
+        if total >= needed and 100 * count >= percent * total:
+            return id_, count / (total + 1), kind
+    return None
+
+
+def _weighed(entry: Entry, static: tuple[tuple[int, int], ...]) -> tuple[int, int, int]:
+    """As `best`, where followers that the static statistics know too count many times."""
+    id_, count, total = best(entry)
+    if isinstance(entry, int):
+        return id_, count, total
+    known = dict(static)
+    weight = count * known[id_] * _STATIC_WEIGHT if id_ in known else count
+    for other, n_static in static:
+        n = entry.counts.get(other, 0)
+        if n * n_static * _STATIC_WEIGHT > weight:
+            id_, count, weight = other, n, n * n_static * _STATIC_WEIGHT
+    return id_, count, total
+
+
+def _load(counts: NgramCounts, file: StoreFile) -> bool:
+    """Whether the file could be used; a missing one can."""
+    rows = file.load()
+    if rows is None:
+        return False
+    counts.load(rows)
+    return True
+
+
+def _static(file: StoreFile | None) -> dict[int, _Top]:
+    counts = NgramCounts()
+    if file is None or not _load(counts, file):
+        return {}
+    return {
+        key: (best(entry)[2], tuple(sorted(items(entry), key=lambda item: -item[1])[:_N_STATIC]))
+        for key, entry in counts.tables[_PAIR].items()
+    }

@@ -1,0 +1,124 @@
+"""Files of what drafters learned: one header line of JSON and rows of 32-bit numbers. Knows no drafter.
+
+A file belongs to a vocabulary and to a version of this format. It is written beside its place and moved there whole, so that a crash
+leaves the old file. A file that cannot be used is refused and never overwritten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from uad.vocab.table import VocabTable
+
+_log = logging.getLogger("uad")
+_MAGIC = "uad drafter store"
+_VERSION = 1
+_HEADER_LIMIT = 4096
+
+Rows = npt.NDArray[np.int32]
+
+
+class StoreError(Exception):
+    """A file cannot be used; the text says why."""
+
+
+def fingerprint(vocab: VocabTable) -> str:
+    """A name for a vocabulary: equal if and only if every id stands for the same bytes or special."""
+    digest = hashlib.sha256()
+    for id_, piece in enumerate(vocab.pieces):
+        data = vocab.special_names.get(id_, "").encode() if id_ in vocab.special_names else piece
+        digest.update(b"%d:%d:" % (id_ in vocab.special_names, len(data)))
+        digest.update(data)
+    return digest.hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFile:
+    """One file: where it is, what kind of rows it holds, how wide they are, and of which vocabulary."""
+
+    path: Path
+    kind: str
+    width: int
+    vocabulary: str
+
+    def load(self) -> Rows | None:
+        """The rows; None where the file cannot be used, with a line in the log. No rows where there is no file yet."""
+        try:
+            return self.read()
+        except FileNotFoundError:
+            return np.zeros((0, self.width), dtype=np.int32)
+        except (StoreError, OSError) as error:
+            reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+            _log.warning("%s: not used: %s; the file is kept as it is, and the server goes on without it", self.path, reason)
+            return None
+
+    def read(self) -> Rows:
+        """The rows, (n, width). Raises StoreError or OSError."""
+        with self.path.open("rb") as file:
+            header = self._header(file.readline(_HEADER_LIMIT))
+            body = file.read()
+        expected = 4 * self.width * header["rows"]
+        if len(body) != expected:
+            raise StoreError(f"it has {len(body)} bytes of rows instead of {expected}: it was cut, or something was added")
+        if zlib.crc32(body) != header["crc32"]:
+            raise StoreError("its checksum is wrong: the content was damaged")
+        return np.frombuffer(body, dtype="<i4").astype(np.int32).reshape(-1, self.width)
+
+    def _header(self, line: bytes) -> dict[str, int]:
+        try:
+            header = json.loads(line)
+        except ValueError:
+            header = None
+        if not isinstance(header, dict) or header.get("format") != _MAGIC:
+            raise StoreError("it is not a store of uad")
+        if header.get("version") != _VERSION:
+            raise StoreError(f"it has version {header.get('version')} of the format, this program reads version {_VERSION}")
+        if header.get("kind") != self.kind or header.get("width") != self.width:
+            raise StoreError(f"it is a store of {header.get('kind')}, not of {self.kind}")
+        if header.get("vocabulary") != self.vocabulary:
+            raise StoreError("it was written with another model's vocabulary")
+        rows, crc = header.get("rows"), header.get("crc32")
+        if type(rows) is not int or type(crc) is not int or rows < 0:
+            raise StoreError("its first line is damaged")
+        return {"rows": rows, "crc32": crc}
+
+    def save(self, rows: Rows) -> None:
+        """Put the rows in place of the file; on failure the old one stays, and the log says so."""
+        body = np.ascontiguousarray(rows, dtype="<i4").tobytes()
+        header = {
+            "format": _MAGIC,
+            "version": _VERSION,
+            "kind": self.kind,
+            "width": self.width,
+            "vocabulary": self.vocabulary,
+            "rows": len(rows),
+            "crc32": zlib.crc32(body),
+        }
+        try:
+            write_atomically(self.path, json.dumps(header).encode() + b"\n" + body)
+        except OSError as error:
+            _log.warning("%s: could not be written: %s", self.path, error.strerror or error)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that whoever looks finds the old or the new content, whole. Raises OSError."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,329 @@
+"""How good a draft is for a target, measured on texts: for `uad inspect --measure`. Knows no terminal and chooses no text.
+
+The target answers or continues prompts greedily; then both models read what it wrote, each in its own tokens and its own chat format (by
+the rules that drafting uses), and uad.runtime.agreement compares. Since the body is the target's own greedy answer, the tokens at which a
+greedy draft goes on rightly are exactly those that would be accepted, but for two simplifications that lie on different sides: a guess that
+ends inside the draft's usual token counts as right, and where a target's token ends inside a draft's, healing and salvage are left out.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from uad.config import Config, ModelConfig
+from uad.errors import ConfigError
+from uad.llama.context import Context, physical_cores
+from uad.policy.cost import CostCurve
+from uad.runtime import parts, profile
+from uad.runtime.agreement import Comparison, Reading, Tally, Track, predict
+from uad.runtime.open import open_model
+from uad.runtime.profiling import curve
+from uad.runtime.prompts import Prompts
+from uad.templates.plan import plan
+from uad.templates.rules import CompiledRules, Item, normalise
+from uad.types import Rows
+from uad.vocab.encode import Encoder
+
+Progress = Callable[[str, float], None]
+
+_N_SEQ = 4
+_N_CTX = 2048
+_N_WRITTEN = 64
+_CHUNK = 48
+_TINY_MS = 3.0
+_TARGET_SECONDS, _DRAFT_SECONDS = 1.5, 0.5
+
+
+class Form(enum.Enum):
+    """What is done with a text: the target answers it as a user's turn, continues it, or both models just read it."""
+
+    CHAT = "chat"
+    CONTINUE = "continue"
+    READ = "read"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One text; those of a kind share a row of the result."""
+
+    kind: str
+    text: str
+    form: Form
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The result for one kind of text, shares from 0 to 1.
+
+    places: compared places (see uad.runtime.agreement); `kl` and `kl_byte` are means over them, in nats. same: the likeliest tokens are
+    the same bytes; alike: one begins with the other. *_mass: the probability that lies on tokens which both can express. The rest is None
+    where the target wrote nothing: `accepted` tokens of those it wrote, and by replay with the best fixed length: that length, tokens per
+    pass, speed-up.
+    """
+
+    kind: str
+    n_tokens: int
+    n_places: int
+    kl: float
+    kl_byte: float
+    same: float
+    alike: float
+    target_mass: float
+    draft_mass: float
+    accepted: float | None
+    length: int | None
+    per_round: float | None
+    speed_up: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PairMeasures:
+    """One line per kind of text, the last one over all that the target wrote if it wrote several kinds. `notes` are lines for people."""
+
+    target: str
+    draft: str
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...]
+
+
+def measure_pair(config: Config, samples: Sequence[Sample], progress: Progress) -> PairMeasures:
+    """Loads both models and measures. Raises ModelLoadError or MappingError; ConfigError without a draft, or where no text can be used."""
+    with _Pair(config, progress) as pair:
+        return pair.measure(samples)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A prompt in target ids and what follows it, which the target wrote or which only is read."""
+
+    kind: str
+    prompt: tuple[int, ...]
+    body: tuple[int, ...]
+    written: bool
+
+
+class _Pair:
+    """Both models, open."""
+
+    def __init__(self, config: Config, progress: Progress) -> None:
+        if config.draft is None:
+            raise ConfigError("inspect --measure needs a target and a draft")
+        self._progress = progress
+        self._n_max = config.drafting.defaults.n_max
+        self.notes: list[str] = []
+        with ExitStack() as stack:
+            target = stack.enter_context(open_model(config.target, "target", lambda share: progress("loading target", share)))
+            draft = stack.enter_context(open_model(config.draft, "draft", lambda share: progress("loading draft", share)))
+            n_ctx = min(config.target.n_ctx or _N_CTX, target.info.n_ctx_train)
+            own = replace(config.target, n_ctx=n_ctx * _N_SEQ)
+            self._target = stack.enter_context(Context(target, own, _N_SEQ, "target"))
+            n_ctx = min(config.draft.n_ctx or n_ctx, draft.info.n_ctx_train)
+            self._draft = stack.enter_context(Context(draft, replace(config.draft, n_ctx=n_ctx), 1, "draft"))
+            if not config.draft.n_threads and (cores := physical_cores()) > 1:
+                self._draft.choose_threads((1, cores))
+            self._names = target.info.desc, draft.info.desc
+            options = parts.template_options(config)
+            self._rules = plan(parts.side(target, config.templates.chat_template), parts.side(draft), options).rules
+            self._encoders = Encoder(target.vocab), Encoder(draft.vocab)
+            self._prompts = Prompts(target.vocab, self._encoders[0], config.templates, target.info.chat_template, target.info.desc)
+            self._curves = self._measure_curves(config.target, config.draft)
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> _Pair:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def measure(self, samples: Sequence[Sample]) -> PairMeasures:
+        comparison = Comparison(self._rules)
+        tallies: dict[str, Tally] = {}
+        texts = self._texts(samples)
+        for i, text in enumerate(texts):
+            self._progress("comparing", (i + 1) / len(texts))
+            if (found := self._compare(comparison, text)) is not None:
+                tallies.setdefault(text.kind, Tally()).add(found)
+        if not any(tally.n_places for tally in tallies.values()):
+            raise ConfigError("no text was long enough, or short enough for the contexts, to compare the models on; try another --text")
+        written = [tally for tally in tallies.values() if tally.runs]
+        if len(written) > 1:
+            total = tallies["all written"] = Tally()
+            for tally in written:
+                total.add(tally)
+        lines = tuple(self._line(kind, tally) for kind, tally in tallies.items() if tally.n_places)
+        return PairMeasures(*self._names, lines, tuple(dict.fromkeys(self.notes)))
+
+    def _measure_curves(self, target: ModelConfig, draft: ModelConfig) -> tuple[CostCurve, CostCurve]:
+        """What decodes cost, stored or measured now."""
+        out = []
+        sizes = range(1, self._n_max + 2)
+        for role, context, config, seconds in (
+            ("target", self._target, target, _TARGET_SECONDS),
+            ("draft", self._draft, draft, _DRAFT_SECONDS),
+        ):
+            samples, stored = curve(context, config, role, sizes, seconds)
+            out.append(CostCurve(samples))
+            how = "as stored by `uad profile`" if stored else "measured for a moment; `uad profile` gives a better one"
+            self.notes.append(f"cost curve of the {role}: {how}")
+            if (spread := profile.spread(samples)) > profile.BUSY:
+                self.notes.append(
+                    f"the machine is busy: decodes of the {role} differ by a factor of {spread:.1f}; the speed-up is hardly foretold"
+                )
+        if (ms := out[0].ms(1)) < _TINY_MS:
+            self.notes.append(f"a token of this target takes {ms:.1f} ms: what is not counted here, such as translation, weighs as much")
+        return out[0], out[1]
+
+    # --- texts
+
+    def _texts(self, samples: Sequence[Sample]) -> list[_Text]:
+        read = [sample for sample in samples if sample.form is Form.READ]
+        texts = [_Text(s.kind, tuple(self._plain("")), tuple(self._encoders[0].encode(s.text.encode())), written=False) for s in read]
+        asked = [(s.kind, self._prompt(s)) for s in samples if s.form is not Form.READ]
+        fitting = [(kind, prompt) for kind, prompt in asked if prompt and len(prompt) + _N_WRITTEN < self._target.n_ctx]
+        self._note_left_out(len(asked) - len(fitting), "too long for the target's context")
+        bodies = self._write([prompt for _, prompt in fitting])
+        texts += [
+            _Text(kind, tuple(prompt), tuple(body), written=True) for (kind, prompt), body in zip(fitting, bodies, strict=True) if body
+        ]
+        return texts
+
+    def _prompt(self, sample: Sample) -> list[int]:
+        if sample.form is Form.CHAT:
+            return self._prompts.chat([{"role": "user", "content": sample.text.strip()}], {}, True)
+        return self._plain(sample.text)
+
+    def _plain(self, text: str) -> list[int]:
+        return self._prompts.tokenize(text, add_special=True, parse_special=False)
+
+    def _write(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Greedy answers, several side by side."""
+        bodies: list[list[int]] = []
+        for at in range(0, len(prompts), _N_SEQ):
+            bodies += self._write_some(prompts[at : at + _N_SEQ])
+            self._progress("writing with the target", min(at + _N_SEQ, len(prompts)) / len(prompts))
+        return bodies
+
+    def _write_some(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+        context, eog = self._target, self._rules.target.eog
+        last: dict[int, int] = {}
+        for seq, prompt in enumerate(prompts):
+            _read_prompt(context, seq, prompt[:-1])
+            context.decode([Rows(seq, len(prompt) - 1, prompt[-1:], 1)])
+            last[seq] = int(context.logits()[0].argmax())
+        bodies: list[list[int]] = [[] for _ in prompts]
+        for step in range(_N_WRITTEN):
+            last = {seq: id_ for seq, id_ in last.items() if id_ not in eog}
+            for seq, id_ in last.items():
+                bodies[seq].append(id_)
+            if not last or step == _N_WRITTEN - 1:
+                break
+            context.decode([Rows(seq, len(prompts[seq]) + step, (id_,), 1) for seq, id_ in last.items()])
+            last = {seq: int(row.argmax()) for seq, row in zip(last, context.logits(), strict=True)}
+        for seq in range(len(prompts)):
+            context.clear(seq)
+        return bodies
+
+    # --- comparing
+
+    def _compare(self, comparison: Comparison, text: _Text) -> Tally | None:
+        body = self._rules.target.join(text.body)
+        target = target_track(self._rules, text.prompt, text.body)
+        draft = draft_track(self._rules, self._encoders[1], text.prompt, text.body)
+        if draft is None or any(self._rules.target.is_special(id_) for id_ in text.body):
+            self._note_left_out(1, "whose markers the rules rewrite")
+            return None
+        if len(target.ids) >= self._target.n_ctx or len(draft.ids) >= self._draft.n_ctx:
+            self._note_left_out(1, "too long for a context")
+            return None
+        return comparison.text(body, target, draft, _rows(self._target, target), _rows(self._draft, draft), text.written)
+
+    def _note_left_out(self, n: int, why: str) -> None:
+        if n:
+            self.notes.append(f"left out: texts {why}")
+
+    def _line(self, kind: str, tally: Tally) -> Line:
+        n = tally.n_places
+        tokens = [one for run in tally.runs for one in run]
+        found = predict(tally.runs, tally.n_draft / max(tally.n_target, 1), *self._curves, self._n_max) if tokens else None
+        return Line(
+            kind,
+            n_tokens=tally.n_target,
+            n_places=n,
+            kl=tally.kl / n,
+            kl_byte=tally.kl_byte / n,
+            same=tally.n_same / n,
+            alike=tally.n_alike / n,
+            target_mass=tally.target_mass / n,
+            draft_mass=tally.draft_mass / n,
+            accepted=sum(tokens) / len(tokens) if tokens else None,
+            length=found.length if found else None,
+            per_round=found.per_round if found else None,
+            speed_up=found.speed_up if found else None,
+        )
+
+
+def target_track(rules: CompiledRules, prompt: Sequence[int], body: Sequence[int]) -> Track:
+    """The target's ids, and where each ends in the body."""
+    ends = [-1] * len(prompt)
+    if ends:
+        ends[-1] = 0
+    at = 0
+    for id_ in body:
+        at += len(rules.target.pieces[id_])
+        ends.append(at)
+    return Track((*prompt, *body), tuple(ends))
+
+
+def draft_track(rules: CompiledRules, draft: Encoder, prompt: Sequence[int], body: Sequence[int]) -> Track | None:
+    """The same text as the draft sees it, through the rules; None where the body does not reach it byte for byte."""
+    stream = rules.stream()
+    items: list[Item] = normalise([*stream.feed(prompt), *stream.feed(body), *stream.flush()])
+    data = rules.target.join(tuple(body))
+    last = items[-1] if items else b""
+    if not isinstance(last, bytes) or not last or not (last.endswith(data) or (data.startswith(b" ") and last.endswith(data[1:]))):
+        return None
+    ids: list[int] = []
+    for item in items[:-1]:
+        ids += draft.encode(item) if isinstance(item, bytes) else [item]
+    at = len(data) - len(last)
+    ends = [-1] * len(ids)
+    if ends and at == 0:
+        ends[-1] = 0
+    own = draft.encode(last)
+    if draft.vocab.join(own) != last:
+        return None
+    for id_ in own:
+        at += len(draft.vocab.pieces[id_])
+        ends.append(max(at, -1))
+    return Track((*ids, *own), tuple(ends))
+
+
+def _rows(context: Context, track: Track) -> Reading:
+    """The logits behind every id that ends in the body."""
+    context.clear(0)
+    _read_prompt(context, 0, track.ids[: track.first])
+    for at in range(track.first, len(track.ids), _CHUNK):
+        ids = track.ids[at : at + _CHUNK]
+        context.decode([Rows(0, at, ids, len(ids))])
+        yield from zip(track.ends[at : at + len(ids)], context.logits(), strict=True)
+    context.clear(0)
+
+
+def _read_prompt(context: Context, seq: int, ids: Sequence[int]) -> None:
+    for at in range(0, len(ids), context.n_batch):
+        part = ids[at : at + context.n_batch]
+        context.decode([Rows(seq, at, part, 0)])
+
+
+def chunks(text: str, size: int, most: int) -> Iterator[str]:
+    """A long text in pieces of about `size` characters that end with a line where one ends near; at most `most` pieces."""
+    at = 0
+    for _ in range(most):
+        if at >= len(text):
+            return
+        end = text.rfind("\n", at + size // 2, at + size) + 1 or at + size
+        yield text[at:end]
+        at = end

@@ -1,0 +1,218 @@
+"""Cost curves of a context, measured: quickly at start, or in full for `uad profile`. Knows neither files nor the policy that uses them.
+
+One decode is n ids of one sequence behind `depth` positions, logits wanted for every row, as in verification; reading the logits is part
+of it, since a GPU answers only then. Everything runs on the calling thread, which must be the one that owns the context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import median, quantiles
+from time import perf_counter
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from uad.errors import ConfigError
+from uad.policy.cost import CostSample
+from uad.types import Rows
+
+Clock = Callable[[], float]
+"""Seconds, from any origin."""
+Report = Callable[[float], None]
+"""Told the share that is done."""
+
+DEPTHS = (0, 512, 2048, 8192)
+BUSY = 1.3  # a spread from which on a curve says more about the neighbours than about the model
+_TELLING = (1, 8, 4, 16, 2, 3, 6, 12)
+_LEAST_SINGLE = 3
+_SLOW_SHARE = 1 / 8
+_LEAST_ROUNDS, _MOST_ROUNDS, _ROUNDS_SECONDS = 5, 25, 2.0
+_FILL_SHARE, _FILL_STEP = 0.3, 256
+_STRIDE = 7919
+
+
+class Decoder(Protocol):
+    """What measuring needs of a context; `uad.llama.context.Context` is one."""
+
+    n_ctx: int
+    n_batch: int
+    n_ubatch: int
+    n_vocab: int
+
+    def decode(self, rows: Sequence[Rows]) -> None: ...
+    def logits(self) -> npt.NDArray[np.float32]: ...
+    def truncate(self, seq: int, n: int) -> None: ...
+    def clear(self, seq: int) -> None: ...
+
+
+def quick(context: Decoder, sizes: Iterable[int], seconds: float, clock: Clock = perf_counter) -> tuple[CostSample, ...]:
+    """What about `seconds` tell of the given sizes at depth 0, the most telling ones first, then all of them again and again, at most 25
+    times each (a burst of foreign load must not make up half of a small model's measurements).
+
+    The first decodes of a context are slow and do not count where there is time for others. One row is measured three times, and less
+    often only where it takes half of the time or more; any other decode that is expected to pass the end is not begun. Sequence 0 is
+    empty afterwards. Returns every measurement.
+    """
+    wanted = sorted({n for n in sizes if 1 <= n <= _most_rows(context)} | {1})
+    end = clock() + seconds
+    bench = _Bench(context, 0, clock)
+    context.clear(0)
+    found: dict[int, list[float]] = {1: _single_rows(bench, 1e3 * seconds)}
+    several = max(n for n in wanted if n <= _TELLING[1])
+    if several > 1 and clock() + 2 * _expected(found, several) / 1e3 < end:
+        bench.once(several)
+    for n in _order(wanted):
+        if len(found.get(n, ())) < _MOST_ROUNDS and clock() + _expected(found, n) / 1e3 < end:
+            found.setdefault(n, []).append(bench.once(n))
+    context.clear(0)
+    return tuple(CostSample(n, 0, ms) for n in sorted(found) for ms in found[n])
+
+
+def _single_rows(bench: _Bench, ms: float) -> list[float]:
+    """Decodes of one row. Only a second one tells a slow model from a cold or disturbed first decode."""
+    ones = [bench.once(1)]
+    if ones[0] <= ms:
+        ones.append(bench.once(1))
+    while min(ones) <= ms / 2 and len(ones) < (_LEAST_SINGLE if min(ones) > ms * _SLOW_SHARE else _LEAST_SINGLE + 1):
+        ones.append(bench.once(1))
+    return ones if len(ones) == 1 or len(ones) == _LEAST_SINGLE else ones[1:]
+
+
+def full(
+    context: Decoder, sizes: Iterable[int], depths: Iterable[int], progress: Report, clock: Clock = perf_counter
+) -> tuple[CostSample, ...]:
+    """Five samples or more for every size at every depth, taken round by round over all sizes, so that noise is shared. Small models get
+    up to 25 rounds, as many as two seconds hold.
+
+    Raises ConfigError where no size is left or a depth leaves the context no room. Sequence 0 is empty afterwards.
+    """
+    ns, at = sorted(set(sizes)), sorted(set(depths))
+    _check(context, ns, at)
+    context.clear(0)
+    samples: list[CostSample] = []
+    filled = 0
+    for i, depth in enumerate(at):
+        _fill(context, filled, depth, _part(progress, i, i + _FILL_SHARE, len(at)))
+        filled = depth
+        bench = _Bench(context, depth, clock)
+        for n in (1, ns[-1]):
+            bench.once(n)
+        samples += _rounds(bench, ns, clock, _part(progress, i + _FILL_SHARE, i + 1, len(at)))
+    context.clear(0)
+    progress(1.0)
+    return tuple(samples)
+
+
+def _rounds(bench: _Bench, sizes: Sequence[int], clock: Clock, progress: Report) -> list[CostSample]:
+    """All sizes, up and down in turn, as often as there is time for."""
+    found: dict[int, list[float]] = {n: [] for n in sizes}
+    began, rounds, n_rounds = clock(), 0, _LEAST_ROUNDS
+    while rounds < n_rounds:
+        for n in sizes if rounds % 2 == 0 else reversed(sizes):
+            found[n].append(bench.once(n))
+        rounds += 1
+        if rounds == 1:
+            n_rounds = min(max(int(_ROUNDS_SECONDS / max(clock() - began, 1e-9)), _LEAST_ROUNDS), _MOST_ROUNDS)
+        progress(rounds / n_rounds)
+    return [CostSample(n, bench.depth, ms) for n in sizes for ms in found[n]]
+
+
+def _part(progress: Report, start: float, end: float, n: int) -> Report:
+    """Reports a share of the part from start to end, of n in all; the whole is never done by that."""
+    return lambda share: progress(min((start + share * (end - start)) / n, 0.999))
+
+
+def medians(samples: Iterable[CostSample]) -> tuple[CostSample, ...]:
+    """One sample for every size and depth, ordered by depth and size."""
+    return tuple(CostSample(n, depth, median(ms)) for (depth, n), ms in sorted(_grouped(samples).items()))
+
+
+def spread(samples: Iterable[CostSample]) -> float:
+    """How much decodes of one kind differ: the upper by the lower quartile, median over all sizes and depths with three samples or more.
+
+    1.0 is a machine at rest; 1.0 also where nothing was measured three times.
+    """
+    quartiles = [quantiles(ms, n=4, method="inclusive") for ms in _grouped(samples).values() if len(ms) >= 3]
+    return median(high / low for low, _, high in quartiles) if quartiles else 1.0
+
+
+def _grouped(samples: Iterable[CostSample]) -> dict[tuple[int, int], list[float]]:
+    groups: dict[tuple[int, int], list[float]] = {}
+    for one in samples:
+        groups.setdefault((one.depth, one.n), []).append(one.ms)
+    return groups
+
+
+def fitting_depths(context: Decoder, n_max: int, depths: Sequence[int] = DEPTHS) -> tuple[int, ...]:
+    """Those of the depths behind which n_max rows fit; always at least depth 0."""
+    return tuple(depth for depth in depths if depth + n_max <= context.n_ctx) or (0,)
+
+
+class _Bench:
+    """Timed decodes behind a fixed number of positions, which are in the cache already."""
+
+    def __init__(self, context: Decoder, depth: int, clock: Clock) -> None:
+        self._context = context
+        self.depth = depth
+        self._clock = clock
+
+    def once(self, n: int) -> float:
+        """Milliseconds of one decode of n rows, which is taken back afterwards."""
+        context, depth = self._context, self.depth
+        rows = [Rows(0, depth, plausible_ids(depth, n, context.n_vocab), n)]
+        began = self._clock()
+        context.decode(rows)
+        context.logits()
+        ms = 1e3 * (self._clock() - began)
+        if depth:
+            context.truncate(0, depth)
+        else:
+            context.clear(0)
+        return ms
+
+
+def plausible_ids(pos: int, n: int, n_vocab: int) -> tuple[int, ...]:
+    """Ids for positions pos to pos + n, spread over the vocabulary: experts and embedding rows differ, as in text."""
+    return tuple((_STRIDE * (i + 1) + 13) % n_vocab for i in range(pos, pos + n))
+
+
+def _order(sizes: Sequence[int]) -> Iterator[int]:
+    """The telling sizes, then all others, then all of them again and again."""
+    telling = [n for n in _TELLING if n in sizes]
+    for _ in range(_MOST_ROUNDS):
+        yield from (*telling, *(n for n in sizes if n not in telling))
+
+
+def _expected(found: dict[int, list[float]], n: int) -> float:
+    """Milliseconds of n rows at most: as measured, else in proportion to the next smaller size that was measured."""
+    if n in found:
+        return median(found[n])
+    below = max(size for size in found if size < n)
+    return median(found[below]) * n / below
+
+
+def _most_rows(context: Decoder) -> int:
+    """Rows of one sequence that are still one pass over the weights."""
+    return min(context.n_ctx, context.n_batch, context.n_ubatch)
+
+
+def _check(context: Decoder, sizes: Sequence[int], depths: Sequence[int]) -> None:
+    most = _most_rows(context)
+    if not sizes or sizes[0] < 1 or sizes[-1] > most:
+        raise ConfigError(f"a pass of this context has 1 to {most} rows; choose --n-max up to {most}")
+    if not depths or depths[0] < 0 or depths[-1] + sizes[-1] > context.n_ctx:
+        raise ConfigError(
+            f"--depths: {depths[-1] if depths else 'none'} and {sizes[-1]} rows behind it do not fit into a context of {context.n_ctx} "
+            "tokens; leave it out or raise --ctx-size"
+        )
+
+
+def _fill(context: Decoder, start: int, end: int, progress: Report) -> None:
+    """Put ids into positions start to end."""
+    step = min(context.n_batch, _FILL_STEP)
+    for at in range(start, end, step):
+        n = min(step, end - at)
+        context.decode([Rows(0, at, plausible_ids(at, n, context.n_vocab), 0)])
+        progress((at + n - start) / (end - start))

@@ -1,0 +1,137 @@
+"""Measured cost curves in the user's cache directory: one JSON file for a model on a machine with certain settings. Measures nothing.
+
+A file holds one model's curve, so that a target keeps its curve with every draft. Its name is made of all that changes what a decode
+costs. The length of the context and the number of slots do not: a curve is that of one sequence, which has a stream of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from platformdirs import user_cache_path
+
+from uad.config import ModelConfig
+from uad.errors import ConfigError, ModelLoadError
+from uad.llama import native
+from uad.llama.context import attention, physical_cores
+from uad.llama.devices import devices, offloads
+from uad.policy.cost import CostSample
+
+VERSION = 1
+_EDGE = 1 << 20
+_MOST_BYTES = 1 << 22
+_log = logging.getLogger("uad")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a curve holds for. `facts` are for people who look into the file; `name` is that of the file."""
+
+    name: str
+    facts: Mapping[str, object]
+
+
+def key(config: ModelConfig, role: str) -> Key:
+    """The key of one model in its role, "target" or "draft", as configured. Raises ModelLoadError where the file cannot be read.
+
+    The role counts since a draft without --threads-draft chooses the number of its threads by measuring.
+    """
+    flash_attn, most_rows = attention(config, on_cpu=not offloads())
+    facts: dict[str, object] = {
+        "model": fingerprint(config.path, role),
+        "role": role,
+        "llama_cpp": native.build_info(),
+        "devices": devices(),
+        "threads": config.n_threads or f"auto of {physical_cores()}",
+        "threads_batch": config.n_threads_batch or "as threads",
+        "gpu_layers": config.n_gpu_layers if offloads() else 0,
+        "flash_attn": flash_attn,
+        "cache_type_k": config.type_k,
+        "cache_type_v": config.type_v,
+        "ubatch": min(config.n_ubatch, config.n_batch, most_rows),
+        "repack": config.repack,
+    }
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return Key(f"{config.path.stem[:60]}-{digest[:16]}", facts)
+
+
+def fingerprint(path: Path, role: str = "model") -> str:
+    """Size and hash of the first and the last MiB: tells models and weight types apart without reading gigabytes."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            digest = hashlib.sha256(file.read(_EDGE))
+            file.seek(max(size - _EDGE, 0))
+            digest.update(file.read(_EDGE))
+    except OSError as error:
+        raise ModelLoadError(f"{role} {path}: cannot be read ({error.strerror})") from None
+    return f"{size}-{digest.hexdigest()[:32]}"
+
+
+def folder() -> Path:
+    """Where curves are kept: $UAD_CACHE_DIR if set, else the user's cache directory, and in it `profiles`."""
+    given = os.environ.get("UAD_CACHE_DIR")
+    return (Path(given) if given else user_cache_path("uad", appauthor=False)) / "profiles"
+
+
+def path(key: Key) -> Path:
+    return folder() / f"{key.name}.json"
+
+
+def load(key: Key) -> tuple[CostSample, ...] | None:
+    """The stored curve; None where there is none, and for a damaged file or one of another version, which the log names."""
+    file = path(key)
+    try:
+        if not file.exists():
+            return None
+        if file.stat().st_size > _MOST_BYTES:
+            raise ValueError("too large")
+        return _samples(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        _log.warning("the stored cost curve %s is not used (%s); `uad profile` writes a new one", file, _reason(error))
+        return None
+
+
+def save(key: Key, samples: Sequence[CostSample]) -> Path:
+    """Write the curve, whole or not at all. Raises ConfigError where that is impossible."""
+    file = path(key)
+    text = json.dumps(
+        {"version": VERSION, "facts": dict(key.facts), "samples": [[one.n, one.depth, round(one.ms, 4)] for one in samples]}, indent=1
+    )
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, prefix=".new-", delete=False) as new:
+            new.write(text)
+        Path(new.name).replace(file)
+    except OSError as error:
+        raise ConfigError(
+            f"the cost curve cannot be stored in {file.parent} ({error.strerror}); set UAD_CACHE_DIR to a directory"
+        ) from None
+    return file
+
+
+def _samples(data: object) -> tuple[CostSample, ...]:
+    """Checked samples of a file's content. Raises ValueError, TypeError or KeyError."""
+    if not isinstance(data, dict) or data.get("version") != VERSION:
+        raise ValueError(f"not of version {VERSION}")
+    samples = tuple(CostSample(n, depth, float(ms)) for n, depth, ms in data["samples"])
+    if not samples or not all(_is_sound(one) for one in samples):
+        raise ValueError("its samples are not those of a curve")
+    return samples
+
+
+def _is_sound(one: CostSample) -> bool:
+    return type(one.n) is int and type(one.depth) is int and one.n >= 1 and one.depth >= 0 and math.isfinite(one.ms) and one.ms > 0
+
+
+def _reason(error: Exception) -> str:
+    return f"no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
