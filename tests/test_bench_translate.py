@@ -16,10 +16,25 @@ PAIR = ["--pair", str(path_of("target-chatml")), str(path_of("draft-gemma"))]
 @pytest.mark.model
 def test_table_plot_and_last_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plot, table = tmp_path / "cost.png", tmp_path / "table.md"
-    words = ["bench", "translate", *PAIR, "--rounds", "25", "--contexts", "256,1024", "--plot", str(plot), "--markdown", str(table)]
+    words = [
+        "bench",
+        "translate",
+        *PAIR,
+        "--rounds",
+        "25",
+        "--contexts",
+        "256,1024",
+        "--plot",
+        str(plot),
+        "--markdown",
+        str(table),
+        "--profile",
+    ]
     assert main(words) == 0
     out = capsys.readouterr().out
     last = json.loads(out.splitlines()[-1])
+    assert "calls / µs per round" in out
+    assert "translate.translate" in out
     assert [one["n_ctx"] for one in last["rounds"]] == [256, 1024]
     for one in last["rounds"]:
         assert one["pair"] == "target-chatml + draft-gemma"

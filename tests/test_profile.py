@@ -69,7 +69,7 @@ def test_a_quick_measurement_keeps_its_time_and_always_knows_one_row(single, mor
     found = quick(machine, range(1, 17), seconds, machine.clock)
     ones = [sample.ms for sample in found if sample.n == 1]
     assert len(ones) >= (1 if single / 1e3 > seconds / 2 else 3)
-    assert machine.now - 100 <= max(seconds, 4.001 * single / 1e3)
+    assert machine.now - 100 <= max(seconds, 6.001 * single / 1e3)
     assert machine.held == 0
     assert all(sample.depth == 0 and sample.ms == pytest.approx(linear(single, more)(sample.n, 0)) for sample in found)
 
@@ -77,8 +77,8 @@ def test_a_quick_measurement_keeps_its_time_and_always_knows_one_row(single, mor
 def test_the_most_telling_sizes_come_first():
     machine = Machine(linear(1, 0.5))
     quick(machine, range(1, 25), 2.0, machine.clock)
-    assert machine.sizes[:6] == [1, 1, 1, 1, 8, 1]  # a cold one, three of one row, a cold one of several, and the first of the rounds
-    assert machine.sizes[6:14] == [8, 4, 16, 2, 3, 6, 12, 5]
+    assert machine.sizes[:7] == [1, 1, 1, 1, 1, 8, 1]  # a cold one, three of one row, a cold one of several, and the first of the rounds
+    assert machine.sizes[7:15] == [8, 4, 16, 2, 3, 6, 12, 5]
 
 
 def test_a_fast_model_is_measured_often_a_slow_one_once():

@@ -86,6 +86,7 @@ def test_an_ideal_drafter_is_accepted() -> None:
     for target, draft, loss in losses:
         assert loss.ours.per_used > 0.99 * loss.naive.per_used, (target, draft)
         assert loss.ours.per_drafted > 0.9 * loss.naive.per_drafted, (target, draft)
+        assert loss.all.per_drafted >= loss.naive.per_drafted, (target, draft)  # every id is offered, with its trust
 
 
 @pytest.mark.model
@@ -200,3 +201,21 @@ def test_bundled_vocabularies_take_part() -> None:
         for draft in BUNDLED:
             found = Translator(encoder(target), encoder(draft)).translate([], b"def f(x):\n    return x", complete=True)
             assert vocab(target).join(found.ids) == b"def f(x):\n    return x"
+
+
+@pytest.mark.model
+def test_a_round_makes_as_many_calls_behind_any_context() -> None:
+    target, draft = Encoder(vocab("qwen2")), Encoder(vocab("llama-bpe"))
+    seen, text = (b"".join(half) for half in zip(*((t[: len(t) // 2], t[len(t) // 2 :]) for t in TEXTS.values()), strict=True))
+    calls = [crossing.profile(target, draft, seen, text, n_ctx, 60)["all"].n_calls for n_ctx in (1024, 4096, 16384)]
+    assert calls[0] > 300
+    assert max(calls) < 1.02 * min(calls)
+
+
+@pytest.mark.model
+def test_doubtful_ids_are_offered_with_little_trust() -> None:
+    cross, target = translator("gemma-4", "falcon")
+    committed = target.encode("Она живёт".encode())
+    found = cross.translate(committed, " в Екатери".encode() + "н".encode()[:1])
+    assert target.vocab.join(found.ids) == " в Екатери".encode()
+    assert found.trust[-1] < 0.5 < found.trust[0]

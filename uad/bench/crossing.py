@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import cProfile
 import random
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 
@@ -65,6 +67,33 @@ def measure(target: Encoder, draft: Encoder, seen: bytes, text: bytes, n_ctx: in
     return Cost(n_ctx, us, warm_us, cold_us, _naive(target, draft, context, text), hits / max(words, 1))
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Of one function in an average round: how often it is called, and microseconds in it and what it calls, under the profiler."""
+
+    n_calls: float
+    us: float
+
+
+def profile(target: Encoder, draft: Encoder, seen: bytes, text: bytes, n_ctx: int, n_rounds: int) -> dict[str, Spent]:
+    """cProfile's view of rounds that write text for the first time, by module and function; "all" has all calls, and their own time."""
+    for encoder in (target.prepare(), draft.prepare()):
+        encoder.forget()
+    rounds = Rounds(Translator(target, draft), target, draft, context_of(draft, seen, n_ctx), text)
+    rounds.median_us(3)
+    profiler = cProfile.Profile()
+    profiler.runcall(rounds.median_us, n_rounds)
+    found = {"all": Spent(0.0, 0.0)}
+    for entry in profiler.getstats():
+        calls, own = entry.callcount / n_rounds, 1e6 * entry.inlinetime / n_rounds
+        found["all"] = Spent(found["all"].n_calls + calls, found["all"].us + own)
+        if not isinstance(entry.code, str):
+            name = f"{Path(entry.code.co_filename).stem}.{entry.code.co_name}"
+            before = found.get(name, Spent(0.0, 0.0))
+            found[name] = Spent(before.n_calls + calls, before.us + 1e6 * entry.totaltime / n_rounds)
+    return found
+
+
 def context_of(draft: Encoder, seen: bytes, n_ctx: int) -> bytes:
     """The end of seen, seen, …, of which the draft makes about n_ctx tokens."""
     side = Side.of(draft, seen)
@@ -102,7 +131,7 @@ class Rounds:
         self._stream = begun + text * 2
         self._side = Side.of(Encoder(target.vocab), self._stream)  # with a memory of its own: what is measured must not know the text
         self._n = max(bisect_right(self._side.ends, len(begun)), 1)
-        self._teacher = Encoder(draft.vocab)
+        self._teacher = Encoder(draft.vocab).prepare()
         self._mirror = Mirror(draft)
         self._mirror.extend([context[: self._start] + self._stream[: self._side.ends[self._n - 1]]])
         self._mirror.sync()

@@ -26,6 +26,7 @@ _TEXTS = Path(__file__).parent / "texts"
 _CONTEXTS = (1024, 8192, 32768, 131072)
 _REFERENCE = (1024, 32768)
 _PIPE_WIDTH = 160
+_PROFILED = 16
 _HEAD = (
     *("target", "draft", "bytes per token", "one to one", "accepted, naive", "accepted, ours"),
     *("bytes per draft token, naive", "bytes per draft token, ours", "bytes per used draft token, ours"),
@@ -57,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--rounds", metavar="N", type=int, default=400, help="rounds per cell (default: %(default)s)")
     parser.add_argument("--plot", metavar="FILE", type=Path, help="draw cost against context, ours beside the naive method's (.png, .svg)")
+    parser.add_argument("--profile", action="store_true", help="show what a round calls, and how often, behind each context")
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the table of losses as Markdown")
 
 
@@ -103,8 +105,11 @@ def main(args: argparse.Namespace) -> int:
     with Bar(sys.stderr, len(pairs) + len(args.pair) * len(contexts)) as bar:
         losses = [loss for target, draft in pairs if (loss := _loss(vocabularies, target, draft, args.rounds, bar))]
         curves = [_curve(vocabularies, target, draft, contexts, args.rounds, bar) for target, draft in args.pair]
+    profiles = [_profile(vocabularies, target, draft, contexts, args.rounds) for target, draft in args.pair] if args.profile else []
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
     _print(console, losses, curves, vocabularies.skipped)
+    for name, by_context in profiles:
+        console.print(_profile_table(name, by_context))
     if args.markdown:
         args.markdown.write_text(markdown(losses), encoding="utf-8")
     if args.plot:
@@ -154,6 +159,11 @@ class _Vocabularies:
                 self.skipped[name_of(path)] = None
         return None if name_of(path) in self.skipped else self._known[path]
 
+    def halves(self) -> tuple[bytes, bytes]:
+        """The first halves of all texts, to stand before; and the second, to be written."""
+        halves = [(text[: len(text) // 2], text[len(text) // 2 :]) for text in self.texts]
+        return b"".join(first for first, _ in halves), b"".join(second for _, second in halves)
+
     def encoder(self, path: Path) -> Encoder:
         """An encoder of its own, without a memory."""
         self.sides(path)
@@ -189,8 +199,7 @@ def _mean_kinship(all_: Iterable[crossing.Kinship]) -> crossing.Kinship:
 def _curve(vocabularies: _Vocabularies, target: Path, draft: Path, contexts: Sequence[int], n_rounds: int, bar: Bar) -> Curve:
     name = f"{name_of(target)} + {name_of(draft)}"
     encoders = vocabularies.encoder(target), vocabularies.encoder(draft)
-    halves = [(text[: len(text) // 2], text[len(text) // 2 :]) for text in vocabularies.texts]
-    seen, text = (b"".join(half) for half in zip(*halves, strict=True))
+    seen, text = vocabularies.halves()
     costs = []
     crossing.measure(*encoders, seen, text, min(contexts), 20)  # tables are made when first asked for
     for n_ctx in contexts:
@@ -198,6 +207,28 @@ def _curve(vocabularies: _Vocabularies, target: Path, draft: Path, contexts: Seq
         costs.append(crossing.measure(*encoders, seen, text, n_ctx, n_rounds))
         bar.step()
     return Curve(name, tuple(costs))
+
+
+Profile = dict[int, dict[str, crossing.Spent]]
+
+
+def _profile(vocabularies: _Vocabularies, target: Path, draft: Path, contexts: Sequence[int], n_rounds: int) -> tuple[str, Profile]:
+    encoders = vocabularies.encoder(target), vocabularies.encoder(draft)
+    seen, text = vocabularies.halves()
+    by_context = {n_ctx: crossing.profile(*encoders, seen, text, n_ctx, n_rounds) for n_ctx in contexts}
+    return f"{name_of(target)} + {name_of(draft)}", by_context
+
+
+def _profile_table(name: str, by_context: Profile) -> Table:
+    """Calls per round and microseconds, function by function; the heaviest first."""
+    table = Table(f"{name}: calls / µs per round", *(f"{n_ctx:,}" for n_ctx in by_context))
+    first = next(iter(by_context.values()))
+    own = [name for name in first if not name.startswith(("crossing.", "bench."))]
+    nothing = crossing.Spent(0.0, 0.0)
+    for function in sorted(own, key=lambda function: -first[function].us)[:_PROFILED]:
+        spent = [found.get(function, nothing) for found in by_context.values()]
+        table.add_row(function, *(f"{one.n_calls:.1f} / {one.us:.0f}" for one in spent))
+    return table
 
 
 def _print(console: Console, losses: Sequence[Loss], curves: Sequence[Curve], skipped: Iterable[str]) -> None:

@@ -184,9 +184,7 @@ class SuffixDrafter(LookupDrafter[_State]):
         source, p, winner = vote([(match, match.continuation(n)) for match in matches], n, ask.p_min)
         ids = state.replacements.apply(source)
         state.trail = _Trail(winner, source, ids, len(state.ids))
-        return Draft(
-            ids, p, self._origin, kind=_RESUMED_KIND if winner.resumed else (_KINDS if winner.own else _ANSWER_KINDS)[winner.length]
-        )
+        return Draft(ids, p, self._origin, kind=_kind(winner))
 
     def _matches(self, state: _State) -> list[Match]:
         """Occurrences of the longest suffix that is found, in the text and in both halves of the answers."""
@@ -209,10 +207,18 @@ class SuffixDrafter(LookupDrafter[_State]):
         n_copied = n if trail.source is trail.ids else common_prefix(trail.source, written)
         state.replacements.learn(trail.source, written[: n + 1], min(n_copied, n + 1))
         if n_copied and trail.match.own and trail.match.length > LEVELS[-1]:
+            n_copied = common_prefix(trail.match.continuation(n_copied), written)  # the vote may have gone on with another match
             state.history.skip(trail.at, trail.at + n_copied)
 
     def _memory_of(self, state: _State) -> int:
         return state.history.memory + (state.answers.memory if state.answers is not None and self._share == "slot" else 0)
+
+
+def _kind(match: Match) -> str:
+    """What drafts from such a match are calibrated as."""
+    if match.resumed:
+        return _RESUMED_KIND
+    return (_KINDS if match.own else _ANSWER_KINDS)[match.length]
 
 
 def longest(text: list[int], ends: Sequence[int], ids: list[int], known: int) -> list[int]:

@@ -14,7 +14,8 @@ from uad.config import Config
 from uad.decode.step import Engine
 from uad.errors import InvalidRequestError, UadError, UnavailableError
 from uad.policy.cost import CostCurve
-from uad.runtime.parts import Parts, Progress, build
+from uad.runtime.parts import Parts, build
+from uad.runtime.target import Progress
 from uad.types import DrafterStats, Request, RuntimeInfo, Sink, SlotInfo, Totals
 
 _log = logging.getLogger("uad")
@@ -97,14 +98,16 @@ class Runtime:
         """What each drafter did since start."""
         return self._engine.drafters()
 
-    def costs(self) -> tuple[CostCurve, CostCurve | None]:
-        """What a decode costs, the target's and the draft model's, as it is known now."""
+    def costs(self) -> tuple[CostCurve, CostCurve | None] | None:
+        """What a decode costs, the target's and the draft model's, as it is known now; None where nothing drafts."""
+        if self._parts.policy is None:
+            return None
         machine = self._parts.policy.machine
         return machine.target, machine.draft if self.info.draft is not None else None
 
     def calibration(self) -> list[tuple[str, float, float, float]]:
         """(kind of draft, acceptance predicted, observed, over how many ids), one for each bin of belief that has seen something."""
-        kinds = list(self._parts.policy.calibrations.items())
+        kinds = list(self._parts.policy.calibrations.items()) if self._parts.policy is not None else []
         return [(kind, one.predicted, one.observed, one.n) for kind, calibration in kinds for one in calibration.reliability()]
 
     # --- text

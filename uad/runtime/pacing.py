@@ -1,0 +1,38 @@
+"""Makes the policy from the cost curves of the loaded models: stored ones (`uad profile`), else what two seconds tell."""
+
+from __future__ import annotations
+
+from uad.config import Config, ModelConfig
+from uad.llama.context import Context
+from uad.policy.auto import AutoPolicy
+from uad.policy.cost import CostCurve
+from uad.policy.machine import Machine
+from uad.runtime.profile import BUSY, spread
+from uad.runtime.profiling import curve
+from uad.runtime.target import Target
+
+_TARGET_SECONDS, _DRAFT_SECONDS = 1.7, 0.3
+_MOST_SEQUENCES = 16
+
+
+def open_policy(
+    config: Config, target: Target, draft: Context | None, draft_config: ModelConfig | None
+) -> tuple[AutoPolicy, tuple[str, ...]]:
+    """The policy, and the lines that say what decoding several tokens at once costs here."""
+    context, least = target.context, target.least
+    n_max = min(context.n_ubatch, config.n_parallel * (1 + config.drafting.defaults.n_max))
+    samples, stored = curve(context, target.config, "target", range(1, n_max + 1), _TARGET_SECONDS)
+    draft_curve = None
+    if draft is not None and draft_config is not None:
+        sizes = range(1, min(config.n_parallel, _MOST_SEQUENCES) + 1)
+        draft_curve = CostCurve(curve(draft, draft_config, "draft", sizes, _DRAFT_SECONDS)[0])
+    machine = Machine(CostCurve(samples), draft_curve, n_ubatch=context.n_ubatch, least=least.rows, of_each=least.of_each)
+    how = "" if stored else "; measured quickly, `uad profile` measures well and remembers"
+    busy = "" if stored or spread(samples) <= BUSY else " (the machine is busy: these times are rough)"
+    return AutoPolicy(machine), (_curve_note(machine, n_max) + busy + how,)
+
+
+def _curve_note(machine: Machine, n_max: int) -> str:
+    one = machine.target.ms(1)
+    sizes = ", ".join(f"{n} at once {machine.target.ms(n) / one:.1f}" for n in (2, 4, 8, 16) if n <= n_max)
+    return f"one token takes {one:.1f} ms" + (f"; times that: {sizes}" if sizes else "")

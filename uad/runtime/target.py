@@ -1,0 +1,59 @@
+"""Opens the target: model, context, and how large its passes must be so that every batch computes the same bits (`--exact`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from uad.config import Config, ModelConfig
+from uad.decode.layout import Least
+from uad.llama.context import Context
+from uad.llama.model import Model
+from uad.llama.probe import least_agreeing_rows
+from uad.runtime.open import open_model, tokenizer_notes
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A loaded target. `config` is the one it was really loaded with; `notes` are lines to print."""
+
+    model: Model
+    context: Context
+    config: ModelConfig
+    least: Least
+    notes: tuple[str, ...]
+
+
+def open_target(config: Config, stack: ExitStack, progress: Progress) -> Target:
+    """Load it onto the stack. `--exact` loads it again without rearranged weights where only those stand in the way. Raises ModelLoadError,
+    or ConfigError for a tokenizer that disagrees with it."""
+    with ExitStack() as attempt:
+        model = attempt.enter_context(open_model(config.target, "target", lambda share: progress("loading target", share)))
+        context = attempt.enter_context(Context(model, config.target, config.n_parallel, "target"))
+        notes = (f"context: {context.n_ctx} tokens in each of {context.n_seq} slots", *tokenizer_notes(config.target, "target"))
+        least, exact_notes, again = _exactness(context, config)
+        if not again:
+            stack.enter_context(attempt.pop_all())
+            return Target(model, context, config.target, least, (*notes, *exact_notes))
+    return open_target(replace(config, target=replace(config.target, repack=False)), stack, progress)
+
+
+def _exactness(context: Context, config: Config) -> tuple[Least, tuple[str, ...], bool]:
+    """How large a pass must be for `--exact`, the line that says so, and whether another attempt without rearranged weights is due."""
+    if not config.drafting.exact:
+        return Least(), (), False
+    if not context.can_truncate:
+        return Least(), ("--exact has no effect: the model's memory cannot take back dummy rows",), False
+    least = least_agreeing_rows(context)
+    if least is None:
+        return (
+            Least(),
+            ("--exact has no effect: on this backend no batch sizes compute the same bits for this model",),
+            config.target.repack,
+        )
+    why = "any batch gives the same bits" if least == 1 else f"batches of {least} rows or more give the same bits; smaller ones are padded"
+    how = "" if config.target.repack else " (weights are not rearranged for this processor: slower prompts)"
+    return Least(least, of_each=not context.rows_are_apart), (f"--exact: {why}{how}",), False
