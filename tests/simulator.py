@@ -75,6 +75,7 @@ class Simulation:
     draft_ms: float = 0.0
     at: int = 0
     lengths: list[tuple[int, int]] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         curve = CostCurve([CostSample(n, 0, self.cost(n)) for n in range(1, self.n_max + 2)])
@@ -101,20 +102,23 @@ class Simulation:
     def _round(self, end: int) -> None:
         room = end - self.at - 1
         round_ = self.policy.plan([Wish(0, SpeculativeParams(n_max=self.n_max), room, 100)])
-        draft = Draft()
+        draft, n_rows = Draft(), 1
         if round_ is not None:
             for budget in round_.budgets(Origin.MODEL):
                 draft = self._draft(round_, budget.n_max)
             chosen = round_.choose().get(0)
             draft = chosen.draft if chosen else Draft()
+            n_rows = chosen.n_rows if chosen else 0
         k = len(draft.ids)
+        n_rows = max(n_rows, 1 + k)
         n_accepted = 0
         while n_accepted < k and self.positions[self.at + n_accepted].right:
             n_accepted += 1
-        seconds = self._spend(self.cost(1 + k)) / 1e3
-        self.policy.decoded([(1, 1 + k)], 100, seconds)
+        seconds = self._spend(self.cost(n_rows)) / 1e3
+        self.policy.decoded([(1, n_rows)], 100, seconds)
         n = min(n_accepted + 1, end - self.at)
         self.lengths.append((self.at, k))
+        self.rows.append(n_rows)
         ids = tuple(range(self.at, self.at + n))
         self.policy.committed(Commit(0, ids, k, n_accepted))
         self.at += n

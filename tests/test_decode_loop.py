@@ -12,7 +12,7 @@ from toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, Collector, ScriptedModel, To
 from uad.decode.layout import Least, padding, passes
 from uad.drafters.model import ModelDrafter
 from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UnavailableError
-from uad.types import Request, Rows, SamplingParams, SpeculativeParams, SpecPolicy
+from uad.types import Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder
 
 GREEDY = SamplingParams(temperature=0)

@@ -8,7 +8,7 @@ import pytest
 from models import DRAFTS, chat_prompts, chat_requests, config, finish, quantized
 
 from uad.runtime import Runtime
-from uad.types import Request, SamplingParams, SpeculativeParams, SpecPolicy
+from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 pytestmark = pytest.mark.model
 PROMPTS = chat_prompts(40)

@@ -14,7 +14,10 @@ from toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, RandomDrafter, ScriptedModel
 
 from uad.decode.layout import Least
 from uad.drafters.model import ModelDrafter
-from uad.types import Request, SamplingParams, SpeculativeParams, SpecPolicy
+from uad.policy.auto import AutoPolicy
+from uad.policy.cost import CostCurve, CostSample
+from uad.policy.machine import Machine
+from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder
 
 START = TARGET_VOCAB.specials["<|im_start|>"]
@@ -153,3 +156,21 @@ def test_the_same_seed_gives_the_same_text_and_others_differ() -> None:
     again = run(make_engine(fresh(TARGET)), requests(1, 1.3, 1, SpeculativeParams(enabled=False)))[0].text
     assert texts[1] == again
     assert texts[1] != texts[2]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.3])
+@pytest.mark.parametrize("slots", [1, 2, 4])
+@pytest.mark.parametrize("least", [Least(), Least(8), Least(4, of_each=True)], ids=["any", "eight rows", "four of each"])
+def test_the_automatic_policy_never_changes_the_text(least: Least, slots: int, temperature: float) -> None:
+    """Whatever it believes of the machine: every curve leads to other lengths, levels and dummies."""
+    auto = SpeculativeParams(n_max=16)
+    for steps in (0.1, 1.0, (5.0, 9.0, 3.0)):
+        target, draft = ScriptedModel(TARGET_VOCAB, slots), ScriptedModel(DRAFT_VOCAB, slots, sharpness=9.0)
+        cost = (lambda n, s=steps: 10 + s * n) if isinstance(steps, float) else (lambda n, s=steps: 10 + s[n % 3])
+        samples = [CostSample(n, 0, cost(n)) for n in range(1, 65)]
+        machine = Machine(CostCurve(samples), n_ubatch=target.n_ubatch, least=least.rows, of_each=least.of_each)
+        engine = make_engine(target, ModelDrafter(draft, ENCODER, ToyRules()), least, AutoPolicy(machine))
+        results = run(engine, requests(2 * slots, temperature, 5, auto))
+        plain = run(make_engine(ScriptedModel(TARGET_VOCAB, slots)), requests(2 * slots, temperature, 5, SpeculativeParams(enabled=False)))
+        assert [result.ids for result in results] == [result.ids for result in plain]
+        assert any(len(set(batch.values())) == 1 and max(batch.values()) > 1 for batch in target.batches)

@@ -332,7 +332,8 @@ class AutoRound:
         return [max(one.gains[min(k, len(one.gains) - 1)] for one in member.candidates) for k in range(longest)]
 
     def _submit(self, group: Sequence[int], level: int) -> None:
-        n_rows = level if len(group) > 1 else 0
+        rows = self._policy.machine.table((len(group),), self._depth).rows(level)
+        n_rows = rows if len(group) > 1 or rows > level else 0
         for seq in group:
             member = self._members.get(seq)
             draft = NO_DRAFT

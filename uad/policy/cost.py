@@ -15,7 +15,7 @@ from statistics import median
 _SPEED_RATE = 0.15  # of the common factor, per decode
 _SHAPE_RATE = 0.04  # of one size's own cost, per decode, once it is known
 _UNKNOWN_SLOPE = 0.5  # of proportional
-_MEASURED = 8  # what a size measured beforehand counts as
+_MEASURED = 20  # what a size measured beforehand counts as
 _KNOWN = 3  # measurements; sizes with fewer learn faster and say nothing about the machine's speed
 _MOST_PER_STEP = 1.5  # an outlier counts as no more than this much too slow (or too fast)
 
@@ -99,7 +99,7 @@ class _Table:
         """n rows took `ratio` times as long as this says."""
         if len(self._ms) <= n:
             self._grow(n)
-        self._ms[n] *= ratio ** max(_SHAPE_RATE, 1 / (2 + self._n_known[n]))
+        self._ms[n] *= ratio ** max(_SHAPE_RATE, 1 / (1 + self._n_known[n]))
         self._n_known[n] += 1
 
     def _grow(self, n: int) -> None:

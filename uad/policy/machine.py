@@ -9,6 +9,8 @@ from uad.policy.cost import CostCurve, CostSample
 _REFRESH = 24  # uses of a table before it is made anew from the moving curve
 _DEPTH_STEP = 128
 _OVERHEAD_RATE = 0.05
+_PADDING = 6  # rows at most
+_WORTH_PADDING = 0.97
 
 
 class Machine:
@@ -64,19 +66,34 @@ class Machine:
 
 
 class Table:
-    """Milliseconds of a round by the rows of each sequence, made as far as they are asked for."""
+    """Milliseconds of a round by the rows of each sequence, made as far as they are asked for.
+
+    Where more rows cost less, as on machines whose curve has steps, fewer are padded: `rows` says to how many, and costs are those of it.
+    """
 
     def __init__(self, machine: Machine, groups: tuple[int, ...], depth: int) -> None:
         self._machine = machine
         self._groups = groups
         self._depth = depth
+        self._raw = [0.0]
         self._ms = [0.0]
+        self._rows = [0]
         self.n_uses = 0
 
     def upto(self, n: int) -> list[float]:
         """[k]: cost with k rows of each sequence, for k up to n at least."""
-        ms = self._ms
+        ms, raw = self._ms, self._raw
         while len(ms) <= n:
             k = len(ms)
-            ms.append(sum(self._machine.group_ms(size, k, self._depth) for size in self._groups) + self._machine.overhead_ms)
+            while len(raw) <= k + _PADDING:
+                raw.append(sum(self._machine.group_ms(size, len(raw), self._depth) for size in self._groups))
+            best = min(range(k, k + _PADDING + 1), key=raw.__getitem__)
+            rows = best if raw[best] < _WORTH_PADDING * raw[k] else k
+            self._rows.append(rows)
+            ms.append(raw[rows] + self._machine.overhead_ms)
         return ms
+
+    def rows(self, n: int) -> int:
+        """How many rows each sequence should have where n are needed."""
+        self.upto(n)
+        return self._rows[n]

@@ -1,0 +1,240 @@
+"""The expected-value rule against simulated machines and drafts, and against brute force for several sequences."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulator import BAD, FLAT, GOOD, LINEAR, MEMORY_BOUND, MIXED, Position, Simulation, jagged, oracle_ms, text
+
+from uad.policy.auto import AutoPolicy, groups_of
+from uad.policy.cost import CostCurve, CostSample
+from uad.policy.machine import Machine
+from uad.policy.protocol import Wish
+from uad.types import Commit, Draft, Origin, SpecPolicy, SpeculativeParams
+
+MACHINES = {"flat": FLAT, "memory bound": MEMORY_BOUND, "linear": LINEAR, "jagged": jagged}
+DRAFTS = {"good": GOOD, "mixed": MIXED, "bad": BAD}
+NOISES = {
+    "spikes": lambda rng, at: rng.lognormvariate(0, 0.15) * (4 if rng.random() < 0.05 else 1),
+    "a neighbour that comes and goes": lambda rng, at: (2.5 if int(at * 20) % 2 else 1) * rng.lognormvariate(0, 0.05),
+    "drift": lambda rng, at: 1 + at,
+}
+
+
+def overconfident(p: float) -> float:
+    return 1 - (1 - p) ** 3
+
+
+@pytest.mark.parametrize("belief", [lambda p: p, overconfident, lambda p: 0.8 * p], ids=["calibrated", "overconfident", "modest"])
+@pytest.mark.parametrize("draft", DRAFTS)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_close_to_one_who_knows_every_probability(machine, draft, belief):
+    cost, positions = MACHINES[machine], text(6000, DRAFTS[draft], belief=belief)
+    one = Simulation(cost, positions).run()
+    best = oracle_ms(cost, positions, one.step_ms, one.call_ms, one.n_max)
+    assert best / one.ms > 0.96
+    assert one.plain_ms / one.ms > 0.995
+
+
+@pytest.mark.parametrize("draft", ["mixed", "bad"])
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("noise", NOISES)
+def test_never_slower_under_noise_and_drift(noise, machine, draft):
+    """By what the chosen lengths cost on the machine at rest: noise may mislead the policy, it must not be counted for or against it."""
+    cost, positions = MACHINES[machine], text(10000, DRAFTS[draft], belief=overconfident)
+    one = Simulation(cost, positions, noise=NOISES[noise], seed=3).run()
+    clean = sum(cost(n) for n in one.rows) + one.draft_ms / (1 if noise == "spikes" else 1.5)
+    assert len(positions) * cost(1) / clean > 0.98
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_draft_that_lies_is_left_alone(machine):
+    """Sure of everything and always wrong: little is lost in the first 200 ids, next to nothing afterwards."""
+    positions = [Position(0.97, 0.0, False)] * 3000
+    one = Simulation(MACHINES[machine], positions).run()
+    assert one.plain_ms / one.ms > 0.99
+    late = Simulation(MACHINES[machine], positions).run()
+    early = Simulation(MACHINES[machine], positions[:200]).run()
+    assert (late.draft_ms - early.draft_ms) / (late.ms - early.ms) < 0.01
+
+
+def test_a_draft_that_costs_a_quarter_of_the_target_is_used_where_it_pays():
+    for cost, positions, least in ((FLAT, text(6000, GOOD), 2.5), (MEMORY_BOUND, text(6000, MIXED), 1.4), (jagged, text(6000, BAD), 0.995)):
+        one = Simulation(cost, positions, step_ms=6.0, call_ms=1.0).run()
+        assert one.plain_ms / one.ms > least
+
+
+def test_no_size_is_decoded_that_a_larger_one_beats_at_no_cost():
+    """Dummies fill up where the draft is shorter than the next cheap size."""
+    one = Simulation(jagged, text(8000, MIXED)).run()
+    sizes = Counter(one.rows)
+    dominated = [n for n in range(2, 16) if any(jagged(larger) <= jagged(n) for larger in range(n + 1, 17))]
+    assert dominated, "the machine has steps"
+    assert sum(sizes[n] for n in dominated) == 0
+    assert sum(count for n, count in sizes.items() if n > 1) > 300
+
+
+@pytest.mark.parametrize("machine", ["memory bound", "jagged"])
+def test_a_change_of_nature_is_followed_within_forty_ids(machine):
+    code, words = text(200, GOOD, seed=1), text(200, BAD, seed=2)
+    positions = text(3000, MIXED, seed=5) + code + words + text(200, GOOD, seed=3)
+    one = Simulation(MACHINES[machine], positions).run()
+    drafted = {at - 3000 for at, k in one.lengths if k}
+    assert not [at for at in drafted if 240 <= at < 400], "random words are not drafted"
+    rest = [k for at, k in one.lengths if at - 3000 >= 440]
+    assert sum(k > 0 for k in rest) > 0.8 * len(rest), "code is drafted again"
+
+
+def test_what_was_learned_serves_the_next_text():
+    """A second request begins with what the first one taught: no new lesson is paid for."""
+    positions = [Position(0.97, 0.0, False)] * 400
+    one = Simulation(jagged, positions).run(n_texts=4)
+    assert [k for at, k in one.lengths if at >= 100 and k] == []
+
+
+# --- one round, several sequences
+
+
+def policy(cost, n: int = 65, **machine) -> AutoPolicy:
+    return AutoPolicy(Machine(CostCurve([CostSample(k, 0, cost(k)) for k in range(1, n)]), CostCurve([CostSample(1, 0, 0.1)]), **machine))
+
+
+def trust(one: AutoPolicy) -> None:
+    """Teach it that beliefs are right."""
+    rng = random.Random(4)
+    calibration = one.calibration("draft-simple")
+    for _ in range(8000):
+        belief = rng.random()
+        calibration.observe(belief, rng.random() < belief)
+
+
+def choose(one: AutoPolicy, seqs: list[int], beliefs: dict[int, list[float]], n_max: int = 16, room: int = 40):
+    """One round in which the draft model offers drafts with these beliefs."""
+    for seq in seqs:
+        one.begin(seq, 10)
+    round_ = one.plan([Wish(seq, SpeculativeParams(n_max=n_max), room, 50) for seq in seqs])
+    assert round_ is not None
+    budgets = round_.budgets(Origin.MODEL)
+    drafts = [Draft(tuple(range(len(p))), tuple(p)) for p in (beliefs.get(budget.seq, [])[: budget.n_max] for budget in budgets)]
+    round_.proposed(Origin.MODEL, drafts, 1e-4)
+    return round_, round_.choose()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.floats(0, 1), max_size=6), min_size=1, max_size=4),
+    st.sampled_from(list(MACHINES)),
+    st.sampled_from([1, 2]),
+)
+def test_levels_are_the_best_of_all(beliefs, machine, stride):
+    """Against brute force over the rows of every group."""
+    one = policy(MACHINES[machine])
+    trust(one)
+    seqs = [i * stride for i in range(len(beliefs))]
+    round_, chosen = choose(one, seqs, dict(zip(seqs, beliefs, strict=True)))
+    gains = [round_._gains(group) for group in groups_of(seqs)]
+    spent = sum(candidate.spent_ms for member in round_._members.values() for candidate in member.candidates)
+
+    def rate(levels):
+        ids = len(seqs) + sum(gain[level - 1] for gain, level in zip(gains, levels, strict=True))
+        tables = [one.machine.table((len(group),), 50) for group in groups_of(seqs)]
+        ms = sum(table.upto(level)[level] for table, level in zip(tables, levels, strict=True))
+        return ids / (ms + spent)
+
+    best = max(rate(levels) for levels in itertools.product(*(range(1, len(gain) + 1) for gain in gains)))
+    taken = [1 + max((len(chosen[seq].draft.ids) for seq in group if seq in chosen), default=0) for group in groups_of(seqs)]
+    assert rate(taken) == pytest.approx(best, rel=1e-6)
+
+
+def test_neighbours_get_rows_of_equal_number():
+    one = policy(FLAT)
+    trust(one)
+    _, chosen = choose(one, [0, 1, 2], {0: [0.99] * 12, 1: [0.95] * 4, 2: []})
+    assert {seq: len(choice.draft.ids) for seq, choice in chosen.items()} == {0: 12, 1: 4, 2: 0}
+    assert {choice.n_rows for choice in chosen.values()} == {13}
+
+
+def test_sequences_that_share_no_pass_get_their_own_lengths():
+    one = policy(MEMORY_BOUND)
+    trust(one)
+    _, chosen = choose(one, [0, 2], {0: [0.99] * 12, 2: [0.3] * 12})
+    assert len(chosen[0].draft.ids) == 12
+    assert 2 not in chosen or len(chosen[2].draft.ids) < 3
+    assert chosen[0].n_rows == 0
+
+
+def test_a_full_batch_drafts_less():
+    lengths = []
+    for n_seq in (1, 2, 4, 8):
+        one = policy(MEMORY_BOUND)
+        trust(one)
+        seqs = list(range(n_seq))
+        _, chosen = choose(one, seqs, {seq: [0.85] * 16 for seq in seqs})
+        lengths.append(max((len(choice.draft.ids) for choice in chosen.values()), default=0))
+    assert lengths[0] > lengths[1] > lengths[2] >= lengths[3]
+
+
+def test_n_max_and_room_are_ceilings():
+    one = policy(FLAT)
+    trust(one)
+    for seq in (0, 1):
+        one.begin(seq, 10)
+    round_ = one.plan([Wish(0, SpeculativeParams(n_max=3), 40), Wish(1, SpeculativeParams(n_max=16), 5)])
+    assert round_ is not None
+    assert [budget.n_max for budget in round_.budgets(Origin.MODEL)] == [3, 5]
+    assert [budget.n_max for budget in round_.budgets(Origin.SUFFIX)] == [40, 5], "n_max is the draft model's ceiling"
+
+
+def test_nothing_is_asked_for_requests_that_want_no_drafts():
+    one = policy(FLAT)
+    wishes = [Wish(0, SpeculativeParams(enabled=False), 40), Wish(1, SpeculativeParams(n_max=0), 40)]
+    one.begin(1, 10)
+    assert one.plan(wishes) is None
+
+
+def test_fixed_and_automatic_requests_share_a_round():
+    one = policy(FLAT)
+    for seq in (0, 1):
+        one.begin(seq, 10)
+    fixed = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=7, n_min=2, p_min=0.4)
+    round_ = one.plan([Wish(0, fixed, 40), Wish(1, SpeculativeParams(n_max=9), 40)])
+    assert round_ is not None
+    budgets = {budget.seq: budget for budget in round_.budgets(Origin.MODEL)}
+    assert (budgets[0].n_max, budgets[0].n_min, budgets[0].p_min) == (7, 2, 0.4)
+    assert (budgets[1].n_max, budgets[1].p_min) == (9, 0.0)
+    assert round_.go_on([0])[0], "the fixed one goes on whatever it costs"
+    by_seq = {0: Draft((1, 2, 3), (0.1, 0.1, 0.1)), 1: Draft((4, 5), (0.1, 0.1))}
+    round_.stepped(2, 0.001)
+    round_.proposed(Origin.MODEL, [by_seq[seq] for seq in budgets], 0.002)
+    assert round_.choose()[0].draft == by_seq[0], "and submits all it has"
+    assert one.habit(Origin.MODEL).call_ms >= 0
+
+
+def test_a_free_guess_that_is_better_spares_the_model():
+    one = policy(MEMORY_BOUND)
+    calibration = one.calibration("suffix/long")
+    for _ in range(300):
+        calibration.observe(0.9, True)
+    one.begin(0, 10)
+    round_ = one.plan([Wish(0, SpeculativeParams(), 40)])
+    assert round_ is not None
+    assert round_.budgets(Origin.SUFFIX)
+    guess = Draft(tuple(range(20)), (0.9,) * 20, Origin.SUFFIX, kind="suffix/long")
+    round_.proposed(Origin.SUFFIX, [guess], 2e-5)
+    assert not round_.budgets(Origin.MODEL)
+    assert len(round_.choose()[0].draft.ids) == 20
+
+
+def test_guesses_that_were_not_submitted_are_judged_too():
+    one = policy(LINEAR)
+    choose(one, [0], {0: [0.9, 0.9, 0.9]})
+    one.committed(Commit(0, (0,)))
+    one.committed(Commit(0, (1, 7)))
+    rows = one.calibration("draft-simple").reliability()
+    assert sum(row.n for row in rows) == pytest.approx(3, abs=0.1)
+    assert sum(row.n * row.observed for row in rows) == pytest.approx(2, abs=0.1)

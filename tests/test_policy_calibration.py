@@ -1,0 +1,91 @@
+"""Beliefs become probabilities: from nothing, from much, and when the draft changes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from uad.policy.calibration import HORIZON, Calibration, TextFactor
+
+beliefs = st.floats(0, 1)
+
+
+@given(st.lists(st.tuples(beliefs, st.booleans()), max_size=200), beliefs)
+def test_always_a_probability(observations, belief):
+    one = Calibration()
+    for said, right in observations:
+        one.observe(said, right)
+    assert 0.0 <= one.probability(belief) <= 1.0
+    assert all(0.0 <= row.observed <= 1.0 for row in one.reliability())
+
+
+def test_an_unknown_draft_is_not_taken_at_its_word():
+    one = Calibration()
+    assert one.probability(0.99) < 0.98
+    assert one.probability(0.6) < 0.3
+
+
+@pytest.mark.parametrize("truth", [lambda b: b, lambda b: b**3, lambda b: 1 - (1 - b) ** 2], ids=["right", "overconfident", "modest"])
+def test_it_learns_the_truth(truth):
+    rng, one = random.Random(1), Calibration()
+    for _ in range(6000):
+        belief = rng.random()
+        one.observe(belief, rng.random() < truth(belief))
+    for belief in (0.25, 0.55, 0.75, 0.9, 0.97):
+        assert one.probability(belief) == pytest.approx(truth(belief), abs=0.1)
+
+
+def test_a_liar_is_found_out_within_ten_ids():
+    one = Calibration()
+    for _ in range(10):
+        one.observe(0.96, False)
+    assert one.probability(0.96) < 0.15
+    assert one.probability(0.9) < 0.5, "what it says elsewhere is doubted, too"
+
+
+def test_it_forgets():
+    one = Calibration()
+    for _ in range(3000):
+        one.observe(0.9, False)
+    for _ in range(1500):
+        one.observe(0.9, True)
+    assert one.probability(0.9) > 0.9
+
+
+def test_a_text_has_a_factor_of_its_own_within_bounds():
+    factor = TextFactor()
+    for _ in range(30):
+        factor.observe(0.9, False)
+    assert factor.value == 4.0
+    for _ in range(200):
+        factor.observe(0.9, True)
+    assert factor.value < 0.7
+
+
+def test_the_outlook_knows_that_sureness_lasts():
+    """Drafts are sure for a while or not at all: behind a sure id many are to come, though the mean of all beliefs is low."""
+    rng, one = random.Random(2), Calibration()
+    for _ in range(400):
+        sure = rng.random() < 0.5
+        draft = [0.996 if sure else 0.25] * 10
+        one.drafted(draft)
+        for belief in draft:
+            right = rng.random() < belief
+            one.observe(belief, right)
+            if not right:
+                break
+    assert one.ahead(0.996)[HORIZON - 1] > 0.8 * HORIZON
+    assert one.ahead(0.25)[HORIZON - 1] < 1.0
+
+
+@given(st.lists(st.lists(beliefs, max_size=12), max_size=40), beliefs)
+def test_the_outlook_never_falls_and_never_exceeds_one_id_per_id(drafts, belief):
+    one = Calibration()
+    for draft in drafts:
+        one.drafted(draft)
+    ahead = one.ahead(belief)
+    steps = [b - a for a, b in zip([0.0, *ahead], ahead, strict=False)]
+    assert all(-1e-9 <= step <= 1 + 1e-9 for step in steps)

@@ -1,0 +1,94 @@
+"""Cost curves: what was measured, what is in between, and how they follow the machine."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulator import jagged
+
+from uad.policy.cost import CostCurve, CostSample
+from uad.policy.machine import Machine
+
+
+def curve(cost, sizes=range(1, 17), depth=0) -> CostCurve:
+    return CostCurve([CostSample(n, depth, cost(n)) for n in sizes])
+
+
+def test_steps_are_kept_as_measured():
+    one = curve(jagged)
+    assert [one.ms(n) for n in range(1, 17)] == [jagged(n) for n in range(1, 17)]
+
+
+def test_between_and_behind_measured_sizes_it_goes_on_straight():
+    one = curve(lambda n: 10.0 + 2 * n, sizes=(1, 4, 8))
+    assert one.ms(6) == 22.0
+    assert one.ms(20) == 50.0
+
+
+def test_one_size_alone_promises_no_free_lunch():
+    assert curve(lambda n: 10.0, sizes=(1,)).ms(9) == 50.0
+
+
+def test_several_samples_count_as_their_median():
+    assert CostCurve([CostSample(1, 0, ms) for ms in (5.0, 4.0, 90.0)]).ms(1) == 5.0
+
+
+def test_depths_are_mixed():
+    one = CostCurve([CostSample(n, depth, n * (1 + depth / 100)) for n in (1, 8) for depth in (0, 100, 300)])
+    assert one.ms(4, 50) == pytest.approx(6.0)
+    assert one.ms(4, 200) == pytest.approx(12.0)
+    assert one.ms(4, 10**6) == one.ms(4, 300)
+
+
+def test_no_sample_no_curve():
+    with pytest.raises(ValueError, match="sample"):
+        CostCurve([])
+
+
+@given(st.floats(1.05, 20), st.lists(st.integers(1, 16), min_size=60, max_size=120))
+def test_a_slow_neighbour_changes_all_sizes_alike(factor, sizes):
+    """After any sequence of decodes that are all slower by one factor, what two sizes cost beside each other is nearly what it was."""
+    one = curve(jagged)
+    for n in sizes:
+        one.observe(n, 0, factor * jagged(n))
+    for n in (2, 8, 16):
+        assert one.ms(n) / one.ms(1) == pytest.approx(jagged(n) / jagged(1), rel=0.2)
+
+
+def test_the_machine_is_followed_within_some_tens_of_decodes():
+    one = curve(jagged)
+    for _ in range(40):
+        one.observe(8, 0, 3 * jagged(8))
+    assert one.ms(1) == pytest.approx(3 * jagged(1), rel=0.15)
+
+
+def test_one_outlier_counts_for_little():
+    one = curve(jagged)
+    one.observe(8, 0, 100 * jagged(8))
+    assert one.ms(8) < 1.1 * jagged(8)
+
+
+def test_a_size_that_was_never_measured_is_learned_at_once():
+    one = curve(lambda n: 10.0 + 10 * n, sizes=(1, 16))
+    for _ in range(4):
+        one.observe(8, 0, 30.0)
+    assert one.ms(8) == pytest.approx(30.0, rel=0.15)
+    assert one.ms(1) == pytest.approx(20.0, rel=0.05)
+
+
+def test_a_size_that_became_slower_alone_is_learned_slowly():
+    one = curve(jagged)
+    for _ in range(200):
+        for n in (1, 2, 4, 8):
+            one.observe(n, 0, jagged(n) * (1.5 if n == 8 else 1.0))
+    assert one.ms(8) / one.ms(1) == pytest.approx(1.5 * jagged(8) / jagged(1), rel=0.1)
+
+
+def test_padding_and_passes_are_part_of_a_rounds_cost():
+    machine = Machine(curve(lambda n: float(n), range(1, 65)), n_ubatch=60, least=8)
+    assert machine.group_ms(1, 3, 0) == 8.0
+    assert machine.group_ms(4, 5, 0) == 20.0
+    assert machine.group_ms(4, 20, 0) == 60.0 + 20.0
+    each = Machine(curve(lambda n: float(n), range(1, 65)), n_ubatch=60, least=8, of_each=True)
+    assert each.group_ms(4, 5, 0) == 32.0
