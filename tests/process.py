@@ -7,12 +7,17 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-ENV = {**{k: v for k, v in os.environ.items() if not k.startswith("LLAMA_")}, "PYTHONUNBUFFERED": "1"}
+ENV = {
+    **{k: v for k, v in os.environ.items() if not k.startswith("LLAMA_")},
+    "PYTHONUNBUFFERED": "1",
+    "UAD_CACHE_DIR": tempfile.mkdtemp(prefix="uad-test-cache-"),  # no cost curves of the user's own
+}
 
 
 def uad(*args: str, timeout: float = 60, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
