@@ -271,7 +271,7 @@ def test_plain_without_a_draft(tmp_path: Path) -> None:
 
 
 def test_a_prompt_of_24000_tokens_with_a_draft_batch_of_512(tmp_path: Path) -> None:
-    with Server(tmp_path / "log", [*PAIR, "-c", "32768", "-b", "512", "-td", "1"]) as server:
+    with Server(tmp_path / "log", [*PAIR, "-c", "32768", "-b", "512", "-td", "1", "-fa", "off", "--spec-policy", "fixed"]) as server:
         text = "".join(f"value_{i} = price * {i} + count\n" for i in range(2600))
         ids = post(server, "/tokenize", {"content": text})[1]["tokens"][:24000]
         assert len(ids) == 24000

@@ -10,7 +10,7 @@ from time import perf_counter
 
 from uad.drafters.protocol import Ask, Drafter
 from uad.policy.protocol import Chosen, Policy, Wish
-from uad.types import Commit, Draft, DrafterStats
+from uad.types import Commit, Crossing, Draft, DrafterStats
 
 _NOTHING: Mapping[int, Chosen] = {}
 
@@ -23,6 +23,7 @@ class Drafting:
         self._policy = policy
         self._stats = {drafter.origin: DrafterStats(drafter.origin) for drafter in drafters}
         self._seqs: set[int] = set()
+        self._crossings: dict[int, Crossing] = {}
 
     def __contains__(self, seq: int) -> bool:
         return seq in self._seqs
@@ -59,7 +60,13 @@ class Drafting:
             seconds = perf_counter() - began
             self._stats[drafter.origin] = self._stats[drafter.origin].called(len(budgets), seconds)
             round_.proposed(drafter.origin, drafts, seconds)
+            for one, draft in zip(budgets, drafts, strict=True):
+                self._crossings[one.seq] = self._crossings.get(one.seq, Crossing()) + draft.crossing
         return round_.choose()
+
+    def crossing(self, seq: int) -> Crossing:
+        """What translation took for this sequence since the last call, whether its drafts were submitted or not."""
+        return self._crossings.pop(seq, Crossing())
 
     def commit(self, commit: Commit, draft: Draft) -> None:
         """These ids became part of a text; `draft` is what had been submitted."""

@@ -9,7 +9,7 @@ from time import perf_counter
 from uad.decode.text import TextStream
 from uad.sampling.noise import Position
 from uad.sampling.sampler import Sampler
-from uad.types import Delta, Done, Draft, DraftStats, Finish, Origin, Request, Sink, StopKind, Timings, Usage, Verdict
+from uad.types import Crossing, Delta, Done, Draft, DraftStats, Finish, Origin, Request, Sink, StopKind, Timings, Usage, Verdict
 from uad.vocab.table import VocabTable
 
 
@@ -24,6 +24,7 @@ class Tally:
     n_healed: int = 0
     n_salvaged: int = 0
     draft_ms: float = 0.0
+    crossing: Crossing = field(default_factory=Crossing)
 
     def count(self, draft: Draft, n_accepted: int) -> None:
         self.n_rounds += 1
@@ -35,7 +36,8 @@ class Tally:
             self.n_salvaged += draft.n_salvaged
 
     def freeze(self) -> DraftStats:
-        return DraftStats(self.n_rounds, self.n_drafts, self.n_drafted, self.n_accepted, self.n_healed, self.n_salvaged, self.draft_ms)
+        drafted = self.n_rounds, self.n_drafts, self.n_drafted, self.n_accepted
+        return DraftStats(*drafted, self.n_healed, self.n_salvaged, self.draft_ms, self.crossing)
 
 
 @dataclass(slots=True)

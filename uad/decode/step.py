@@ -22,7 +22,7 @@ from uad.decode.verify import verify
 from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UadError
 from uad.policy.protocol import Chosen, Wish
 from uad.sampling.sampler import Sampler, token_prob
-from uad.types import Commit, Done, Draft, DrafterStats, DraftStats, Failed, Request, Rows, Sink, SlotInfo, TokenProb, Totals
+from uad.types import Commit, Done, Draft, DrafterStats, Failed, Request, Rows, Sink, SlotInfo, TokenProb, Totals
 from uad.vocab.prefix import common_prefix
 
 _log = logging.getLogger("uad.request")
@@ -253,6 +253,9 @@ class Engine:
         seconds = perf_counter() - began
         for running in runnings:
             running.tally.draft_ms += 1e3 * seconds / len(runnings)
+            crossing = self._drafting.crossing(running.slot)
+            if not running.is_prefilling:  # reading the prompt along is no round's work
+                running.tally.crossing += crossing
         return chosen, seconds
 
     def _room(self, running: Running) -> int:
@@ -334,22 +337,12 @@ def _describe(slot: Slot) -> SlotInfo:
 
 
 def _add(totals: Totals, done: Done) -> Totals:
-    a, b = totals.draft, done.timings.draft
-    draft = DraftStats(
-        a.n_rounds + b.n_rounds,
-        a.n_drafts + b.n_drafts,
-        a.n_drafted + b.n_drafted,
-        a.n_accepted + b.n_accepted,
-        a.n_healed + b.n_healed,
-        a.n_salvaged + b.n_salvaged,
-        a.draft_ms + b.draft_ms,
-    )
     return replace(
         totals,
         n_requests=totals.n_requests + 1,
         n_prompt=totals.n_prompt + done.timings.n_prompt,
         n_predicted=totals.n_predicted + done.usage.n_predicted,
-        draft=draft,
+        draft=totals.draft + done.timings.draft,
     )
 
 
@@ -364,5 +357,6 @@ def summary(done: Done) -> str:
         return line + "; not drafted"
     return line + (
         f"; drafted {d.n_drafted}, accepted {d.n_accepted} ({100 * d.accept_rate:.0f} %), mean accepted run {d.mean_accepted_run:.1f}, "
-        f"rejected {d.n_rejected}, healed {d.n_healed}, salvaged {d.n_salvaged}, drafting {d.draft_ms:.0f} ms"
+        f"rejected {d.n_rejected}, healed {d.n_healed}, salvaged {d.n_salvaged}, drafting {d.draft_ms:.0f} ms, "
+        f"translation {d.translate_us:.0f} µs per round with {100 * d.crossing.hit_rate:.0f} % of the words known"
     )

@@ -21,6 +21,7 @@ from uad.drafters.protocol import Ask, Pace
 from uad.templates.rules import CompiledRules, RuleStream
 from uad.types import Commit, Draft, Origin, Rows
 from uad.vocab.encode import Encoder
+from uad.vocab.meter import Meter
 from uad.vocab.prefix import common_prefix
 from uad.vocab.table import VocabTable
 from uad.vocab.translate import Translator
@@ -70,6 +71,7 @@ class _Sequence:
     stream: RuleStream
     tail: deque[int]
     backlog: list[int]
+    meter: Meter
     earlier: list[int] = field(default_factory=list)
     n_in_kv: int = 0
     slid: bool = False
@@ -131,7 +133,8 @@ class ModelDrafter:
     # --- lifecycle
 
     def begin(self, seq: int, prompt: Sequence[int]) -> None:
-        sequence = _Sequence(Mirror(self._encoder, heal=self._heal), self._rules.stream(), deque(maxlen=_TAIL_IDS), list(prompt))
+        meter = Meter(self._target, self._encoder)
+        sequence = _Sequence(Mirror(self._encoder, heal=self._heal), self._rules.stream(), deque(maxlen=_TAIL_IDS), list(prompt), meter)
         old = self._sequences.pop(seq, None) or self._idle.pop(seq, None)
         if old is not None:
             sequence.n_in_kv = old.n_in_kv
@@ -162,12 +165,14 @@ class ModelDrafter:
         sequence = self._sequences.get(ask.seq)
         if sequence is None:
             return None
-        sequence.catch_up()
+        with sequence.meter:
+            sequence.catch_up()
         mirror = sequence.mirror
         if not self._salvage:
             mirror.drop_guesses()
         work = _Work(ask, sequence, n_left_over=len(mirror.ahead(mirror.edge)))
-        work.first_choice = mirror.sync()
+        with sequence.meter:
+            work.first_choice = mirror.sync()
         if len(mirror.ids) + _STEPS_PER_ID + ask.n_max >= self._context.n_ctx:
             self._slide(work)
         self._narrow(work)
@@ -336,7 +341,9 @@ class ModelDrafter:
         mirror, ask = work.sequence.mirror, work.ask
         edge = mirror.edge
         data = mirror.ahead(edge) if not (work.rest or work.given_up) else b""
-        translation = self._translator.translate(tuple(work.sequence.tail), data, complete=bool(work.closing))
+        with work.sequence.meter:
+            translation = self._translator.translate(tuple(work.sequence.tail), data, complete=bool(work.closing))
+        crossing = work.sequence.meter.take()
         ids = list(translation.ids)
         p, ends = _share(mirror.guesses(), [len(self._target.vocab.pieces[id_]) for id_ in ids], edge)
         p = _with_trust(p, translation.trust)
@@ -346,8 +353,8 @@ class ModelDrafter:
             p += [work.closing_p] + [1.0] * (len(work.closing) - 1)
         ids, p = ids[: ask.n_max], p[: ask.n_max]
         if len(ids) < ask.n_min:
-            return Draft()
-        return Draft(tuple(ids), tuple(p), n_salvaged=min(n_salvaged, len(ids)), healed=work.healed and bool(ids))
+            return Draft(crossing=crossing)
+        return Draft(tuple(ids), tuple(p), n_salvaged=min(n_salvaged, len(ids)), healed=work.healed and bool(ids), crossing=crossing)
 
 
 def _share(guesses: list[tuple[int, float]], lengths: list[int], edge: int) -> tuple[list[float], list[int]]:

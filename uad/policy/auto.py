@@ -21,6 +21,7 @@ from uad.types import Commit, Draft, Origin, SpecPolicy
 
 _HOPELESS = 0.02  # a guess less likely than this is not worth looking behind
 _NO_GAIN = 1 + 1e-9
+_TYPICAL_ROUNDS = 60  # of an answer: what drafting saves in them must pay for reading the prompt
 _UNKNOWN_MS = 3.0  # a measured cost counts as no more than so many times the expected one
 NO_DRAFT = Draft()
 
@@ -102,7 +103,7 @@ class AutoPolicy:
         habit = self.habit(origin)
         plain_ms = self.machine.table((1,), depth).upto(1)[1]
         use = Use(value=habit.birth * plain_ms, backlog=text.n_prompt)
-        if use.value < 0:
+        if use.value < 0 or _TYPICAL_ROUNDS * use.value < habit.read_ms * use.backlog:
             use.sleep(text.n, habit, plain_ms, self.step_ms(origin, 1), credit_ms=0.5 * plain_ms)
         return use
 
@@ -266,14 +267,20 @@ class AutoRound:
         habit = policy.habit(origin)
         asked = [self._members[budget.seq] for budget in self._asked]
         reading = [member for member in asked if member.wish.room < 0]
+        for member in reading:
+            member.text.reading_ms += ms / len(asked)
         backlog = max(member.text.uses[origin].backlog for member in asked)
         if not reading:
             habit.called(max(ms - (self._steps_ms if origin is Origin.MODEL else 0.0), 0.0), backlog)
         share = min(ms, _UNKNOWN_MS * (habit.cost(backlog, 0.0) + self._steps_ms) + 0.01) / len(asked)
         for member, draft in zip(asked, drafts, strict=True):
-            member.text.uses[origin].backlog = 0
+            text = member.text
+            text.uses[origin].backlog = 0
             if member.wish.room < 0:
                 continue
+            if text.reading_ms:
+                habit.read(text.reading_ms, text.n_prompt)
+                text.reading_ms = 0.0
             if origin is Origin.MODEL:
                 habit.wrote(member.n_steps, len(draft.ids))
             member.candidates.append(self._candidate(member, origin, draft, share))

@@ -34,12 +34,17 @@ class Habit:
     def called(self, ms: float, backlog: int) -> None:
         """A call took ms beside its draft steps, for a text that had `backlog` ids to be read first."""
         if backlog > _FAST_READ:
-            read = max(ms - self.call_ms, 0.0) / backlog
-            self.read_ms = read if not self.read_ms else self.read_ms + _COST_RATE * (min(read, 3 * self.read_ms) - self.read_ms)
+            read = max(ms - self.call_ms, 0.0)
+            self.read(min(read, 3 * self.read_ms * backlog) if self.read_ms else read, backlog)
             return
         believed = min(ms, 3 * self.call_ms) if self.n_calls else ms
         self.n_calls += 1
         self.call_ms += max(_COST_RATE, 1 / self.n_calls) * (believed - self.call_ms)
+
+    def read(self, ms: float, n_ids: int) -> None:
+        """Reading n_ids of a prompt took ms."""
+        if n_ids >= _FAST_READ:
+            self.read_ms += (_COST_RATE if self.read_ms else 1.0) * (ms / n_ids - self.read_ms)
 
     def wrote(self, n_steps: int, n_ids: int) -> None:
         """n_steps ids of the draft became n_ids of the target."""
@@ -114,11 +119,13 @@ class Use:
 
 @dataclass(slots=True)
 class Text:
-    """One running text. n counts its ids since its prompt; `due` is when the next drafter is."""
+    """One running text. n counts its ids since its prompt; `due` is when the next drafter is; reading_ms what the draft model took for the
+    prompt."""
 
     n_prompt: int
     n: int = 0
     due: int = 0
+    reading_ms: float = 0.0
     uses: dict[Origin, Use] = field(default_factory=dict)
     factors: dict[str, TextFactor] = field(default_factory=dict)
 
