@@ -362,15 +362,15 @@ class AutoRound:
         return (one.gains[k] * plain - (costs[1 + k] - plain)) / member.size - one.spent_ms
 
     def _learn(self, member: _Member) -> None:
-        text, policy = member.text, self._policy
-        if not member.candidates:
+        if member.wish.room < 0:
             return
+        text, policy = member.text, self._policy
         plain = policy.machine.table((member.size,), self._depth).upto(1)[1] / member.size
         for one in member.candidates:
             use = text.uses[one.origin]
             step = policy.step_ms(one.origin, 1)
             use.judged(self._value(member, one), text.n, policy.habit(one.origin), plain, step)
-        text.due = min(use.due for use in text.uses.values())
+        text.due = min((use.due for use in text.uses.values()), default=0)
 
 
 class _Both:
