@@ -15,6 +15,7 @@ from uad.types import (
     Crossing,
     Delta,
     Done,
+    DrafterStats,
     DraftStats,
     Event,
     Failed,
@@ -145,6 +146,9 @@ class FakeRuntime:
 
     def totals(self) -> Totals:
         return self._totals
+
+    def drafters(self) -> tuple[DrafterStats, ...]:
+        return (DrafterStats(Origin.MODEL, 5, 4, 12, 9, 30.0), DrafterStats(Origin.SUFFIX, 5, 1, 3, 3, 0.5))
 
     def _run(self) -> None:
         while True:

@@ -79,9 +79,11 @@ def test_metrics():
     assert float(values["uad:translation_words_cached_total"]) == told["timings"]["translate_n_cached"]
     assert float(values["uad:translation_seconds_total"]) == pytest.approx(told["timings"]["translate_us"] / 1e6)
     assert float(values["llamacpp:requests_processing"]) == 0
+    assert float(values['uad:drafter_tokens_accepted_total{type="suffix"}']) == 3
+    assert float(values['uad:drafter_seconds_total{type="draft-simple"}']) == 0.03
     for name in values:
-        assert f"# HELP {name} " in text
-        assert f"# TYPE {name} " in text
+        assert f"# HELP {name.partition('{')[0]} " in text
+        assert f"# TYPE {name.partition('{')[0]} " in text
 
 
 def test_tokenize_and_back():

@@ -186,8 +186,49 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class DrafterStats:
+    """What one drafter did, as llama-server counts it: calls per sequence, drafts submitted, their ids, time.
+
+    Of a single request calls and time are not known (drafters draft for all sequences together): 0.
+    """
+
+    origin: Origin
+    n_calls: int = 0
+    n_drafts: int = 0
+    n_drafted: int = 0
+    n_accepted: int = 0
+    ms: float = 0.0
+
+    def called(self, n_calls: int, seconds: float) -> DrafterStats:
+        return replace(self, n_calls=self.n_calls + n_calls, ms=self.ms + 1e3 * seconds)
+
+    def judged(self, n_drafted: int, n_accepted: int) -> DrafterStats:
+        return replace(self, n_drafts=self.n_drafts + 1, n_drafted=self.n_drafted + n_drafted, n_accepted=self.n_accepted + n_accepted)
+
+    def __add__(self, other: DrafterStats) -> DrafterStats:
+        return DrafterStats(
+            self.origin,
+            self.n_calls + other.n_calls,
+            self.n_drafts + other.n_drafts,
+            self.n_drafted + other.n_drafted,
+            self.n_accepted + other.n_accepted,
+            self.ms + other.ms,
+        )
+
+
+def _merged(a: tuple[DrafterStats, ...], b: tuple[DrafterStats, ...]) -> tuple[DrafterStats, ...]:
+    out = {one.origin: one for one in a}
+    for one in b:
+        out[one.origin] = out[one.origin] + one if one.origin in out else one
+    return tuple(out.values())
+
+
+@dataclass(frozen=True, slots=True)
 class DraftStats:
-    """What drafting did in one request, in target ids; `draft_ms` is the time in the drafter, `crossing` what of it translation took."""
+    """What drafting did in one request, in target ids; `draft_ms` is the time in the drafters, `crossing` what of it translation took.
+
+    `by` has one entry for each drafter that submitted something.
+    """
 
     n_rounds: int = 0
     n_drafts: int = 0
@@ -197,6 +238,7 @@ class DraftStats:
     n_salvaged: int = 0
     draft_ms: float = 0.0
     crossing: Crossing = Crossing()
+    by: tuple[DrafterStats, ...] = ()
 
     def __add__(self, other: DraftStats) -> DraftStats:
         return DraftStats(
@@ -208,6 +250,7 @@ class DraftStats:
             self.n_salvaged + other.n_salvaged,
             self.draft_ms + other.draft_ms,
             self.crossing + other.crossing,
+            _merged(self.by, other.by),
         )
 
     @property
@@ -226,24 +269,6 @@ class DraftStats:
     @property
     def mean_accepted_run(self) -> float:
         return self.n_accepted / self.n_drafts if self.n_drafts else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class DrafterStats:
-    """What one drafter did since start, as llama-server counts it: calls per sequence, drafts submitted, their ids, time."""
-
-    origin: Origin
-    n_calls: int = 0
-    n_drafts: int = 0
-    n_drafted: int = 0
-    n_accepted: int = 0
-    ms: float = 0.0
-
-    def called(self, n_calls: int, seconds: float) -> DrafterStats:
-        return replace(self, n_calls=self.n_calls + n_calls, ms=self.ms + 1e3 * seconds)
-
-    def judged(self, n_drafted: int, n_accepted: int) -> DrafterStats:
-        return replace(self, n_drafts=self.n_drafts + 1, n_drafted=self.n_drafted + n_drafted, n_accepted=self.n_accepted + n_accepted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,22 @@ from time import perf_counter
 from uad.decode.text import TextStream
 from uad.sampling.noise import Position
 from uad.sampling.sampler import Sampler
-from uad.types import Crossing, Delta, Done, Draft, DraftStats, Finish, Origin, Request, Sink, StopKind, Timings, Usage, Verdict
+from uad.types import (
+    Crossing,
+    Delta,
+    Done,
+    Draft,
+    DrafterStats,
+    DraftStats,
+    Finish,
+    Origin,
+    Request,
+    Sink,
+    StopKind,
+    Timings,
+    Usage,
+    Verdict,
+)
 from uad.vocab.table import VocabTable
 
 
@@ -25,6 +40,7 @@ class Tally:
     n_salvaged: int = 0
     draft_ms: float = 0.0
     crossing: Crossing = field(default_factory=Crossing)
+    by: dict[Origin, DrafterStats] = field(default_factory=dict)
 
     def count(self, draft: Draft, n_accepted: int) -> None:
         self.n_rounds += 1
@@ -34,10 +50,12 @@ class Tally:
             self.n_accepted += n_accepted
             self.n_healed += draft.healed
             self.n_salvaged += draft.n_salvaged
+            own = self.by.get(draft.origin) or DrafterStats(draft.origin)
+            self.by[draft.origin] = own.judged(len(draft.ids), n_accepted)
 
     def freeze(self) -> DraftStats:
         drafted = self.n_rounds, self.n_drafts, self.n_drafted, self.n_accepted
-        return DraftStats(*drafted, self.n_healed, self.n_salvaged, self.draft_ms, self.crossing)
+        return DraftStats(*drafted, self.n_healed, self.n_salvaged, self.draft_ms, self.crossing, tuple(self.by.values()))
 
 
 @dataclass(slots=True)

@@ -355,8 +355,10 @@ def summary(done: Done) -> str:
     )
     if not d.n_drafts:
         return line + "; not drafted"
+    by = ", ".join(f"{one.origin} {one.n_accepted}/{one.n_drafted}" for one in d.by)
     return line + (
-        f"; drafted {d.n_drafted}, accepted {d.n_accepted} ({100 * d.accept_rate:.0f} %), mean accepted run {d.mean_accepted_run:.1f}, "
-        f"rejected {d.n_rejected}, healed {d.n_healed}, salvaged {d.n_salvaged}, drafting {d.draft_ms:.0f} ms, "
+        f"; drafted {d.n_drafted}, accepted {d.n_accepted} ({100 * d.accept_rate:.0f} %; {by}), "
+        f"mean accepted run {d.mean_accepted_run:.1f}, rejected {d.n_rejected}, healed {d.n_healed}, salvaged {d.n_salvaged}, "
+        f"drafting {d.draft_ms:.0f} ms, "
         f"translation {d.translate_us:.0f} µs per round with {100 * d.crossing.hit_rate:.0f} % of the words known"
     )

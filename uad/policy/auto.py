@@ -38,15 +38,14 @@ class Candidate:
 
 @dataclass(slots=True)
 class _Member:
-    """A sequence that may draft in this round. While the draft model writes: n_steps ids so far, all right with probability p."""
+    """A sequence that may draft in this round. While the draft model writes: what it believes of each id, and how likely all are right."""
 
     wish: Wish
     text: Text
     size: int
     candidates: list[Candidate] = field(default_factory=list)
-    n_steps: int = 0
+    beliefs: list[float] = field(default_factory=list)
     p: float = 1.0
-    belief: float = 1.0
 
 
 class AutoPolicy:
@@ -81,7 +80,7 @@ class AutoPolicy:
         fixed = [wish for wish in wishes if wish.params.enabled and wish.params.policy is SpecPolicy.FIXED]
         if not fixed:
             return AutoRound(self, auto, wishes) if auto else None
-        return _Both(FixedRound(fixed), AutoRound(self, auto, wishes))
+        return _Both(FixedRound(fixed), AutoRound(self, auto, wishes)) if auto else FixedRound(fixed)
 
     def _is_due(self, wish: Wish) -> bool:
         if not wish.params.enabled or wish.params.policy is SpecPolicy.FIXED or wish.params.n_max <= 0:
@@ -194,10 +193,9 @@ class AutoRound:
         member = self._members[seq]
         if member.wish.room < 0:
             return
-        member.n_steps += 1
-        member.belief = p
+        member.beliefs.append(p)
         member.p *= self._probability(member, p)
-        row = max(int(member.n_steps * self._per_step + 0.999), 1)
+        row = max(int(len(member.beliefs) * self._per_step + 0.999), 1)
         at = self._at
         while len(at) <= row:
             at.append(0.0)
@@ -236,8 +234,8 @@ class AutoRound:
         costs, per_step, last = self._costs, self._per_step, len(self._costs) - 1
         best_ids, best_ms = self._best_ids, self._best_ms + self._spent_ms
         step_ms = self._policy.machine.draft.ms(len(live))
-        n_steps = max(one.n_steps for one in live)
-        hopes = [(per_step * one.p, self._calibration.ahead(one.belief)) for one in live]
+        n_steps = max(len(one.beliefs) for one in live)
+        hopes = [(per_step * one.p, self._calibration.ahead(one.beliefs[-1] if one.beliefs else 1.0)) for one in live]
         total, spent, row = self._total, self._spent_ms, n_steps * per_step + 1.999
         for h in range(HORIZON):
             spent += step_ms
@@ -282,7 +280,8 @@ class AutoRound:
                 habit.read(text.reading_ms, text.n_prompt)
                 text.reading_ms = 0.0
             if origin is Origin.MODEL:
-                habit.wrote(member.n_steps, len(draft.ids))
+                habit.wrote(len(member.beliefs), len(draft.ids))
+                self._calibration.drafted(member.beliefs)
             member.candidates.append(self._candidate(member, origin, draft, share))
 
     def _candidate(self, member: _Member, origin: Origin, draft: Draft, spent_ms: float) -> Candidate:

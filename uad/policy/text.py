@@ -97,7 +97,6 @@ class Use:
         """Wait for the verdict on this draft, submitted or not."""
         self.trail, self.at = tuple(zip(draft.ids, draft.p, strict=True)), 0
         self.calibration, self.factor = calibration, factor
-        calibration.drafted(draft.p)
 
     def check(self, ids: Sequence[int]) -> None:
         """The text goes on with ids: learn from every guess up to the first wrong one."""

@@ -155,6 +155,8 @@ class Runtime:
         try:
             while self._obey(engine):
                 engine.step()
+            for stats in engine.drafters():
+                _log.info("%s", statistics(stats))
             engine.fail_all(UnavailableError("the server is shutting down"))
         except Exception as error:
             self._stop(engine, error)
@@ -180,3 +182,11 @@ class Runtime:
         while (command := self._commands.get()) is not None:
             command()
             engine.fail_all(self._error)
+
+
+def statistics(stats: DrafterStats) -> str:
+    """What a drafter did since start, in one line with llama-server's words."""
+    return (
+        f"statistics {stats.origin}: #calls = {stats.n_calls}, #drafts = {stats.n_drafts}, #gen tokens = {stats.n_drafted}, "
+        f"#acc tokens = {stats.n_accepted}, dur = {stats.ms:.1f} ms"
+    )

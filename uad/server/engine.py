@@ -7,7 +7,7 @@ from typing import Protocol
 
 from uad.config import Config
 from uad.errors import UadError
-from uad.types import Request, RuntimeInfo, Sink, SlotInfo, Totals
+from uad.types import DrafterStats, Request, RuntimeInfo, Sink, SlotInfo, Totals
 
 Message = Mapping[str, object]
 
@@ -45,3 +45,5 @@ class Engine(Protocol):
     def slots(self) -> tuple[SlotInfo, ...]: ...
 
     def totals(self) -> Totals: ...
+
+    def drafters(self) -> tuple[DrafterStats, ...]: ...

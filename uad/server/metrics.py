@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from uad.server.state import State
+from uad.types import DrafterStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,8 @@ class Metric:
 
 def render(state: State) -> str:
     """All metrics. The throughput gauges cover the time since the last call."""
-    return "".join(metric.lines() for metric in [*_counters(state), *_draft_counters(state), *_gauges(state)])
+    metrics = "".join(metric.lines() for metric in [*_counters(state), *_draft_counters(state), *_gauges(state)])
+    return metrics + _by_drafter(state.engine.drafters())
 
 
 def _counters(state: State) -> list[Metric]:
@@ -53,6 +56,23 @@ def _draft_counters(state: State) -> list[Metric]:
         _counter("uad:translation_words_cached_total", "Words that the translation caches knew", draft.crossing.n_known),
         _counter("uad:translation_seconds_total", "Time spent on mirrors and translation, within drafting", draft.crossing.us / 1e6),
     ]
+
+
+def _by_drafter(drafters: Sequence[DrafterStats]) -> str:
+    """One labelled sample per drafter."""
+    families = (
+        ("calls", "Times a drafter was asked, per sequence", [one.n_calls for one in drafters]),
+        ("drafts", "Drafts submitted to the target", [one.n_drafts for one in drafters]),
+        ("tokens_drafted", "Tokens of those drafts", [one.n_drafted for one in drafters]),
+        ("tokens_accepted", "Drafted tokens that the target accepted", [one.n_accepted for one in drafters]),
+        ("seconds", "Time a drafter took", [one.ms / 1e3 for one in drafters]),
+    )
+    return "".join(_family(f"uad:drafter_{name}_total", text, drafters, values) for name, text, values in families if drafters)
+
+
+def _family(name: str, text: str, drafters: Sequence[DrafterStats], values: Sequence[float]) -> str:
+    samples = "".join(f'{name}{{type="{one.origin}"}} {value:g}\n' for one, value in zip(drafters, values, strict=True))
+    return f"# HELP {name} {text}\n# TYPE {name} counter\n{samples}"
 
 
 def _gauges(state: State) -> list[Metric]:

@@ -103,6 +103,9 @@ def draft_json(stats: DraftStats) -> Json:
         "accept_rate": round(finite(stats.accept_rate), 4),
         "mean_accepted_run": round(finite(stats.mean_accepted_run), 4),
         "draft_ms": round(finite(stats.draft_ms), 3),
+        "drafters": {
+            one.origin: {"drafts": one.n_drafts, "draft_n": one.n_drafted, "draft_n_accepted": one.n_accepted} for one in stats.by
+        },
     }
 
 
