@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from uad.bench.measure import Answer, EngineArm, Job, Measured, Sample, groups, make_job, turns
-from uad.bench.options import PLAIN, parse, parse_policy
+from uad.bench.options import PLAIN, Drafters, parse, parse_policy
 from uad.bench.report import GroupResult, Labels, make_cell
 from uad.bench.run import add_arguments, bench
 from uad.bench.table import print_table
@@ -450,7 +450,7 @@ def test_target_and_draft_are_needed(tmp_path):
 
 def test_config_has_room_for_every_prompt_in_every_slot(tmp_path):
     settings = options(tmp_path, "--workload", "chat,long", "--sequences", "1,4", "-t", "2", "--exact", "--spec-replace", "a", "b")
-    config = settings.config(Path("t"), Path("d"))
+    config = settings.config(Path("t"), Drafters(("draft-simple",), Path("d")))
     longest = max(prompt.n_bytes for prompt in load("long").prompts)
     assert settings.n_ctx % 256 == 0
     assert settings.n_ctx > longest + 160
@@ -463,3 +463,26 @@ def test_config_has_room_for_every_prompt_in_every_slot(tmp_path):
 def test_a_prompt_that_does_not_fit_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"'function-add' of 'chat' needs .* raise --ctx-size"):
         run(options(tmp_path, "-c", "100"), FakeEngine(fixed_speed, n_ctx=100))
+
+
+def test_drafters_without_a_model_are_compared_by_their_types(tmp_path):
+    both = options(tmp_path, "--spec-type", "suffix", "--spec-type", "suffix,draft-simple", "--spec-type", "draft")
+    assert [one.label for one in both.drafters] == ["suffix", "suffix+small", "small"]
+    assert [one.model is not None for one in both.drafters] == [False, True, True]
+    assert [both.has_oracle(one) for one in both.drafters] == [False, False, True]
+    assert both.config(Path("t"), both.drafters[0]).drafting.types == ("suffix",)
+    assert both.config(Path("t"), both.drafters[0]).drafting.lookup.share == "off", "an earlier run of a prompt holds its answer"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--spec-type", "sufix"), "--spec-type"),
+        (("--spec-type", "none"), "plain"),
+        (("--spec-type", "draft-mtp"), "head"),
+        (("--spec-share", "all"), "--spec-share"),
+    ],
+)
+def test_drafters_that_cannot_be_compared(tmp_path, flags, words):
+    with pytest.raises(ConfigError, match=words):
+        options(tmp_path, *flags)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from uad.bench.workloads import Prompt, Workload, bundled, load
-from uad.config import FLASH_ATTN, Config, DraftingConfig, ModelConfig, TemplateConfig
+from uad.config import FLASH_ATTN, MODEL_TYPE, SHARES, SPEC_TYPE, Config, DraftingConfig, LookupConfig, ModelConfig, TemplateConfig
 from uad.errors import ConfigError
 from uad.types import SpecPolicy, SpeculativeParams
 
@@ -93,6 +93,20 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
+class Drafters:
+    """What drafts in a cell: drafters by --spec-type's names, and the draft model if it is among them. Neither: nothing does."""
+
+    types: tuple[str, ...]
+    model: Path | None
+
+    @property
+    def label(self) -> str | None:
+        """As in the table: the model's name where only it drafts, else the types, with the model in the place of its own."""
+        names = [self.model.stem if name == MODEL_TYPE and self.model else name for name in self.types]
+        return "+".join(names) or None
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """A checked command line. `repeats` is the number of counted runs of each prompt under each policy."""
 
@@ -113,26 +127,39 @@ class Options:
     verbose: bool = False
     json_only: bool = False
     report: Path | None = None
+    spec_types: tuple[tuple[str, ...], ...] = ((MODEL_TYPE,),)
+    share: str = "off"
 
     @property
-    def has_oracle(self) -> bool:
-        """True if automatic lengths are to be compared with the best possible ones."""
-        return bool(self.drafts) and any(policy.is_auto for policy in self.policies)
+    def drafters(self) -> tuple[Drafters, ...]:
+        """All that is compared on each target: every list of types, with every draft model where it needs one."""
+        found: list[Drafters] = []
+        for types in self.spec_types:
+            if MODEL_TYPE in types:
+                found += [Drafters(types, draft) for draft in self.drafts]
+            else:
+                found.append(Drafters(types, None))
+        return tuple(found) or (Drafters((), None),)
+
+    def has_oracle(self, drafters: Drafters) -> bool:
+        """True if automatic lengths are to be compared with the best possible ones: the draft model's alone are known beforehand."""
+        return drafters.types == (MODEL_TYPE,) and any(policy.is_auto for policy in self.policies)
 
     @property
     def n_ctx(self) -> int:
         """Tokens of context per sequence: what the user says, else what the prompts need."""
         return self.machine.n_ctx or context_for((prompt for workload in self.workloads for prompt in workload.prompts), self.max_tokens)
 
-    def config(self, target: Path, draft: Path | None) -> Config:
+    def config(self, target: Path, drafters: Drafters) -> Config:
         """The runtime's configuration for one pair: a slot for each sequence."""
+        draft = drafters.model
         n_slots = max(self.sequences)
         n_ctx = self.n_ctx * n_slots
         return Config(
             target=self.machine.model(target, n_ctx),
             draft=None if draft is None else self.machine.model(draft, n_ctx, draft=True),
             n_parallel=n_slots,
-            drafting=DraftingConfig(exact=self.exact),
+            drafting=DraftingConfig(exact=self.exact, types=drafters.types, lookup=LookupConfig(share=self.share)),
             templates=TemplateConfig(replace=self.replace),
         )
 
@@ -187,6 +214,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--verbose", "-v", action="store_true", help="show every prompt")
     add("--json-only", action="store_true", help="print the JSON line only")
     add("--report", metavar="DIR", help="write report.md with plots into this folder")
+    add(
+        "--spec-type",
+        action="append",
+        metavar="TYPES",
+        help="drafters as on `uad serve`, a comma list; repeat to compare several lists (default: draft-simple, the draft model)",
+    )
+    add(
+        "--spec-share",
+        default="off",
+        metavar="|".join(SHARES),
+        help="memory of drafters without a model: the request alone (off), or earlier runs, which hold the answer (default: %(default)s)",
+    )
     _add_machine_arguments(parser)
 
 
@@ -221,6 +260,8 @@ def parse(args: argparse.Namespace) -> Options:
         verbose=args.verbose,
         json_only=args.json_only,
         report=_report_folder(args.report),
+        spec_types=tuple(_spec_types(text) for text in args.spec_type or (MODEL_TYPE,)),
+        share=_share(args.spec_share),
     )
     _check_together(options)
     return options
@@ -264,10 +305,27 @@ def _peer(args: argparse.Namespace) -> Peer | None:
     return Peer(url, args.peer_key, args.peer_model)
 
 
+def _spec_types(text: str) -> tuple[str, ...]:
+    try:
+        types = SPEC_TYPE.parse(text)
+    except ValueError:
+        raise ConfigError(f"--spec-type must be {SPEC_TYPE.expects}, not {text!r}") from None
+    if not isinstance(types, tuple) or not types:
+        raise ConfigError("--spec-type none drafts nothing: plain decoding is measured in any case")
+    return types
+
+
+def _share(text: str) -> str:
+    if text not in SHARES:
+        raise ConfigError(f"--spec-share must be one of {', '.join(SHARES)}, not {text!r}")
+    return text
+
+
 def _check_together(options: Options) -> None:
     if not options.targets:
         raise ConfigError("--target is missing: give the GGUF file of the model to be measured")
-    if not options.overhead and not options.drafts and options.peer is None:
+    needs_model = any(MODEL_TYPE in types for types in options.spec_types)
+    if not options.overhead and not options.drafts and options.peer is None and needs_model:
         raise ConfigError(
             "--draft is missing: give the GGUF file of a draft model, or --vs URL to compare plain decoding with another server"
         )

@@ -17,7 +17,7 @@ from uad.bench.bar import Bar
 from uad.bench.facts import PairFacts, Run, collect
 from uad.bench.markdown import write_report
 from uad.bench.measure import Arm, Engine, EngineArm, Job, Measured, groups, make_job, measure
-from uad.bench.options import PLAIN, Options, Peer, add_arguments, parse
+from uad.bench.options import PLAIN, Drafters, Options, Peer, add_arguments, parse
 from uad.bench.peer import Client, PeerArm
 from uad.bench.recording import Recorder
 from uad.bench.report import PEER, Cell, Labels, json_line, make_cell, notes
@@ -52,12 +52,12 @@ def _open_runtime(config: Config, progress: Callable[[str, float], None]) -> Abs
 
 def bench(options: Options, opener: Opener, out: TextIO, err: TextIO) -> int:
     """Measure every cell and print the report to `out`; the progress bar goes to `err`. Raises UadError."""
-    pairs = [(target, draft) for target in options.targets for draft in options.drafts or (None,)]
+    pairs = [(target, drafters) for target in options.targets for drafters in options.drafters]
     findings = _Findings()
-    with Bar(err, len(pairs) * _n_runs(options)) as bar:
-        for target, draft in pairs:
-            with opener(options.config(target, draft), bar.loading) as engine:
-                _Pair(options, engine, target, draft, bar, findings).run()
+    with Bar(err, sum(_n_runs(options, drafters) for _, drafters in pairs)) as bar:
+        for target, drafters in pairs:
+            with opener(options.config(target, drafters), bar.loading) as engine:
+                _Pair(options, engine, target, drafters, bar, findings).run()
     if not findings.cells:
         raise ConfigError("no answer had two tokens or more, so there is nothing to time; choose another --workload")
     if options.report:
@@ -82,10 +82,10 @@ def _console(stream: TextIO) -> Console:
     return Console(file=stream) if stream.isatty() else Console(file=stream, width=_PIPE_WIDTH)
 
 
-def _n_runs(options: Options) -> int:
+def _n_runs(options: Options, drafters: Drafters) -> int:
     """Runs of one pair, the uncounted ones too."""
-    n_arms = 1 + (len(options.policies) if options.drafts else 0) + (options.peer is not None)
-    n_recordings = int(options.has_oracle)
+    n_arms = 1 + (len(options.policies) if drafters.types else 0) + (options.peer is not None)
+    n_recordings = int(options.has_oracle(drafters))
     n_groups = [-(-len(workload.prompts) // sequences) for workload in options.workloads for sequences in options.sequences]
     return len(options.temperatures) * sum(n_arms * (1 + n * (1 + options.repeats)) + n_recordings * n for n in n_groups)
 
@@ -106,15 +106,16 @@ class _Findings:
 class _Pair:
     """The measurement of one target with one draft, on one open engine."""
 
-    def __init__(self, options: Options, engine: Engine, target: Path, draft: Path | None, bar: Bar, findings: _Findings) -> None:
+    def __init__(self, options: Options, engine: Engine, target: Path, drafters: Drafters, bar: Bar, findings: _Findings) -> None:
         self._options = options
         self._engine = engine
         self._target = target.stem
-        self._draft = None if draft is None else draft.stem
+        self._draft = drafters.label
+        self._has_oracle = options.has_oracle(drafters)
         self._bar = bar
         self._findings = findings
         self._arms = self._make_arms()
-        self._recorder = Recorder.of(engine) if options.has_oracle else None
+        self._recorder = Recorder.of(engine) if self._has_oracle else None
         self._runs: list[Run] = []
 
     def run(self) -> None:
@@ -127,7 +128,7 @@ class _Pair:
                 jobs = self._jobs(workload, temperature)
                 for sequences in self._options.sequences:
                     self._cells(workload.name, temperature, groups(jobs, sequences))
-        if self._options.has_oracle and self._recorder is None:
+        if self._has_oracle and self._recorder is None:
             self._findings.notes.append(f"{self._target}: the engine does not tell its costs, so there is no oracle")
         if self._draft is not None:
             self._findings.pairs.append(collect(self._target, self._draft, self._engine, self._runs))

@@ -1,11 +1,26 @@
 """Frozen configuration in slices, validated once, here, at the edge: flags, environment and YAML become one `Config`."""
 
+from uad.config.kinds import SPEC_TYPE
 from uad.config.load import load_config
-from uad.config.slices import FLASH_ATTN, KV_TYPES, Config, DraftingConfig, LookupConfig, ModelConfig, ServerConfig, TemplateConfig
+from uad.config.slices import (
+    FLASH_ATTN,
+    KV_TYPES,
+    MODEL_TYPE,
+    SHARES,
+    Config,
+    DraftingConfig,
+    LookupConfig,
+    ModelConfig,
+    ServerConfig,
+    TemplateConfig,
+)
 
 __all__ = [
     "FLASH_ATTN",
     "KV_TYPES",
+    "MODEL_TYPE",
+    "SHARES",
+    "SPEC_TYPE",
     "Config",
     "DraftingConfig",
     "LookupConfig",
