@@ -63,6 +63,15 @@ def test_a_draft_that_lies_is_left_alone(machine):
     assert (late.draft_ms - early.draft_ms) / (late.ms - early.ms) < 0.01
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_draft_that_is_sure_now_and_then_and_always_wrong(machine):
+    """The first short text of a server's life loses next to nothing: guesses of unknown worth are judged before one is submitted."""
+    rng = random.Random(3)
+    positions = [Position(1 - 10 ** -rng.uniform(0.05, 4.5), 0.0, False) for _ in range(100)]
+    one = Simulation(MACHINES[machine], positions).run()
+    assert one.plain_ms / one.ms > 0.98
+
+
 def test_a_draft_that_costs_a_quarter_of_the_target_is_used_where_it_pays():
     for cost, positions, least in ((FLAT, text(6000, GOOD), 2.5), (MEMORY_BOUND, text(6000, MIXED), 1.4), (jagged, text(6000, BAD), 0.995)):
         one = Simulation(cost, positions, step_ms=6.0, call_ms=1.0).run()

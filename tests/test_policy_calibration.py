@@ -25,7 +25,11 @@ def test_always_a_probability(observations, belief):
 def test_an_unknown_draft_is_not_taken_at_its_word():
     one = Calibration()
     assert one.probability(0.99) < 0.98
-    assert one.probability(0.6) < 0.3
+    assert one.probability(0.6) < 0.5
+    assert one.is_unknown
+    for _ in range(8):
+        one.observe(0.9, True)
+    assert not one.is_unknown
 
 
 @pytest.mark.parametrize("truth", [lambda b: b, lambda b: b**3, lambda b: 1 - (1 - b) ** 2], ids=["right", "overconfident", "modest"])

@@ -38,12 +38,16 @@ class Candidate:
 
 @dataclass(slots=True)
 class _Member:
-    """A sequence that may draft in this round. While the draft model writes: what it believes of each id, and how likely all are right."""
+    """A sequence that may draft in this round. `lessons` are guesses of unknown kinds: judged by the text, but not submitted.
+
+    While the draft model writes: what it believes of each id, and how likely all are right.
+    """
 
     wish: Wish
     text: Text
     size: int
     candidates: list[Candidate] = field(default_factory=list)
+    lessons: list[Candidate] = field(default_factory=list)
     beliefs: list[float] = field(default_factory=list)
     p: float = 1.0
 
@@ -282,7 +286,8 @@ class AutoRound:
             if origin is Origin.MODEL:
                 habit.wrote(len(member.beliefs), len(draft.ids))
                 self._calibration.drafted(member.beliefs)
-            member.candidates.append(self._candidate(member, origin, draft, share))
+            candidate = self._candidate(member, origin, draft, share)
+            (member.lessons if policy.calibration(draft.kind).is_unknown else member.candidates).append(candidate)
 
     def _candidate(self, member: _Member, origin: Origin, draft: Draft, spent_ms: float) -> Candidate:
         calibration = self._policy.calibration(draft.kind)
@@ -297,7 +302,7 @@ class AutoRound:
         return Candidate(origin, draft, gains, spent_ms)
 
     def choose(self) -> Mapping[int, Chosen]:
-        spent = sum(one.spent_ms for member in self._members.values() for one in member.candidates)
+        spent = sum(one.spent_ms for member in self._members.values() for one in (*member.candidates, *member.lessons))
         levels = self._levels(spent)
         for group, level in zip(self._groups, levels, strict=True):
             if level > 1:
@@ -365,7 +370,7 @@ class AutoRound:
             return
         text, policy = member.text, self._policy
         plain = policy.machine.table((member.size,), self._depth).upto(1)[1] / member.size
-        for one in member.candidates:
+        for one in (*member.candidates, *member.lessons):
             use = text.uses[one.origin]
             step = policy.step_ms(one.origin, 1)
             use.judged(self._value(member, one), text.n, policy.habit(one.origin), plain, step)

@@ -1,7 +1,7 @@
 """From a drafter's belief to the probability that the target agrees, learned online. Arithmetic only.
 
-Three layers, each the prior of the next: one factor on the rejections of a kind of draft (learns an overconfident draft in a few ids),
-bins of belief (learn the shape), and one factor per text (code, then prose).
+Three layers, each the prior of the next: a straight line from log-odds to log-odds for all of a kind (Platt's scaling; finds a liar out in
+a few ids), bins of belief (learn the shape), and one factor per text (code, then prose).
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
+from math import exp, log
 
 EDGES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.87, 0.92, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999, 0.9997)
 N_BINS = len(EDGES) + 1
 _CENTRES = tuple((a + b) / 2 for a, b in zip((0.0, *EDGES), (*EDGES, 1.0), strict=True))
 
 _KEPT = 0.998  # of the evidence of a bin, per new observation in it: it forgets over some 500
+_LESSONS = 8  # ids of a kind that are only compared with the text before one is submitted
 _BIN_PRIOR = 3.0  # observations
-_KIND_PRIOR = 0.5  # expected rejections
-_FIRST_FACTOR = 3.0  # unknown drafts are taken for three times as wrong as they say
-_KIND_KEPT = 0.99
+_LOGITS = tuple(min(log(c / (1 - c)), 8.0) for c in _CENTRES)
+_FIRST_SLOPE, _FIRST_SHIFT = 0.75, -0.7  # an unknown draft is not taken at its word
+_SLOPE_RATE, _SHIFT_RATE = 0.01, 0.06  # of the gradient of the log-likelihood, per observation
+_SLOPES, _SHIFTS = (0.0, 1.3), (-6.0, 3.0)
 _TEXT_PRIOR = 1.5
 _TEXT_KEPT = 0.96
 _TEXT_RANGE = (0.3, 4.0)
@@ -110,25 +113,32 @@ class Calibration:
     accepted: list[float] = field(default_factory=lambda: [0.0] * N_BINS)
     predicted: list[float] = field(default_factory=lambda: [0.0] * N_BINS)
     outlook: Outlook = field(default_factory=lambda: Outlook())
-    rejected_in_all: float = _FIRST_FACTOR * _KIND_PRIOR
-    expected_in_all: float = _KIND_PRIOR
+    slope: float = _FIRST_SLOPE
+    shift: float = _FIRST_SHIFT
+    n_judged: int = 0
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether too little was seen to stake a row on it."""
+        return self.n_judged < _LESSONS
 
     def probability(self, belief: float) -> float:
         i = bisect_right(EDGES, belief)
-        prior = 1.0 - (1.0 - belief) * self.rejected_in_all / self.expected_in_all
-        if prior < 0.0:
-            prior = 0.0
+        prior = 1.0 / (1.0 + exp(-self.slope * _LOGITS[i] - self.shift))
         return (self.accepted[i] + _BIN_PRIOR * prior) / (self.n[i] + _BIN_PRIOR)
 
     def observe(self, belief: float, accepted: bool) -> None:
         """An id of this belief, all before it accepted, was accepted or not."""
+        self.n_judged += 1
         p = self.probability(belief)
         i = bisect_right(EDGES, belief)
         self.n[i] = self.n[i] * _KEPT + 1
         self.accepted[i] = self.accepted[i] * _KEPT + accepted
         self.predicted[i] = self.predicted[i] * _KEPT + p
-        self.rejected_in_all = self.rejected_in_all * _KIND_KEPT + (not accepted)
-        self.expected_in_all = max(self.expected_in_all * _KIND_KEPT + 1 - belief, 1e-3)
+        logit = _LOGITS[i]
+        miss = accepted - 1.0 / (1.0 + exp(-self.slope * logit - self.shift))
+        self.slope = min(max(self.slope + _SLOPE_RATE * miss * logit, _SLOPES[0]), _SLOPES[1])
+        self.shift = min(max(self.shift + _SHIFT_RATE * miss, _SHIFTS[0]), _SHIFTS[1])
 
     def drafted(self, beliefs: Sequence[float]) -> None:
         """A draft of these beliefs was made, right or wrong."""
