@@ -16,6 +16,7 @@ _BIRTH_RATE = 0.03
 _SHARE = 0.006  # of the time, at most, goes into asking drafters that do not pay
 _FIRST_INTERVAL, _LAST_INTERVAL, _GROWTH = 2, 16, 1.5
 _PROBE_STEPS = 2
+_NOTHING = 0.002  # of a plain decode
 _FAST_READ = 16  # ids; more are a backlog whose reading has a price of its own
 _COST_RATE = 0.15
 NEVER = 1 << 60
@@ -87,11 +88,13 @@ class Use:
             self.interval = min(self.interval * _GROWTH, _LAST_INTERVAL)
 
     def sleep(self, n: int, habit: Habit, plain_ms: float, step_ms: float, credit_ms: float = 0.0) -> None:
-        """Ask again after `interval` ids, and not before the time that asking costs is a small share of the time since."""
+        """Ask again after `interval` ids (at once where asking costs nothing to speak of), and not before what asking costs is a small
+        share of the time since."""
         per_id = _SHARE * plain_ms - habit.read_ms
         owed = habit.cost(self.backlog, step_ms) - credit_ms
         wait = owed / per_id if per_id > 0 else NEVER if owed > 0 else 0.0
-        self.due = n + max(int(self.interval), min(int(wait) + 1, NEVER), 1)
+        interval = int(self.interval) if habit.cost(0, step_ms) > _NOTHING * plain_ms else 1
+        self.due = n + max(interval, min(int(wait) + 1, NEVER))
 
     def follow(self, draft: Draft, calibration: Calibration, factor: TextFactor) -> None:
         """Wait for the verdict on this draft, submitted or not."""
