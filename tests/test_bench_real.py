@@ -47,7 +47,7 @@ def test_the_recording_of_a_real_pair_gives_an_oracle():
             return getattr(self._runtime, name)
 
         def costs(self):
-            return CostCurve([CostSample(1, 0, 1.0)]), CostCurve([CostSample(1, 0, 1e-9)])
+            return CostCurve([CostSample(n, 0, 1.0) for n in (1, 64)]), CostCurve([CostSample(1, 0, 1e-9)])
 
     with Runtime.open(config()) as runtime:
         engine = WithCosts(runtime)

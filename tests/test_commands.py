@@ -25,7 +25,19 @@ def refused(*args: str) -> str:
 
 
 def test_generate_streams_the_same_text_with_and_without_a_draft() -> None:
-    ask = ("-p", "Make a numbered list of: river, stone, lantern.", "-n", "40", "--temp", "0", "-c", "1024", "--exact")
+    ask = (
+        "-p",
+        "Make a numbered list of: river, stone, lantern.",
+        "-n",
+        "40",
+        "--temp",
+        "0",
+        "-c",
+        "1024",
+        "--exact",
+        "--spec-policy",
+        "fixed",
+    )
     drafted, plain = uad("generate", *PAIR, *ask), uad("generate", *PAIR, *ask, "--no-draft")
     assert drafted.returncode == plain.returncode == 0, drafted.stderr
     assert drafted.stdout == plain.stdout
@@ -34,7 +46,7 @@ def test_generate_streams_the_same_text_with_and_without_a_draft() -> None:
 
 
 def test_generate_colours_accepted_draft_tokens() -> None:
-    ask = ("-p", "Count from 2 to 20 in steps of 2.", "-n", "40", "--temp", "0", "-c", "1024")
+    ask = ("-p", "Count from 2 to 20 in steps of 2.", "-n", "40", "--temp", "0", "-c", "1024", "--spec-policy", "fixed")
     coloured, plain = uad("generate", *PAIR, *ask, "--color", "on"), uad("generate", *PAIR, *ask, "--color", "off")
     assert "\x1b[" in coloured.stdout
     assert "\x1b[" not in plain.stdout
