@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulator import BAD, FLAT, GOOD, LINEAR, MEMORY_BOUND, MIXED, Position, Simulation, jagged, oracle_ms, text
 
-from uad.policy.auto import AutoPolicy, groups_of
+from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
 from uad.policy.protocol import Wish
+from uad.policy.round import groups_of
 from uad.types import Commit, Draft, Origin, SpecPolicy, SpeculativeParams
 
 MACHINES = {"flat": FLAT, "memory bound": MEMORY_BOUND, "linear": LINEAR, "jagged": jagged}

@@ -1,0 +1,53 @@
+"""What the automatic policy knows: costs, how far each kind of draft can be believed, what drafters cost, and the running texts."""
+
+from __future__ import annotations
+
+from uad.policy.calibration import Calibration
+from uad.policy.machine import Machine
+from uad.policy.text import Habit, Text, Use
+from uad.types import Origin
+
+_TYPICAL_ROUNDS = 60  # of an answer: what drafting saves in them must pay for reading the prompt
+
+
+class Memory:
+    """Over all texts (costs, calibration) and per text (which drafters pay)."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.calibrations: dict[str, Calibration] = {}
+        self.habits: dict[Origin, Habit] = {}
+        self._texts: dict[int, Text] = {}
+
+    def calibration(self, kind: str) -> Calibration:
+        calibration = self.calibrations.get(kind)
+        if calibration is None:
+            calibration = self.calibrations[kind] = Calibration()
+        return calibration
+
+    def habit(self, origin: Origin) -> Habit:
+        habit = self.habits.get(origin)
+        if habit is None:
+            habit = self.habits[origin] = Habit()
+        return habit
+
+    def text(self, seq: int) -> Text:
+        return self._texts[seq]
+
+    def use(self, text: Text, origin: Origin, depth: int) -> Use:
+        """What this drafter is to this text; a new text starts with what the drafter was to others."""
+        use = text.uses.get(origin)
+        if use is None:
+            use = text.uses[origin] = self._first_use(text, origin, depth)
+        return use
+
+    def _first_use(self, text: Text, origin: Origin, depth: int) -> Use:
+        habit = self.habit(origin)
+        plain_ms = self.machine.table((1,), depth).upto(1)[1]
+        use = Use(value=habit.birth * plain_ms, backlog=text.n_prompt)
+        if use.value < 0 or _TYPICAL_ROUNDS * use.value < habit.read_ms * use.backlog:
+            use.sleep(text.n, habit, plain_ms, self.step_ms(origin, 1), credit_ms=0.5 * plain_ms)
+        return use
+
+    def step_ms(self, origin: Origin, n_seq: int) -> float:
+        return self.machine.draft.ms(n_seq) if origin is Origin.MODEL else 0.0
