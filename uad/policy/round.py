@@ -66,6 +66,7 @@ class AutoRound:
         self._spent_ms = 0.0  # on drafts so far
         self._steps_ms = 0.0  # of that, in steps of the draft model
         self._n_steps = 0
+        self._n_stepped = 0  # ids of all sequences in them
         self._at: list[float] = [0.0]  # ids expected from row k of all sequences together
         self._n_seen = 1  # rows that are part of the best so far
         self._changed_from = NEVER
@@ -170,12 +171,10 @@ class AutoRound:
 
     def stepped(self, n_seq: int, seconds: float) -> None:
         ms = 1e3 * seconds
-        draft = self._policy.machine.draft
-        expected = draft.ms(n_seq)
-        draft.observe(n_seq, 0, ms) if expected > 0 else None
-        self._spent_ms += min(ms, _UNKNOWN_MS * expected) if expected > 0 else ms
+        self._spent_ms += ms
         self._steps_ms += ms
         self._n_steps += 1
+        self._n_stepped += n_seq
 
     # --- what came of it
 
@@ -183,6 +182,8 @@ class AutoRound:
         if not self._asked:
             return
         policy, ms = self._policy, 1e3 * seconds
+        if origin is Origin.MODEL and self._n_steps and policy.machine.draft.ms(1) > 0:
+            policy.machine.draft.observe(round(self._n_stepped / self._n_steps), 0, self._steps_ms / self._n_steps)
         habit = policy.habit(origin)
         asked = [self._members[budget.seq] for budget in self._asked]
         reading = [member for member in asked if member.wish.room < 0]
