@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from uad.drafters.lookup import LookupDrafter
-from uad.drafters.protocol import Ask
-from uad.types import Commit, Draft
+from uad.types import Ask, Commit, Draft
 
 
 class Slot:

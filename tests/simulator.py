@@ -104,8 +104,8 @@ class Simulation:
         round_ = self.policy.plan([Wish(0, SpeculativeParams(n_max=self.n_max), room, 100)])
         draft, n_rows = Draft(), 1
         if round_ is not None:
-            for budget in round_.budgets(Origin.MODEL):
-                draft = self._draft(round_, budget.n_max)
+            for ask in round_.asks(Origin.MODEL):
+                draft = self._draft(round_, ask.n_max)
             chosen = round_.choose().get(0)
             draft = chosen.draft if chosen else Draft()
             n_rows = chosen.n_rows if chosen else 0

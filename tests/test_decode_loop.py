@@ -279,3 +279,11 @@ def test_rows_are_checked_by_the_scripted_target_itself() -> None:
     target = ScriptedModel(TARGET_VOCAB)
     with pytest.raises(AssertionError, match="rows at 3"):
         target.decode([Rows(0, 3, (1,), 1)])
+
+
+def test_time_for_drafts_is_that_of_requests_that_draft() -> None:
+    """A request without drafts pays for none, though it shares every round with one that drafts."""
+    some = [request(30, max_tokens=40, speculative=OFF), request(60, max_tokens=40, speculative=SpeculativeParams(policy=SpecPolicy.FIXED))]
+    plain, drafting = run(drafted(ScriptedModel(TARGET_VOCAB, n_seq=2)), some)
+    assert plain.done.timings.draft.draft_ms == 0
+    assert drafting.done.timings.draft.draft_ms > 0

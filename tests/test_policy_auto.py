@@ -129,8 +129,8 @@ def choose(one: AutoPolicy, seqs: list[int], beliefs: dict[int, list[float]], n_
         one.begin(seq, 10)
     round_ = one.plan([Wish(seq, SpeculativeParams(n_max=n_max), room, 50) for seq in seqs])
     assert round_ is not None
-    budgets = round_.budgets(Origin.MODEL)
-    drafts = [Draft(tuple(range(len(p))), tuple(p)) for p in (beliefs.get(budget.seq, [])[: budget.n_max] for budget in budgets)]
+    asks = round_.asks(Origin.MODEL)
+    drafts = [Draft(tuple(range(len(p))), tuple(p)) for p in (beliefs.get(ask.seq, [])[: ask.n_max] for ask in asks)]
     round_.proposed(Origin.MODEL, drafts, 1e-4)
     return round_, round_.choose()
 
@@ -196,8 +196,8 @@ def test_n_max_and_room_are_ceilings():
         one.begin(seq, 10)
     round_ = one.plan([Wish(0, SpeculativeParams(n_max=3), 40), Wish(1, SpeculativeParams(n_max=16), 5)])
     assert round_ is not None
-    assert [budget.n_max for budget in round_.budgets(Origin.MODEL)] == [3, 5]
-    assert [budget.n_max for budget in round_.budgets(Origin.SUFFIX)] == [40, 5], "n_max is the draft model's ceiling"
+    assert [ask.n_max for ask in round_.asks(Origin.MODEL)] == [3, 5]
+    assert [ask.n_max for ask in round_.asks(Origin.SUFFIX)] == [40, 5], "n_max is the draft model's ceiling"
 
 
 def test_nothing_is_asked_for_requests_that_want_no_drafts():
@@ -214,13 +214,13 @@ def test_fixed_and_automatic_requests_share_a_round():
     fixed = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=7, n_min=2, p_min=0.4)
     round_ = one.plan([Wish(0, fixed, 40), Wish(1, SpeculativeParams(n_max=9), 40)])
     assert round_ is not None
-    budgets = {budget.seq: budget for budget in round_.budgets(Origin.MODEL)}
-    assert (budgets[0].n_max, budgets[0].n_min, budgets[0].p_min) == (7, 2, 0.4)
-    assert (budgets[1].n_max, budgets[1].p_min) == (9, 0.0)
+    asks = {ask.seq: ask for ask in round_.asks(Origin.MODEL)}
+    assert (asks[0].n_max, asks[0].n_min, asks[0].p_min) == (7, 2, 0.4)
+    assert (asks[1].n_max, asks[1].p_min) == (9, 0.0)
     assert round_.go_on([0])[0], "the fixed one goes on whatever it costs"
     by_seq = {0: Draft((1, 2, 3), (0.1, 0.1, 0.1)), 1: Draft((4, 5), (0.1, 0.1))}
     round_.stepped(2, 0.001)
-    round_.proposed(Origin.MODEL, [by_seq[seq] for seq in budgets], 0.002)
+    round_.proposed(Origin.MODEL, [by_seq[seq] for seq in asks], 0.002)
     assert round_.choose()[0].draft == by_seq[0], "and submits all it has"
     assert one.habit(Origin.MODEL).call_ms >= 0
 
@@ -233,10 +233,10 @@ def test_a_free_guess_that_is_better_spares_the_model():
     one.begin(0, 10)
     round_ = one.plan([Wish(0, SpeculativeParams(), 40)])
     assert round_ is not None
-    assert round_.budgets(Origin.SUFFIX)
+    assert round_.asks(Origin.SUFFIX)
     guess = Draft(tuple(range(20)), (0.9,) * 20, Origin.SUFFIX, kind="suffix/long")
     round_.proposed(Origin.SUFFIX, [guess], 2e-5)
-    assert not round_.budgets(Origin.MODEL)
+    assert not round_.asks(Origin.MODEL)
     assert len(round_.choose()[0].draft.ids) == 20
 
 

@@ -15,6 +15,7 @@ from vocab_kit import GENERATING, TEXTS, encoder, vocab
 from uad.vocab.cache import WordCache
 from uad.vocab.encode import Encoder
 from uad.vocab.rank import Ranking
+from uad.vocab.table import VocabTable
 
 SEAMS = [
     part.encode() for part in (" q", "q ", " (", "\n", "  ", "x\n", " zebra", "(okapi", "1", " 42", "'s", "é", " 東", "\t{", ");\n\t}")
@@ -45,15 +46,20 @@ def test_hits_and_misses_count_words() -> None:
     assert (fresh.hits, fresh.misses) == (2, 5)
 
 
-def test_words_that_follow_each_other_cost_one_call() -> None:
-    calls = []
+def counting_encoder() -> tuple[Encoder, VocabTable, list[bytes]]:
+    """A fresh encoder of a bundled vocabulary, that vocabulary, and a list that grows by what llama.cpp is asked."""
+    calls: list[bytes] = []
     table = vocab("target-chatml")
 
     def tokenize(data: bytes) -> list[int]:
         calls.append(data)
         return table.tokenize(data)
 
-    fresh = Encoder(replace(table, tokenize=tokenize))
+    return Encoder(replace(table, tokenize=tokenize)), table, calls
+
+
+def test_words_that_follow_each_other_cost_one_call() -> None:
+    fresh, table, calls = counting_encoder()
     text = TEXTS["code"]
     assert fresh.encode(text) == table.tokenize(text)
     assert calls == [text]
@@ -68,14 +74,7 @@ def test_words_that_follow_each_other_cost_one_call() -> None:
 
 
 def test_words_between_known_ones_share_a_call() -> None:
-    calls = []
-    table = vocab("target-chatml")
-
-    def tokenize(data: bytes) -> list[int]:
-        calls.append(data)
-        return table.tokenize(data)
-
-    fresh = Encoder(replace(table, tokenize=tokenize))
+    fresh, table, calls = counting_encoder()
     fresh.encode(b"a known word")
     text = b"a zebra known quagga word okapi"
     assert fresh.encode(text) == table.tokenize(text)

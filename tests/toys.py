@@ -14,13 +14,12 @@ import numpy as np
 from uad.decode.drafting import Drafting
 from uad.decode.layout import Least
 from uad.decode.step import Engine
-from uad.drafters.protocol import Ask
 from uad.llama.samplers import SamplerChain
 from uad.policy.fixed import FixedPolicy
 from uad.policy.protocol import Policy
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
-from uad.types import Commit, Delta, Done, Draft, Event, Failed, Origin, Request, Rows
+from uad.types import Ask, Commit, Delta, Done, Draft, Event, Failed, Origin, Request, Rows
 from uad.vocab.table import VocabTable
 
 SCRIPT = (

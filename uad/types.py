@@ -130,6 +130,16 @@ class Crossing:
 
 
 @dataclass(frozen=True, slots=True)
+class Ask:
+    """How far one sequence may draft in this round, in target ids. n_max 0 asks for no draft but lets the drafter catch up."""
+
+    seq: int
+    n_max: int
+    n_min: int = 0
+    p_min: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """A guess: target ids that may follow, and for each the estimated probability that it is accepted given that all before it were.
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uad.bench.figures import pyplot, save
 from uad.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,34 +24,17 @@ def check(path: Path) -> None:
         raise ConfigError(f"--plot {path}: the name must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"--plot {path}: there is no directory {path.parent}")
-    _matplotlib()
+    pyplot()
 
 
 def draw(curves: Mapping[str, Sequence[CostSample]], path: Path) -> None:
     """One panel for each curve, by title. Raises ConfigError without matplotlib, or where the file cannot be written."""
     check(path)
-    plt = _matplotlib()
-    figure, panels = plt.subplots(1, len(curves), figsize=(1.0 + 5.5 * len(curves), 5.6), layout="constrained", squeeze=False)
+    figure, panels = pyplot().subplots(1, len(curves), figsize=(1.0 + 5.5 * len(curves), 5.6), layout="constrained", squeeze=False)
     for axes, (title, samples) in zip(panels[0], curves.items(), strict=True):
         _panel(axes, title, samples)
     panels[0][0].set_ylabel("T(n) / T(1)")
-    try:
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"--plot {path}: cannot be written ({error})") from None
-    finally:
-        plt.close(figure)
-
-
-def _matplotlib() -> Any:
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise ConfigError("--plot needs matplotlib: pip install 'uad[bench]'") from None
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt
+    save(figure, path)
 
 
 def _panel(axes: Any, title: str, samples: Sequence[CostSample]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from uad.bench.figures import pyplot, save
 from uad.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,14 +19,7 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
     """Write the plot; the kind of file follows its name. ConfigError without matplotlib, curves, or a place to write to."""
     if not curves:
         raise ConfigError("--plot draws cost against context: give at least one --pair")
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise ConfigError("--plot needs matplotlib: pip install 'uad[bench]'") from None
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7.5, 4.5), layout="constrained")
+    figure, axes = pyplot().subplots(figsize=(7.5, 4.5), layout="constrained")
     for i, curve in enumerate(curves):
         contexts = [cost.n_ctx for cost in curve.costs]
         first = i == 0
@@ -51,9 +45,4 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
-    try:
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"--plot {path}: cannot be written ({error})") from None
-    finally:
-        plt.close(figure)
+    save(figure, path)

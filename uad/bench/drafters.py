@@ -24,9 +24,8 @@ from uad.bench.bar import Bar
 from uad.config import LookupConfig
 from uad.config.slices import MODEL_TYPE, SPEC_TYPES
 from uad.drafters.lookup import LookupDrafter
-from uad.drafters.protocol import Ask
 from uad.errors import ConfigError
-from uad.types import Commit, Origin
+from uad.types import Ask, Commit, Origin
 
 HISTORIES = (1024, 8192, 32768, 131072)
 TYPES = tuple(name for name in SPEC_TYPES if name != MODEL_TYPE)

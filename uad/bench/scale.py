@@ -226,11 +226,7 @@ def _check_tensors(path: Path, geometry: Geometry, tensors: dict[str, ReaderTens
 
 
 def _write(source: _Source, target: Geometry, kind: GGMLQuantizationType, out: Path, progress: Progress) -> int:
-    from gguf import GGUFWriter
-
-    part = out.with_name(out.name + ".part")
-    writer = GGUFWriter(part, "llama")
-    try:
+    with replacing(out, "llama") as writer:
         _add_metadata(writer, source, target, kind)
         total = _add_shapes(writer, target, kind)
         check_room(out, total)
@@ -242,13 +238,23 @@ def _write(source: _Source, target: Geometry, kind: GGMLQuantizationType, out: P
             writer.write_tensor_data(data)
             done += data.nbytes
             progress(done, total)
+    return out.stat().st_size
+
+
+@contextlib.contextmanager
+def replacing(out: Path, architecture: str) -> Iterator[GGUFWriter]:
+    """A writer whose file takes the place of `out` once the block ends well; otherwise nothing is left of it."""
+    from gguf import GGUFWriter
+
+    part = out.with_name(out.name + ".part")
+    writer = GGUFWriter(part, architecture)
+    try:
+        yield writer
         writer.close()
-        n_bytes = part.stat().st_size
         part.replace(out)
     finally:
         writer.close()
         part.unlink(missing_ok=True)
-    return n_bytes
 
 
 def check_room(out: Path, n_bytes: int) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uad.bench.scale import check_room, import_gguf, quantizable, raw_value, read_gguf
+from uad.bench.scale import check_room, import_gguf, quantizable, raw_value, read_gguf, replacing
 from uad.errors import ConfigError, ModelLoadError
 
 if TYPE_CHECKING:
@@ -71,11 +71,7 @@ def _check(src: Path, reader: GGUFReader) -> None:
 
 
 def _write(reader: GGUFReader, out: Path, rng: np.random.Generator, confident: bool, seed: int) -> int:
-    from gguf import GGUFWriter
-
-    part = out.with_name(out.name + ".part")
-    writer = GGUFWriter(part, str(reader.fields["general.architecture"].contents()))
-    try:
+    with replacing(out, str(reader.fields["general.architecture"].contents())) as writer:
         _add_metadata(writer, reader, seed)
         check_room(out, sum(int(tensor.n_bytes) for tensor in reader.tensors))
         for tensor, data in _weights(reader, rng, confident):
@@ -83,13 +79,7 @@ def _write(reader: GGUFReader, out: Path, rng: np.random.Generator, confident: b
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
-        writer.close()
-        n_bytes = part.stat().st_size
-        part.replace(out)
-    finally:
-        writer.close()
-        part.unlink(missing_ok=True)
-    return n_bytes
+    return out.stat().st_size
 
 
 def _add_metadata(writer: GGUFWriter, reader: GGUFReader, seed: int) -> None:

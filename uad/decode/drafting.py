@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from time import perf_counter
 
-from uad.drafters.protocol import Ask, Drafter
+from uad.drafters.protocol import Drafter
 from uad.policy.protocol import Chosen, Policy, Wish
 from uad.types import Commit, Crossing, Draft, DrafterStats
 
@@ -52,15 +52,15 @@ class Drafting:
         if round_ is None:
             return _NOTHING
         for drafter in self._drafters:
-            budgets = round_.budgets(drafter.origin)
-            if not budgets:
+            asks = round_.asks(drafter.origin)
+            if not asks:
                 continue
             began = perf_counter()
-            drafts = drafter.propose([Ask(one.seq, one.n_max, one.n_min, one.p_min) for one in budgets], round_)
+            drafts = drafter.propose(asks, round_)
             seconds = perf_counter() - began
-            self._stats[drafter.origin] = self._stats[drafter.origin].called(len(budgets), seconds)
+            self._stats[drafter.origin] = self._stats[drafter.origin].called(len(asks), seconds)
             round_.proposed(drafter.origin, drafts, seconds)
-            for one, draft in zip(budgets, drafts, strict=True):
+            for one, draft in zip(asks, drafts, strict=True):
                 self._crossings[one.seq] = self._crossings.get(one.seq, Crossing()) + draft.crossing
         return round_.choose()
 

@@ -251,8 +251,9 @@ class Engine:
             [Wish(running.slot, running.request.speculative, self._room(running), running.n_past) for running in runnings]
         )
         seconds = perf_counter() - began
-        for running in runnings:
-            running.tally.draft_ms += 1e3 * seconds / len(runnings)
+        drafting = [running for running in runnings if running.slot in self._drafting]
+        for running in drafting:
+            running.tally.draft_ms += 1e3 * seconds / len(drafting)
             crossing = self._drafting.crossing(running.slot)
             if not running.is_prefilling:  # reading the prompt along is no round's work
                 running.tally.crossing += crossing

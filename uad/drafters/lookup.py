@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
-from uad.drafters.protocol import Ask, Pace
-from uad.types import Commit, Draft, Origin
+from uad.drafters.protocol import Pace
+from uad.types import Ask, Commit, Draft, Origin
 
 
 class SlotState(Protocol):

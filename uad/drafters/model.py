@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from uad.drafters.heal import Healer, Row, likeliest
 from uad.drafters.mirror import Mirror
-from uad.drafters.protocol import Ask, Pace
+from uad.drafters.protocol import Pace
 from uad.templates.rules import CompiledRules, RuleStream
-from uad.types import Commit, Draft, Origin, Rows
+from uad.types import Ask, Commit, Draft, Origin, Rows
 from uad.vocab.encode import Encoder
 from uad.vocab.meter import Meter
 from uad.vocab.prefix import common_prefix

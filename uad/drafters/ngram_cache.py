@@ -13,9 +13,8 @@ from typing import TypeAlias
 from uad.drafters.counts import ID_BITS, SIZES, WIDTH, Entry, NgramCounts, best, items, key_of
 from uad.drafters.history import ID_BYTES
 from uad.drafters.lookup import LookupDrafter
-from uad.drafters.protocol import Ask
 from uad.drafters.store import StoreFile
-from uad.types import Draft, Origin
+from uad.types import Ask, Draft, Origin
 from uad.vocab.prefix import common_prefix
 
 KIND = "ngram statistics"
@@ -79,7 +78,7 @@ class NgramCache(LookupDrafter[_State]):
         self._share = share
         self._static = _static(static)
         self._shared = NgramCounts() if share == "server" else None
-        self._file = dynamic if dynamic is not None and self._shared is not None and _load(self._shared, dynamic) else None
+        self._file = dynamic if dynamic is not None and self._shared is not None and dynamic.fill(self._shared) else None
 
     @property
     def memory(self) -> int:
@@ -193,18 +192,9 @@ def _weighed(entry: Entry, static: tuple[tuple[int, int], ...]) -> tuple[int, in
     return id_, count, total
 
 
-def _load(counts: NgramCounts, file: StoreFile) -> bool:
-    """Whether the file could be used; a missing one can."""
-    rows = file.load()
-    if rows is None:
-        return False
-    counts.load(rows)
-    return True
-
-
 def _static(file: StoreFile | None) -> dict[int, _Top]:
     counts = NgramCounts()
-    if file is None or not _load(counts, file):
+    if file is None or not file.fill(counts):
         return {}
     return {
         key: (best(entry)[2], tuple(sorted(items(entry), key=lambda item: -item[1])[:_N_STATIC]))

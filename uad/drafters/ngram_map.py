@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 from uad.drafters.history import BELIEFS, History, agreement, hash_of, kinds, match_length
 from uad.drafters.lookup import LookupDrafter
-from uad.drafters.protocol import Ask
-from uad.types import Draft, Origin
+from uad.types import Ask, Draft, Origin
 
 _STEP = 64
 """New ids indexed per round: all that a round can write."""

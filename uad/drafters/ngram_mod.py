@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from uad.drafters.history import BELIEFS, FACTOR, HASH_BITS, HASH_MASK, ID_BYTES, MAX_MATCH, agreement, hash_of, hashes_of, kinds
 from uad.drafters.lookup import LookupDrafter
-from uad.drafters.protocol import Ask
-from uad.types import Draft, Origin
+from uad.types import Ask, Draft, Origin
 from uad.vocab.prefix import common_prefix
 
 POOL_SIZE = 1 << 22

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from uad.drafters.history import BELIEFS, History, copy, hash_of, kinds, match_length
 from uad.drafters.lookup import LookupDrafter
-from uad.drafters.protocol import Ask
-from uad.types import Draft, Origin
+from uad.types import Ask, Draft, Origin
 
 _STEP = 64
 """New ids indexed per round: all that a round can write."""

@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-from uad.types import Commit, Draft, Origin
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """How far one sequence may draft in this round, in target ids. n_max 0 asks for no draft but lets the drafter catch up."""
-
-    seq: int
-    n_max: int
-    n_min: int = 0
-    p_min: float = 0.0
+from uad.types import Ask, Commit, Draft, Origin
 
 
 class Pace(Protocol):

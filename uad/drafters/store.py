@@ -14,6 +14,7 @@ import tempfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,12 @@ _VERSION = 1
 _HEADER_LIMIT = 4096
 
 Rows = npt.NDArray[np.int32]
+
+
+class Loadable(Protocol):
+    """What is made of a file's rows."""
+
+    def load(self, rows: Rows) -> None: ...
 
 
 class StoreError(Exception):
@@ -61,6 +68,14 @@ class StoreFile:
             reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
             _log.warning("%s: not used: %s; the file is kept as it is, and the server goes on without it", self.path, reason)
             return None
+
+    def fill(self, target: Loadable) -> bool:
+        """Give the rows to target; False, and nothing given, where the file cannot be used. A missing file has no rows."""
+        rows = self.load()
+        if rows is None:
+            return False
+        target.load(rows)
+        return True
 
     def read(self) -> Rows:
         """The rows, (n, width). Raises StoreError or OSError."""

@@ -15,10 +15,9 @@ import numpy as np
 
 from uad.drafters.history import BELIEFS, MAX_MATCH, History, copy, kinds, match_length, suffix_hashes
 from uad.drafters.lookup import LookupDrafter
-from uad.drafters.protocol import Ask
 from uad.drafters.replacements import Replacements
 from uad.drafters.store import Rows, StoreFile
-from uad.types import Draft, Origin
+from uad.types import Ask, Draft, Origin
 from uad.vocab.prefix import common_prefix
 
 KIND = "answers"
@@ -145,7 +144,7 @@ class SuffixDrafter(LookupDrafter[_State]):
         self._size = size if share == "server" else size // n_slots
         self._share = share if size else "off"
         self._answers = Answers(size) if self._share == "server" else None
-        self._file = file if file is not None and self._answers is not None and _load(self._answers, file) else None
+        self._file = file if file is not None and self._answers is not None and file.fill(self._answers) else None
 
     @property
     def memory(self) -> int:
@@ -297,12 +296,3 @@ def vote(matches: list[tuple[Match, list[int]]], n: int, p_min: float) -> tuple[
         p.append(BELIEFS[live[0][0].length + place] * weights[id_] / sum(weights.values()))
     cut = next((i for i, one in enumerate(p) if one < p_min), len(p))
     return tuple(ids[:cut]), tuple(p[:cut]), winner or matches[0][0]
-
-
-def _load(answers: Answers, file: StoreFile) -> bool:
-    """Whether the file could be used; a missing one can."""
-    rows = file.load()
-    if rows is None:
-        return False
-    answers.load(rows)
-    return True

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 
 from uad.policy.fixed import FixedRound
 from uad.policy.memory import Memory
-from uad.policy.protocol import Budget, Chosen, Round, Wish
+from uad.policy.protocol import Chosen, Round, Wish
 from uad.policy.round import AutoRound
 from uad.policy.text import Text
-from uad.types import Commit, Draft, Origin, SpecPolicy
+from uad.types import Ask, Commit, Draft, Origin, SpecPolicy
 
 
 class AutoPolicy(Memory):
@@ -66,11 +66,11 @@ class _Both:
         self._n_auto = 0
         self._seqs: set[int] = set()
 
-    def budgets(self, origin: Origin) -> Sequence[Budget]:
-        fixed = self._fixed.budgets(origin)
+    def asks(self, origin: Origin) -> Sequence[Ask]:
+        fixed = self._fixed.asks(origin)
         self._n_fixed = len(fixed)
         self._seqs.update(one.seq for one in fixed)
-        auto = self._auto.budgets(origin)
+        auto = self._auto.asks(origin)
         self._n_auto = len(auto)
         return [*fixed, *auto]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from uad.policy.protocol import Budget, Chosen, Wish
-from uad.types import Commit, Draft, Origin
+from uad.policy.protocol import Chosen, Wish
+from uad.types import Ask, Commit, Draft, Origin
 
 
 class FixedRound:
@@ -13,26 +13,26 @@ class FixedRound:
 
     def __init__(self, wishes: Sequence[Wish]) -> None:
         self._wishes = [wish for wish in wishes if wish.params.enabled]
-        self._asked: Sequence[Budget] = ()
+        self._asked: Sequence[Ask] = ()
         self._chosen: dict[int, Chosen] = {}
 
-    def budgets(self, origin: Origin) -> Sequence[Budget]:
-        self._asked = [self._budget(wish, origin) for wish in self._wishes if wish.seq not in self._chosen]
+    def asks(self, origin: Origin) -> Sequence[Ask]:
+        self._asked = [self._ask_of(wish, origin) for wish in self._wishes if wish.seq not in self._chosen]
         return self._asked
 
     @staticmethod
-    def _budget(wish: Wish, origin: Origin) -> Budget:
+    def _ask_of(wish: Wish, origin: Origin) -> Ask:
         params, room = wish.params, max(wish.room, 0)
         if params.n_max <= 0:
-            return Budget(wish.seq, 0)
+            return Ask(wish.seq, 0)
         if origin is not Origin.MODEL:  # these have sizes of their own
-            return Budget(wish.seq, room)
-        return Budget(wish.seq, min(params.n_max, room), params.n_min, params.p_min)
+            return Ask(wish.seq, room)
+        return Ask(wish.seq, min(params.n_max, room), params.n_min, params.p_min)
 
     def proposed(self, origin: Origin, drafts: Sequence[Draft], seconds: float) -> None:
-        for budget, draft in zip(self._asked, drafts, strict=True):
+        for ask, draft in zip(self._asked, drafts, strict=True):
             if draft.ids:
-                self._chosen[budget.seq] = Chosen(draft)
+                self._chosen[ask.seq] = Chosen(draft)
 
     def choose(self) -> Mapping[int, Chosen]:
         return self._chosen

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from uad.types import Commit, Draft, Origin, SpeculativeParams
+from uad.types import Ask, Commit, Draft, Origin, SpeculativeParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +23,6 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
-    """How far one sequence may draft now; n_max 0: let the drafter read along, but not draft."""
-
-    seq: int
-    n_max: int
-    n_min: int = 0
-    p_min: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Chosen:
     """What one sequence submits: a draft, cut to the length that is worth it, and how many rows its part of the batch should have
     (dummies fill up), because a batch of equal parts is one pass over the weights."""
@@ -44,12 +34,12 @@ class Chosen:
 class Round(Protocol):
     """One round of decisions. Also the `Pace` that drafters ask while they draft."""
 
-    def budgets(self, origin: Origin) -> Sequence[Budget]:
+    def asks(self, origin: Origin) -> Sequence[Ask]:
         """Whom to ask of this drafter; asked once per drafter, in the order of their cost. Empty: leave it alone."""
         ...
 
     def proposed(self, origin: Origin, drafts: Sequence[Draft], seconds: float) -> None:
-        """What that drafter answered, in the order of its budgets, and how long it took in all."""
+        """What that drafter answered, in the order of its asks, and how long it took in all."""
 
     def choose(self) -> Mapping[int, Chosen]:
         """What each sequence submits; those that are missing write one id."""

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from uad.policy.calibration import HORIZON
 from uad.policy.memory import Memory
-from uad.policy.protocol import Budget, Chosen, Wish
+from uad.policy.protocol import Chosen, Wish
 from uad.policy.text import NEVER, Text, Use
-from uad.types import Draft, Origin
+from uad.types import Ask, Draft, Origin
 
 _HOPELESS = 0.02  # a guess less likely than this is not worth looking behind
 _NO_GAIN = 1 + 1e-9
-_UNKNOWN_MS = 3.0  # a measured cost counts as no more than so many times the expected one
+_MOST_TIMES = 3.0  # a measured cost counts as no more than so many times the expected one
 NO_DRAFT = Draft()
 
 
@@ -60,7 +60,7 @@ class AutoRound:
         self._depth = sum(wish.depth for wish in writing) // len(writing) if writing else 0
         most = max((wish.params.n_max for wish in due), default=0)
         self._costs = policy.machine.table(tuple(map(len, self._groups)), self._depth).upto(most + HORIZON + 2)
-        self._asked: list[Budget] = []
+        self._asked: list[Ask] = []
         self._origin = Origin.TARGET
         self._chosen: dict[int, Chosen] = {}
         self._spent_ms = 0.0  # on drafts so far
@@ -78,30 +78,30 @@ class AutoRound:
 
     # --- whom to ask
 
-    def budgets(self, origin: Origin) -> Sequence[Budget]:
+    def asks(self, origin: Origin) -> Sequence[Ask]:
         self._origin = origin
         self._asked = []
         for member in self._members.values():
-            budget = self._budget(member, origin)
-            if budget is not None:
-                self._asked.append(budget)
+            ask = self._ask_of(member, origin)
+            if ask is not None:
+                self._asked.append(ask)
         if self._asked and origin is Origin.MODEL:
             habit = self._policy.habit(origin)
             self._per_step = habit.ids_per_step
             self._spent_ms += habit.call_ms
         return self._asked
 
-    def _budget(self, member: _Member, origin: Origin) -> Budget | None:
+    def _ask_of(self, member: _Member, origin: Origin) -> Ask | None:
         wish, text = member.wish, member.text
         use = self._policy.use(text, origin, wish.depth)
         if wish.room < 0:  # it reads its prompt: a drafter that is likely to be used reads along
             if origin is not Origin.MODEL or not use.awake:
                 return None
             use.backlog = 0
-            return Budget(wish.seq, 0)
+            return Ask(wish.seq, 0)
         if text.n < use.due or self._is_beaten(member, use, origin):
             return None
-        return Budget(wish.seq, min(wish.params.n_max, wish.room) if origin is Origin.MODEL else wish.room)
+        return Ask(wish.seq, min(wish.params.n_max, wish.room) if origin is Origin.MODEL else wish.room)
 
     def _is_beaten(self, member: _Member, use: Use, origin: Origin) -> bool:
         """Whether a free guess promises more than the draft model's usually do."""
@@ -185,14 +185,14 @@ class AutoRound:
         if origin is Origin.MODEL and self._n_steps and policy.machine.draft.ms(1) > 0:
             policy.machine.draft.observe(round(self._n_stepped / self._n_steps), 0, self._steps_ms / self._n_steps)
         habit = policy.habit(origin)
-        asked = [self._members[budget.seq] for budget in self._asked]
+        asked = [self._members[ask.seq] for ask in self._asked]
         reading = [member for member in asked if member.wish.room < 0]
         for member in reading:
             member.text.reading_ms += ms / len(asked)
         backlog = max(member.text.uses[origin].backlog for member in asked)
         if not reading:
             habit.called(max(ms - (self._steps_ms if origin is Origin.MODEL else 0.0), 0.0), backlog)
-        share = min(ms, _UNKNOWN_MS * (habit.cost(backlog, 0.0) + self._steps_ms) + 0.01) / len(asked)
+        share = min(ms, _MOST_TIMES * (habit.cost(backlog, 0.0) + self._steps_ms) + 0.01) / len(asked)
         for member, draft in zip(asked, drafts, strict=True):
             text = member.text
             text.uses[origin].backlog = 0
