@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, Collector, ScriptedModel, ToyRules, make_engine, run
+from toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, Collector, RandomDrafter, ScriptedModel, ToyRules, make_engine, run
 
 from uad.decode.layout import Least, padding, passes
 from uad.drafters.model import ModelDrafter
 from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UnavailableError
-from uad.types import Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.types import Ask, Draft, Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder
 
 GREEDY = SamplingParams(temperature=0)
@@ -287,3 +288,22 @@ def test_time_for_drafts_is_that_of_requests_that_draft() -> None:
     plain, drafting = run(drafted(ScriptedModel(TARGET_VOCAB, n_seq=2)), some)
     assert plain.done.timings.draft.draft_ms == 0
     assert drafting.done.timings.draft.draft_ms > 0
+
+
+class Copies(RandomDrafter):
+    """Goes on behind the end of the answer, as a copy of an earlier turn does."""
+
+    def _draft(self, ask: Ask) -> Draft:
+        ids = (*self.truth[ask.seq][self.at[ask.seq] :], TARGET_VOCAB.eos, *range(20))
+        return Draft(ids[: ask.n_max], (0.9,) * min(len(ids), ask.n_max))
+
+
+def test_nothing_is_submitted_from_the_end_of_the_answer_on() -> None:
+    asked = request(12, max_tokens=200, speculative=SpeculativeParams(policy=SpecPolicy.FIXED, n_max=16))
+    plain = run(make_engine(ScriptedModel(TARGET_VOCAB, length=60)), [replace(asked, speculative=OFF)])[0]
+    target = ScriptedModel(TARGET_VOCAB, length=60)
+    copied = run(make_engine(target, Copies({0: list(plain.ids[:-1])})), [asked])[0]
+    assert copied.ids == plain.ids
+    assert copied.ids[-1] == TARGET_VOCAB.eos
+    stats = copied.done.timings.draft
+    assert stats.n_drafted == stats.n_accepted == len(plain.ids) - stats.n_rounds

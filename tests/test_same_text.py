@@ -114,7 +114,8 @@ def test_a_model_draft_pays_on_this_script() -> None:
     assert stats.n_rounds < 0.6 * N_TOKENS
 
 
-def test_the_end_of_turn_is_proposed_and_accepted() -> None:
+def test_the_end_of_turn_is_foreseen_and_costs_no_row() -> None:
+    """The draft stops there, and the target writes that id in the decode that accepts what came before."""
     prompt = prompts(1)[0]
     target, draft = ScriptedModel(TARGET_VOCAB, length=60), ScriptedModel(DRAFT_VOCAB, length=60)
     engine = make_engine(target, ModelDrafter(draft, ENCODER, ToyRules()))
@@ -123,7 +124,9 @@ def test_the_end_of_turn_is_proposed_and_accepted() -> None:
     ]
     assert result.ids[-1] == TARGET_VOCAB.eos
     assert result.done.finish == "stop"
-    assert str(result.deltas[-1].origins[-1]) == "draft-simple"
+    last = result.deltas[-1]
+    assert str(last.origins[-1]) == "target"
+    assert last.n_drafted == len(last.ids) - 1
 
 
 @pytest.mark.parametrize("drafted", [False, True])

@@ -180,7 +180,7 @@ def make_engine(target: ScriptedModel, drafter=None, least: Least | None = None,
             request.sampling, seed, target.vocab.eog, target.n_ctx, lambda stages: SamplerChain(target.vocab.n_vocab, stages), KEYS
         )
 
-    drafting = None if drafter is None else Drafting([drafter], policy or FixedPolicy())
+    drafting = None if drafter is None else Drafting([drafter], policy or FixedPolicy(), target.vocab.eog)
     return Engine(target, drafting, sampler, lambda: 1, least=least)
 
 

@@ -6,6 +6,7 @@ Drafters are asked in the given order, the free ones first: what they offer deci
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 
 from uad.drafters.protocol import Drafter
@@ -16,11 +17,12 @@ _NOTHING: Mapping[int, Chosen] = {}
 
 
 class Drafting:
-    """The drafters of all sequences, and the policy that rules them."""
+    """The drafters of all sequences, and the policy that rules them. eog: the ids that end an answer."""
 
-    def __init__(self, drafters: Sequence[Drafter], policy: Policy) -> None:
+    def __init__(self, drafters: Sequence[Drafter], policy: Policy, eog: frozenset[int] = frozenset()) -> None:
         self._drafters = tuple(drafters)
         self._policy = policy
+        self._eog = eog
         self._stats = {drafter.origin: DrafterStats(drafter.origin) for drafter in drafters}
         self._seqs: set[int] = set()
         self._crossings: dict[int, Crossing] = {}
@@ -56,13 +58,21 @@ class Drafting:
             if not asks:
                 continue
             began = perf_counter()
-            drafts = drafter.propose(asks, round_)
+            drafts = [self._before_end(draft) for draft in drafter.propose(asks, round_)]
             seconds = perf_counter() - began
             self._stats[drafter.origin] = self._stats[drafter.origin].called(len(asks), seconds)
             round_.proposed(drafter.origin, drafts, seconds)
             for one, draft in zip(asks, drafts, strict=True):
                 self._crossings[one.seq] = self._crossings.get(one.seq, Crossing()) + draft.crossing
         return round_.choose()
+
+    def _before_end(self, draft: Draft) -> Draft:
+        """Nothing follows the id that ends an answer, though a copy of an earlier turn would go on; and the target writes that id itself,
+        in the same decode."""
+        if self._eog.isdisjoint(draft.ids):
+            return draft
+        n = next(i for i, id_ in enumerate(draft.ids) if id_ in self._eog)
+        return replace(draft, ids=draft.ids[:n], p=draft.p[:n], n_salvaged=min(draft.n_salvaged, n))
 
     def crossing(self, seq: int) -> Crossing:
         """What translation took for this sequence since the last call, whether its drafts were submitted or not."""

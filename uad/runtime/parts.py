@@ -57,7 +57,7 @@ def build(config: Config, progress: Progress) -> Parts:
         policy_notes: tuple[str, ...] = ()
         if free or draft.drafter is not None:
             policy, policy_notes = open_policy(config, target, draft.context, config.draft)
-            drafting = Drafting([*free, *([draft.drafter] if draft.drafter else [])], policy)
+            drafting = Drafting([*free, *([draft.drafter] if draft.drafter else [])], policy, model.vocab.eog)
         engine = Engine(context, drafting, _samplers(context, model), lambda: secrets.randbits(32), least=target.least)
         info = RuntimeInfo(
             target=model.info,
