@@ -23,6 +23,7 @@ from uad.types import Origin
 def test_table_and_last_line(capsys):
     assert main(["bench", "drafters", "--history", "256,1024", "--rounds", "8", "--repeats", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
+    assert [(c["n_seq"], c["n_ids"]) for c in json.loads(lines[-1])["policy"]] == [(n, k) for n in (1, 4) for k in (0, 4, 8, 16)]
     cells = json.loads(lines[-1])["types"]
     assert [(c["type"], c["workload"], c["n_history"]) for c in cells] == [(t, w, n) for t in TYPES for w in WORKLOADS for n in (256, 1024)]
     for cell in cells:

@@ -56,6 +56,7 @@ EXTRA = {
     "uad.bench.crossing": ("uad.vocab", "uad.drafters.mirror"),
     "uad.bench.drafters": ("uad.drafters.lookup", "uad.drafters.protocol"),
     "uad.bench.ideal": ("uad.vocab",),
+    "uad.bench.policy": ("uad.policy",),
     "uad.bench.translate": ("uad.vocab", "uad.llama.vocab"),
 }
 """Modules that may import more than their room."""

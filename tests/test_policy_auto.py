@@ -147,17 +147,17 @@ def test_levels_are_the_best_of_all(beliefs, machine, stride):
     trust(one)
     seqs = [i * stride for i in range(len(beliefs))]
     round_, chosen = choose(one, seqs, dict(zip(seqs, beliefs, strict=True)))
-    gains = [round_._gains(group) for group in groups_of(seqs)]
+    gains = [round_._gains(group) for group in groups_of(tuple(seqs))]
     spent = sum(candidate.spent_ms for member in round_._members.values() for candidate in member.candidates)
 
     def rate(levels):
         ids = len(seqs) + sum(gain[level - 1] for gain, level in zip(gains, levels, strict=True))
-        tables = [one.machine.table((len(group),), 50) for group in groups_of(seqs)]
+        tables = [one.machine.table((len(group),), 50) for group in groups_of(tuple(seqs))]
         ms = sum(table.upto(level)[level] for table, level in zip(tables, levels, strict=True))
         return ids / (ms + spent)
 
     best = max(rate(levels) for levels in itertools.product(*(range(1, len(gain) + 1) for gain in gains)))
-    taken = [1 + max((len(chosen[seq].draft.ids) for seq in group if seq in chosen), default=0) for group in groups_of(seqs)]
+    taken = [1 + max((len(chosen[seq].draft.ids) for seq in group if seq in chosen), default=0) for group in groups_of(tuple(seqs))]
     assert rate(taken) == pytest.approx(best, rel=1e-6)
 
 

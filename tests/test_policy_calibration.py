@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uad.policy.calibration import HORIZON, Calibration, TextFactor
+from uad.policy.calibration import HORIZON, Calibration, TextFactor, bin_of
 
 beliefs = st.floats(0, 1)
 
@@ -59,13 +59,29 @@ def test_it_forgets():
     assert one.probability(0.9) > 0.9
 
 
+@given(st.lists(st.tuples(beliefs, st.integers(0, 6)), max_size=4), st.lists(beliefs, min_size=1, max_size=6), st.integers(0, 6))
+def test_a_draft_teaches_what_its_ids_teach_one_by_one(earlier, draft, n_right):
+    together, single = Calibration(), Calibration()
+    for belief, n in earlier:
+        for one in (together, single):
+            one.observe(belief, n > 3)
+    judged = draft[: n_right + 1]
+    expected = together.judge([bin_of(belief) for belief in judged], n_right)
+    for i, belief in enumerate(judged):
+        assert expected[i] == pytest.approx(single.probability(belief))
+        single.observe(belief, i < n_right)
+    assert together.n_judged == single.n_judged
+    for belief in (0.01, 0.5, 0.99, 1.0):
+        assert together.probability(belief) == pytest.approx(single.probability(belief))
+
+
 def test_a_text_has_a_factor_of_its_own_within_bounds():
     factor = TextFactor()
     for _ in range(30):
-        factor.observe(0.9, False)
+        factor.judge([0.9], 0)
     assert factor.value == 4.0
     for _ in range(200):
-        factor.observe(0.9, True)
+        factor.judge([0.9], 1)
     assert factor.value < 0.7
 
 
@@ -75,21 +91,21 @@ def test_the_outlook_knows_that_sureness_lasts():
     for _ in range(400):
         sure = rng.random() < 0.5
         draft = [0.996 if sure else 0.25] * 10
-        one.drafted(draft)
+        one.drafted([bin_of(belief) for belief in draft])
         for belief in draft:
             right = rng.random() < belief
             one.observe(belief, right)
             if not right:
                 break
-    assert one.ahead(0.996)[HORIZON - 1] > 0.8 * HORIZON
-    assert one.ahead(0.25)[HORIZON - 1] < 1.0
+    assert one.outlook.expected[bin_of(0.996)][HORIZON - 1] > 0.8 * HORIZON
+    assert one.outlook.expected[bin_of(0.25)][HORIZON - 1] < 1.0
 
 
 @given(st.lists(st.lists(beliefs, max_size=12), max_size=40), beliefs)
 def test_the_outlook_never_falls_and_never_exceeds_one_id_per_id(drafts, belief):
     one = Calibration()
     for draft in drafts:
-        one.drafted(draft)
-    ahead = one.ahead(belief)
+        one.drafted([bin_of(belief) for belief in draft])
+    ahead = one.outlook.expected[bin_of(belief)]
     steps = [b - a for a, b in zip([0.0, *ahead], ahead, strict=False)]
     assert all(-1e-9 <= step <= 1 + 1e-9 for step in steps)

@@ -1,4 +1,4 @@
-"""`uad bench drafters`: what drafting without a model costs per round, by length of history. Knows no model and no policy.
+"""`uad bench drafters`: what drafting without a model costs per round, by length of history; and the policy (`policy.py`). Knows no model.
 
 A scripted target writes a text that is known beforehand, in rounds: propose, accept what agrees and one id more, observe. The same
 rounds run several times and each counts with its fastest time, so that what other programs do at the same time does not.
@@ -13,13 +13,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, product
 from time import perf_counter
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from uad.bench import policy
 from uad.bench.bar import Bar
 from uad.config import LookupConfig
 from uad.config.slices import MODEL_TYPE, SPEC_TYPES
@@ -74,16 +75,22 @@ def main(args: argparse.Namespace) -> int:
         if getattr(args, name) < 1:
             raise ConfigError(f"--{name.replace('_', '-')} must be at least 1")
     cells = []
-    with Bar(sys.stderr, len(types) * len(histories) * len(WORKLOADS)) as bar:
+    policy_cells = []
+    with Bar(sys.stderr, len(types) * len(histories) * len(WORKLOADS) + len(policy.N_SEQS) * len(policy.N_IDS)) as bar:
         for origin in types:
             for workload in WORKLOADS:
                 for n_history in histories:
                     bar.at(f"{origin} on {workload} behind {n_history} tokens")
                     cells.append(measure(partial(build_one, origin, LookupConfig(), "", 1), workload, n_history, args))
                     bar.step()
+        for n_seq, n_ids in product(policy.N_SEQS, policy.N_IDS):
+            bar.at(f"automatic policy, {n_seq} x {n_ids} ids")
+            policy_cells.append(policy.measure(n_seq, n_ids, args.rounds, args.repeats))
+            bar.step()
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
     console.print(table(cells, histories))
-    print(json.dumps({"types": [_rounded(cell) for cell in cells]}), flush=True)
+    console.print(policy.table(policy_cells))
+    print(json.dumps({"types": [_rounded(cell) for cell in cells], "policy": [_rounded(cell) for cell in policy_cells]}), flush=True)
     return 0
 
 
@@ -163,7 +170,7 @@ def table(cells: Sequence[Cell], histories: Sequence[int]) -> Table:
     return result
 
 
-def _rounded(cell: Cell) -> dict[str, object]:
+def _rounded(cell: Cell | policy.PolicyCell) -> dict[str, object]:
     return {key: round(value, 3) if isinstance(value, float) else value for key, value in asdict(cell).items()}
 
 

@@ -17,6 +17,8 @@ from uad.policy.round import AutoRound
 from uad.policy.text import Text
 from uad.types import Ask, Commit, Draft, Origin, SpecPolicy
 
+_FIXED = SpecPolicy.FIXED  # members of an enum are slow to reach
+
 
 class AutoPolicy(Memory):
     """Rules the rounds of all sequences, and learns from what became of them."""
@@ -28,14 +30,15 @@ class AutoPolicy(Memory):
         self._texts.pop(seq, None)
 
     def plan(self, wishes: Sequence[Wish]) -> Round | None:
-        auto = [wish for wish in wishes if self._is_due(wish)]
-        fixed = [wish for wish in wishes if wish.params.enabled and wish.params.policy is SpecPolicy.FIXED]
+        enabled = [wish for wish in wishes if wish.params.enabled]
+        fixed = [wish for wish in enabled if wish.params.policy is _FIXED]
+        auto = [wish for wish in enabled if wish.params.policy is not _FIXED and self._is_due(wish)]
         if not fixed:
             return AutoRound(self, auto, wishes) if auto else None
         return _Both(FixedRound(fixed), AutoRound(self, auto, wishes)) if auto else FixedRound(fixed)
 
     def _is_due(self, wish: Wish) -> bool:
-        if not wish.params.enabled or wish.params.policy is SpecPolicy.FIXED or wish.params.n_max <= 0:
+        if wish.params.n_max <= 0:
             return False
         text = self._texts[wish.seq]
         return text.n >= text.due if wish.room > 0 else wish.room < 0

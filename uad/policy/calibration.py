@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise, repeat
 from math import exp, log
 
 EDGES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.87, 0.92, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999, 0.9997)
@@ -30,7 +30,7 @@ _TEXT_RANGE = (0.3, 4.0)
 HORIZON = 12  # ids
 _STAY_PRIOR = 2.0  # observations of an id followed by one of the same bin
 _MOVE_KEPT = 0.995
-_FEWEST, _MOST = 1, 64  # drafts between two looks at the moves
+_FEWEST, _MOST = 1, 128  # drafts between two looks at the moves
 
 
 def bin_of(belief: float) -> int:
@@ -45,10 +45,15 @@ class TextFactor:
     expected: float = 0.0
     value: float = 1.0
 
-    def observe(self, p: float, accepted: bool) -> None:
-        self.rejected = self.rejected * _TEXT_KEPT + (not accepted)
-        self.expected = self.expected * _TEXT_KEPT + 1 - p
-        ratio = (self.rejected + _TEXT_PRIOR) / (self.expected + _TEXT_PRIOR)
+    def judge(self, predicted: Sequence[float], n_right: int) -> None:
+        """Ids of these probabilities were judged in turn: the first n_right accepted, one behind them, if there is one, rejected."""
+        rejected, expected = self.rejected, self.expected
+        for p in predicted:
+            rejected *= _TEXT_KEPT
+            expected = expected * _TEXT_KEPT + 1 - p
+        self.rejected = rejected = rejected + (n_right < len(predicted))
+        self.expected = expected
+        ratio = (rejected + _TEXT_PRIOR) / (expected + _TEXT_PRIOR)
         self.value = min(max(ratio, _TEXT_RANGE[0]), _TEXT_RANGE[1])
 
 
@@ -65,7 +70,8 @@ class Reliability:
 class Outlook:
     """What follows what in drafts: moves between bins of belief, and the acceptance that they promise further on.
 
-    A chain over bins, not over averages: a draft that is sure stays sure for a while, or is not sure at all.
+    A chain over bins, not over averages: a draft that is sure stays sure for a while, or is not sure at all. `expected[i][h]` is how many
+    of the next h + 1 ids behind one of bin i are expected to be accepted, given that it is.
     """
 
     def __init__(self) -> None:
@@ -78,9 +84,10 @@ class Outlook:
 
     def saw(self, bins: Sequence[int]) -> bool:
         """One more draft; True if it is time to renew."""
+        moves, weight = self._moves, self._weight
         for a, b in pairwise(bins):
-            self._moves[a][b] += self._weight[a]
-            self._weight[a] /= _MOVE_KEPT
+            moves[a][b] += weight[a]
+            weight[a] /= _MOVE_KEPT
         self._n_drafts += 1
         if self._n_drafts < self._next:
             return False
@@ -93,7 +100,7 @@ class Outlook:
         products = [[1.0] * N_BINS]
         for _ in range(HORIZON):
             last = products[-1]
-            products.append([sum(share * last[j] for j, share in row) for row in rows])
+            products.append([sum([share * last[j] for j, share in row]) for row in rows])
         self.expected = [list(accumulate(products[h][i] for h in range(1, HORIZON + 1))) for i in range(N_BINS)]
 
     def _shares(self, i: int, p: Sequence[float]) -> list[tuple[int, float]]:
@@ -116,40 +123,65 @@ class Calibration:
     slope: float = _FIRST_SLOPE
     shift: float = _FIRST_SHIFT
     n_judged: int = 0
+    chances: Chances = field(init=False)
 
     @property
     def is_unknown(self) -> bool:
         """Whether too little was seen to stake a row on it."""
         return self.n_judged < _LESSONS
 
+    def __post_init__(self) -> None:
+        self.chances = Chances(self)
+
     def probability(self, belief: float) -> float:
-        i = bisect_right(EDGES, belief)
-        prior = 1.0 / (1.0 + exp(-self.slope * _LOGITS[i] - self.shift))
-        return (self.accepted[i] + _BIN_PRIOR * prior) / (self.n[i] + _BIN_PRIOR)
+        return self.chances[bisect_right(EDGES, belief)]
 
     def observe(self, belief: float, accepted: bool) -> None:
         """An id of this belief, all before it accepted, was accepted or not."""
-        self.n_judged += 1
-        p = self.probability(belief)
-        i = bisect_right(EDGES, belief)
-        self.n[i] = self.n[i] * _KEPT + 1
-        self.accepted[i] = self.accepted[i] * _KEPT + accepted
-        self.predicted[i] = self.predicted[i] * _KEPT + p
-        logit = _LOGITS[i]
-        miss = accepted - 1.0 / (1.0 + exp(-self.slope * logit - self.shift))
-        self.slope = min(max(self.slope + _SLOPE_RATE * miss * logit, _SLOPES[0]), _SLOPES[1])
-        self.shift = min(max(self.shift + _SHIFT_RATE * miss, _SHIFTS[0]), _SHIFTS[1])
+        self.judge([bisect_right(EDGES, belief)], int(accepted))
 
-    def drafted(self, beliefs: Sequence[float]) -> None:
-        """A draft of these beliefs was made, right or wrong."""
-        if self.outlook.saw([bisect_right(EDGES, belief) for belief in beliefs]):
-            self.outlook.renew([self.probability(centre) for centre in _CENTRES])
+    def judge(self, bins: Sequence[int], n_right: int) -> list[float]:
+        """Ids of these bins were judged in turn: the first n_right accepted, one behind them, if there is one, rejected.
 
-    def ahead(self, belief: float) -> list[float]:
-        """[h]: how many of the next h + 1 ids behind one of this belief are expected to be accepted, given that it is."""
-        return self.outlook.expected[bisect_right(EDGES, belief)]
+        Returns with what probability each was expected to be accepted.
+        """
+        n, accepted, predicted, slope, shift = self.n, self.accepted, self.predicted, self.slope, self.shift
+        expected = []
+        for i, right in zip(bins, chain(repeat(1.0, n_right), (0.0,)), strict=False):
+            logit, n_bin, n_accepted = _LOGITS[i], n[i], accepted[i]
+            prior = 1.0 / (1.0 + exp(-slope * logit - shift))
+            p = (n_accepted + _BIN_PRIOR * prior) / (n_bin + _BIN_PRIOR)
+            n[i] = n_bin * _KEPT + 1.0
+            accepted[i] = n_accepted * _KEPT + right
+            predicted[i] = predicted[i] * _KEPT + p
+            slope += _SLOPE_RATE * (right - prior) * logit
+            shift += _SHIFT_RATE * (right - prior)
+            expected.append(p)
+        self.slope = min(max(slope, _SLOPES[0]), _SLOPES[1])
+        self.shift = min(max(shift, _SHIFTS[0]), _SHIFTS[1])
+        self.n_judged += len(expected)
+        self.chances.clear()
+        return expected
+
+    def drafted(self, bins: Sequence[int]) -> None:
+        """A draft of these bins was made, right or wrong."""
+        if self.outlook.saw(bins):
+            self.outlook.renew([self.chances[i] for i in range(N_BINS)])
 
     def reliability(self) -> list[Reliability]:
         """The bins that have seen something."""
         rows = zip(_CENTRES, self.predicted, self.accepted, self.n, strict=True)
         return [Reliability(belief, predicted / n, accepted / n, n) for belief, predicted, accepted, n in rows if n > 0]
+
+
+class Chances(dict[int, float]):
+    """Probability that an id is accepted, by bin of its belief; worked out when first asked for, cleared by whatever is observed."""
+
+    def __init__(self, calibration: Calibration) -> None:
+        self._calibration = calibration
+
+    def __missing__(self, i: int) -> float:
+        one = self._calibration
+        prior = 1.0 / (1.0 + exp(-one.slope * _LOGITS[i] - one.shift))
+        self[i] = p = (one.accepted[i] + _BIN_PRIOR * prior) / (one.n[i] + _BIN_PRIOR)
+        return p

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from uad.policy.cost import CostCurve, CostSample
 
-_REFRESH = 64  # uses of a table before it is made anew from the moving curve
+_REFRESH = 32  # uses of a table before it is made anew from the moving curve
 _DEPTH_STEP = 128
 _OVERHEAD_RATE = 0.05
 _PADDING = 6  # rows at most

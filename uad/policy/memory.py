@@ -7,6 +7,7 @@ from uad.policy.machine import Machine
 from uad.policy.text import Habit, Text, Use
 from uad.types import Origin
 
+_MODEL = Origin.MODEL  # members of an enum are slow to reach
 _TYPICAL_ROUNDS = 60  # of an answer: what drafting saves in them must pay for reading the prompt
 
 
@@ -50,4 +51,4 @@ class Memory:
         return use
 
     def step_ms(self, origin: Origin, n_seq: int) -> float:
-        return self.machine.draft.ms(n_seq) if origin is Origin.MODEL else 0.0
+        return self.machine.draft.ms(n_seq) if origin is _MODEL else 0.0

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from uad.policy.calibration import Calibration, TextFactor
-from uad.types import Draft, Origin
+from uad.types import Origin
 
 _VALUE_RATE = 0.2
 _BIRTH_RATE = 0.03
@@ -65,7 +65,8 @@ class Use:
     due: int = 0
     interval: float = _FIRST_INTERVAL
     backlog: int = 0
-    trail: Sequence[tuple[int, float]] = ()
+    trail: Sequence[int] = ()
+    bins: Sequence[int] = ()
     at: int = 0
     calibration: Calibration | None = None
     factor: TextFactor | None = None
@@ -96,27 +97,23 @@ class Use:
         interval = int(self.interval) if habit.cost(0, step_ms) > _NOTHING * plain_ms else 1
         self.due = n + max(interval, min(int(wait) + 1, NEVER))
 
-    def follow(self, draft: Draft, calibration: Calibration, factor: TextFactor) -> None:
-        """Wait for the verdict on this draft, submitted or not."""
-        self.trail, self.at = tuple(zip(draft.ids, draft.p, strict=True)), 0
+    def follow(self, ids: Sequence[int], bins: Sequence[int], calibration: Calibration, factor: TextFactor) -> None:
+        """Wait for the verdict on this draft, submitted or not; bins are those of its beliefs."""
+        self.trail, self.bins, self.at = ids, bins, 0
         self.calibration, self.factor = calibration, factor
 
     def check(self, ids: Sequence[int]) -> None:
         """The text goes on with ids: learn from every guess up to the first wrong one."""
-        trail, at = self.trail, self.at
-        calibration, factor = self.calibration, self.factor
-        if at >= len(trail) or calibration is None or factor is None:
+        at, calibration, factor = self.at, self.calibration, self.factor
+        n = min(len(self.trail) - at, len(ids))
+        if n <= 0 or calibration is None or factor is None:
             return
-        for id_ in ids[: len(trail) - at]:
-            guess, belief = trail[at]
-            at += 1
-            right = guess == id_
-            factor.observe(calibration.probability(belief), right)
-            calibration.observe(belief, right)
-            if not right:
-                self.trail = ()
-                return
-        self.at = at
+        guesses = self.trail[at : at + n]
+        n_right = n if guesses == ids[:n] else next((i for i in range(n) if guesses[i] != ids[i]), n)
+        factor.judge(calibration.judge(self.bins[at : at + min(n_right + 1, n)], n_right), n_right)
+        if n_right < n:
+            self.trail = ()
+        self.at = at + n
 
 
 @dataclass(slots=True)

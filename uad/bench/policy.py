@@ -1,0 +1,124 @@
+"""What the automatic policy itself costs per round, in `uad bench drafters`. Knows no model: machine and drafts are scripted.
+
+The target decodes 16 rows for little more than one, the draft is often right, and each round drafts as far as it is allowed to. Times that
+the policy is told are scripted, too, so that it decides the same in every run; what is measured is the time spent in its methods.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from rich.table import Table
+
+from uad.policy.auto import AutoPolicy
+from uad.policy.cost import CostCurve, CostSample
+from uad.policy.machine import Machine
+from uad.policy.protocol import Chosen, Round, Wish
+from uad.types import Ask, Commit, Draft, Origin, SpeculativeParams
+
+N_SEQS = (1, 4)
+N_IDS = (0, 4, 8, 16)
+_DECODE_MS, _ROW_MS, _STEP_MS = 30.0, 0.1, 0.3
+_SURE, _ALWAYS_WRONG = (0.9, 0.999), (0.0, 0.02)
+_N_TOLD = 16  # ids per draft where the draft is always wrong
+_NOTHING = Draft()
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyCell:
+    """n_seq sequences that draft n_ids each per round (0: a draft that the policy leaves alone). Microseconds per sequence and round;
+    `n_written` is the mean number of ids that were really drafted."""
+
+    n_seq: int
+    n_ids: int
+    us_per_round: float
+    n_written: float
+
+
+def measure(n_seq: int, n_ids: int, n_rounds: int, n_repeats: int) -> PolicyCell:
+    """Every run has a new policy; each round counts with its fastest time."""
+    runs = []
+    for _ in range(n_repeats):
+        runs.append(Script(n_seq, n_ids).run(n_rounds))
+    best = [min(seconds) for seconds in zip(*([seconds for seconds, _ in run] for run in runs), strict=True)]
+    n_written = sum(n for _, n in runs[0])
+    return PolicyCell(n_seq, n_ids, 1e6 * sum(best) / n_rounds / n_seq, n_written / n_rounds / n_seq)
+
+
+class Script:
+    """A policy, and rounds for it. Where the draft is right it says the id's place in the round, -1 where it is wrong."""
+
+    def __init__(self, n_seq: int, n_ids: int) -> None:
+        target = CostCurve([CostSample(n, 0, _DECODE_MS + _ROW_MS * n) for n in range(1, n_seq * (_N_TOLD + 1) + 1)])
+        self.policy = AutoPolicy(Machine(target, CostCurve([CostSample(1, 0, _STEP_MS)])))
+        self._rng = random.Random(n_ids)
+        self._range = _SURE if n_ids else _ALWAYS_WRONG
+        self._n_ids = n_ids or _N_TOLD
+        self._wishes = [Wish(seq, SpeculativeParams(n_max=self._n_ids), self._n_ids) for seq in range(n_seq)]
+
+    def run(self, n_rounds: int) -> list[tuple[float, int]]:
+        """Of each round: seconds in the policy, ids drafted."""
+        for wish in self._wishes:
+            self.policy.begin(wish.seq, 1)
+        return [self._round() for _ in range(n_rounds)]
+
+    def _round(self) -> tuple[float, int]:
+        beliefs = [[self._rng.uniform(*self._range) for _ in range(self._n_ids)] for _ in self._wishes]
+        right = [next((k for k, p in enumerate(row) if self._rng.random() > p), len(row)) for row in beliefs]
+        began = perf_counter()
+        round_ = self.policy.plan(self._wishes)
+        asks = round_.asks(Origin.MODEL) if round_ is not None else ()
+        written = self._write(round_, asks, beliefs) if round_ is not None and asks else {}
+        seconds = perf_counter() - began
+        drafts = [_draft(written[ask.seq], beliefs[ask.seq], right[ask.seq]) for ask in asks]
+        began = perf_counter()
+        chosen = _submit(round_, drafts) if round_ is not None else {}
+        seconds += perf_counter() - began
+        n_rows = max([1, *(max(one.n_rows, 1 + len(one.draft.ids)) for one in chosen.values())])
+        commits = [_commit(wish.seq, chosen[wish.seq].draft if wish.seq in chosen else _NOTHING, right[wish.seq]) for wish in self._wishes]
+        began = perf_counter()
+        self.policy.decoded([(len(commits), n_rows)], 0, 1e-3 * (_DECODE_MS + _ROW_MS * n_rows * len(commits)))
+        for commit in commits:
+            self.policy.committed(commit)
+        return seconds + perf_counter() - began, sum(written.values())
+
+    def _write(self, round_: Round, asks: Sequence[Ask], beliefs: Sequence[Sequence[float]]) -> dict[int, int]:
+        """Draft in lockstep as far as the policy lets it; how many ids of each sequence."""
+        live, written = [ask.seq for ask in asks], {}
+        for k in range(self._n_ids):
+            for seq in live:
+                round_.wrote(seq, beliefs[seq][k])
+                written[seq] = k + 1
+            if k + 1 < self._n_ids:
+                live = [seq for seq, more in zip(live, round_.go_on(live), strict=True) if more]
+                if not live:
+                    break
+                round_.stepped(len(live), 1e-3 * _STEP_MS)
+        return written
+
+
+def _submit(round_: Round, drafts: Sequence[Draft]) -> dict[int, Chosen]:
+    if drafts:
+        round_.proposed(Origin.MODEL, drafts, 1e-3 * _STEP_MS * max(len(draft.ids) for draft in drafts))
+    return dict(round_.choose())
+
+
+def _draft(n: int, beliefs: Sequence[float], n_right: int) -> Draft:
+    return Draft(tuple(k if k < n_right else -1 for k in range(n)), tuple(beliefs[:n]))
+
+
+def _commit(seq: int, draft: Draft, n_right: int) -> Commit:
+    n = min(len(draft.ids), n_right)
+    return Commit(seq, tuple(range(n + 1)), len(draft.ids), n)
+
+
+def table(cells: Sequence[PolicyCell]) -> Table:
+    """A row per number of sequences, a column per length of draft."""
+    result = Table("sequences", *(f"{n} ids per draft" if n else "left alone" for n in N_IDS))
+    result.title = "automatic policy: µs per sequence and round, beside a draft model"
+    for n_seq in N_SEQS:
+        result.add_row(str(n_seq), *(f"{cell.us_per_round:.1f}" for cell in cells if cell.n_seq == n_seq))
+    return result
