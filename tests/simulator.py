@@ -60,12 +60,14 @@ BAD = ((0.0, 0.05),)
 
 @dataclass
 class Simulation:
-    """One text on one machine under a policy. noise: a factor on every measured time, drawn per decode."""
+    """One text on one machine under a policy. noise: a factor on every measured time, drawn per decode. read_ms: what the draft model takes
+    for each id of a prompt, or that was written while it was left alone."""
 
     cost: Cost
     positions: Sequence[Position]
     step_ms: float = 0.3
     call_ms: float = 0.2
+    read_ms: float = 0.0
     n_max: int = 16
     noise: Callable[[random.Random, float], float] = lambda rng, at: 1.0
     seed: int = 0
@@ -74,6 +76,7 @@ class Simulation:
     plain_ms: float = 0.0
     draft_ms: float = 0.0
     at: int = 0
+    n_unread: int = 0
     lengths: list[tuple[int, int]] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
 
@@ -87,7 +90,8 @@ class Simulation:
         part = len(self.positions) // n_texts
         for i in range(n_texts):
             self.policy.begin(0, n_prompt)
-            self._spend(0.0)
+            self.n_unread = n_prompt
+            self._read_along()
             while self.at < (i + 1) * part:
                 self._round((i + 1) * part)
             self.policy.end(0)
@@ -98,6 +102,21 @@ class Simulation:
         measured = ms * self.noise(self.rng, self.at / len(self.positions))
         self.ms += measured
         return measured
+
+    def _read_along(self) -> None:
+        """The target reads the prompt, and so does the draft model where the policy wants it to."""
+        round_ = self.policy.plan([Wish(0, SpeculativeParams(n_max=self.n_max), -1)]) if self.read_ms else None
+        if round_ is not None and round_.asks(Origin.MODEL):
+            seconds = self._catch_up()
+            round_.proposed(Origin.MODEL, [Draft()], seconds)
+            round_.choose()
+
+    def _catch_up(self) -> float:
+        """Seconds of a call in which the draft model reads what it has not seen."""
+        ms = self._spend(self.call_ms + self.n_unread * self.read_ms)
+        self.n_unread = 0
+        self.draft_ms += ms
+        return ms / 1e3
 
     def _round(self, end: int) -> None:
         room = end - self.at - 1
@@ -122,10 +141,11 @@ class Simulation:
         ids = tuple(range(self.at, self.at + n))
         self.policy.committed(Commit(0, ids, k, n_accepted))
         self.at += n
+        self.n_unread += n
         self.plain_ms += self.cost(1) * n
 
     def _draft(self, round_, n_max: int) -> Draft:
-        seconds = self._spend(self.call_ms) / 1e3
+        seconds = self._catch_up()
         ids, p = [], []
         for i in range(min(n_max, len(self.positions) - self.at)):
             if i and not round_.go_on([0])[0]:
@@ -134,12 +154,12 @@ class Simulation:
                 step = self._spend(self.step_ms) / 1e3
                 round_.stepped(1, step)
                 seconds += step
+                self.draft_ms += 1e3 * step
             position = self.positions[self.at + i]
             round_.wrote(0, position.belief)
             ids.append(self.at + i if position.right else -1)
             p.append(position.belief)
         draft = Draft(tuple(ids), tuple(p))
-        self.draft_ms += 1e3 * seconds
         round_.proposed(Origin.MODEL, [draft], seconds)
         return draft
 

@@ -100,6 +100,32 @@ def test_a_change_of_nature_is_followed_within_forty_ids(machine):
     assert sum(k > 0 for k in rest) > 0.8 * len(rest), "code is drafted again"
 
 
+@pytest.mark.parametrize("machine", ["flat", "memory bound", "jagged"])
+def test_a_draft_that_failed_in_the_first_texts_gets_its_chance_in_later_ones(machine):
+    """Though no short text by itself ever pays for reading its prompt; and a draft that never pays costs next to nothing all the same."""
+    fast, n = lambda rows: 0.4 * MACHINES[machine](rows), 60
+    prices = {"step_ms": 0.4, "call_ms": 0.7, "read_ms": 0.08}
+    bad = text(40 * n, BAD)
+    late = Simulation(fast, bad + text(160 * n, GOOD), **prices)
+    late.run(50, 200)
+    drafted = sum(k for at, k in late.lengths if at > 120 * n)
+    always = sum(k for at, k in Simulation(fast, text(200 * n, GOOD), **prices).run(50, 200).lengths if at > 120 * n)
+    assert drafted > 0.9 * always
+    never = Simulation(fast, bad, **prices).run(50, 40)
+    assert never.plain_ms / never.ms > 0.98
+
+
+def test_a_text_of_sure_drafts_gets_long_ones_after_texts_of_unsure_ones():
+    """On a curve where both three and fifteen ids are worth it, what was learned from prose must not hold copies down."""
+    steps = (16, 29, 43, 27, 42, 53, 66, 49, 64, 74, 88, 72, 85, 95, 108, 72)
+    cost = lambda n: float(steps[n - 1]) if n <= 16 else 72 + 10.0 * (n - 16)  # noqa: E731
+    prose, copies = text(3000, MIXED, stay=0.6), text(900, ((0.97, 0.9999),), seed=2)
+    one = Simulation(cost, prose + copies, step_ms=0.4, call_ms=0.7).run(50, 39)
+    ms = sum(cost(n) for (at, _), n in zip(one.lengths, one.rows, strict=True) if at >= 3000)
+    best = Simulation(cost, copies, step_ms=0.4, call_ms=0.7).run(50, 9)
+    assert ms < 1.1 * sum(cost(n) for n in best.rows)
+
+
 def test_what_was_learned_serves_the_next_text():
     """A second request begins with what the first one taught: no new lesson is paid for."""
     positions = [Position(0.97, 0.0, False)] * 400

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uad.policy.calibration import HORIZON, Calibration, TextFactor, bin_of
+from uad.policy.calibration import HORIZON, USUAL, Calibration, TextFactor, TextRun, bin_of
 
 beliefs = st.floats(0, 1)
 
@@ -91,21 +91,21 @@ def test_the_outlook_knows_that_sureness_lasts():
     for _ in range(400):
         sure = rng.random() < 0.5
         draft = [0.996 if sure else 0.25] * 10
-        one.drafted([bin_of(belief) for belief in draft])
+        one.drafted([bin_of(belief) for belief in draft], TextRun())
         for belief in draft:
             right = rng.random() < belief
             one.observe(belief, right)
             if not right:
                 break
-    assert one.outlook.expected[bin_of(0.996)][HORIZON - 1] > 0.8 * HORIZON
-    assert one.outlook.expected[bin_of(0.25)][HORIZON - 1] < 1.0
+    assert one.outlook.expected[USUAL][bin_of(0.996)][HORIZON - 1] > 0.8 * HORIZON
+    assert one.outlook.expected[USUAL][bin_of(0.25)][HORIZON - 1] < 1.0
 
 
 @given(st.lists(st.lists(beliefs, max_size=12), max_size=40), beliefs)
 def test_the_outlook_never_falls_and_never_exceeds_one_id_per_id(drafts, belief):
     one = Calibration()
     for draft in drafts:
-        one.drafted([bin_of(belief) for belief in draft])
-    ahead = one.outlook.expected[bin_of(belief)]
+        one.drafted([bin_of(belief) for belief in draft], TextRun())
+    ahead = one.outlook.expected[USUAL][bin_of(belief)]
     steps = [b - a for a, b in zip([0.0, *ahead], ahead, strict=False)]
     assert all(-1e-9 <= step <= 1 + 1e-9 for step in steps)

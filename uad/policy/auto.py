@@ -55,8 +55,10 @@ class AutoPolicy(Memory):
             return
         n = len(commit.ids)
         text.n += n
-        for use in text.uses.values():
+        for origin, use in text.uses.items():
             use.backlog += n
+            if use.due:
+                self.habits[origin].account_ms += n * use.earns_ms
             use.check(commit.ids)
 
 

@@ -1,7 +1,8 @@
 """From a drafter's belief to the probability that the target agrees, learned online. Arithmetic only.
 
 Three layers, each the prior of the next: a straight line from log-odds to log-odds for all of a kind (Platt's scaling; finds a liar out in
-a few ids), bins of belief (learn the shape), and one factor per text (code, then prose).
+a few ids), bins of belief (learn the shape), and one factor per text (code, then prose). What drafts promise further on is a chain over
+bins, with an exponent per text.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, pairwise, repeat
-from math import exp, log
+from math import exp, log, sqrt
 
 EDGES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.87, 0.92, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999, 0.9997)
 N_BINS = len(EDGES) + 1
@@ -31,6 +32,11 @@ HORIZON = 12  # ids
 _STAY_PRIOR = 2.0  # observations of an id followed by one of the same bin
 _MOVE_KEPT = 0.995
 _FEWEST, _MOST = 1, 128  # drafts between two looks at the moves
+_EXPONENTS = (0.1, 0.2, 0.35, 0.6, 1.0, 1.6, 2.5)
+_BETWEEN = tuple(sqrt(a * b) for a, b in pairwise(_EXPONENTS))
+USUAL = _EXPONENTS.index(1.0)
+_RUN_PRIOR = 0.1  # of an id lost
+_RUN_KEPT = 0.87
 
 
 def bin_of(belief: float) -> int:
@@ -57,6 +63,26 @@ class TextFactor:
         self.value = min(max(ratio, _TEXT_RANGE[0]), _TEXT_RANGE[1])
 
 
+@dataclass(slots=True)
+class TextRun:
+    """How much sooner than usual this text's drafts lose confidence: what was lost from id to id, by what the outlook says is.
+
+    `level` is the exponent on the outlook's probabilities that fits. It follows a text within some ten ids: where the drafts of a copy are
+    cut to three ids because prose was drafted before, it is the only thing that can tell that they would go on.
+    """
+
+    lost: float = 0.0
+    expected: float = 0.0
+    level: int = USUAL
+
+    def saw(self, expected: Sequence[float], found: Sequence[float]) -> None:
+        """Probabilities of acceptance of a draft's ids behind the first: as they were expected, and as they were then."""
+        kept = _RUN_KEPT ** len(found)
+        self.lost = self.lost * kept + len(found) - sum(found)
+        self.expected = self.expected * kept + len(found) - sum(expected)
+        self.level = bisect_right(_BETWEEN, (self.lost + _RUN_PRIOR) / (self.expected + _RUN_PRIOR))
+
+
 @dataclass(frozen=True, slots=True)
 class Reliability:
     """One bin of a reliability diagram: what was believed, predicted and seen on average, over n ids (forgotten ones left out)."""
@@ -70,8 +96,8 @@ class Reliability:
 class Outlook:
     """What follows what in drafts: moves between bins of belief, and the acceptance that they promise further on.
 
-    A chain over bins, not over averages: a draft that is sure stays sure for a while, or is not sure at all. `expected[i][h]` is how many
-    of the next h + 1 ids behind one of bin i are expected to be accepted, given that it is.
+    A chain over bins, not over averages: a draft that is sure stays sure for a while, or is not sure at all. `expected[level][i][h]` is how
+    many of the next h + 1 ids behind one of bin i are expected to be accepted, given that it is, in a text of that level (`TextRun`).
     """
 
     def __init__(self) -> None:
@@ -79,7 +105,7 @@ class Outlook:
         self._weight = [1.0] * N_BINS
         self._n_drafts = 0
         self._next = _FEWEST
-        self.expected: list[list[float]] = []
+        self.expected: list[list[list[float]]] = []
         self.renew(_CENTRES)
 
     def saw(self, bins: Sequence[int]) -> bool:
@@ -101,7 +127,9 @@ class Outlook:
         for _ in range(HORIZON):
             last = products[-1]
             products.append([sum([share * last[j] for j, share in row]) for row in rows])
-        self.expected = [list(accumulate(products[h][i] for h in range(1, HORIZON + 1))) for i in range(N_BINS)]
+        self.expected = [
+            [list(accumulate([product[i] ** exponent for product in products[1:]])) for i in range(N_BINS)] for exponent in _EXPONENTS
+        ]
 
     def _shares(self, i: int, p: Sequence[float]) -> list[tuple[int, float]]:
         """(bin, probability that the next id is of that bin and accepted), the improbable left out."""
@@ -163,8 +191,11 @@ class Calibration:
         self.chances.clear()
         return expected
 
-    def drafted(self, bins: Sequence[int]) -> None:
-        """A draft of these bins was made, right or wrong."""
+    def drafted(self, bins: Sequence[int], run: TextRun) -> None:
+        """A draft of these bins was made, right or wrong, for a text of which `run` is known."""
+        usual, chances = self.outlook.expected[USUAL], self.chances
+        if len(bins) > 1:
+            run.saw([usual[i][0] for i in bins[:-1]], [chances[i] for i in bins[1:]])
         if self.outlook.saw(bins):
             self.outlook.renew([self.chances[i] for i in range(N_BINS)])
 

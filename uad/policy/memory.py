@@ -46,9 +46,21 @@ class Memory:
         habit = self.habit(origin)
         plain_ms = self.machine.table((1,), depth).upto(1)[1]
         use = Use(value=habit.birth * plain_ms, backlog=text.n_prompt)
-        if use.value < 0 or _TYPICAL_ROUNDS * use.value < habit.read_ms * use.backlog:
-            use.sleep(text.n, habit, plain_ms, self.step_ms(origin, 1), credit_ms=0.5 * plain_ms)
+        step_ms = self.step_ms(origin, 1)
+        pays = 0 <= use.value >= habit.read_ms * use.backlog / _TYPICAL_ROUNDS
+        if not pays and not habit.pay(habit.cost(use.backlog, step_ms)):
+            use.sleep(text.n, habit, plain_ms, step_ms)
         return use
+
+    def is_due(self, text: Text, origin: Origin, use: Use, plain_ms: float) -> bool:
+        """Whether a drafter is to be asked. One that was left alone is paid for now; if others have spent that, it sleeps on."""
+        if text.n < use.due:
+            return False
+        habit, step_ms = self.habit(origin), self.step_ms(origin, 1)
+        if use.awake or habit.pay(habit.cost(use.backlog, step_ms)):
+            return True
+        use.sleep(text.n, habit, plain_ms, step_ms)
+        return False
 
     def step_ms(self, origin: Origin, n_seq: int) -> float:
         return self.machine.draft.ms(n_seq) if origin is _MODEL else 0.0

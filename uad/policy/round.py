@@ -21,6 +21,7 @@ from uad.types import Ask, Draft, Origin
 _HOPELESS = 0.02  # a guess less likely than this is not worth looking behind
 _NO_GAIN = 1 + 1e-9
 _MOST_TIMES = 3.0  # a measured cost counts as no more than so many times the expected one
+_CLEARLY = 1.5
 _MODEL = Origin.MODEL  # members of an enum are slow to reach
 NO_DRAFT = Draft()
 
@@ -42,7 +43,7 @@ class _Member:
     """A sequence that may draft in this round. `lessons` are guesses of unknown kinds: judged by the text, but not submitted.
 
     `table` has the costs of its group of `size` sequences. While the draft model writes: the bins of its beliefs, how much this text doubts
-    them, how likely all ids are right, and how many of the next ones are expected to be.
+    them, how likely all ids are right, and how many of the next ones are expected to be, behind each bin (outlook) and now (ahead).
     """
 
     wish: Wish
@@ -52,6 +53,7 @@ class _Member:
     p: float = 1.0
     doubt: float = 1.0
     hope: float = 0.0
+    outlook: Sequence[Sequence[float]] = ()
     ahead: Sequence[float] = ()
     bins: list[int] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
@@ -101,15 +103,15 @@ class AutoRound:
                 return None
             use.backlog = 0
             return Ask(wish.seq, 0)
-        if text.n < use.due or self._is_beaten(member, use, origin):
+        if self._is_beaten(member, use, origin) or not self._policy.is_due(text, origin, use, self._costs[1]):
             return None
         return Ask(wish.seq, min(wish.params.n_max, wish.room) if origin is _MODEL else wish.room)
 
     def _is_beaten(self, member: _Member, use: Use, origin: Origin) -> bool:
-        """Whether a free guess promises more than the draft model's usually do."""
+        """Whether a free guess promises clearly more than the draft model's usually do: those do better, too, where a text is copied."""
         if origin is not _MODEL or not member.candidates:
             return False
-        return max(one.value for one in member.candidates) > max(use.value, 0.0)
+        return max(one.value for one in member.candidates) > _CLEARLY * max(use.value, 0.0)
 
     # --- while the draft model writes
 
@@ -117,7 +119,7 @@ class AutoRound:
         """Look up once what does not change until all drafts are written."""
         policy, habit = self._policy, self._policy.habit(_MODEL)
         calibration, draft = policy.calibration(_MODEL), policy.machine.draft
-        self._chances, self._outlook = calibration.chances, calibration.outlook.expected
+        self._chances, outlook = calibration.chances, calibration.outlook.expected
         self._step_ms = [draft.ms(n) for n in range(1, len(asks) + 1)]
         self._per_step = habit.ids_per_step
         self._spent_ms += habit.call_ms
@@ -125,7 +127,8 @@ class AutoRound:
             member = self._members[ask.seq]
             member.p = 0.0 if member.wish.room < 0 else 1.0
             member.doubt = member.text.factor(_MODEL).value
-            member.ahead, member.hope = self._outlook[-1], self._per_step
+            member.outlook = outlook[member.text.run.level]
+            member.ahead, member.hope = member.outlook[-1], self._per_step
         self._at = [0.0]  # ids expected from row k of all sequences together
         self._start_over()
 
@@ -141,7 +144,7 @@ class AutoRound:
             return
         i = bisect_right(EDGES, p)
         member.bins.append(i)
-        member.ahead = self._outlook[i]
+        member.ahead = member.outlook[i]
         missed = (1.0 - self._chances[i]) * member.doubt
         member.p = p = member.p * (1.0 - missed) if missed < 1.0 else 0.0
         member.hope = self._per_step * p
@@ -229,7 +232,7 @@ class AutoRound:
                 text.reading_ms = 0.0
             if origin is _MODEL:
                 habit.wrote(len(member.bins), len(draft.ids))
-                policy.calibration(origin).drafted(member.bins)
+                policy.calibration(origin).drafted(member.bins, text.run)
             calibration = policy.calibration(draft.kind)
             candidates = member.lessons if calibration.is_unknown else member.candidates
             candidates.append(self._candidate(member, origin, draft, calibration, share))

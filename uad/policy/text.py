@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from uad.policy.calibration import Calibration, TextFactor
+from uad.policy.calibration import Calibration, TextFactor, TextRun
 from uad.types import Origin
 
 _VALUE_RATE = 0.2
@@ -24,28 +24,33 @@ NEVER = 1 << 60
 
 @dataclass(slots=True)
 class Habit:
-    """One drafter over all texts: what a call costs, and what a new text may expect of it (in plain decodes saved per round)."""
+    """One drafter over all texts: what a call costs, and what a new text may expect of it (in plain decodes saved per round).
+
+    account_ms: what may be spent on asking it where it does not pay. Texts that leave it alone pay in a small share of their time; no short
+    text could afford it by itself, and a drafter that failed in the first ones would never be asked again.
+    """
 
     call_ms: float = 0.0
     read_ms: float = 0.0
     birth: float = 0.0
     ids_per_step: float = 1.0
     n_calls: int = 0
+    account_ms: float = 0.0
 
     def called(self, ms: float, backlog: int) -> None:
         """A call took ms beside its draft steps, for a text that had `backlog` ids to be read first."""
         if backlog > _FAST_READ:
-            read = max(ms - self.call_ms, 0.0)
-            self.read(min(read, 3 * self.read_ms * backlog) if self.read_ms else read, backlog)
+            self.read(min(ms, self.call_ms + 3 * self.read_ms * backlog) if self.read_ms else ms, backlog)
             return
         believed = min(ms, 3 * self.call_ms) if self.n_calls else ms
         self.n_calls += 1
         self.call_ms += max(_COST_RATE, 1 / self.n_calls) * (believed - self.call_ms)
 
     def read(self, ms: float, n_ids: int) -> None:
-        """Reading n_ids of a prompt took ms."""
+        """Calls in which n_ids of a prompt were read took ms."""
         if n_ids >= _FAST_READ:
-            self.read_ms += (_COST_RATE if self.read_ms else 1.0) * (ms / n_ids - self.read_ms)
+            each = max(ms - self.call_ms, 0.0) / n_ids
+            self.read_ms += (_COST_RATE if self.read_ms else 1.0) * (each - self.read_ms)
 
     def wrote(self, n_steps: int, n_ids: int) -> None:
         """n_steps ids of the draft became n_ids of the target."""
@@ -56,15 +61,24 @@ class Habit:
         """What asking once would cost."""
         return self.call_ms + backlog * self.read_ms + _PROBE_STEPS * step_ms
 
+    def pay(self, ms: float) -> bool:
+        """Take the price of asking once from the account, if it is there; no more than the price of another time is left."""
+        if self.account_ms < ms:
+            return False
+        self.account_ms = min(self.account_ms - ms, ms)
+        return True
+
 
 @dataclass(slots=True)
 class Use:
-    """One drafter in one text. value: milliseconds saved per round, lately. Asked again when `due` ids are written."""
+    """One drafter in one text. value: milliseconds saved per round, lately. Asked again when `due` ids are written, each of which pays
+    earns_ms into the drafter's account until then."""
 
     value: float = 0.0
     due: int = 0
     interval: float = _FIRST_INTERVAL
     backlog: int = 0
+    earns_ms: float = 0.0
     trail: Sequence[int] = ()
     bins: Sequence[int] = ()
     at: int = 0
@@ -88,12 +102,12 @@ class Use:
             self.sleep(n, habit, plain_ms, step_ms)
             self.interval = min(self.interval * _GROWTH, _LAST_INTERVAL)
 
-    def sleep(self, n: int, habit: Habit, plain_ms: float, step_ms: float, credit_ms: float = 0.0) -> None:
-        """Ask again after `interval` ids (at once where asking costs nothing to speak of), and not before what asking costs is a small
-        share of the time since."""
-        per_id = _SHARE * plain_ms - habit.read_ms
-        owed = habit.cost(self.backlog, step_ms) - credit_ms
-        wait = owed / per_id if per_id > 0 else NEVER if owed > 0 else 0.0
+    def sleep(self, n: int, habit: Habit, plain_ms: float, step_ms: float) -> None:
+        """Ask again after `interval` ids (at once where asking costs nothing to speak of), and not before the account has its price."""
+        self.earns_ms = _SHARE * plain_ms
+        per_id = self.earns_ms - habit.read_ms
+        owed = max(habit.cost(self.backlog, step_ms) - habit.account_ms, 0.0)
+        wait = owed / per_id if per_id > 0 else NEVER if owed else 0.0
         interval = int(self.interval) if habit.cost(0, step_ms) > _NOTHING * plain_ms else 1
         self.due = n + max(interval, min(int(wait) + 1, NEVER))
 
@@ -127,6 +141,7 @@ class Text:
     reading_ms: float = 0.0
     uses: dict[Origin, Use] = field(default_factory=dict)
     factors: dict[str, TextFactor] = field(default_factory=dict)
+    run: TextRun = field(default_factory=TextRun)
 
     def factor(self, kind: str) -> TextFactor:
         factor = self.factors.get(kind)
