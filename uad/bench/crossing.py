@@ -57,6 +57,7 @@ def measure(target: Encoder, draft: Encoder, seen: bytes, text: bytes, n_ctx: in
     target.forget()
     draft.forget()
     context = context_of(draft, seen, n_ctx)
+    target.encode(context)  # as the prompt was, by the encoder that translates
     translator = Translator(target, draft)
     first = Rounds(translator, target, draft, context, text)
     before = _hits(target, draft)

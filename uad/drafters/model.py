@@ -102,7 +102,6 @@ class _Work:
     row: Row | None = None
     edge_p: float = 1.0
     healed: bool = False
-    given_up: bool = False
     n_steps: int = 0
     closing: tuple[int, ...] = field(default=())
     closing_p: float = 0.0
@@ -270,7 +269,6 @@ class ModelDrafter:
                 mirror.retract(k + path.n)
                 work.healed = True
                 self._guess(work, path.id, path.p, pace)
-                work.given_up = path.p < work.ask.p_min
                 return
             work.edge_p = path.p
         work.rest = b""
@@ -281,9 +279,8 @@ class ModelDrafter:
         pace.wrote(work.ask.seq, p)
         work.rest = work.rest[len(self._context.vocab.pieces[id_]) :]
 
-    def _lockstep(self, works: list[_Work], pace: Pace) -> None:
+    def _lockstep(self, live: list[_Work], pace: Pace) -> None:
         """All sequences draft together, one id each per batched decode, until each has enough or loses confidence."""
-        live = [work for work in works if not work.given_up]
         while True:
             live = [work for work in live if work.row is None or self._advance(work, pace)]
             if live:
@@ -310,9 +307,9 @@ class ModelDrafter:
             self._guess(work, *choice, pace)
             return not self._is_spent(work)
         id_, p = likeliest(work.row)
-        p, work.edge_p = p * work.edge_p, 1.0
-        if p < work.ask.p_min:
+        if p < work.ask.p_min:  # not the edge's share: like trust, it is only handed on
             return False
+        p, work.edge_p = p * work.edge_p, 1.0
         if self._context.vocab.is_special(id_):
             work.closing, work.closing_p = self._rules.back(id_), p
             if work.closing:
@@ -340,7 +337,7 @@ class ModelDrafter:
     def _hand_over(self, work: _Work) -> Draft:
         mirror, ask = work.sequence.mirror, work.ask
         edge = mirror.edge
-        data = mirror.ahead(edge) if not (work.rest or work.given_up) else b""
+        data = mirror.ahead(edge) if not work.rest else b""
         with work.sequence.meter:
             translation = self._translator.translate(tuple(work.sequence.tail), data, complete=bool(work.closing))
         crossing = work.sequence.meter.take()

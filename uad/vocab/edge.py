@@ -70,21 +70,29 @@ class RightEdge:
         """Weighs the last id, as it is (`share` of its weight), against longer tokens that begin where it begins, or an id before it."""
         weight = share * self._ranking.weights[judged[-1][0]] if judged else 0.0
         starts = [0, *accumulate(len(self._pieces[id_]) for id_, _ in judged)]
-        longer = {k: self._ranking.going_on(word[starts[k] :], _N_LONGER) for k in range(len(judged))[-_N_IDS_BACK:]}
-        fits = self._fits(drafted, [end for some in longer.values() for end, w in some if w > weight * _NEGLIGIBLE])
+        last = self._last_token(drafted)
         against = 0.0
         for k, (id_, trust) in enumerate(judged):
-            against += sum(w if fits.get(end) else w * _RULED_OUT for end, w in longer.get(k, ()))
+            if k >= len(judged) - _N_IDS_BACK:
+                for end, w in self._ranking.going_on(word[starts[k] :], _N_LONGER):
+                    fits = w > weight * _NEGLIGIBLE and not self._goes_on(last, end)
+                    against += w if fits else w * _RULED_OUT
             yield id_, trust * weight / (weight + against)
 
-    def _fits(self, drafted: bytes, ends: Sequence[bytes]) -> dict[bytes, bool]:
-        """Whether the draft's vocabulary has a cut behind drafted, for each of the bytes that may follow."""
+    def _last_token(self, drafted: bytes) -> bytes:
+        """What the draft's last token probably was: the longest that drafted ends with."""
         known = self._draft.vocab.by_bytes
-        fits = dict.fromkeys(ends, False)
-        asked = [end for end in ends if drafted + end not in known]
-        for end, ids in zip(asked, self._draft.encode_all([drafted + end for end in asked]), strict=True):
-            fits[end] = self._cuts_at(len(drafted), ids)
-        return fits
+        return next((drafted[i:] for i in range(len(drafted)) if drafted[i:] in known), b"")
+
+    def _goes_on(self, last: bytes, end: bytes) -> bool:
+        """Whether the draft has a longer token than last, made of it and what follows: then it would hardly have cut there. Its tokenizer
+        would not say it better, but cost a call."""
+        known = self._draft.vocab.by_bytes
+        return any(last + end[:n] in known for n in range(1, len(end) + 1))
+
+    def _fits(self, drafted: bytes, ends: Sequence[bytes]) -> list[bool]:
+        """Whether the draft's tokenizer cuts behind drafted, for each of the bytes that may follow."""
+        return [self._cuts_at(len(drafted), ids) for ids in self._draft.encode_all([drafted + end for end in ends])]
 
     def _cuts_at(self, offset: int, ids: Sequence[int]) -> bool:
         pieces = self._draft.vocab.pieces
@@ -97,9 +105,11 @@ class RightEdge:
 
     def _vote(self, word: bytes, drafted: bytes, hypotheses: list[Hypothesis]) -> list[tuple[int, float]]:
         """The ids within word that most hypotheses agree on, each with the share of those that do."""
-        fits = self._fits(drafted, [end for end, _ in hypotheses])
-        encoded = self._target.encode_all([word + end for end, _ in hypotheses])
-        votes = [(ids, w if fits[end] else w * _RULED_OUT) for ids, (end, w) in zip(encoded, hypotheses, strict=True)]
+        ends = [end for end, _ in hypotheses]
+        last = self._last_token(drafted)
+        fits = self._fits(drafted, ends) if word[-1] in _SPACES else [not self._goes_on(last, end) for end in ends]
+        encoded = self._target.encode_all([word + end for end in ends])
+        votes = [(ids, w if fit else w * _RULED_OUT) for ids, fit, (_, w) in zip(encoded, fits, hypotheses, strict=True)]
         total = sum(weight for _, weight in votes)
         judged: list[tuple[int, float]] = []
         at = k = 0
