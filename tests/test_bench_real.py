@@ -36,6 +36,19 @@ def test_rounds_add_up_to_what_the_engine_counted():
         assert all(one.n_rounds == one.n_predicted for one in plain)
 
 
+def test_a_prescribed_answer_is_written_whatever_the_target_thinks():
+    """Drafted or not, and at its end the text ends."""
+    prompt = Prompt("p", chat_prompts(1)[0], True, answer="Nobody taught it to say that: one, two, one, two, one, two, three.")
+    with Runtime.open(config()) as runtime:
+        job = make_job(runtime, prompt, 0.0, 1, 100)
+        for policy in (PLAIN, parse_policy("fixed:8:0")):
+            (answer,) = EngineArm(policy.name, runtime, policy.speculative).run([job]).answers
+            assert answer.text == prompt.answer
+            assert answer.ids[:-1] == job.answer
+            assert runtime.is_eog(answer.ids[-1])
+        assert answer.n_accepted < answer.n_drafted
+
+
 def test_the_recording_of_a_real_pair_gives_an_oracle():
     class WithCosts:
         """The runtime with costs that are known: a pass takes the same time whatever its rows, drafting takes none."""

@@ -42,6 +42,9 @@ def test_edit_ends_with_a_source_of_1200_lines():
     assert source.count("\n") >= 1199
     assert source.count(request.split()[3]) > 60
     compile(source, "source", "exec")
+    old, new = request.split()[3], request.split()[5]
+    assert long.answer == f"```python\n{source.replace(old, new)}\n```"
+    assert not any(prompt.answer for prompt in short)
 
 
 def test_code_prompts_are_python_up_to_their_end():
@@ -78,6 +81,9 @@ HEAD = 'about = "x"\n'
         ('[[prompt]]\nname = "a"\nraw = "x"', "`about`"),
         (HEAD + '[[prompt]]\nname = "a"\nrow = "x"', "did you mean 'raw'"),
         (HEAD + '[[prompt]]\nname = "a"', "either `chat` or `raw`"),
+        (HEAD + '[[prompt]]\nname = "a"\nraw = "```a```"\nrename = ["a"]', r"\[old, new\]"),
+        (HEAD + '[[prompt]]\nname = "a"\nraw = "a"\nrename = ["a", "b"]', "fenced"),
+        (HEAD + '[[prompt]]\nname = "a"\nraw = "a ```b```"\nrename = ["a", "b"]', "'a' occurs"),
         (HEAD + '[[prompt]]\nname = "a"\nraw = "x"\nchat = "x"', "either `chat` or `raw`"),
         (HEAD + '[[prompt]]\nname = "a"\nraw = "  "', "`raw` must be text"),
         (HEAD + '[[prompt]]\nname = "a"\nraw = 3', "`raw` must be text"),

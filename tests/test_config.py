@@ -70,7 +70,10 @@ def test_model_aliases(name, draft):
         (["--spec-type", "none"], lambda c: (c.draft, c.drafting.defaults.enabled), (None, False)),
         (["--spec-type", "suffix,draft, suffix"], lambda c: c.drafting.types, ("suffix", "draft-simple")),
         (["--spec-type", "ngram-mod", "-md", "d.gguf"], lambda c: (c.draft, c.drafting.defaults.enabled), (None, True)),
-        (["--spec-default"], lambda c: c.drafting.types, ("draft-simple", "ngram-mod")),
+        ([], lambda c: c.drafting.types, ("draft-simple", "suffix")),
+        (["--spec-type", "draft-simple"], lambda c: c.drafting.types, ("draft-simple",)),
+        (["--spec-policy", "fixed"], lambda c: c.drafting.types, ("draft-simple",)),
+        (["--spec-default"], lambda c: c.drafting.types, ("draft-simple", "suffix", "ngram-mod")),
         (["--spec-type", "none", "--spec-default"], lambda c: (c.drafting.types, c.drafting.defaults.enabled), (("ngram-mod",), True)),
         (["--spec-ngram-map-k4v-size-n", "8"], lambda c: (c.drafting.lookup.map_k4v.size_n, c.drafting.lookup.map_k.size_n), (8, 12)),
         (["--api-key", "a"], lambda c: c.drafting.lookup.share, "server"),
@@ -89,6 +92,12 @@ def test_model_aliases(name, draft):
 )
 def test_flags(words, read, value):
     assert read(load(*words)) == value
+
+
+def test_without_a_draft_model_nothing_drafts_unless_asked():
+    """Who names no draft gets plain decoding, to the bit."""
+    config = load_config(("-m", "t.gguf"), {})
+    assert (config.draft, config.drafting.types) == (None, ("draft-simple",))
 
 
 def test_the_draft_inherits_the_machine_but_not_the_cache():

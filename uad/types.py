@@ -89,7 +89,8 @@ class Request:
     """One sequence to generate: prompt ids in, text out.
 
     `max_tokens` None means until the context is full. `n_probs` > 0 or `logprobs` asks for log-probabilities of the unmodified
-    distribution, with that many alternatives. `slot` asks for a certain slot (-1: any).
+    distribution, with that many alternatives. `slot` asks for a certain slot (-1: any). `prescribed` ids are written whatever the target
+    thinks, then the text ends: for measurements only, no request over HTTP has them.
     """
 
     prompt: tuple[int, ...]
@@ -101,6 +102,7 @@ class Request:
     n_probs: int = 0
     cache_prompt: bool = True
     slot: int = -1
+    prescribed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,13 +40,17 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One answer to be made: the prompt, its target ids, and how to sample. The same job under every arm gives the same text."""
+    """One answer to be made: the prompt, its target ids, and how to sample. The same job under every arm gives the same text.
+
+    answer: the ids that are written, whatever the target thinks (empty: its own).
+    """
 
     prompt: Prompt
     ids: tuple[int, ...]
     temperature: float
     seed: int
     max_tokens: int
+    answer: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,7 @@ class EngineArm:
 
     def _request(self, job: Job, slot: int) -> Request:
         sampling = SamplingParams(temperature=job.temperature, seed=job.seed)
-        return Request(prompt=job.ids, sampling=sampling, speculative=self._speculative, max_tokens=job.max_tokens, slot=slot)
+        return Request(job.ids, sampling, self._speculative, max_tokens=job.max_tokens, slot=slot, prescribed=job.answer)
 
     def _next(self, events: queue.SimpleQueue[Event]) -> Event:
         while True:
@@ -190,7 +194,8 @@ def make_job(engine: Engine, prompt: Prompt, temperature: float, seed: int, max_
         ids = engine.chat_prompt([{"role": "user", "content": prompt.text}], {})
     else:
         ids = engine.tokenize(prompt.text, add_special=True, parse_special=False)
-    return Job(prompt, tuple(ids), temperature, seed, max_tokens)
+    answer = engine.tokenize(prompt.answer, parse_special=False) if prompt.answer else ()
+    return Job(prompt, tuple(ids), temperature, seed, max_tokens, tuple(answer))
 
 
 def groups(jobs: Sequence[Job], size: int) -> list[tuple[Job, ...]]:

@@ -16,17 +16,19 @@ PROMPT_DIR = Path(__file__).with_name("prompts")
 """Holds the bundled workloads, `NAME.toml`."""
 
 _WORKLOAD_KEYS = ("about", "prompt")
-_PROMPT_KEYS = ("name", "chat", "raw")
+_PROMPT_KEYS = ("name", "chat", "raw", "rename")
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt: a user's turn (`chat`), or text that is continued as it stands."""
+    """One prompt: a user's turn (`chat`), or text that is continued as it stands. `answer` is what is written, whatever the target thinks:
+    a task that the bundled models are too small for can be timed all the same."""
 
     name: str
     text: str
     chat: bool
+    answer: str = ""
 
     @property
     def n_bytes(self) -> int:
@@ -91,7 +93,18 @@ def _prompt(entry: object, where: str) -> Prompt:
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{where}: name {name!r} must be lower-case words joined by '-'")
     kind = "chat" if "chat" in entry else "raw"
-    return Prompt(name, _text(entry, kind, where), kind == "chat")
+    text = _text(entry, kind, where)
+    return Prompt(name, text, kind == "chat", _renamed(text, entry["rename"], where) if "rename" in entry else "")
+
+
+def _renamed(text: str, names: object, where: str) -> str:
+    """The fenced part of a prompt with one name instead of another."""
+    if not (isinstance(names, list) and len(names) == 2 and all(map(_is_filled, names))):
+        raise ConfigError(f"{where}: `rename` must be two names, [old, new]")
+    _, fence, code = text.partition("```")
+    if not fence or names[0] not in code:
+        raise ConfigError(f"{where}: `rename` needs a part fenced by ``` in which {names[0]!r} occurs")
+    return fence + code.replace(*names)
 
 
 def _text(data: Mapping[str, object], key: str, where: str) -> str:

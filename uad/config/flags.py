@@ -219,7 +219,7 @@ _DRAFTING = (
         f"drafters, separated by commas: {', '.join(SPEC_TYPES)}; or none",
         "TYPES",
         _ENV + "SPEC_TYPE",
-        default=",".join(DEFAULT_TYPES),
+        default=f"{','.join(DEFAULT_TYPES)} with a draft model; draft-simple with --spec-policy fixed",
     ),
     Flag("--spec-default", "drafting.spec_default", SWITCH, DRAFTING, "ngram-mod as well, as in llama-server"),
     Flag(

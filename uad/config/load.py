@@ -28,7 +28,7 @@ from uad.config.slices import (
 )
 from uad.config.yamlfile import from_yaml
 from uad.errors import ConfigError
-from uad.types import SamplingParams, SpeculativeParams
+from uad.types import SamplingParams, SpecPolicy, SpeculativeParams
 
 _INHERITED = ("n_batch", "n_ubatch", "n_threads", "n_threads_batch", "n_gpu_layers", "flash_attn", "mmap", "mlock", "repack", "swa_full")
 
@@ -98,12 +98,16 @@ def _build(values: Mapping[str, Given]) -> Config:
 
 
 def _drafting(values: Mapping[str, Given]) -> DraftingConfig:
-    """What drafts, and how. Without a type nothing does."""
+    """What drafts, and how. Without a type nothing does.
+
+    Beside a draft model the text itself drafts too, as long as the policy weighs them: a fixed one would always take the text's guess.
+    """
     given = _section(values, "drafting")
-    types: tuple[str, ...] = given.pop("types", DEFAULT_TYPES)
+    defaults = SpeculativeParams(**_section(values, "drafting.defaults"))
+    together = "draft.path" in values and defaults.policy is SpecPolicy.AUTO
+    types: tuple[str, ...] = given.pop("types", DEFAULT_TYPES if together else (MODEL_TYPE,))
     if given.get("spec_default"):
         types = tuple(dict.fromkeys((*types, "ngram-mod")))
-    defaults = SpeculativeParams(**_section(values, "drafting.defaults"))
     if not types:
         defaults = replace(defaults, enabled=False)
     return DraftingConfig(defaults=defaults, types=types, lookup=_lookup(values), **given)

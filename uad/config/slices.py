@@ -12,8 +12,8 @@ FLASH_ATTN = ("on", "off", "auto")
 SHARES = ("off", "slot", "server")
 MODEL_TYPE = "draft-simple"
 SPEC_TYPES = (MODEL_TYPE, "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache", "suffix")
-DEFAULT_TYPES = (MODEL_TYPE,)
-"""What drafts where --spec-type is not given."""
+DEFAULT_TYPES = (MODEL_TYPE, "suffix")
+"""What drafts beside a draft model where neither --spec-type nor --spec-policy fixed is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class DraftingConfig:
     """
 
     defaults: SpeculativeParams = field(default_factory=SpeculativeParams)
-    types: tuple[str, ...] = DEFAULT_TYPES
+    types: tuple[str, ...] = (MODEL_TYPE,)
     spec_default: bool = False
     lookup: LookupConfig = LookupConfig()
     exact: bool = False

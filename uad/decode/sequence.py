@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from uad.decode.text import TextStream
+from uad.decode.verify import Picker
 from uad.sampling.noise import Position
-from uad.sampling.sampler import Sampler
 from uad.types import (
     Crossing,
     Delta,
@@ -66,7 +66,7 @@ class Running:
     request: Request
     sink: Sink
     vocab: VocabTable
-    sampler: Sampler
+    sampler: Picker
     seed: int
     slot: int
     limit: int

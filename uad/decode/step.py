@@ -18,10 +18,10 @@ from uad.decode.sequence import Running
 from uad.decode.slots import Slot, Slots
 from uad.decode.target import Target
 from uad.decode.text import TextStream
-from uad.decode.verify import verify
+from uad.decode.verify import Picker, verify
 from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UadError
 from uad.policy.protocol import Chosen, Wish
-from uad.sampling.sampler import Sampler, token_prob
+from uad.sampling.sampler import token_prob
 from uad.types import Commit, Done, Draft, DrafterStats, Failed, Request, Rows, Sink, SlotInfo, TokenProb, Totals
 from uad.vocab.prefix import common_prefix
 
@@ -58,7 +58,7 @@ class _Part:
         return Rows(self.running.slot, self.running.n_past, ids, n_logits)
 
 
-SamplerFactory = Callable[[Request, int], Sampler]
+SamplerFactory = Callable[[Request, int], Picker]
 
 
 class Engine:

@@ -16,8 +16,11 @@ Row = npt.NDArray[np.float32]
 
 
 class Picker(Protocol):
+    """Chooses the ids of one sequence. `uad.sampling.sampler.Sampler` is one."""
+
     def pick(self, row: Row, position: Position) -> int: ...
     def accept(self, id_: int) -> None: ...
+    def close(self) -> None: ...
 
 
 def verify(

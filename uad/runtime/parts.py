@@ -23,6 +23,7 @@ from uad.runtime.pacing import open_policy
 from uad.runtime.prompts import Prompts
 from uad.runtime.target import Progress, Target, open_target
 from uad.sampling.noise import token_keys
+from uad.sampling.prescribed import Prescribed
 from uad.sampling.sampler import Sampler
 from uad.sampling.stages import Stage
 from uad.templates.plan import Options, plan
@@ -136,11 +137,16 @@ def _window_note(draft: Context, target: Context) -> tuple[str, ...]:
     return (f"the draft's context has {draft.n_ctx} of the target's {target.n_ctx} tokens: past that it drafts from a window",)
 
 
-def _samplers(context: Context, model: Model) -> Callable[[Request, int], Sampler]:
+def _samplers(context: Context, model: Model) -> Callable[[Request, int], Sampler | Prescribed]:
     keys = token_keys(model.vocab.pieces)
     n_vocab = model.info.n_vocab
 
     def chain(stages: Sequence[Stage]) -> SamplerChain:
         return SamplerChain(n_vocab, stages)
 
-    return lambda request, seed: Sampler(request.sampling, seed, model.vocab.eog, context.n_ctx, chain, keys)
+    def sampler(request: Request, seed: int) -> Sampler | Prescribed:
+        if request.prescribed:
+            return Prescribed(request.prescribed, min(model.vocab.eog, default=0))
+        return Sampler(request.sampling, seed, model.vocab.eog, context.n_ctx, chain, keys)
+
+    return sampler
