@@ -36,6 +36,7 @@ sys.path.insert(0, str(SAMPLES / "train"))
 
 _N_CTX = 2048
 _SEED = "held out"
+_MOST_DRAWS = 100  # for each question; some kinds have few different ones
 _HEAD = (
     *("draft", "p_min", "", "accepted bytes per drafted byte", "target tokens per target decode", "ids drafted", "accepted"),
     *("draft decodes", "answers with fewer target decodes than neither, more"),
@@ -126,7 +127,9 @@ def _prompts(n: int) -> list[Prompt]:
 
     rng = random.Random(_SEED)
     found: dict[str, Prompt] = {}
-    while len(found) < n:
+    for _ in range(_MOST_DRAWS * n):
+        if len(found) == n:
+            break
         question = tasks.conversation(rng)[0].question
         found.setdefault(question, Prompt(f"question {len(found) + 1}", question, chat=True))
     return list(found.values())
@@ -153,7 +156,7 @@ def _replay_all(target: Path, draft: Path, texts: Sequence[Text], params: Specul
         rules = plan(side(reader), side(model), template_options(config)).rules
         target_encoder = Encoder(reader.vocab)
         with CountedContext(model, config.draft, 1, "draft") as context:
-            drafting = Drafting([ModelDrafter(context, target_encoder, rules, heal=heal, salvage=salvage)], FixedPolicy())
+            drafting = Drafting([ModelDrafter(context, target_encoder, rules, heal=heal, salvage=salvage)], FixedPolicy(), reader.vocab.eog)
             return [_replay(drafting, text, params, reader.vocab.pieces, context) for text in texts]
 
 

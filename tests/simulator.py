@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,11 +29,16 @@ def jagged(n: int) -> float:
 
 @dataclass(frozen=True)
 class Position:
-    """What the draft says of the id at this place of the text, how likely it is right, and whether it is."""
+    """What the draft says of the id at this place of the text, how likely it is right, and whether it is.
+
+    copy: what a drafter without a model says of it (0: nothing), and is_copy whether that is right.
+    """
 
     belief: float
     p: float
     right: bool
+    copy: float = 0.0
+    is_copy: bool = False
 
 
 Script = Callable[[random.Random], list[Position]]
@@ -79,6 +85,7 @@ class Simulation:
     n_unread: int = 0
     lengths: list[tuple[int, int]] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         curve = CostCurve([CostSample(n, 0, self.cost(n)) for n in range(1, self.n_max + 2)])
@@ -123,15 +130,17 @@ class Simulation:
         round_ = self.policy.plan([Wish(0, SpeculativeParams(n_max=self.n_max), room, 100)])
         draft, n_rows = Draft(), 1
         if round_ is not None:
+            if self.positions[self.at].copy and round_.asks(Origin.SUFFIX):
+                round_.proposed(Origin.SUFFIX, [self._copy()], 2e-5)
             for ask in round_.asks(Origin.MODEL):
-                draft = self._draft(round_, ask.n_max)
+                self._draft(round_, ask.n_max)
             chosen = round_.choose().get(0)
             draft = chosen.draft if chosen else Draft()
             n_rows = chosen.n_rows if chosen else 0
         k = len(draft.ids)
         n_rows = max(n_rows, 1 + k)
         n_accepted = 0
-        while n_accepted < k and self.positions[self.at + n_accepted].right:
+        while n_accepted < k and draft.ids[n_accepted] == self.at + n_accepted:
             n_accepted += 1
         seconds = self._spend(self.cost(n_rows)) / 1e3
         self.policy.decoded([(1, n_rows)], 100, seconds)
@@ -144,7 +153,13 @@ class Simulation:
         self.n_unread += n
         self.plain_ms += self.cost(1) * n
 
-    def _draft(self, round_, n_max: int) -> Draft:
+    def _copy(self) -> Draft:
+        ahead = itertools.takewhile(lambda position: position.copy, self.positions[self.at : self.at + self.n_max])
+        guesses = [(self.at + i if position.is_copy else -1, position.copy) for i, position in enumerate(ahead)]
+        return Draft(tuple(id_ for id_, _ in guesses), tuple(p for _, p in guesses), Origin.SUFFIX, kind="suffix")
+
+    def _draft(self, round_, n_max: int) -> None:
+        self.asked.append(self.at)
         seconds = self._catch_up()
         ids, p = [], []
         for i in range(min(n_max, len(self.positions) - self.at)):
@@ -159,9 +174,7 @@ class Simulation:
             round_.wrote(0, position.belief)
             ids.append(self.at + i if position.right else -1)
             p.append(position.belief)
-        draft = Draft(tuple(ids), tuple(p))
-        round_.proposed(Origin.MODEL, [draft], seconds)
-        return draft
+        round_.proposed(Origin.MODEL, [Draft(tuple(ids), tuple(p))], seconds)
 
 
 def oracle_ms(cost: Cost, positions: Sequence[Position], step_ms: float, call_ms: float, n_max: int) -> float:

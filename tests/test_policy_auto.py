@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
 from uad.policy.protocol import Wish
 from uad.policy.round import groups_of
+from uad.policy.text import Habit
 from uad.types import Commit, Draft, Origin, SpecPolicy, SpeculativeParams
 
 MACHINES = {"flat": FLAT, "memory bound": MEMORY_BOUND, "linear": LINEAR, "jagged": jagged}
@@ -174,7 +176,7 @@ def test_levels_are_the_best_of_all(beliefs, machine, stride):
     seqs = [i * stride for i in range(len(beliefs))]
     round_, chosen = choose(one, seqs, dict(zip(seqs, beliefs, strict=True)))
     gains = [round_._gains(group) for group in groups_of(tuple(seqs))]
-    spent = sum(candidate.spent_ms for member in round_._members.values() for candidate in member.candidates)
+    spent = round_._guesses_ms
 
     def rate(levels):
         ids = len(seqs) + sum(gain[level - 1] for gain, level in zip(gains, levels, strict=True))
@@ -248,22 +250,122 @@ def test_fixed_and_automatic_requests_share_a_round():
     round_.stepped(2, 0.001)
     round_.proposed(Origin.MODEL, [by_seq[seq] for seq in asks], 0.002)
     assert round_.choose()[0].draft == by_seq[0], "and submits all it has"
-    assert one.habit(Origin.MODEL).call_ms >= 0
 
 
-def test_a_free_guess_that_is_better_spares_the_model():
+def test_an_automatic_request_does_not_pay_for_its_fixed_neighbour():
+    """Steps in which only the neighbour drafts are the neighbour's."""
+
+    def value(params: SpeculativeParams) -> float:
+        one = policy(MEMORY_BOUND)
+        trust(one)
+        for seq in (0, 1):
+            one.begin(seq, 10)
+        round_ = one.plan([Wish(0, params, 40, 50), Wish(1, SpeculativeParams(n_max=2), 40, 50)])
+        n_ids = {ask.seq: ask.n_max for ask in round_.asks(Origin.MODEL)}
+        n_steps = max(n_ids.values()) - 1
+        for i in range(n_steps):
+            for seq in (live := [seq for seq, n in n_ids.items() if n > i]):
+                round_.wrote(seq, 0.9)
+            live = [seq for seq in live if n_ids[seq] > i + 1]
+            round_.go_on(live)
+            round_.stepped(len(live), 3e-3)
+        drafts = [Draft(tuple(range(n)), (0.9,) * n) for n in n_ids.values()]
+        round_.proposed(Origin.MODEL, drafts, (0.5 * len(drafts) + 3.0 * n_steps) / 1e3)
+        round_.choose()
+        return one.text(1).uses[Origin.MODEL].value
+
+    beside_fixed = value(SpeculativeParams(policy=SpecPolicy.FIXED, n_max=16))
+    assert beside_fixed == pytest.approx(value(SpeculativeParams(enabled=False)))
+    assert beside_fixed > 0
+
+
+def test_a_free_guess_that_is_clearly_better_spares_the_model_for_a_while():
     one = policy(MEMORY_BOUND)
     calibration = one.calibration("suffix/long")
     for _ in range(300):
         calibration.observe(0.9, True)
     one.begin(0, 10)
-    round_ = one.plan([Wish(0, SpeculativeParams(), 40)])
-    assert round_ is not None
-    assert round_.asks(Origin.SUFFIX)
-    guess = Draft(tuple(range(20)), (0.9,) * 20, Origin.SUFFIX, kind="suffix/long")
-    round_.proposed(Origin.SUFFIX, [guess], 2e-5)
-    assert not round_.asks(Origin.MODEL)
-    assert len(round_.choose()[0].draft.ids) == 20
+
+    def asks(usual: float | None = None) -> bool:
+        """Whether the model is asked beside a long free guess that is worth so many times what the model's usually are."""
+        round_ = one.plan([Wish(0, SpeculativeParams(), 40)])
+        assert round_ is not None
+        assert round_.asks(Origin.SUFFIX)
+        round_.proposed(Origin.SUFFIX, [Draft(tuple(range(20)), (0.9,) * 20, Origin.SUFFIX, kind="suffix/long")], 2e-5)
+        if usual is not None:
+            use = one.text(0).uses[Origin.MODEL]
+            use.value, use.is_new = round_._members[0].candidates[0].value / usual, False
+        asked = bool(round_.asks(Origin.MODEL))
+        assert len(round_.choose()[0].draft.ids) == 20
+        return asked
+
+    assert asks()  # nothing is known of it in this text
+    assert asks(1.2)
+    assert [asks(2.0) for _ in range(17)] == [False] * 16 + [True]
+
+
+@pytest.mark.parametrize("read_ms", [0.05, 0.08, 0.5])
+def test_a_draft_that_fails_for_a_while_is_found_again_in_the_same_text(read_ms):
+    """Also one that reads more slowly than a text can ever pay for: what it saved before pays."""
+    fast = lambda n: 0.4 * FLAT(n)  # noqa: E731
+    positions = text(200, GOOD, seed=1) + text(60, BAD, seed=2) + text(1500, GOOD, seed=3)
+    one = Simulation(fast, positions, step_ms=0.4, call_ms=0.7, read_ms=read_ms).run(50)
+    assert one.plain_ms / one.ms > 3.3
+    never = Simulation(fast, text(3000, BAD), step_ms=0.4, call_ms=0.7, read_ms=read_ms).run(50)
+    assert never.plain_ms / never.ms > 0.99
+
+
+def test_reading_what_was_copied_meanwhile_is_no_round_s_own_cost():
+    """Blocks that a free drafter copies, and prose that only the model can draft: it is asked in the prose."""
+    copies = [Position(0.5, 0.5, True, copy=0.975, is_copy=True)] * 300
+    positions = [one for seed in range(6) for one in (*copies, *text(80, ((0.7, 0.85),), seed=seed))]
+    one = Simulation(lambda n: 0.4 * MEMORY_BOUND(n), positions, step_ms=0.4, call_ms=0.7, read_ms=0.1).run(50)
+    prose = [at for at, _ in one.lengths if not positions[at].copy and at > 760]
+    assert len(set(prose) & set(one.asked)) > 0.8 * len(prose)
+
+
+def test_a_poor_free_guess_in_every_round_does_not_keep_the_model_asleep():
+    rng = random.Random(4)
+    draft = text(200, GOOD, seed=1) + text(60, BAD, seed=2) + text(1500, GOOD, seed=3)
+    positions = [replace(one, copy=0.35, is_copy=rng.random() < 0.35) for one in draft]
+    one = Simulation(lambda n: 0.4 * FLAT(n), positions, step_ms=0.4, call_ms=0.7, read_ms=0.02).run(50)
+    assert one.plain_ms / one.ms > 3.3
+
+
+def test_what_was_saved_for_a_long_prompt_is_not_spent_on_short_ones():
+    habit = Habit(call_ms=1.0)
+    habit.earn(50.0, plain_ms=1.0)
+    assert habit.pay(2.0)
+    assert habit.account_ms == 48.0
+    habit.earn(1000.0, plain_ms=1.0)
+    assert habit.account_ms == 100.0
+
+
+def test_reading_of_several_texts_is_priced_by_what_each_had_to_read():
+    one = policy(MEMORY_BOUND)
+    for seq, n in enumerate((100, 300)):
+        one.begin(seq, n)
+    round_ = one.plan([Wish(seq, SpeculativeParams(n_max=8), 40, 50) for seq in range(2)])
+    for ask in round_.asks(Origin.MODEL):
+        round_.wrote(ask.seq, 0.8)
+    round_.proposed(Origin.MODEL, [Draft((1,), (0.8,))] * 2, 400 * 0.05 / 1e3)
+    assert one.habits[Origin.MODEL].read_ms == pytest.approx(0.05)
+
+
+def test_a_prompt_that_is_read_along_is_not_paid_by_those_who_write():
+    one = policy(MEMORY_BOUND)
+    trust(one)
+    for seq, n in enumerate((10, 2000)):
+        one.begin(seq, n)
+    values = []
+    for ms in (1.0, 101.0, 1.0):
+        round_ = one.plan([Wish(0, SpeculativeParams(n_max=8), 40, 50), Wish(1, SpeculativeParams(n_max=8), -1, 0)])
+        drafts = [Draft((1, 2), (0.9, 0.9)) if ask.n_max else Draft() for ask in round_.asks(Origin.MODEL)]
+        round_.proposed(Origin.MODEL, drafts, ms / 1e3)
+        values.append(round_._members[0].candidates[0].value)
+        round_.choose()
+    assert values[1] == pytest.approx(values[2], abs=0.5)
+    assert one.text(1).reading_ms == pytest.approx(100.0, abs=4.0)
 
 
 def test_guesses_that_were_not_submitted_are_judged_too():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from uad.config import kinds
 from uad.config.flag import Flag
 from uad.config.kinds import SWITCH, choice, integer, number
-from uad.config.slices import DEFAULT_TYPES, FLASH_ATTN, KV_TYPES, SHARES, SPEC_TYPES
+from uad.config.slices import BESIDE_A_MODEL, FLASH_ATTN, KV_TYPES, MODEL_TYPE, SHARES, SPEC_TYPES
 
 MODEL, CONTEXT, DRAFT, DRAFTING = "models", "context and speed", "draft model", "drafting"
 LOOKUP = "drafting without a model"
@@ -219,7 +219,7 @@ _DRAFTING = (
         f"drafters, separated by commas: {', '.join(SPEC_TYPES)}; or none",
         "TYPES",
         _ENV + "SPEC_TYPE",
-        default=f"{','.join(DEFAULT_TYPES)} with a draft model; draft-simple with --spec-policy fixed",
+        default=f"{MODEL_TYPE}, with {BESIDE_A_MODEL} beside it where the policy is automatic",
     ),
     Flag("--spec-default", "drafting.spec_default", SWITCH, DRAFTING, "ngram-mod as well, as in llama-server"),
     Flag(

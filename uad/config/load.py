@@ -13,7 +13,7 @@ from uad.config.environ import from_environ
 from uad.config.flags import CONFIG_FILE, FLAGS, GROUPS
 from uad.config.given import Given, Layer
 from uad.config.slices import (
-    DEFAULT_TYPES,
+    BESIDE_A_MODEL,
     MODEL_TYPE,
     Config,
     DraftingConfig,
@@ -28,7 +28,7 @@ from uad.config.slices import (
 )
 from uad.config.yamlfile import from_yaml
 from uad.errors import ConfigError
-from uad.types import SamplingParams, SpecPolicy, SpeculativeParams
+from uad.types import SamplingParams, SpeculativeParams
 
 _INHERITED = ("n_batch", "n_ubatch", "n_threads", "n_threads_batch", "n_gpu_layers", "flash_attn", "mmap", "mlock", "repack", "swa_full")
 
@@ -100,17 +100,17 @@ def _build(values: Mapping[str, Given]) -> Config:
 def _drafting(values: Mapping[str, Given]) -> DraftingConfig:
     """What drafts, and how. Without a type nothing does.
 
-    Beside a draft model the text itself drafts too, as long as the policy weighs them: a fixed one would always take the text's guess.
+    Beside a draft model the text itself drafts too, for those requests whose policy weighs the two.
     """
     given = _section(values, "drafting")
     defaults = SpeculativeParams(**_section(values, "drafting.defaults"))
-    together = "draft.path" in values and defaults.policy is SpecPolicy.AUTO
-    types: tuple[str, ...] = given.pop("types", DEFAULT_TYPES if together else (MODEL_TYPE,))
+    weighed = (BESIDE_A_MODEL,) if "draft.path" in values and "types" not in given else ()
+    types: tuple[str, ...] = given.pop("types", (MODEL_TYPE, *weighed))
     if given.get("spec_default"):
         types = tuple(dict.fromkeys((*types, "ngram-mod")))
     if not types:
         defaults = replace(defaults, enabled=False)
-    return DraftingConfig(defaults=defaults, types=types, lookup=_lookup(values), **given)
+    return DraftingConfig(defaults=defaults, types=types, weighed=weighed, lookup=_lookup(values), **given)
 
 
 def _lookup(values: Mapping[str, Given]) -> LookupConfig:

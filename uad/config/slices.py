@@ -12,8 +12,8 @@ FLASH_ATTN = ("on", "off", "auto")
 SHARES = ("off", "slot", "server")
 MODEL_TYPE = "draft-simple"
 SPEC_TYPES = (MODEL_TYPE, "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache", "suffix")
-DEFAULT_TYPES = (MODEL_TYPE, "suffix")
-"""What drafts beside a draft model where neither --spec-type nor --spec-policy fixed is given."""
+BESIDE_A_MODEL = "suffix"
+"""What drafts beside a draft model, where the policy is automatic, if --spec-type is not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +94,13 @@ class LookupConfig:
 class DraftingConfig:
     """Defaults of draft control, and the switches that hold for the whole server.
 
-    `types` are the drafters, by --spec-type's names; `spec_default` says that --spec-default put ngram-mod among them.
+    `types` are the drafters, by --spec-type's names; `weighed` are those of them that only the automatic policy asks, since a fixed one
+    takes guesses as they come. `spec_default` says that --spec-default put ngram-mod among them.
     """
 
     defaults: SpeculativeParams = field(default_factory=SpeculativeParams)
     types: tuple[str, ...] = (MODEL_TYPE,)
+    weighed: tuple[str, ...] = ()
     spec_default: bool = False
     lookup: LookupConfig = LookupConfig()
     exact: bool = False

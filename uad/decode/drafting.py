@@ -11,7 +11,7 @@ from time import perf_counter
 
 from uad.drafters.protocol import Drafter
 from uad.policy.protocol import Chosen, Policy, Wish
-from uad.types import Commit, Crossing, Draft, DrafterStats
+from uad.types import Ask, Commit, Crossing, Draft, DrafterStats
 
 _NOTHING: Mapping[int, Chosen] = {}
 
@@ -58,7 +58,7 @@ class Drafting:
             if not asks:
                 continue
             began = perf_counter()
-            drafts = [self._before_end(draft) for draft in drafter.propose(asks, round_)]
+            drafts = [self._before_end(draft, one) for one, draft in zip(asks, drafter.propose(asks, round_), strict=True)]
             seconds = perf_counter() - began
             self._stats[drafter.origin] = self._stats[drafter.origin].called(len(asks), seconds)
             round_.proposed(drafter.origin, drafts, seconds)
@@ -66,12 +66,14 @@ class Drafting:
                 self._crossings[one.seq] = self._crossings.get(one.seq, Crossing()) + draft.crossing
         return round_.choose()
 
-    def _before_end(self, draft: Draft) -> Draft:
+    def _before_end(self, draft: Draft, ask: Ask) -> Draft:
         """Nothing follows the id that ends an answer, though a copy of an earlier turn would go on; and the target writes that id itself,
         in the same decode."""
         if self._eog.isdisjoint(draft.ids):
             return draft
         n = next(i for i, id_ in enumerate(draft.ids) if id_ in self._eog)
+        if n < ask.n_min:
+            n = 0
         return replace(draft, ids=draft.ids[:n], p=draft.p[:n], n_salvaged=min(draft.n_salvaged, n))
 
     def crossing(self, seq: int) -> Crossing:

@@ -35,7 +35,7 @@ class AutoPolicy(Memory):
         auto = [wish for wish in enabled if wish.params.policy is not _FIXED and self._is_due(wish)]
         if not fixed:
             return AutoRound(self, auto, wishes) if auto else None
-        return _Both(FixedRound(fixed), AutoRound(self, auto, wishes)) if auto else FixedRound(fixed)
+        return _Both(FixedRound(fixed, self.weighed), AutoRound(self, auto, wishes)) if auto else FixedRound(fixed, self.weighed)
 
     def _is_due(self, wish: Wish) -> bool:
         if wish.params.n_max <= 0:
@@ -57,8 +57,7 @@ class AutoPolicy(Memory):
         text.n += n
         for origin, use in text.uses.items():
             use.backlog += n
-            if use.due:
-                self.habits[origin].account_ms += n * use.earns_ms
+            use.slept(n, self.habits[origin])
             use.check(commit.ids)
 
 
@@ -70,6 +69,8 @@ class _Both:
         self._n_fixed = 0
         self._n_auto = 0
         self._seqs: set[int] = set()
+        self._is_auto = False  # whether the next draft step is one of an automatic request, too
+        self._steps = self._auto_steps = 0.0  # seconds
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
         fixed = self._fixed.asks(origin)
@@ -81,7 +82,8 @@ class _Both:
 
     def proposed(self, origin: Origin, drafts: Sequence[Draft], seconds: float) -> None:
         self._fixed.proposed(origin, drafts[: self._n_fixed], seconds)
-        self._auto.proposed(origin, drafts[self._n_fixed :], seconds)
+        rest = max(seconds - self._steps, 0.0) * self._n_auto / max(self._n_fixed + self._n_auto, 1)
+        self._auto.proposed(origin, drafts[self._n_fixed :], rest + self._auto_steps)
 
     def choose(self) -> Mapping[int, Chosen]:
         return {**self._auto.choose(), **self._fixed.choose()}
@@ -93,8 +95,11 @@ class _Both:
     def go_on(self, seqs: Sequence[int]) -> Sequence[bool]:
         mine = [seq for seq in seqs if seq not in self._seqs]
         answers = dict(zip(mine, self._auto.go_on(mine), strict=True)) if mine else {}
+        self._is_auto = any(answers.values())
         return [answers.get(seq, True) for seq in seqs]
 
     def stepped(self, n_seq: int, seconds: float) -> None:
-        if self._n_auto:
+        self._steps += seconds
+        if self._is_auto:
+            self._auto_steps += seconds
             self._auto.stepped(n_seq, seconds)

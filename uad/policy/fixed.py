@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from uad.policy.protocol import Chosen, Wish
 from uad.types import Ask, Commit, Draft, Origin
@@ -11,12 +11,16 @@ from uad.types import Ask, Commit, Draft, Origin
 class FixedRound:
     """Every sequence drafts as far as it asks."""
 
-    def __init__(self, wishes: Sequence[Wish]) -> None:
+    def __init__(self, wishes: Sequence[Wish], weighed: Collection[Origin] = ()) -> None:
+        """weighed: drafters whose guesses are only compared, never taken as they come."""
+        self._weighed = weighed
         self._wishes = [wish for wish in wishes if wish.params.enabled]
         self._asked: Sequence[Ask] = ()
         self._chosen: dict[int, Chosen] = {}
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
+        if origin in self._weighed:
+            return ()
         self._asked = [self._ask_of(wish, origin) for wish in self._wishes if wish.seq not in self._chosen]
         return self._asked
 

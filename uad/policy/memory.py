@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from uad.policy.calibration import Calibration
 from uad.policy.machine import Machine
 from uad.policy.text import Habit, Text, Use
 from uad.types import Origin
 
 _MODEL = Origin.MODEL  # members of an enum are slow to reach
-_TYPICAL_ROUNDS = 60  # of an answer: what drafting saves in them must pay for reading the prompt
+TYPICAL_ROUNDS = 60  # of an answer: what drafting saves in them must pay for reading the prompt
 
 
 class Memory:
     """Over all texts (costs, calibration) and per text (which drafters pay)."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, weighed: Collection[Origin] = ()) -> None:
+        """weighed: drafters that requests with a fixed policy do without."""
         self.machine = machine
+        self.weighed = weighed
         self.calibrations: dict[str, Calibration] = {}
         self.habits: dict[Origin, Habit] = {}
         self._texts: dict[int, Text] = {}
@@ -47,17 +51,17 @@ class Memory:
         plain_ms = self.machine.table((1,), depth).upto(1)[1]
         use = Use(value=habit.birth * plain_ms, backlog=text.n_prompt)
         step_ms = self.step_ms(origin, 1)
-        pays = 0 <= use.value >= habit.read_ms * use.backlog / _TYPICAL_ROUNDS
+        pays = 0 <= use.value >= habit.read_ms * use.backlog / TYPICAL_ROUNDS
         if not pays and not habit.pay(habit.cost(use.backlog, step_ms)):
             use.sleep(text.n, habit, plain_ms, step_ms)
         return use
 
-    def is_due(self, text: Text, origin: Origin, use: Use, plain_ms: float) -> bool:
-        """Whether a drafter is to be asked. One that was left alone is paid for now; if others have spent that, it sleeps on."""
+    def wakes(self, text: Text, origin: Origin, use: Use, plain_ms: float) -> bool:
+        """Whether a drafter that was left alone is asked now, which is paid from its account; if that does not suffice, it sleeps on."""
         if text.n < use.due:
             return False
         habit, step_ms = self.habit(origin), self.step_ms(origin, 1)
-        if use.awake or habit.pay(habit.cost(use.backlog, step_ms)):
+        if habit.pay(habit.cost(use.backlog, step_ms)):
             return True
         use.sleep(text.n, habit, plain_ms, step_ms)
         return False

@@ -13,28 +13,26 @@ from functools import lru_cache
 
 from uad.policy.calibration import EDGES, HORIZON, Calibration
 from uad.policy.machine import Table
-from uad.policy.memory import Memory
+from uad.policy.memory import TYPICAL_ROUNDS, Memory
 from uad.policy.protocol import Chosen, Wish
-from uad.policy.text import Text, Use
+from uad.policy.text import Habit, Text
 from uad.types import Ask, Draft, Origin
 
 _HOPELESS = 0.02  # a guess less likely than this is not worth looking behind
 _NO_GAIN = 1 + 1e-9
 _MOST_TIMES = 3.0  # a measured cost counts as no more than so many times the expected one
-_CLEARLY = 1.5
 _MODEL = Origin.MODEL  # members of an enum are slow to reach
 NO_DRAFT = Draft()
 
 
 @dataclass(slots=True)
 class Candidate:
-    """A drafter's guess for one sequence. gains[k] are the ids expected to be accepted of the first k; spent_ms what it cost; value the
-    milliseconds that it is expected to save."""
+    """A drafter's guess for one sequence. gains[k] are the ids expected to be accepted of the first k; value the milliseconds that it is
+    expected to save, its own price taken off."""
 
     origin: Origin
     draft: Draft
     gains: list[float]
-    spent_ms: float
     value: float
 
 
@@ -58,6 +56,11 @@ class _Member:
     bins: list[int] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
     lessons: list[Candidate] = field(default_factory=list)
+
+    @property
+    def plain_ms(self) -> float:
+        """This sequence's share of a round without drafts."""
+        return self.table.upto(1)[1] / self.size
 
 
 class AutoRound:
@@ -103,15 +106,12 @@ class AutoRound:
                 return None
             use.backlog = 0
             return Ask(wish.seq, 0)
-        if self._is_beaten(member, use, origin) or not self._policy.is_due(text, origin, use, self._costs[1]):
+        if use.awake:
+            if origin is _MODEL and member.candidates and use.is_beaten(max([one.value for one in member.candidates])):
+                return None
+        elif not self._policy.wakes(text, origin, use, member.plain_ms):
             return None
         return Ask(wish.seq, min(wish.params.n_max, wish.room) if origin is _MODEL else wish.room)
-
-    def _is_beaten(self, member: _Member, use: Use, origin: Origin) -> bool:
-        """Whether a free guess promises clearly more than the draft model's usually do: those do better, too, where a text is copied."""
-        if origin is not _MODEL or not member.candidates:
-            return False
-        return max(one.value for one in member.candidates) > _CLEARLY * max(use.value, 0.0)
 
     # --- while the draft model writes
 
@@ -209,23 +209,20 @@ class AutoRound:
     def proposed(self, origin: Origin, drafts: Sequence[Draft], seconds: float) -> None:
         if not self._asked:
             return
-        policy, ms = self._policy, 1e3 * seconds
-        if origin is _MODEL and self._n_steps and policy.machine.draft.ms(1) > 0:
-            policy.machine.draft.observe(round(self._n_stepped / self._n_steps), 0, self._steps_ms / self._n_steps)
-        habit = policy.habit(origin)
+        policy, habit = self._policy, self._policy.habit(origin)
         asked = [self._members[ask.seq] for ask in self._asked]
-        reading = [member for member in asked if member.wish.room < 0]
-        for member in reading:
-            member.text.reading_ms += ms / len(asked)
-        backlog = max([member.text.uses[origin].backlog for member in asked])
-        if not reading:
-            habit.called(max(ms - (self._steps_ms if origin is _MODEL else 0.0), 0.0), backlog)
-        share = min(ms, _MOST_TIMES * (habit.cost(backlog, 0.0) + self._steps_ms) + 0.01) / len(asked)
-        self._guesses_ms += share * (len(asked) - len(reading))
-        for member, draft in zip(asked, drafts, strict=True):
+        steps_ms = self._steps_ms if origin is _MODEL else 0.0
+        ms = max(1e3 * seconds - steps_ms, 0.0)
+        if origin is _MODEL and self._n_steps and policy.machine.draft.ms(1) > 0:
+            policy.machine.draft.observe(round(self._n_stepped / self._n_steps), 0, steps_ms / self._n_steps)
+        prices = self._prices(asked, origin, habit, ms)
+        n_writing = sum([member.wish.room >= 0 for member in asked])
+        common = (min(ms - sum(prices), _MOST_TIMES * habit.call_ms + 0.01) + steps_ms) / max(n_writing, 1)
+        for member, draft, reading_ms in zip(asked, drafts, prices, strict=True):
             text = member.text
             text.uses[origin].backlog = 0
             if member.wish.room < 0:
+                text.reading_ms += reading_ms
                 continue
             if text.reading_ms:
                 habit.read(text.reading_ms, text.n_prompt)
@@ -235,9 +232,25 @@ class AutoRound:
                 policy.calibration(origin).drafted(member.bins, text.run)
             calibration = policy.calibration(draft.kind)
             candidates = member.lessons if calibration.is_unknown else member.candidates
-            candidates.append(self._candidate(member, origin, draft, calibration, share))
+            candidates.append(self._candidate(member, origin, draft, calibration, common + reading_ms / TYPICAL_ROUNDS))
+            self._guesses_ms += common + reading_ms
 
-    def _candidate(self, member: _Member, origin: Origin, draft: Draft, calibration: Calibration, spent_ms: float) -> Candidate:
+    @staticmethod
+    def _prices(asked: Sequence[_Member], origin: Origin, habit: Habit, ms: float) -> list[float]:
+        """Milliseconds of a call, beside draft steps, that went into reading: of each text's backlog, or of a prompt along with the target.
+
+        Reading is done once for many rounds: it is no round's own cost.
+        """
+        backlogs = [member.text.uses[origin].backlog for member in asked]
+        n_unread, n_prompts = sum(backlogs), sum([member.wish.room < 0 for member in asked])
+        if n_prompts:
+            rest = max(ms - habit.call_ms - habit.read_ms * n_unread, 0.0) / n_prompts
+            return [rest if member.wish.room < 0 else habit.read_ms * n for member, n in zip(asked, backlogs, strict=True)]
+        reading_ms = habit.reading(ms, n_unread)
+        habit.called(ms, n_unread)
+        return [reading_ms * n / n_unread if reading_ms else 0.0 for n in backlogs]
+
+    def _candidate(self, member: _Member, origin: Origin, draft: Draft, calibration: Calibration, price_ms: float) -> Candidate:
         factor = member.text.factor(draft.kind)
         chances, doubt = calibration.chances, factor.value
         bins = [bisect_right(EDGES, belief) for belief in draft.p]
@@ -248,7 +261,7 @@ class AutoRound:
             gain += product
             gains.append(gain)
         member.text.uses[origin].follow(draft.ids, bins, calibration, factor)
-        return Candidate(origin, draft, gains, spent_ms, self._value(member, gains) - spent_ms)
+        return Candidate(origin, draft, gains, self._value(member, gains) - price_ms)
 
     @staticmethod
     def _value(member: _Member, gains: Sequence[float]) -> float:
@@ -307,10 +320,9 @@ class AutoRound:
         if member.wish.room < 0:
             return
         text, policy = member.text, self._policy
-        plain = member.table.upto(1)[1] / member.size
         for one in (*member.candidates, *member.lessons):
             step = policy.step_ms(one.origin, 1)
-            text.uses[one.origin].judged(one.value, text.n, policy.habit(one.origin), plain, step)
+            text.uses[one.origin].judged(one.value, text.n, policy.habit(one.origin), member.plain_ms, step)
         text.due = min([use.due for use in text.uses.values()], default=0)
 
 

@@ -17,17 +17,22 @@ _SHARE = 0.006  # of the time, at most, goes into asking drafters that do not pa
 _FIRST_INTERVAL, _LAST_INTERVAL, _GROWTH = 2, 16, 1.5
 _PROBE_STEPS = 2
 _NOTHING = 0.002  # of a plain decode
+_LONGEST_SLEEP = 64  # ids between two looks at the account
+_TITHE = 0.05  # of what drafts save
+_MOST_SAVED = 100  # plain decodes
+_MOST_BEATEN = 16  # rounds
+_CLEARLY = 1.5
 _FAST_READ = 16  # ids; more are a backlog whose reading has a price of its own
 _COST_RATE = 0.15
-NEVER = 1 << 60
 
 
 @dataclass(slots=True)
 class Habit:
     """One drafter over all texts: what a call costs, and what a new text may expect of it (in plain decodes saved per round).
 
-    account_ms: what may be spent on asking it where it does not pay. Texts that leave it alone pay in a small share of their time; no short
-    text could afford it by itself, and a drafter that failed in the first ones would never be asked again.
+    account_ms: what may be spent on asking it where it does not pay. Texts that leave it alone pay in a small share of their time, texts in
+    which it pays a share of what it saves; no short text could afford it by itself, and a drafter that failed in the first ones would
+    never be asked again.
     """
 
     call_ms: float = 0.0
@@ -37,20 +42,24 @@ class Habit:
     n_calls: int = 0
     account_ms: float = 0.0
 
+    def reading(self, ms: float, backlog: int) -> float:
+        """How much of a call that took ms beside its draft steps went into reading `backlog` ids, of all texts in it."""
+        return max(ms - self.call_ms, 0.0) if backlog > _FAST_READ else 0.0
+
     def called(self, ms: float, backlog: int) -> None:
-        """A call took ms beside its draft steps, for a text that had `backlog` ids to be read first."""
+        """A call took ms beside its draft steps, for texts that had `backlog` ids to be read first."""
         if backlog > _FAST_READ:
-            self.read(min(ms, self.call_ms + 3 * self.read_ms * backlog) if self.read_ms else ms, backlog)
+            ms = self.reading(ms, backlog)
+            self.read(min(ms, 3 * self.read_ms * backlog) if self.read_ms else ms, backlog)
             return
         believed = min(ms, 3 * self.call_ms) if self.n_calls else ms
         self.n_calls += 1
         self.call_ms += max(_COST_RATE, 1 / self.n_calls) * (believed - self.call_ms)
 
     def read(self, ms: float, n_ids: int) -> None:
-        """Calls in which n_ids of a prompt were read took ms."""
+        """Reading n_ids took ms."""
         if n_ids >= _FAST_READ:
-            each = max(ms - self.call_ms, 0.0) / n_ids
-            self.read_ms += (_COST_RATE if self.read_ms else 1.0) * (each - self.read_ms)
+            self.read_ms += (_COST_RATE if self.read_ms else 1.0) * (ms / n_ids - self.read_ms)
 
     def wrote(self, n_steps: int, n_ids: int) -> None:
         """n_steps ids of the draft became n_ids of the target."""
@@ -62,23 +71,30 @@ class Habit:
         return self.call_ms + backlog * self.read_ms + _PROBE_STEPS * step_ms
 
     def pay(self, ms: float) -> bool:
-        """Take the price of asking once from the account, if it is there; no more than the price of another time is left."""
+        """Take the price of asking once from the account, if it is there."""
         if self.account_ms < ms:
             return False
-        self.account_ms = min(self.account_ms - ms, ms)
+        self.account_ms -= ms
         return True
+
+    def earn(self, ms: float, plain_ms: float) -> None:
+        """Put ms into the account, as far as it goes."""
+        self.account_ms = min(self.account_ms + ms, _MOST_SAVED * plain_ms)
 
 
 @dataclass(slots=True)
 class Use:
-    """One drafter in one text. value: milliseconds saved per round, lately. Asked again when `due` ids are written, each of which pays
-    earns_ms into the drafter's account until then."""
+    """One drafter in one text. value: milliseconds saved per round, lately, beside what reading its backlog took. Asked again when `due`
+    ids are written, each of which pays a share of plain_ms into the drafter's account until then. n_beaten: rounds in a row in which a
+    free guess was preferred."""
 
     value: float = 0.0
     due: int = 0
     interval: float = _FIRST_INTERVAL
     backlog: int = 0
-    earns_ms: float = 0.0
+    plain_ms: float = 0.0
+    n_beaten: int = 0
+    is_new: bool = True
     trail: Sequence[int] = ()
     bins: Sequence[int] = ()
     at: int = 0
@@ -91,6 +107,9 @@ class Use:
 
     def judged(self, value: float, n: int, habit: Habit, plain_ms: float, step_ms: float) -> None:
         """A round was worth so much, n ids into the text: go on, or sleep until asking again costs little."""
+        self.is_new = False
+        if value > 0:
+            habit.earn(_TITHE * value, plain_ms)
         if value > 0 and not self.awake:
             self.value = 0.5 * value
         else:
@@ -104,12 +123,26 @@ class Use:
 
     def sleep(self, n: int, habit: Habit, plain_ms: float, step_ms: float) -> None:
         """Ask again after `interval` ids (at once where asking costs nothing to speak of), and not before the account has its price."""
-        self.earns_ms = _SHARE * plain_ms
-        per_id = self.earns_ms - habit.read_ms
+        self.plain_ms = plain_ms
         owed = max(habit.cost(self.backlog, step_ms) - habit.account_ms, 0.0)
-        wait = owed / per_id if per_id > 0 else NEVER if owed else 0.0
+        per_id = _SHARE * plain_ms - habit.read_ms
+        wait = owed / per_id if per_id > 0 else _LONGEST_SLEEP if owed else 0.0
         interval = int(self.interval) if habit.cost(0, step_ms) > _NOTHING * plain_ms else 1
-        self.due = n + max(interval, min(int(wait) + 1, NEVER))
+        self.due = n + max(interval, min(int(wait) + 1, _LONGEST_SLEEP))
+
+    def slept(self, n: int, habit: Habit) -> None:
+        """n ids were written without it."""
+        if self.due:
+            habit.earn(_SHARE * self.plain_ms * n, self.plain_ms)
+
+    def is_beaten(self, value: float) -> bool:
+        """Whether a free guess of this value spares asking: one that promises clearly more than this drafter's usually do, since those do
+        better, too, where a text is copied. Asked all the same now and then, or what is known of it would never change."""
+        if self.is_new or self.n_beaten >= _MOST_BEATEN or value <= _CLEARLY * max(self.value, 0.0):
+            self.n_beaten = 0
+            return False
+        self.n_beaten += 1
+        return True
 
     def follow(self, ids: Sequence[int], bins: Sequence[int], calibration: Calibration, factor: TextFactor) -> None:
         """Wait for the verdict on this draft, submitted or not; bins are those of its beliefs."""

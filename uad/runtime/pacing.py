@@ -10,6 +10,7 @@ from uad.policy.machine import Machine
 from uad.runtime.profile import BUSY, spread
 from uad.runtime.profiling import curve
 from uad.runtime.target import Target
+from uad.types import Origin
 
 _TARGET_SECONDS, _DRAFT_SECONDS = 1.7, 0.3
 _MOST_SEQUENCES = 16
@@ -29,7 +30,7 @@ def open_policy(
     machine = Machine(CostCurve(samples), draft_curve, n_ubatch=context.n_ubatch, least=least.rows, of_each=least.of_each)
     how = "" if stored else "; measured quickly, `uad profile` measures well and remembers"
     busy = "" if stored or spread(samples) <= BUSY else " (the machine is busy: these times are rough)"
-    return AutoPolicy(machine), (_curve_note(machine, n_max) + busy + how,)
+    return AutoPolicy(machine, frozenset(map(Origin, config.drafting.weighed))), (_curve_note(machine, n_max) + busy + how,)
 
 
 def _curve_note(machine: Machine, n_max: int) -> str:

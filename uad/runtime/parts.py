@@ -146,7 +146,7 @@ def _samplers(context: Context, model: Model) -> Callable[[Request, int], Sample
 
     def sampler(request: Request, seed: int) -> Sampler | Prescribed:
         if request.prescribed:
-            return Prescribed(request.prescribed, min(model.vocab.eog, default=0))
+            return Prescribed(request.prescribed, min(model.vocab.eog))
         return Sampler(request.sampling, seed, model.vocab.eog, context.n_ctx, chain, keys)
 
     return sampler

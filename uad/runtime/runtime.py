@@ -85,6 +85,8 @@ class Runtime:
         n_vocab = self.info.target.n_vocab
         if not all(0 <= id_ < n_vocab for id_ in request.prompt):
             raise InvalidRequestError(f"the prompt has a token id outside the vocabulary (0 to {n_vocab - 1})", "prompt")
+        if request.prescribed and not self._parts.model.vocab.eog:
+            raise InvalidRequestError("an answer can be prescribed to a target only that has an id to end it with", "prescribed")
         if not all(0 <= id_ < n_vocab for id_, _ in request.sampling.logit_bias):
             raise InvalidRequestError(f"logit_bias names a token id outside the vocabulary (0 to {n_vocab - 1})", "logit_bias")
 
