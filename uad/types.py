@@ -74,7 +74,7 @@ class SamplingParams:
 class SpeculativeParams:
     """Draft control of one request. n_max/n_min count target ids per draft; a draft stops before an id whose probability is below p_min.
 
-    Under AUTO n_max is only a ceiling for what the draft model writes, and n_min and p_min have no effect.
+    Under AUTO n_max is only a ceiling for what the draft model writes (0: nothing drafts), and n_min and p_min have no effect.
     """
 
     enabled: bool = True
