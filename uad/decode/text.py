@@ -34,9 +34,9 @@ class TextStream:
         if not self._stop:
             return text
         held = self._held + text
-        found = [(at, word) for word in self._stop if (at := held.find(word)) >= 0]
+        found = [(at + len(word), at, word) for word in self._stop if (at := held.find(word)) >= 0]
         if found:
-            at, self.stopped = min(found)
+            _, at, self.stopped = min(found)  # the one that ends first: a run of ids must stop where single ids would have
             self._held = ""
             return held[:at]
         keep = self._partial(held)
