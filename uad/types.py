@@ -158,6 +158,12 @@ class Draft:
     kind: str = "draft-simple"
     crossing: Crossing = Crossing()
 
+    def first(self, n: int) -> Draft:
+        """The first n ids."""
+        if n >= len(self.ids):
+            return self
+        return replace(self, ids=self.ids[:n], p=self.p[:n], n_salvaged=min(self.n_salvaged, n), healed=self.healed and n > 0)
+
 
 @dataclass(frozen=True, slots=True)
 class TokenProb:

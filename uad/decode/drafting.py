@@ -6,7 +6,6 @@ Drafters are asked in the given order, the free ones first: what they offer deci
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from time import perf_counter
 
 from uad.drafters.protocol import Drafter
@@ -72,9 +71,7 @@ class Drafting:
         if self._eog.isdisjoint(draft.ids):
             return draft
         n = next(i for i, id_ in enumerate(draft.ids) if id_ in self._eog)
-        if n < ask.n_min:
-            n = 0
-        return replace(draft, ids=draft.ids[:n], p=draft.p[:n], n_salvaged=min(draft.n_salvaged, n))
+        return draft.first(n if n >= ask.n_min else 0)
 
     def crossing(self, seq: int) -> Crossing:
         """What translation took for this sequence since the last call, whether its drafts were submitted or not."""

@@ -312,7 +312,7 @@ class AutoRound:
             member = self._members.get(seq)
             draft = NO_DRAFT
             if member is not None and member.candidates:
-                draft = cut(_best_of(member.candidates, k).draft, k)
+                draft = _best_of(member.candidates, k).draft.first(k)
             if draft.ids or n_rows:
                 self._chosen[seq] = Chosen(draft, n_rows)
 
@@ -364,10 +364,3 @@ def groups_of(seqs: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
         else:
             out.append([seq])
     return tuple(map(tuple, out))
-
-
-def cut(draft: Draft, k: int) -> Draft:
-    """The first k ids of a draft."""
-    if k >= len(draft.ids):
-        return draft
-    return Draft(draft.ids[:k], draft.p[:k], draft.origin, min(draft.n_salvaged, k), draft.healed and k > 0, draft.kind)
