@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import numpy as np
-import pytest
 from drafter_kit import IDS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +14,6 @@ from uad.drafters.history import (
     GramIndex,
     History,
     agreement,
-    bucket,
     copy,
     hash_of,
     hashes_of,
@@ -163,8 +161,3 @@ def test_agreement_knows_when_it_is_the_last_word():
     assert agreement([2, 9], ids, 1) == (1, True)
     assert agreement([2, 3, 4], ids, 1) == (2, False)
     assert agreement([4], ids, 3) == (0, False)
-
-
-@pytest.mark.parametrize(("match", "name"), [(1, "1"), (2, "2-3"), (12, "8-15"), (63, "32-63"), (64, "64+"), (200, "64+")])
-def test_buckets(match, name):
-    assert bucket(match) == name

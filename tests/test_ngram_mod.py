@@ -9,7 +9,7 @@ from drafter_kit import STEPS, Slot, play
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uad.drafters.history import ID_BYTES, hash_of
+from uad.drafters.history import ID_BYTES, belief, hash_of
 from uad.drafters.ngram_mod import NgramMod, Pool
 from uad.vocab.prefix import common_prefix
 
@@ -79,7 +79,7 @@ def test_what_came_as_foreseen_need_not_be_hashed_again():
     slot.draft(0)
     assert state.size == len(slot.ids)
     assert state.value == hash_of(slot.ids[-4:])
-    assert slot.draft().kind == "ngram-mod/32-63"  # 4 ids and a streak of 45
+    assert slot.draft().p[0] == belief(4 + 45)  # 4 ids and a streak of 45
 
 
 def test_slots_share_a_pool_or_not():

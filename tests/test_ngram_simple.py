@@ -35,11 +35,11 @@ def test_bounds_of_the_ask():
     assert slot.draft(4, n_min=4).ids == (3, 4, 5, 6)
 
 
-def test_longer_matches_are_likelier_and_calibrated_apart():
+def test_longer_matches_are_likelier_and_calibrated_together():
     text = list(range(100))
     short = Slot(NgramSimple(2, 8), [*text, 200, 10, 11]).draft()
     long = Slot(NgramSimple(2, 8), [*text, 200, *text[10:30]]).draft()
-    assert (short.kind, long.kind) == ("ngram-simple/2-3", "ngram-simple/16-31")
+    assert short.kind == long.kind == "ngram-simple"
     assert short.p[0] < long.p[0]
     assert list(short.p) == sorted(short.p)
 

@@ -17,7 +17,7 @@ from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
 from uad.policy.protocol import Wish
 from uad.policy.round import groups_of
-from uad.policy.text import Habit
+from uad.policy.text import Standing
 from uad.types import Commit, Draft, Origin, SpecPolicy, SpeculativeParams
 
 MACHINES = {"flat": FLAT, "memory bound": MEMORY_BOUND, "linear": LINEAR, "jagged": jagged}
@@ -333,12 +333,30 @@ def test_a_poor_free_guess_in_every_round_does_not_keep_the_model_asleep():
 
 
 def test_what_was_saved_for_a_long_prompt_is_not_spent_on_short_ones():
-    habit = Habit(call_ms=1.0)
-    habit.earn(50.0, plain_ms=1.0)
-    assert habit.pay(2.0)
-    assert habit.account_ms == 48.0
-    habit.earn(1000.0, plain_ms=1.0)
-    assert habit.account_ms == 100.0
+    standing = Standing()
+    standing.earn(50.0, plain_ms=1.0)
+    assert standing.pay(2.0)
+    assert standing.account_ms == 48.0
+    standing.earn(1000.0, plain_ms=1.0)
+    assert standing.account_ms == 100.0
+
+
+def test_only_the_first_time_is_free():
+    standing = Standing()
+    assert standing.pay(5.0)
+    assert not standing.pay(5.0)
+
+
+def test_short_texts_do_not_pay_for_asking_in_long_ones():
+    """A draft that is good at short texts and lost in long ones is asked in the first of these, then as rarely as they can pay."""
+    machine = {"step_ms": 0.4, "call_ms": 0.7, "read_ms": 0.02}
+    short = Simulation(lambda n: 0.4 * MEMORY_BOUND(n), text(900, GOOD, seed=1), **machine).run(60, n_texts=9)
+    long = Simulation(lambda n: 0.4 * MEMORY_BOUND(n), text(1200, BAD, seed=2), **machine)
+    long.policy = short.policy
+    long.run(1500, n_texts=20)
+    assert short.plain_ms / short.ms > 2.0
+    assert any(at < 60 for at in long.asked), "the first time is free"
+    assert long.plain_ms / long.ms > 0.985
 
 
 def test_reading_of_several_texts_is_priced_by_what_each_had_to_read():

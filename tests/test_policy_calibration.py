@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uad.policy.calibration import HORIZON, USUAL, Calibration, TextFactor, TextRun, bin_of
+from uad.policy.calibration import HORIZON, USUAL, Calibration, TextOdds, TextRun, bin_of
+from uad.policy.text import Standing
 
 beliefs = st.floats(0, 1)
 
@@ -75,14 +76,73 @@ def test_a_draft_teaches_what_its_ids_teach_one_by_one(earlier, draft, n_right):
         assert together.probability(belief) == pytest.approx(single.probability(belief))
 
 
-def test_a_text_has_a_factor_of_its_own_within_bounds():
-    factor = TextFactor()
-    for _ in range(30):
-        factor.judge([0.9], 0)
-    assert factor.value == 4.0
-    for _ in range(200):
-        factor.judge([0.9], 1)
-    assert factor.value < 0.7
+def test_a_text_has_odds_of_its_own_within_bounds():
+    odds = TextOdds()
+    for _ in range(100):
+        odds.judge([0.9], 0)
+    assert odds.shift == -4.0
+    for _ in range(400):
+        odds.judge([0.5], 1)
+    assert odds.shift == 1.0
+
+
+def test_a_text_that_refuses_what_was_likely_is_doubted_though_the_unlikely_is_refused_as_expected():
+    """A ratio of rejections to expected ones would stay near 1: nine in ten of them were expected."""
+    odds = TextOdds()
+    for _ in range(12):
+        odds.judge([0.5], 0)
+        for _ in range(3):
+            odds.judge([0.03], 0)
+    p = 0.5 * odds.value / (1 + 0.5 * (odds.value - 1))
+    assert p < 0.15
+
+
+@given(st.lists(st.tuples(st.lists(beliefs, min_size=1, max_size=6), st.integers(0, 6)), max_size=30))
+def test_odds_of_a_text_stay_finite_and_move_towards_what_was_seen(judged):
+    odds = TextOdds()
+    for predicted, n_right in judged:
+        before = odds.shift
+        odds.judge(predicted[: n_right + 1], n_right)
+        if n_right >= len(predicted):
+            assert odds.shift >= before
+        assert 0.0 < odds.value < 10.0
+
+
+def test_a_text_begins_with_the_odds_of_those_before_it():
+    standing = Standing()
+    for _ in range(10):
+        odds = standing.odds("draft-simple")
+        for _ in range(20):
+            odds.judge([0.6], 0)
+        standing.ended("draft-simple", odds)
+    assert standing.odds("draft-simple").value < 0.2
+    assert standing.odds("suffix").value == 1.0
+
+
+def test_a_variety_begins_with_what_is_known_of_its_kind():
+    kind = Calibration()
+    variety = Calibration(parent=kind)
+    assert variety.is_unknown
+    for i in range(300):
+        kind.observe(0.7, i % 10 != 0)
+    assert not variety.is_unknown
+    assert variety.probability(0.7) == pytest.approx(kind.probability(0.7), abs=0.02)
+    for _ in range(40):
+        variety.observe(0.7, False)
+    assert variety.probability(0.7) < 0.2 < kind.probability(0.7)
+
+
+def test_three_right_ones_make_a_kind_known_and_a_wrong_one_takes_eight():
+    right, wrong = Calibration(), Calibration()
+    for _ in range(3):
+        right.observe(0.9, True)
+    assert not right.is_unknown
+    wrong.observe(0.9, False)
+    for _ in range(6):
+        wrong.observe(0.9, True)
+    assert wrong.is_unknown
+    wrong.observe(0.9, True)
+    assert not wrong.is_unknown
 
 
 def test_the_outlook_knows_that_sureness_lasts():

@@ -145,7 +145,7 @@ class Ask:
 class Draft:
     """A guess: target ids that may follow, and for each the estimated probability that it is accepted given that all before it were.
 
-    p is the drafter's own belief, uncalibrated; drafts of one `kind` (origin, and what else it depends on: "ngram-simple/24+") are
+    p is the drafter's own belief, uncalibrated; drafts of one `kind` (origin, and what else it depends on: "suffix/answers") are
     calibrated together. n_salvaged: how many leading ids are left over from an earlier round. healed: the draft re-chose bytes behind
     the edge. crossing: what translation cost since the last draft.
     """

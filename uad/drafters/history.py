@@ -250,25 +250,15 @@ def agreement(guess: Sequence[int], ids: list[int], start: int) -> tuple[int, bo
 
 
 def belief(match: int) -> float:
-    """A first guess of how likely the next id of a copy is right, by the length of the match before it. The policy calibrates it."""
+    """A first guess of how likely the next id of a copy is right, by the length of the match before it, the copied ids included.
+
+    The policy calibrates it; as each length has a belief of its own, bins of belief are ranges of match length.
+    """
     return match / (match + 2)
 
 
 BELIEFS = tuple(belief(match) for match in range(1 << 11))
 """By match length, so that a draft's probabilities are a slice."""
-
-
-def bucket(match: int) -> str:
-    """The range of match lengths that drafts are calibrated in together: 1, 2-3, 4-7, … 64+."""
-    if match >= MAX_MATCH:
-        return f"{MAX_MATCH}+"
-    low = 1 << max(match.bit_length() - 1, 0)
-    return f"{low}-{2 * low - 1}" if low > 1 else "1"
-
-
-def kinds(start: str) -> tuple[str, ...]:
-    """The names under which drafts with a match length of 0, 1, … MAX_MATCH are calibrated: the start and the bucket."""
-    return tuple(start + bucket(match) for match in range(MAX_MATCH + 1))
 
 
 def _view(table: array[int]) -> npt.NDArray[np.int32]:

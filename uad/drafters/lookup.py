@@ -26,7 +26,7 @@ class LookupDrafter(ABC, Generic[S]):
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
         self._slots: dict[int, S] = {}
-        self._nothing = Draft(origin=origin, kind=str(origin))
+        self._nothing = Draft(origin=origin, kind=origin)
 
     @property
     def origin(self) -> Origin:

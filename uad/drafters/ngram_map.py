@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from uad.drafters.history import BELIEFS, History, agreement, hash_of, kinds, match_length
+from uad.drafters.history import BELIEFS, History, agreement, hash_of, match_length
 from uad.drafters.lookup import LookupDrafter
 from uad.types import Ask, Draft, Origin
 
@@ -74,7 +74,6 @@ class NgramMap(LookupDrafter[_State]):
         super().__init__(origin)
         self._size_n = size_n
         self._size_m = size_m
-        self._kinds = kinds(f"{self._origin}/")
         self._min_hits = min_hits
 
     def _new(self, seq: int) -> _State:
@@ -100,7 +99,7 @@ class NgramMap(LookupDrafter[_State]):
         state.tried = _Tried(key, value, len(ids))
         n = min(ask.n_max, value.n_accepted)
         length = match_length(ids, value.start, ids, self._size_n)
-        return Draft(tuple(ids[value.start : value.start + n]), BELIEFS[length : length + n], self._origin, kind=self._kinds[length])
+        return Draft(tuple(ids[value.start : value.start + n]), BELIEFS[length : length + n], self._origin, kind=self._origin)
 
     def _settle(self, state: _State) -> None:
         """Remember how much of the last draft's value was written by now, by whomever it was drafted."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from uad.drafters.history import BELIEFS, FACTOR, HASH_BITS, HASH_MASK, ID_BYTES, MAX_MATCH, agreement, hash_of, hashes_of, kinds
+from uad.drafters.history import BELIEFS, FACTOR, HASH_BITS, HASH_MASK, ID_BYTES, MAX_MATCH, agreement, hash_of, hashes_of
 from uad.drafters.lookup import LookupDrafter
 from uad.types import Ask, Draft, Origin
 from uad.vocab.prefix import common_prefix
@@ -93,7 +93,6 @@ class NgramMod(LookupDrafter[_State]):
     def __init__(self, n_match: int = 24, n_min: int = 48, n_max: int = 64, share: str = "server", n_slots: int = 1) -> None:
         super().__init__(Origin.NGRAM_MOD)
         self._n_match = n_match
-        self._kinds = kinds(f"{self._origin}/")
         self._n_min = n_min
         self._n_max = n_max
         self._share = share
@@ -130,7 +129,7 @@ class NgramMod(LookupDrafter[_State]):
             return self._nothing
         n = min(len(state.guess), ask.n_max, self._n_max)
         length = min(self._n_match + state.streak, MAX_MATCH)
-        return Draft(tuple(state.guess[:n]), BELIEFS[length : length + n], self._origin, kind=self._kinds[length])
+        return Draft(tuple(state.guess[:n]), BELIEFS[length : length + n], self._origin, kind=self._origin)
 
     def _look_ahead(self, state: _State, n: int) -> None:
         """Walk the pool from the end of the text for up to n ids."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from uad.drafters.history import BELIEFS, History, copy, hash_of, kinds, match_length
+from uad.drafters.history import BELIEFS, History, copy, hash_of, match_length
 from uad.drafters.lookup import LookupDrafter
 from uad.types import Ask, Draft, Origin
 
@@ -19,7 +19,6 @@ class NgramSimple(LookupDrafter[History]):
         super().__init__(Origin.NGRAM_SIMPLE)
         self._size_n = size_n
         self._size_m = size_m
-        self._kinds = kinds(f"{self._origin}/")
         self._min_hits = min_hits
 
     def _new(self, seq: int) -> History:
@@ -38,7 +37,7 @@ class NgramSimple(LookupDrafter[History]):
         if len(ends) < self._min_hits:
             return self._nothing
         length = match_length(ids, ends[0], ids, self._size_n)
-        return Draft(tuple(copy(ids, ends[0], n)), BELIEFS[length : length + n], self._origin, kind=self._kinds[length])
+        return Draft(tuple(copy(ids, ends[0], n)), BELIEFS[length : length + n], self._origin, kind=self._origin)
 
     def _memory_of(self, state: History) -> int:
         return state.memory

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from uad.drafters.history import BELIEFS, MAX_MATCH, History, copy, kinds, match_length, suffix_hashes
+from uad.drafters.history import BELIEFS, MAX_MATCH, History, copy, match_length, suffix_hashes
 from uad.drafters.lookup import LookupDrafter
 from uad.drafters.replacements import Replacements
 from uad.drafters.store import Rows, StoreFile
@@ -33,9 +33,8 @@ _RESUMED = 4
 _ANCHOR = 8
 """Ids before the replaced one that must agree."""
 SEPARATOR = -1
-_KINDS = kinds("suffix/")
 _RESUMED_KIND = "suffix/resumed"
-_ANSWER_KINDS = kinds("suffix/answers/")
+_ANSWERS_KIND = "suffix/answers"
 
 
 def store_file(path: Path, vocabulary: str) -> StoreFile:
@@ -217,7 +216,7 @@ def _kind(match: Match) -> str:
     """What drafts from such a match are calibrated as."""
     if match.resumed:
         return _RESUMED_KIND
-    return (_KINDS if match.own else _ANSWER_KINDS)[match.length]
+    return Origin.SUFFIX if match.own else _ANSWERS_KIND
 
 
 def longest(text: list[int], ends: Sequence[int], ids: list[int], known: int) -> list[int]:

@@ -27,7 +27,9 @@ class AutoPolicy(Memory):
         self._texts[seq] = Text(n_prompt)
 
     def end(self, seq: int) -> None:
-        self._texts.pop(seq, None)
+        text = self._texts.pop(seq, None)
+        for use in text.uses.values() if text is not None else ():
+            use.end()
 
     def plan(self, wishes: Sequence[Wish]) -> Round | None:
         enabled = [wish for wish in wishes if wish.params.enabled]
@@ -55,9 +57,9 @@ class AutoPolicy(Memory):
             return
         n = len(commit.ids)
         text.n += n
-        for origin, use in text.uses.items():
+        for use in text.uses.values():
             use.backlog += n
-            use.slept(n, self.habits[origin])
+            use.slept(n)
             use.check(commit.ids)
 
 

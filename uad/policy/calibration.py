@@ -1,8 +1,8 @@
 """From a drafter's belief to the probability that the target agrees, learned online. Arithmetic only.
 
 Three layers, each the prior of the next: a straight line from log-odds to log-odds for all of a kind (Platt's scaling; finds a liar out in
-a few ids), bins of belief (learn the shape), and one factor per text (code, then prose). What drafts promise further on is a chain over
-bins, with an exponent per text.
+a few ids), bins of belief (learn the shape), and a shift of the odds per text (code, then prose). What drafts promise further on is a chain
+over bins, with an exponent per text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, pairwise, repeat
-from math import exp, log, sqrt
+from math import copysign, exp, log, sqrt
 
 EDGES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.87, 0.92, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999, 0.9997)
 N_BINS = len(EDGES) + 1
@@ -19,14 +19,15 @@ _CENTRES = tuple((a + b) / 2 for a, b in zip((0.0, *EDGES), (*EDGES, 1.0), stric
 
 _KEPT = 0.998  # of the evidence of a bin, per new observation in it: it forgets over some 500
 _LESSONS = 8  # ids of a kind that are only compared with the text before one is submitted
+_ALL_RIGHT = 3  # of them suffice if no other was wrong
 _BIN_PRIOR = 3.0  # observations
 _LOGITS = tuple(min(log(c / (1 - c)), 8.0) for c in _CENTRES)
 _FIRST_SLOPE, _FIRST_SHIFT = 0.75, -0.7  # an unknown draft is not taken at its word
 _SLOPE_RATE, _SHIFT_RATE = 0.01, 0.06  # of the gradient of the log-likelihood, per observation
 _SLOPES, _SHIFTS = (0.0, 1.3), (-6.0, 3.0)
-_TEXT_PRIOR = 1.5
+_TEXT_PRIOR = 1.0  # precision of the shift's prior
 _TEXT_KEPT = 0.96
-_TEXT_RANGE = (0.3, 4.0)
+_TEXT_SHIFTS = (-4.0, 1.0)
 
 HORIZON = 12  # ids
 _STAY_PRIOR = 2.0  # observations of an id followed by one of the same bin
@@ -43,24 +44,33 @@ def bin_of(belief: float) -> int:
     return bisect_right(EDGES, belief)
 
 
-@dataclass(slots=True)
-class TextFactor:
-    """How much more often than expected this text's drafts are rejected: (rejections + prior) / (expected rejections + prior)."""
+def log_odds(p: float) -> float:
+    """ln(p / (1 - p)), between -8 and 8."""
+    return min(max(log(p / (1.0 - p)), -8.0), 8.0) if 0.0 < p < 1.0 else copysign(8.0, p - 0.5)
 
-    rejected: float = 0.0
-    expected: float = 0.0
+
+@dataclass(slots=True)
+class TextOdds:
+    """By what factor the odds that this text's drafts are accepted differ from those of their kind.
+
+    Its logarithm is a shift with a normal prior, moved by one step of Newton's method per judged id; what an id tells is forgotten over
+    some 25. That ids are rejected which were hardly expected tells little, other than in a ratio of rejections to expected ones.
+    """
+
+    shift: float = 0.0
+    known: float = 0.0
     value: float = 1.0
 
     def judge(self, predicted: Sequence[float], n_right: int) -> None:
-        """Ids of these probabilities were judged in turn: the first n_right accepted, one behind them, if there is one, rejected."""
-        rejected, expected = self.rejected, self.expected
-        for p in predicted:
-            rejected *= _TEXT_KEPT
-            expected = expected * _TEXT_KEPT + 1 - p
-        self.rejected = rejected = rejected + (n_right < len(predicted))
-        self.expected = expected
-        ratio = (rejected + _TEXT_PRIOR) / (expected + _TEXT_PRIOR)
-        self.value = min(max(ratio, _TEXT_RANGE[0]), _TEXT_RANGE[1])
+        """Ids of these probabilities, by their kind, were judged in turn: the first n_right accepted, one behind them, if any, not."""
+        shift, known, odds = self.shift, self.known, self.value
+        for p, right in zip(predicted, chain(repeat(1.0, n_right), (0.0,)), strict=False):
+            p = p * odds / (1.0 + p * (odds - 1.0))
+            known = known * _TEXT_KEPT + p * (1.0 - p)
+            shift += (right - p) / (known + _TEXT_PRIOR)
+        self.known = known
+        self.shift = shift = min(max(shift, _TEXT_SHIFTS[0]), _TEXT_SHIFTS[1])
+        self.value = exp(shift)
 
 
 @dataclass(slots=True)
@@ -142,7 +152,10 @@ class Outlook:
 
 @dataclass(slots=True)
 class Calibration:
-    """One kind of draft. Beliefs and probabilities are of one id, given that all before it were accepted."""
+    """One kind of draft. Beliefs and probabilities are of one id, given that all before it were accepted.
+
+    A kind that is a variety of another ("suffix/answers" of "suffix") has that one's probabilities as its first guess.
+    """
 
     n: list[float] = field(default_factory=lambda: [0.0] * N_BINS)
     accepted: list[float] = field(default_factory=lambda: [0.0] * N_BINS)
@@ -151,15 +164,23 @@ class Calibration:
     slope: float = _FIRST_SLOPE
     shift: float = _FIRST_SHIFT
     n_judged: int = 0
+    n_wrong: int = 0
+    parent: Calibration | None = None
     chances: Chances = field(init=False)
 
     @property
     def is_unknown(self) -> bool:
         """Whether too little was seen to stake a row on it."""
-        return self.n_judged < _LESSONS
+        return self.n_judged < (_LESSONS if self.n_wrong else _ALL_RIGHT) and (self.parent is None or self.parent.is_unknown)
 
     def __post_init__(self) -> None:
+        if self.parent is not None:
+            self.slope, self.shift = 1.0, 0.0
         self.chances = Chances(self)
+
+    def logit(self, i: int) -> float:
+        """Log-odds of bin i that the line starts from: those of the belief, or what the parent makes of it."""
+        return _LOGITS[i] if self.parent is None else log_odds(self.parent.chances[i])
 
     def probability(self, belief: float) -> float:
         return self.chances[bisect_right(EDGES, belief)]
@@ -176,7 +197,7 @@ class Calibration:
         n, accepted, predicted, slope, shift = self.n, self.accepted, self.predicted, self.slope, self.shift
         expected = []
         for i, right in zip(bins, chain(repeat(1.0, n_right), (0.0,)), strict=False):
-            logit, n_bin, n_accepted = _LOGITS[i], n[i], accepted[i]
+            logit, n_bin, n_accepted = self.logit(i), n[i], accepted[i]
             prior = 1.0 / (1.0 + exp(-slope * logit - shift))
             p = (n_accepted + _BIN_PRIOR * prior) / (n_bin + _BIN_PRIOR)
             n[i] = n_bin * _KEPT + 1.0
@@ -188,6 +209,7 @@ class Calibration:
         self.slope = min(max(slope, _SLOPES[0]), _SLOPES[1])
         self.shift = min(max(shift, _SHIFTS[0]), _SHIFTS[1])
         self.n_judged += len(expected)
+        self.n_wrong += n_right < len(expected)
         self.chances.clear()
         return expected
 
@@ -213,6 +235,6 @@ class Chances(dict[int, float]):
 
     def __missing__(self, i: int) -> float:
         one = self._calibration
-        prior = 1.0 / (1.0 + exp(-one.slope * _LOGITS[i] - one.shift))
+        prior = 1.0 / (1.0 + exp(-one.slope * one.logit(i) - one.shift))
         self[i] = p = (one.accepted[i] + _BIN_PRIOR * prior) / (one.n[i] + _BIN_PRIOR)
         return p

@@ -6,10 +6,11 @@ from collections.abc import Collection
 
 from uad.policy.calibration import Calibration
 from uad.policy.machine import Machine
-from uad.policy.text import Habit, Text, Use
+from uad.policy.text import Habit, Standing, Text, Use
 from uad.types import Origin
 
 _MODEL = Origin.MODEL  # members of an enum are slow to reach
+_SHORT_BITS = 9  # prompts of fewer than 512 ids are alike
 TYPICAL_ROUNDS = 60  # of an answer: what drafting saves in them must pay for reading the prompt
 
 
@@ -22,12 +23,14 @@ class Memory:
         self.weighed = weighed
         self.calibrations: dict[str, Calibration] = {}
         self.habits: dict[Origin, Habit] = {}
+        self._standings: dict[tuple[Origin, int], Standing] = {}
         self._texts: dict[int, Text] = {}
 
     def calibration(self, kind: str) -> Calibration:
         calibration = self.calibrations.get(kind)
         if calibration is None:
-            calibration = self.calibrations[kind] = Calibration()
+            parent = kind.rpartition("/")[0]
+            calibration = self.calibrations[kind] = Calibration(parent=self.calibration(parent) if parent else None)
         return calibration
 
     def habit(self, origin: Origin) -> Habit:
@@ -35,6 +38,9 @@ class Memory:
         if habit is None:
             habit = self.habits[origin] = Habit()
         return habit
+
+    def _standing(self, origin: Origin, n_prompt: int) -> Standing:
+        return self._standings.setdefault((origin, max(n_prompt.bit_length(), _SHORT_BITS) // 2), Standing())
 
     def text(self, seq: int) -> Text:
         return self._texts[seq]
@@ -49,10 +55,11 @@ class Memory:
     def _first_use(self, text: Text, origin: Origin, depth: int) -> Use:
         habit = self.habit(origin)
         plain_ms = self.machine.table((1,), depth).upto(1)[1]
-        use = Use(value=habit.birth * plain_ms, backlog=text.n_prompt)
+        standing = self._standing(origin, text.n_prompt)
+        use = Use(standing, value=standing.birth * plain_ms, backlog=text.n_prompt)
         step_ms = self.step_ms(origin, 1)
         pays = 0 <= use.value >= habit.read_ms * use.backlog / TYPICAL_ROUNDS
-        if not pays and not habit.pay(habit.cost(use.backlog, step_ms)):
+        if not pays and not standing.pay(habit.cost(use.backlog, step_ms)):
             use.sleep(text.n, habit, plain_ms, step_ms)
         return use
 
@@ -61,7 +68,7 @@ class Memory:
         if text.n < use.due:
             return False
         habit, step_ms = self.habit(origin), self.step_ms(origin, 1)
-        if habit.pay(habit.cost(use.backlog, step_ms)):
+        if use.standing.pay(habit.cost(use.backlog, step_ms)):
             return True
         use.sleep(text.n, habit, plain_ms, step_ms)
         return False

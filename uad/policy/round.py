@@ -40,8 +40,8 @@ class Candidate:
 class _Member:
     """A sequence that may draft in this round. `lessons` are guesses of unknown kinds: judged by the text, but not submitted.
 
-    `table` has the costs of its group of `size` sequences. While the draft model writes: the bins of its beliefs, how much this text doubts
-    them, how likely all ids are right, and how many of the next ones are expected to be, behind each bin (outlook) and now (ahead).
+    `table` has the costs of its group of `size` sequences. While the draft model writes: the bins of its beliefs, this text's odds,
+    how likely all ids are right, and how many of the next ones are expected to be, behind each bin (outlook) and now (ahead).
     """
 
     wish: Wish
@@ -49,7 +49,7 @@ class _Member:
     table: Table
     size: int
     p: float = 1.0
-    doubt: float = 1.0
+    odds: float = 1.0
     hope: float = 0.0
     outlook: Sequence[Sequence[float]] = ()
     ahead: Sequence[float] = ()
@@ -126,7 +126,7 @@ class AutoRound:
         for ask in asks:
             member = self._members[ask.seq]
             member.p = 0.0 if member.wish.room < 0 else 1.0
-            member.doubt = member.text.factor(_MODEL).value
+            member.odds = member.text.uses[_MODEL].odds_of(_MODEL).value
             member.outlook = outlook[member.text.run.level]
             member.ahead, member.hope = member.outlook[-1], self._per_step
         self._at = [0.0]  # ids expected from row k of all sequences together
@@ -145,8 +145,8 @@ class AutoRound:
         i = bisect_right(EDGES, p)
         member.bins.append(i)
         member.ahead = member.outlook[i]
-        missed = (1.0 - self._chances[i]) * member.doubt
-        member.p = p = member.p * (1.0 - missed) if missed < 1.0 else 0.0
+        chance = self._chances[i]
+        member.p = p = member.p * chance * member.odds / (1.0 + chance * (member.odds - 1.0))
         member.hope = self._per_step * p
         at, row = self._at, int(len(member.bins) * self._per_step + 0.999)
         while len(at) < row:
@@ -251,16 +251,17 @@ class AutoRound:
         return [reading_ms * n / n_unread if reading_ms else 0.0 for n in backlogs]
 
     def _candidate(self, member: _Member, origin: Origin, draft: Draft, calibration: Calibration, price_ms: float) -> Candidate:
-        factor = member.text.factor(draft.kind)
-        chances, doubt = calibration.chances, factor.value
+        use = member.text.uses[origin]
+        text_odds = use.odds_of(draft.kind)
+        chances, odds = calibration.chances, text_odds.value
         bins = [bisect_right(EDGES, belief) for belief in draft.p]
         gains, gain, product = [0.0], 0.0, 1.0
         for i in bins:
-            missed = (1.0 - chances[i]) * doubt
-            product *= 1.0 - missed if missed < 1.0 else 0.0
+            chance = chances[i]
+            product *= chance * odds / (1.0 + chance * (odds - 1.0))
             gain += product
             gains.append(gain)
-        member.text.uses[origin].follow(draft.ids, bins, calibration, factor)
+        use.follow(draft.ids, bins, calibration, text_odds)
         return Candidate(origin, draft, gains, self._value(member, gains) - price_ms)
 
     @staticmethod

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import exp
 
-from uad.policy.calibration import Calibration, TextFactor, TextRun
+from uad.policy.calibration import Calibration, TextOdds, TextRun
 from uad.types import Origin
 
 _VALUE_RATE = 0.2
+_SHIFT_RATE = 0.3
 _BIRTH_RATE = 0.03
 _SHARE = 0.006  # of the time, at most, goes into asking drafters that do not pay
 _FIRST_INTERVAL, _LAST_INTERVAL, _GROWTH = 2, 16, 1.5
@@ -28,19 +30,12 @@ _COST_RATE = 0.15
 
 @dataclass(slots=True)
 class Habit:
-    """One drafter over all texts: what a call costs, and what a new text may expect of it (in plain decodes saved per round).
-
-    account_ms: what may be spent on asking it where it does not pay. Texts that leave it alone pay in a small share of their time, texts in
-    which it pays a share of what it saves; no short text could afford it by itself, and a drafter that failed in the first ones would
-    never be asked again.
-    """
+    """One drafter over all texts: what a call costs, what reading an id costs, how many target ids a step of it makes."""
 
     call_ms: float = 0.0
     read_ms: float = 0.0
-    birth: float = 0.0
     ids_per_step: float = 1.0
     n_calls: int = 0
-    account_ms: float = 0.0
 
     def reading(self, ms: float, backlog: int) -> float:
         """How much of a call that took ms beside its draft steps went into reading `backlog` ids, of all texts in it."""
@@ -70,16 +65,48 @@ class Habit:
         """What asking once would cost."""
         return self.call_ms + backlog * self.read_ms + _PROBE_STEPS * step_ms
 
+
+@dataclass(slots=True)
+class Standing:
+    """One drafter in texts with prompts of about one length: what a new text may expect of it (in plain decodes saved per round), and what
+    may be spent on asking it where it does not pay.
+
+    Into the account, texts that leave it alone pay a small share of their time, texts in which it pays a share of what it saves; no short
+    text could afford it by itself, and a drafter that failed in the first ones would never be asked again. By length, since a small model
+    that is good at short texts may be lost in long ones, where asking it is dear: those are not to be paid by these. The first time is
+    free.
+    """
+
+    birth: float = 0.0
+    account_ms: float = 0.0
+    is_new: bool = True
+    shifts: dict[str, float] = field(default_factory=dict)
+
     def pay(self, ms: float) -> bool:
         """Take the price of asking once from the account, if it is there."""
-        if self.account_ms < ms:
+        if self.account_ms < ms and not self.is_new:
             return False
-        self.account_ms -= ms
+        self.account_ms = max(self.account_ms - ms, 0.0)
+        self.is_new = False
         return True
 
     def earn(self, ms: float, plain_ms: float) -> None:
         """Put ms into the account, as far as it goes."""
         self.account_ms = min(self.account_ms + ms, _MOST_SAVED * plain_ms)
+
+    def odds(self, kind: str) -> TextOdds:
+        """A new text's, at first as those of the texts before it were."""
+        shift = self.shifts.get(kind, 0.0)
+        return TextOdds(shift, value=exp(shift))
+
+    def ended(self, kind: str, odds: TextOdds) -> None:
+        """Those of a text that is over."""
+        shift = self.shifts.get(kind, 0.0)
+        self.shifts[kind] = shift + _SHIFT_RATE * odds.known / (odds.known + 1.0) * (odds.shift - shift)
+
+    def judged(self, value: float) -> None:
+        """A round of some text was worth so many plain decodes."""
+        self.birth += _BIRTH_RATE * (min(max(value, -1.0), 3.0) - self.birth)
 
 
 @dataclass(slots=True)
@@ -88,6 +115,7 @@ class Use:
     ids are written, each of which pays a share of plain_ms into the drafter's account until then. n_beaten: rounds in a row in which a
     free guess was preferred."""
 
+    standing: Standing
     value: float = 0.0
     due: int = 0
     interval: float = _FIRST_INTERVAL
@@ -95,11 +123,24 @@ class Use:
     plain_ms: float = 0.0
     n_beaten: int = 0
     is_new: bool = True
+    odds_by_kind: dict[str, TextOdds] = field(default_factory=dict)
     trail: Sequence[int] = ()
     bins: Sequence[int] = ()
     at: int = 0
     calibration: Calibration | None = None
-    factor: TextFactor | None = None
+    odds: TextOdds | None = None
+
+    def odds_of(self, kind: str) -> TextOdds:
+        """This text's odds for drafts of a kind."""
+        odds = self.odds_by_kind.get(kind)
+        if odds is None:
+            odds = self.odds_by_kind[kind] = self.standing.odds(kind)
+        return odds
+
+    def end(self) -> None:
+        """The text is over: what it was like is a first guess for the next ones."""
+        for kind, odds in self.odds_by_kind.items():
+            self.standing.ended(kind, odds)
 
     @property
     def awake(self) -> bool:
@@ -109,12 +150,13 @@ class Use:
         """A round was worth so much, n ids into the text: go on, or sleep until asking again costs little."""
         self.is_new = False
         if value > 0:
-            habit.earn(_TITHE * value, plain_ms)
+            self.standing.earn(_TITHE * value, plain_ms)
         if value > 0 and not self.awake:
             self.value = 0.5 * value
         else:
             self.value += _VALUE_RATE * (value - self.value)
-        habit.birth += _BIRTH_RATE * (min(max(value / plain_ms, -1.0), 3.0) - habit.birth) if plain_ms > 0 else 0.0
+        if plain_ms > 0:
+            self.standing.judged(value / plain_ms)
         if self.value >= 0:
             self.due, self.interval = 0, _FIRST_INTERVAL
         else:
@@ -124,16 +166,16 @@ class Use:
     def sleep(self, n: int, habit: Habit, plain_ms: float, step_ms: float) -> None:
         """Ask again after `interval` ids (at once where asking costs nothing to speak of), and not before the account has its price."""
         self.plain_ms = plain_ms
-        owed = max(habit.cost(self.backlog, step_ms) - habit.account_ms, 0.0)
+        owed = max(habit.cost(self.backlog, step_ms) - self.standing.account_ms, 0.0)
         per_id = _SHARE * plain_ms - habit.read_ms
         wait = owed / per_id if per_id > 0 else _LONGEST_SLEEP if owed else 0.0
         interval = int(self.interval) if habit.cost(0, step_ms) > _NOTHING * plain_ms else 1
         self.due = n + max(interval, min(int(wait) + 1, _LONGEST_SLEEP))
 
-    def slept(self, n: int, habit: Habit) -> None:
+    def slept(self, n: int) -> None:
         """n ids were written without it."""
         if self.due:
-            habit.earn(_SHARE * self.plain_ms * n, self.plain_ms)
+            self.standing.earn(_SHARE * self.plain_ms * n, self.plain_ms)
 
     def is_beaten(self, value: float) -> bool:
         """Whether a free guess of this value spares asking: one that promises clearly more than this drafter's usually do, since those do
@@ -144,20 +186,20 @@ class Use:
         self.n_beaten += 1
         return True
 
-    def follow(self, ids: Sequence[int], bins: Sequence[int], calibration: Calibration, factor: TextFactor) -> None:
+    def follow(self, ids: Sequence[int], bins: Sequence[int], calibration: Calibration, odds: TextOdds) -> None:
         """Wait for the verdict on this draft, submitted or not; bins are those of its beliefs."""
         self.trail, self.bins, self.at = ids, bins, 0
-        self.calibration, self.factor = calibration, factor
+        self.calibration, self.odds = calibration, odds
 
     def check(self, ids: Sequence[int]) -> None:
         """The text goes on with ids: learn from every guess up to the first wrong one."""
-        at, calibration, factor = self.at, self.calibration, self.factor
+        at, calibration, odds = self.at, self.calibration, self.odds
         n = min(len(self.trail) - at, len(ids))
-        if n <= 0 or calibration is None or factor is None:
+        if n <= 0 or calibration is None or odds is None:
             return
         guesses = self.trail[at : at + n]
         n_right = n if guesses == ids[:n] else next((i for i in range(n) if guesses[i] != ids[i]), n)
-        factor.judge(calibration.judge(self.bins[at : at + min(n_right + 1, n)], n_right), n_right)
+        odds.judge(calibration.judge(self.bins[at : at + min(n_right + 1, n)], n_right), n_right)
         if n_right < n:
             self.trail = ()
         self.at = at + n
@@ -173,11 +215,4 @@ class Text:
     due: int = 0
     reading_ms: float = 0.0
     uses: dict[Origin, Use] = field(default_factory=dict)
-    factors: dict[str, TextFactor] = field(default_factory=dict)
     run: TextRun = field(default_factory=TextRun)
-
-    def factor(self, kind: str) -> TextFactor:
-        factor = self.factors.get(kind)
-        if factor is None:
-            factor = self.factors[kind] = TextFactor()
-        return factor
