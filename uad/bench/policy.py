@@ -57,6 +57,7 @@ class Script:
         self._rng = random.Random(n_ids)
         self._range = _SURE if n_ids else _ALWAYS_WRONG
         self._n_ids = n_ids or _N_TOLD
+        self._seqs = range(n_seq)
         self._wishes = [Wish(seq, SpeculativeParams(n_max=self._n_ids), self._n_ids) for seq in range(n_seq)]
 
     def run(self, n_rounds: int) -> list[tuple[float, int]]:
@@ -69,7 +70,8 @@ class Script:
         beliefs = [[self._rng.uniform(*self._range) for _ in range(self._n_ids)] for _ in self._wishes]
         right = [next((k for k, p in enumerate(row) if self._rng.random() > p), len(row)) for row in beliefs]
         began = perf_counter()
-        round_ = self.policy.plan(self._wishes)
+        rests = self.policy.sleeps(self._seqs)  # as the loop does
+        round_ = None if rests else self.policy.plan(self._wishes)
         asks = round_.asks(Origin.MODEL) if round_ is not None else ()
         written = self._write(round_, asks, beliefs) if round_ is not None and asks else {}
         seconds = perf_counter() - began
@@ -80,7 +82,8 @@ class Script:
         n_rows = max([1, *(max(one.n_rows, 1 + len(one.draft.ids)) for one in chosen.values())])
         commits = [_commit(wish.seq, chosen[wish.seq].draft if wish.seq in chosen else _NOTHING, right[wish.seq]) for wish in self._wishes]
         began = perf_counter()
-        self.policy.decoded([(len(commits), n_rows)], 0, 1e-3 * (_DECODE_MS + _ROW_MS * n_rows * len(commits)))
+        if not rests:
+            self.policy.decoded([(len(commits), n_rows)], 0, 1e-3 * (_DECODE_MS + _ROW_MS * n_rows * len(commits)))
         for commit in commits:
             self.policy.committed(commit)
         return seconds + perf_counter() - began, sum(written.values())

@@ -5,7 +5,7 @@ Drafters are asked in the given order, the free ones first: what they offer deci
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter
 
 from uad.drafters.protocol import Drafter
@@ -46,6 +46,10 @@ class Drafting:
         self._policy.end(seq)
         for drafter in self._drafters:
             drafter.end(seq)
+
+    def sleeps(self, seqs: Iterable[int]) -> bool:
+        """Whether these sequences, which write, do so without drafts this time; then there is nothing to propose, and to tell of."""
+        return self._policy.sleeps(seqs)
 
     def propose(self, wishes: Sequence[Wish]) -> Mapping[int, Chosen]:
         """What each sequence submits in this round; those that are missing write one id."""

@@ -149,6 +149,9 @@ class Engine:
         self._admit()
         runnings = self._slots.running()
         writing = [running for running in runnings if not running.is_prefilling]
+        if self._is_resting(runnings, writing):
+            self._run([self._part(running, _PLAIN) for running in writing])
+            return
         began = perf_counter()
         chosen, spent = self._propose(runnings)
         spent += self._write([self._part(running, chosen.get(running.slot, _PLAIN)) for running in writing])
@@ -158,6 +161,12 @@ class Engine:
         for running in runnings:
             if running.is_prefilling and room > 0:
                 room -= self._read_chunk(running, room)
+
+    def _is_resting(self, runnings: Sequence[Running], writing: Sequence[Running]) -> bool:
+        """Whether all that is to be done is one id for each sequence."""
+        if len(writing) < len(runnings) or not writing:
+            return False
+        return self._drafting is None or self._drafting.sleeps([running.slot for running in writing])
 
     def _write(self, parts: Sequence[_Part]) -> float:
         """The round's decode of all sequences that write; returns the seconds that it took, and tells them to the policy."""

@@ -8,7 +8,7 @@ The rule is profile-guided expected value (jukofyork, llama.cpp discussion 10466
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from uad.policy.fixed import FixedRound
 from uad.policy.memory import Memory
@@ -17,6 +17,7 @@ from uad.policy.round import AutoRound
 from uad.policy.text import Text
 from uad.types import Ask, Commit, Draft, Origin, SpecPolicy
 
+_REPORTED = 8  # rounds in which nothing is due, of which one is planned all the same
 _FIXED = SpecPolicy.FIXED  # members of an enum are slow to reach
 
 
@@ -28,8 +29,20 @@ class AutoPolicy(Memory):
 
     def end(self, seq: int) -> None:
         text = self._texts.pop(seq, None)
-        for use in text.uses.values() if text is not None else ():
-            use.end()
+        if text is None:
+            return
+        for use in text.uses.values():
+            use.end(text.n)
+
+    def sleeps(self, seqs: Iterable[int]) -> bool:
+        """False every eighth time, too: to hear of the machine."""
+        texts = self._texts
+        for seq in seqs:
+            text = texts.get(seq)
+            if text is not None and text.n >= text.due:
+                return False
+        self._n_slept = (self._n_slept + 1) % _REPORTED
+        return self._n_slept != 0
 
     def plan(self, wishes: Sequence[Wish]) -> Round | None:
         enabled = [wish for wish in wishes if wish.params.enabled]
@@ -55,12 +68,10 @@ class AutoPolicy(Memory):
         text = self._texts.get(commit.seq)
         if text is None:
             return
-        n = len(commit.ids)
-        text.n += n
+        text.n += len(commit.ids)
         for use in text.uses.values():
-            use.backlog += n
-            use.slept(n)
-            use.check(commit.ids)
+            if use.trail:
+                use.check(commit.ids)
 
 
 class _Both:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from uad.policy.protocol import Chosen, Wish
 from uad.types import Ask, Commit, Draft, Origin
@@ -56,6 +56,9 @@ class FixedPolicy:
 
     def begin(self, seq: int, n_prompt: int) -> None:
         """Nothing is remembered."""
+
+    def sleeps(self, seqs: Iterable[int]) -> bool:
+        return False
 
     def plan(self, wishes: Sequence[Wish]) -> FixedRound:
         return FixedRound(wishes)

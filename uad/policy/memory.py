@@ -25,6 +25,7 @@ class Memory:
         self.habits: dict[Origin, Habit] = {}
         self._standings: dict[tuple[Origin, int], Standing] = {}
         self._texts: dict[int, Text] = {}
+        self._n_slept = 0
 
     def calibration(self, kind: str) -> Calibration:
         calibration = self.calibrations.get(kind)
@@ -56,21 +57,22 @@ class Memory:
         habit = self.habit(origin)
         plain_ms = self.machine.table((1,), depth).upto(1)[1]
         standing = self._standing(origin, text.n_prompt)
-        use = Use(standing, value=standing.birth * plain_ms, backlog=text.n_prompt)
+        use = Use(standing, value=standing.birth * plain_ms)
         step_ms = self.step_ms(origin, 1)
-        pays = 0 <= use.value >= habit.read_ms * use.backlog / TYPICAL_ROUNDS
-        if not pays and not standing.pay(habit.cost(use.backlog, step_ms)):
-            use.sleep(text.n, habit, plain_ms, step_ms)
+        pays = 0 <= use.value >= habit.read_ms * use.backlog(text) / TYPICAL_ROUNDS
+        if not pays and not standing.pay(habit.cost(use.backlog(text), step_ms)):
+            use.sleep(text, habit, plain_ms, step_ms)
         return use
 
     def wakes(self, text: Text, origin: Origin, use: Use, plain_ms: float) -> bool:
         """Whether a drafter that was left alone is asked now, which is paid from its account; if that does not suffice, it sleeps on."""
         if text.n < use.due:
             return False
+        use.book(text.n)
         habit, step_ms = self.habit(origin), self.step_ms(origin, 1)
-        if use.standing.pay(habit.cost(use.backlog, step_ms)):
+        if use.standing.pay(habit.cost(use.backlog(text), step_ms)):
             return True
-        use.sleep(text.n, habit, plain_ms, step_ms)
+        use.sleep(text, habit, plain_ms, step_ms)
         return False
 
     def step_ms(self, origin: Origin, n_seq: int) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,6 +55,10 @@ class Policy(Protocol):
 
     def begin(self, seq: int, n_prompt: int) -> None:
         """A new text starts in this sequence, behind a prompt of so many ids."""
+
+    def sleeps(self, seqs: Iterable[int]) -> bool:
+        """Whether nothing is to be asked for these sequences, which write: `plan`, `decoded` and `rested` are left out in this round."""
+        ...
 
     def plan(self, wishes: Sequence[Wish]) -> Round | None:
         """The decisions of this round; None where nothing is to be drafted."""

@@ -104,7 +104,7 @@ class AutoRound:
         if wish.room < 0:  # it reads its prompt: a drafter that is likely to be used reads along
             if origin is not _MODEL or not use.awake:
                 return None
-            use.backlog = 0
+            use.has_read(text)
             return Ask(wish.seq, 0)
         if use.awake:
             if origin is _MODEL and member.candidates and use.is_beaten(max([one.value for one in member.candidates])):
@@ -220,7 +220,7 @@ class AutoRound:
         common = (min(ms - sum(prices), _MOST_TIMES * habit.call_ms + 0.01) + steps_ms) / max(n_writing, 1)
         for member, draft, reading_ms in zip(asked, drafts, prices, strict=True):
             text = member.text
-            text.uses[origin].backlog = 0
+            text.uses[origin].has_read(text)
             if member.wish.room < 0:
                 text.reading_ms += reading_ms
                 continue
@@ -241,7 +241,7 @@ class AutoRound:
 
         Reading is done once for many rounds: it is no round's own cost.
         """
-        backlogs = [member.text.uses[origin].backlog for member in asked]
+        backlogs = [member.text.uses[origin].backlog(member.text) for member in asked]
         n_unread, n_prompts = sum(backlogs), sum([member.wish.room < 0 for member in asked])
         if n_prompts:
             rest = max(ms - habit.call_ms - habit.read_ms * n_unread, 0.0) / n_prompts
@@ -323,7 +323,7 @@ class AutoRound:
         text, policy = member.text, self._policy
         for one in (*member.candidates, *member.lessons):
             step = policy.step_ms(one.origin, 1)
-            text.uses[one.origin].judged(one.value, text.n, policy.habit(one.origin), member.plain_ms, step)
+            text.uses[one.origin].judged(one.value, text, policy.habit(one.origin), member.plain_ms, step)
         text.due = min([use.due for use in text.uses.values()], default=0)
 
 

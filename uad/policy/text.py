@@ -111,15 +111,16 @@ class Standing:
 
 @dataclass(slots=True)
 class Use:
-    """One drafter in one text. value: milliseconds saved per round, lately, beside what reading its backlog took. Asked again when `due`
-    ids are written, each of which pays a share of plain_ms into the drafter's account until then. n_beaten: rounds in a row in which a
-    free guess was preferred."""
+    """One drafter in one text. value: milliseconds saved per round, lately, beside what reading its backlog took. n_read: ids, those of the
+    prompt too, that it has seen. Asked again when `due` ids are written, each of which pays a share of plain_ms into the drafter's account
+    until then, booked up to `booked`. n_beaten: rounds in a row in which a free guess was preferred."""
 
     standing: Standing
     value: float = 0.0
     due: int = 0
     interval: float = _FIRST_INTERVAL
-    backlog: int = 0
+    n_read: int = 0
+    booked: int = 0
     plain_ms: float = 0.0
     n_beaten: int = 0
     is_new: bool = True
@@ -137,8 +138,9 @@ class Use:
             odds = self.odds_by_kind[kind] = self.standing.odds(kind)
         return odds
 
-    def end(self) -> None:
-        """The text is over: what it was like is a first guess for the next ones."""
+    def end(self, n: int) -> None:
+        """The text is over after n ids: what it was like is a first guess for the next ones."""
+        self.book(n)
         for kind, odds in self.odds_by_kind.items():
             self.standing.ended(kind, odds)
 
@@ -146,8 +148,17 @@ class Use:
     def awake(self) -> bool:
         return self.due == 0
 
-    def judged(self, value: float, n: int, habit: Habit, plain_ms: float, step_ms: float) -> None:
-        """A round was worth so much, n ids into the text: go on, or sleep until asking again costs little."""
+    def backlog(self, text: Text) -> int:
+        """Ids that it has yet to read."""
+        return text.n_prompt + text.n - self.n_read
+
+    def has_read(self, text: Text) -> None:
+        """It has read all that there is."""
+        self.n_read = text.n_prompt + text.n
+
+    def judged(self, value: float, text: Text, habit: Habit, plain_ms: float, step_ms: float) -> None:
+        """A round was worth so much: go on, or sleep until asking again costs little."""
+        self.book(text.n)
         self.is_new = False
         if value > 0:
             self.standing.earn(_TITHE * value, plain_ms)
@@ -160,22 +171,23 @@ class Use:
         if self.value >= 0:
             self.due, self.interval = 0, _FIRST_INTERVAL
         else:
-            self.sleep(n, habit, plain_ms, step_ms)
+            self.sleep(text, habit, plain_ms, step_ms)
             self.interval = min(self.interval * _GROWTH, _LAST_INTERVAL)
 
-    def sleep(self, n: int, habit: Habit, plain_ms: float, step_ms: float) -> None:
+    def sleep(self, text: Text, habit: Habit, plain_ms: float, step_ms: float) -> None:
         """Ask again after `interval` ids (at once where asking costs nothing to speak of), and not before the account has its price."""
-        self.plain_ms = plain_ms
-        owed = max(habit.cost(self.backlog, step_ms) - self.standing.account_ms, 0.0)
+        self.plain_ms, self.booked = plain_ms, text.n
+        owed = max(habit.cost(self.backlog(text), step_ms) - self.standing.account_ms, 0.0)
         per_id = _SHARE * plain_ms - habit.read_ms
         wait = owed / per_id if per_id > 0 else _LONGEST_SLEEP if owed else 0.0
         interval = int(self.interval) if habit.cost(0, step_ms) > _NOTHING * plain_ms else 1
-        self.due = n + max(interval, min(int(wait) + 1, _LONGEST_SLEEP))
+        self.due = text.n + max(interval, min(int(wait) + 1, _LONGEST_SLEEP))
 
-    def slept(self, n: int) -> None:
-        """n ids were written without it."""
-        if self.due:
-            self.standing.earn(_SHARE * self.plain_ms * n, self.plain_ms)
+    def book(self, n: int) -> None:
+        """Pay for the ids that were written without it, up to the n-th of the text."""
+        if self.due and n > self.booked:
+            self.standing.earn(_SHARE * self.plain_ms * (n - self.booked), self.plain_ms)
+            self.booked = n
 
     def is_beaten(self, value: float) -> bool:
         """Whether a free guess of this value spares asking: one that promises clearly more than this drafter's usually do, since those do
