@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 
 import pytest
 from rich.console import Console
@@ -60,6 +61,7 @@ class FakeEngine:
     def __init__(self, speed, ids=lambda request: (1, 2, 3, 4, 5), desc="tiny", n_ctx=4096):
         self.info = info(desc, n_ctx)
         self.error = None
+        self.clock = perf_counter
         self.requests = []
         self.cancelled = []
         self._speed = speed

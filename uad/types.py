@@ -28,6 +28,10 @@ class StopKind(enum.StrEnum):
     LIMIT = "limit"
 
 
+Clock = Callable[[], float]
+"""Seconds from some fixed moment."""
+
+
 class Origin(enum.StrEnum):
     """Where a committed id came from: written by the target itself, or proposed by a drafter (llama-server's `--spec-type` names)."""
 

@@ -10,10 +10,7 @@ from typing import Protocol
 
 from uad.bench.workloads import Prompt
 from uad.errors import UadError
-from uad.types import Delta, Done, Event, Failed, Origin, Request, RuntimeInfo, SamplingParams, Sink, SpeculativeParams
-
-Clock = Callable[[], float]
-"""Seconds from some fixed moment."""
+from uad.types import Clock, Delta, Done, Event, Failed, Origin, Request, RuntimeInfo, SamplingParams, Sink, SpeculativeParams
 
 _POLL_SECONDS = 1.0
 
@@ -26,6 +23,9 @@ class Engine(Protocol):
 
     @property
     def error(self) -> UadError | None: ...
+
+    @property
+    def clock(self) -> Clock: ...
 
     def submit(self, request: Request, sink: Sink) -> int: ...
 

@@ -129,6 +129,7 @@ class Options:
     report: Path | None = None
     spec_types: tuple[tuple[str, ...], ...] = ((MODEL_TYPE,),)
     share: str = "off"
+    costs: tuple[Path, ...] = ()
 
     @property
     def drafters(self) -> tuple[Drafters, ...]:
@@ -226,6 +227,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="|".join(SHARES),
         help="memory of drafters without a model: the request alone (off), or earlier runs, which hold the answer (default: %(default)s)",
     )
+    add(
+        "--costs",
+        metavar="FILE[,FILE]",
+        help="count time instead of measuring it: decodes take what the target's cost curve (and the draft model's) says, files that "
+        "`uad profile` wrote, of this machine or another; a small target then stands for a large one",
+    )
     _add_machine_arguments(parser)
 
 
@@ -262,6 +269,7 @@ def parse(args: argparse.Namespace) -> Options:
         report=_report_folder(args.report),
         spec_types=tuple(_spec_types(text) for text in args.spec_type or (MODEL_TYPE,)),
         share=_share(args.spec_share),
+        costs=_costs(args.costs),
     )
     _check_together(options)
     return options
@@ -305,6 +313,13 @@ def _peer(args: argparse.Namespace) -> Peer | None:
     return Peer(url, args.peer_key, args.peer_model)
 
 
+def _costs(text: str | None) -> tuple[Path, ...]:
+    files = _files(text.split(","), "--costs") if text is not None else ()
+    if len(files) > 2:
+        raise ConfigError(f"--costs {text}: give the target's file, and behind a comma the draft model's")
+    return files
+
+
 def _spec_types(text: str) -> tuple[str, ...]:
     try:
         types = SPEC_TYPE.parse(text)
@@ -324,6 +339,8 @@ def _share(text: str) -> str:
 def _check_together(options: Options) -> None:
     if not options.targets:
         raise ConfigError("--target is missing: give the GGUF file of the model to be measured")
+    if options.costs and (options.peer is not None or options.overhead):
+        raise ConfigError("--costs counts the time of our own decodes: it cannot be combined with --vs or --overhead")
     needs_model = any(MODEL_TYPE in types for types in options.spec_types)
     if not options.overhead and not options.drafts and options.peer is None and needs_model:
         raise ConfigError(

@@ -14,8 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from uad.bench.measure import Answer, Clock, Job, Sample, sample
+from uad.bench.measure import Answer, Job, Sample, sample
 from uad.errors import UnavailableError
+from uad.types import Clock
 
 _TIMEOUT = 600.0
 _ERROR_CHARS = 300

@@ -41,13 +41,15 @@ def main(args: argparse.Namespace) -> int:
     options = parse(args)
     if options.overhead:
         return overhead.main(options)
-    return bench(options, _open_runtime, sys.stdout, sys.stderr)
+    return bench(options, _opener(options.costs), sys.stdout, sys.stderr)
 
 
-def _open_runtime(config: Config, progress: Callable[[str, float], None]) -> AbstractContextManager[Engine]:
+def _opener(costs: Sequence[Path]) -> Opener:
     from uad.runtime import Runtime
+    from uad.runtime.counted import Costs
 
-    return Runtime.open(config, progress)
+    counted = Costs.read(*costs) if costs else None
+    return lambda config, progress: Runtime.open(config, progress, counted)
 
 
 def bench(options: Options, opener: Opener, out: TextIO, err: TextIO) -> int:
@@ -120,6 +122,9 @@ class _Pair:
 
     def run(self) -> None:
         """Measure every workload, temperature and number of sequences."""
+        if self._options.costs:
+            files = " and ".join(file.name for file in self._options.costs)
+            self._findings.notes.append(f"time is counted, not measured: decodes take what {files} says")
         if _EMULATION in self._engine.info.target.desc.lower():
             note = "a cost emulation: a small model padded to the cost of a large one; the speed is real, the text is the small model's"
             self._findings.notes.append(f"{self._target}: {note}")
@@ -135,9 +140,8 @@ class _Pair:
 
     def _make_arms(self) -> list[Arm]:
         """Plain first, then one arm for each policy, then the peer."""
-        arms: list[Arm] = [EngineArm(PLAIN.name, self._engine, PLAIN.speculative)]
-        if self._draft is not None:
-            arms += [EngineArm(policy.name, self._engine, policy.speculative) for policy in self._options.policies]
+        policies = (PLAIN, *(self._options.policies if self._draft is not None else ()))
+        arms: list[Arm] = [EngineArm(policy.name, self._engine, policy.speculative, self._engine.clock) for policy in policies]
         if self._options.peer is not None:
             arms.append(_peer_arm(self._options.peer))
         return arms

@@ -10,7 +10,7 @@ from time import perf_counter
 
 from uad.drafters.protocol import Drafter
 from uad.policy.protocol import Chosen, Policy, Wish
-from uad.types import Ask, Commit, Crossing, Draft, DrafterStats
+from uad.types import Ask, Clock, Commit, Crossing, Draft, DrafterStats
 
 _NOTHING: Mapping[int, Chosen] = {}
 
@@ -18,10 +18,11 @@ _NOTHING: Mapping[int, Chosen] = {}
 class Drafting:
     """The drafters of all sequences, and the policy that rules them. eog: the ids that end an answer."""
 
-    def __init__(self, drafters: Sequence[Drafter], policy: Policy, eog: frozenset[int] = frozenset()) -> None:
+    def __init__(self, drafters: Sequence[Drafter], policy: Policy, eog: frozenset[int] = frozenset(), clock: Clock = perf_counter) -> None:
         self._drafters = tuple(drafters)
         self._policy = policy
         self._eog = eog
+        self._clock = clock
         self._stats = {drafter.origin: DrafterStats(drafter.origin) for drafter in drafters}
         self._seqs: set[int] = set()
         self._crossings: dict[int, Crossing] = {}
@@ -60,9 +61,9 @@ class Drafting:
             asks = round_.asks(drafter.origin)
             if not asks:
                 continue
-            began = perf_counter()
+            began = self._clock()
             drafts = [self._before_end(draft, one) for one, draft in zip(asks, drafter.propose(asks, round_), strict=True)]
-            seconds = perf_counter() - began
+            seconds = self._clock() - began
             self._stats[drafter.origin] = self._stats[drafter.origin].called(len(asks), seconds)
             round_.proposed(drafter.origin, drafts, seconds)
             for one, draft in zip(asks, drafts, strict=True):

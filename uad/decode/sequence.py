@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
-from time import perf_counter
 
 from uad.decode.text import TextStream
 from uad.decode.verify import Picker
@@ -74,9 +73,9 @@ class Running:
     ids: list[int]
     n_past: int
     text: TextStream
+    started: float
     position: Position = field(default_factory=Position)
     tally: Tally = field(default_factory=Tally)
-    started: float = field(default_factory=perf_counter)
     first: float = 0.0
     last: float = 0.0
 

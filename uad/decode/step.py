@@ -22,7 +22,7 @@ from uad.decode.verify import Picker, verify
 from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UadError
 from uad.policy.protocol import Chosen, Wish
 from uad.sampling.sampler import token_prob
-from uad.types import Commit, Done, Draft, DrafterStats, Failed, Request, Rows, Sink, SlotInfo, TokenProb, Totals
+from uad.types import Clock, Commit, Done, Draft, DrafterStats, Failed, Request, Rows, Sink, SlotInfo, TokenProb, Totals
 from uad.vocab.prefix import common_prefix
 
 _log = logging.getLogger("uad.request")
@@ -75,12 +75,14 @@ class Engine:
         seeds: Callable[[], int],
         *,
         least: Least | None = None,
+        clock: Clock = perf_counter,
     ) -> None:
         self._target = target
         self._drafting = drafting
         self._samplers = samplers
         self._seeds = seeds
         self._least = least or Least()
+        self._clock = clock
         self._slots = Slots(target.n_seq)
         self._waiting: deque[tuple[int, Request, Sink]] = deque()
         self._prefill_rate = 0.0
@@ -152,11 +154,11 @@ class Engine:
         if self._is_resting(runnings, writing):
             self._run([self._part(running, _PLAIN) for running in writing])
             return
-        began = perf_counter()
+        began = self._clock()
         chosen, spent = self._propose(runnings)
         spent += self._write([self._part(running, chosen.get(running.slot, _PLAIN)) for running in writing])
         if self._drafting is not None and writing and not chosen:
-            self._drafting.rested(perf_counter() - began - spent)
+            self._drafting.rested(self._clock() - began - spent)
         room = self._chunk_room(bool(writing))
         for running in runnings:
             if running.is_prefilling and room > 0:
@@ -184,14 +186,14 @@ class Engine:
         counts = {part.running.slot: part.n_rows for part in parts}
         extra = self._padding(parts, counts)
         rows = [part.rows(extra.get(part.running.slot, 0), self._least.rows) for part in parts]
-        began = perf_counter()
+        began = self._clock()
         try:
             self._target.decode(rows)
         except NoKvRoomError as error:
             self._fail([part.running for part in parts], error)
             return 0.0, counts
         logits = self._target.logits() if any(row.n_logits for row in rows) else _NO_LOGITS
-        seconds = perf_counter() - began
+        seconds = self._clock() - began
         self._totals = replace(self._totals, n_decodes=self._totals.n_decodes + 1)
         at = 0
         for part, row in zip(parts, rows, strict=True):
@@ -246,6 +248,7 @@ class Engine:
             ids=list(request.prompt),
             n_past=n_cached,
             text=TextStream(request.stop),
+            started=self._clock(),
         )
         self._slots.occupy(slot, running)
         if self._drafting is not None and request.speculative.enabled:
@@ -255,11 +258,11 @@ class Engine:
         """What each slot submits, and the seconds that it took; sequences that read their prompt let the drafters read along."""
         if self._drafting is None:
             return _NOTHING_CHOSEN, 0.0
-        began = perf_counter()
+        began = self._clock()
         chosen = self._drafting.propose(
             [Wish(running.slot, running.request.speculative, self._room(running), running.n_past) for running in runnings]
         )
-        seconds = perf_counter() - began
+        seconds = self._clock() - began
         drafting = [running for running in runnings if running.slot in self._drafting]
         for running in drafting:
             running.tally.draft_ms += 1e3 * seconds / len(drafting)
@@ -303,10 +306,10 @@ class Engine:
         running.n_past += len(part.pending)
         if not part.n_logits:
             if running.n_past == running.n_prompt:  # max_tokens 0: only the cache was to be filled
-                self._finish(running, running.end_with_prompt(perf_counter()))
+                self._finish(running, running.end_with_prompt(self._clock()))
             return
         verdict = verify(running.sampler, logits, part.draft.ids, running.position, running.vocab, self._describer(running))
-        delta, done = running.take(verdict, part.draft, perf_counter())
+        delta, done = running.take(verdict, part.draft, self._clock())
         n_kept = min(verdict.n_accepted, len(delta.ids))
         running.n_past += n_kept
         if n_kept < len(part.draft.ids):

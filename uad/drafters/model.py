@@ -19,7 +19,7 @@ from uad.drafters.heal import Healer, Row, likeliest
 from uad.drafters.mirror import Mirror
 from uad.drafters.protocol import Pace
 from uad.templates.rules import CompiledRules, RuleStream
-from uad.types import Ask, Commit, Draft, Origin, Rows
+from uad.types import Ask, Clock, Commit, Draft, Origin, Rows
 from uad.vocab.encode import Encoder
 from uad.vocab.meter import Meter
 from uad.vocab.prefix import common_prefix
@@ -112,7 +112,16 @@ class ModelDrafter:
 
     origin = Origin.MODEL
 
-    def __init__(self, context: DraftContext, target: Encoder, rules: CompiledRules, *, heal: bool = True, salvage: bool = True) -> None:
+    def __init__(
+        self,
+        context: DraftContext,
+        target: Encoder,
+        rules: CompiledRules,
+        *,
+        heal: bool = True,
+        salvage: bool = True,
+        clock: Clock = perf_counter,
+    ) -> None:
         self._context = context
         self._encoder = Encoder(context.vocab)
         self._target = target
@@ -121,6 +130,7 @@ class ModelDrafter:
         self._healer = Healer(context.vocab)
         self._heal = heal
         self._salvage = salvage
+        self._clock = clock
         self._sequences: dict[int, _Sequence] = {}
         self._idle: dict[int, _Sequence] = {}
 
@@ -289,10 +299,10 @@ class ModelDrafter:
             if not live:
                 return
             ends = [work.sequence.mirror for work in live]
-            began = perf_counter()
+            began = self._clock()
             self._decode([Rows(w.ask.seq, len(m.ids) - 1, m.ids[-1:], 1) for w, m in zip(live, ends, strict=True)])
             rows = self._context.logits()
-            pace.stepped(len(live), perf_counter() - began)
+            pace.stepped(len(live), self._clock() - began)
             for work, row in zip(live, rows, strict=True):
                 work.row = row
 

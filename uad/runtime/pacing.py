@@ -7,6 +7,7 @@ from uad.llama.context import Context
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve
 from uad.policy.machine import Machine
+from uad.runtime.counted import Costs
 from uad.runtime.profile import BUSY, spread
 from uad.runtime.profiling import curve
 from uad.runtime.target import Target
@@ -17,16 +18,19 @@ _MOST_SEQUENCES = 16
 
 
 def open_policy(
-    config: Config, target: Target, draft: Context | None, draft_config: ModelConfig | None
+    config: Config, target: Target, draft: Context | None, draft_config: ModelConfig | None, costs: Costs | None = None
 ) -> tuple[AutoPolicy, tuple[str, ...]]:
-    """The policy, and the lines that say what decoding several tokens at once costs here."""
+    """The policy, and the lines that say what decoding several tokens at once costs here; costs: those that time is counted by."""
     context, least = target.context, target.least
     n_max = min(context.n_ubatch, config.n_parallel * (1 + config.drafting.defaults.n_max))
-    samples, stored = curve(context, target.config, "target", range(1, n_max + 1), _TARGET_SECONDS)
+    if costs is not None:
+        samples, stored = costs.target, True
+    else:
+        samples, stored = curve(context, target.config, "target", range(1, n_max + 1), _TARGET_SECONDS)
     draft_curve = None
     if draft is not None and draft_config is not None:
         sizes = range(1, min(config.n_parallel, _MOST_SEQUENCES) + 1)
-        draft_curve = CostCurve(curve(draft, draft_config, "draft", sizes, _DRAFT_SECONDS)[0])
+        draft_curve = CostCurve(costs.draft if costs is not None else curve(draft, draft_config, "draft", sizes, _DRAFT_SECONDS)[0])
     machine = Machine(CostCurve(samples), draft_curve, n_ubatch=context.n_ubatch, least=least.rows, of_each=least.of_each)
     how = "" if stored else "; measured quickly, `uad profile` measures well and remembers"
     busy = "" if stored or spread(samples) <= BUSY else " (the machine is busy: these times are rough)"

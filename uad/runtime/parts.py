@@ -6,17 +6,20 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from time import perf_counter
 
 from uad.config import Config, ModelConfig
 from uad.decode.drafting import Drafting
 from uad.decode.step import Engine
 from uad.drafters.model import ModelDrafter
+from uad.drafters.protocol import Drafter
 from uad.llama import native
 from uad.llama.context import Context, physical_cores
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
 from uad.policy.auto import AutoPolicy
 from uad.runtime import drafters
+from uad.runtime.counted import Costs, Counting
 from uad.runtime.drafters import Lookup
 from uad.runtime.open import open_model, tokenizer_notes
 from uad.runtime.pacing import open_policy
@@ -28,7 +31,7 @@ from uad.sampling.sampler import Sampler
 from uad.sampling.stages import Stage
 from uad.templates.plan import Options, plan
 from uad.templates.recognise import Side
-from uad.types import ModelInfo, Origin, Request, RuntimeInfo
+from uad.types import Clock, ModelInfo, Origin, Request, RuntimeInfo
 from uad.vocab.encode import Encoder
 
 
@@ -41,25 +44,33 @@ class Parts:
     model: Model
     info: RuntimeInfo
     policy: AutoPolicy | None
+    clock: Clock
     stack: ExitStack
 
 
-def build(config: Config, progress: Progress) -> Parts:
-    """Loads the models and wires the parts. Raises ModelLoadError, MappingError or ConfigError; nothing stays loaded then."""
+def build(config: Config, progress: Progress, costs: Costs | None = None) -> Parts:
+    """Loads the models and wires the parts; costs: count time by these instead of measuring it.
+
+    Raises ModelLoadError, MappingError or ConfigError; nothing stays loaded then.
+    """
     native.start().verbose = config.verbose
+    counting = Counting(costs) if costs is not None else None
+    clock: Clock = counting.clock if counting is not None else perf_counter
     with ExitStack() as stack:
         target = open_target(config, stack, progress)
         model, context = target.model, target.context
         encoder = Encoder(model.vocab)
         prompts = Prompts(model.vocab, encoder, config.templates, model.info.chat_template, _name(model.info))
-        draft = _open_draft(config, stack, target, encoder, progress)
+        draft = _open_draft(config, stack, target, encoder, progress, counting)
         free = _open_lookup(config, stack, target)
         policy, drafting = None, None
         policy_notes: tuple[str, ...] = ()
         if free or draft.drafter is not None:
-            policy, policy_notes = open_policy(config, target, draft.context, config.draft)
-            drafting = Drafting([*free, *([draft.drafter] if draft.drafter else [])], policy, model.vocab.eog)
-        engine = Engine(context, drafting, _samplers(context, model), lambda: secrets.randbits(32), least=target.least)
+            policy, policy_notes = open_policy(config, target, draft.context, config.draft, costs)
+            every: list[Drafter] = [*free, *([draft.drafter] if draft.drafter else [])]
+            drafting = Drafting([counting.drafter(one) for one in every] if counting else every, policy, model.vocab.eog, clock)
+        decoder = counting.target(context) if counting is not None else context
+        engine = Engine(decoder, drafting, _samplers(context, model), lambda: secrets.randbits(32), least=target.least, clock=clock)
         info = RuntimeInfo(
             target=model.info,
             draft=draft.info,
@@ -68,7 +79,7 @@ def build(config: Config, progress: Progress) -> Parts:
             build=native.build_info(),
             notes=(*target.notes, *prompts.notes, *draft.notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
         )
-        return Parts(engine, prompts, model, info, policy, stack.pop_all())
+        return Parts(engine, prompts, model, info, policy, clock, stack.pop_all())
 
 
 def _open_lookup(config: Config, stack: ExitStack, target: Target) -> tuple[Lookup, ...]:
@@ -105,7 +116,9 @@ class _Draft:
     info: ModelInfo | None = None
 
 
-def _open_draft(config: Config, stack: ExitStack, target: Target, encoder: Encoder, progress: Progress) -> _Draft:
+def _open_draft(
+    config: Config, stack: ExitStack, target: Target, encoder: Encoder, progress: Progress, counting: Counting | None
+) -> _Draft:
     context = target.context
     if config.draft is None:
         return _Draft(("no draft model",) if set(config.drafting.types) - {Origin.MODEL} else ("no draft model: plain decoding",))
@@ -119,7 +132,14 @@ def _open_draft(config: Config, stack: ExitStack, target: Target, encoder: Encod
     if not config.draft.n_threads and (cores := physical_cores()) > 1:
         draft.choose_threads((1, cores))
     rules = plan(side(target.model, config.templates.chat_template), side(model), template_options(config))
-    drafter = ModelDrafter(draft, encoder.sharing(), rules.rules, heal=config.drafting.heal, salvage=config.drafting.salvage)
+    drafter = ModelDrafter(
+        counting.draft(draft) if counting is not None else draft,
+        encoder.sharing(),
+        rules.rules,
+        heal=config.drafting.heal,
+        salvage=config.drafting.salvage,
+        clock=counting.clock if counting is not None else perf_counter,
+    )
     notes = (*tokenizer_notes(config.draft, "draft"), *rules.notes, *_window_note(draft, context))
     return _Draft(notes, drafter, draft, model.info)
 

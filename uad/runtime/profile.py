@@ -16,10 +16,8 @@ import numpy.typing as npt
 
 from uad.errors import ConfigError
 from uad.policy.cost import CostSample
-from uad.types import Rows
+from uad.types import Clock, Rows
 
-Clock = Callable[[], float]
-"""Seconds, from any origin."""
 Report = Callable[[float], None]
 """Told the share that is done."""
 

@@ -93,12 +93,21 @@ def load(key: Key) -> tuple[CostSample, ...] | None:
     try:
         if not file.exists():
             return None
+        return read(file)
+    except (OSError, ConfigError) as error:
+        _log.warning("the stored cost curve is not used: %s; `uad profile` writes a new one", error)
+        return None
+
+
+def read(file: Path) -> tuple[CostSample, ...]:
+    """The curve in a file. Raises ConfigError that says why it cannot be used."""
+    try:
         if file.stat().st_size > _MOST_BYTES:
-            raise ValueError("too large")
+            raise ValueError("it is too large")
         return _samples(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        _log.warning("the stored cost curve %s is not used (%s); `uad profile` writes a new one", file, _reason(error))
-        return None
+        why = error.strerror if isinstance(error, OSError) and error.strerror else _reason(error)
+        raise ConfigError(f"{file} is no cost curve as `uad profile` writes them ({why})") from None
 
 
 def save(key: Key, samples: Sequence[CostSample]) -> Path:

@@ -14,9 +14,10 @@ from uad.config import Config
 from uad.decode.step import Engine
 from uad.errors import InvalidRequestError, UadError, UnavailableError
 from uad.policy.cost import CostCurve
+from uad.runtime.counted import Costs
 from uad.runtime.parts import Parts, build
 from uad.runtime.target import Progress
-from uad.types import DrafterStats, Request, RuntimeInfo, Sink, SlotInfo, Totals
+from uad.types import Clock, DrafterStats, Request, RuntimeInfo, Sink, SlotInfo, Totals
 
 _log = logging.getLogger("uad")
 _Command = Callable[[], None]
@@ -25,14 +26,14 @@ _Command = Callable[[], None]
 class Runtime:
     """A loaded target, perhaps with a draft, and the thread that runs them. Use with `with`, or call `close()`."""
 
-    def __init__(self, config: Config, progress: Progress) -> None:
+    def __init__(self, config: Config, progress: Progress, costs: Costs | None = None) -> None:
         self.config = config
         self._commands: queue.SimpleQueue[_Command | None] = queue.SimpleQueue()
         self._numbers = itertools.count(1)
         self._error: UadError | None = None
         self._closing = False
         built: Future[Parts] = Future()
-        self._thread = threading.Thread(target=self._main, args=(built, progress), name="uad-model", daemon=True)
+        self._thread = threading.Thread(target=self._main, args=(built, progress, costs), name="uad-model", daemon=True)
         self._thread.start()
         self._parts = parts = built.result()
         self.info: RuntimeInfo = parts.info
@@ -40,9 +41,12 @@ class Runtime:
         self._prompts = parts.prompts
 
     @classmethod
-    def open(cls, config: Config, progress: Progress | None = None) -> Runtime:
-        """Load everything; progress(what, share) is told of long loads. Raises ModelLoadError, MappingError or ConfigError."""
-        return cls(config, progress or (lambda what, share: None))
+    def open(cls, config: Config, progress: Progress | None = None, costs: Costs | None = None) -> Runtime:
+        """Load everything; progress(what, share) is told of long loads; costs: count time by these instead of measuring it.
+
+        Raises ModelLoadError, MappingError or ConfigError.
+        """
+        return cls(config, progress or (lambda what, share: None), costs)
 
     def close(self) -> None:
         """Ends running requests with UnavailableError, stops the thread, frees the models. Safe to call twice."""
@@ -57,6 +61,11 @@ class Runtime:
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    @property
+    def clock(self) -> Clock:
+        """What requests are timed with."""
+        return self._parts.clock
 
     # --- requests
 
@@ -141,11 +150,11 @@ class Runtime:
 
     # --- the model thread
 
-    def _main(self, built: Future[Parts], progress: Progress) -> None:
+    def _main(self, built: Future[Parts], progress: Progress, costs: Costs | None) -> None:
         """Everything native happens on this thread, loading and warming up too. Each thread that computes gets its own team of OpenMP
         threads, and as soon as there are more of them than cores they sleep at barriers instead of spinning: decodes took 10 % longer."""
         try:
-            parts = build(self.config, progress)
+            parts = build(self.config, progress, costs)
         except BaseException as error:
             built.set_exception(error)
             return

@@ -1,0 +1,116 @@
+"""Time that is counted, not measured: decodes take what stored cost curves say, texts and drafts are the real ones.
+
+So a small target stands for a large one, or this machine for another, and every run gives the same numbers. Wraps contexts and drafters;
+knows no policy and no text. What is not counted takes no time at all: sampling, the loop, the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from uad.decode.layout import sizes_of_passes
+from uad.decode.target import Target
+from uad.drafters.protocol import Drafter, Pace
+from uad.errors import ConfigError
+from uad.policy.cost import CostCurve, CostSample
+from uad.runtime import profile_store
+from uad.types import Ask, Commit, Draft, Origin, Rows
+
+_CALL_MS = {Origin.MODEL: 0.7}
+_LOOKUP_MS = 0.03
+"""What a call of a drafter takes beside the draft model's decodes, as measured for many: book-keeping, translation, reading logits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The curves to count with: one pass of n rows behind so many positions, of the target and of the draft model."""
+
+    target: tuple[CostSample, ...]
+    draft: tuple[CostSample, ...] = ()
+
+    @classmethod
+    def read(cls, target: Path, draft: Path | None = None) -> Costs:
+        """From files that `uad profile` wrote. Raises ConfigError."""
+        return cls(profile_store.read(target), profile_store.read(draft) if draft is not None else ())
+
+
+class CountedClock:
+    """Seconds that were spent so far."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+
+    def __call__(self) -> float:
+        return self._seconds
+
+    def spend(self, ms: float) -> None:
+        self._seconds += ms / 1e3
+
+
+class Counting:
+    """A clock, and what moves it."""
+
+    def __init__(self, costs: Costs) -> None:
+        self.costs = costs
+        self.clock = CountedClock()
+
+    def target(self, context: Target) -> CountedContext:
+        return CountedContext(context, self.costs.target, self.clock)
+
+    def draft(self, context: Target) -> CountedContext:
+        """Raises ConfigError where the draft model's costs are not known."""
+        if not self.costs.draft:
+            raise ConfigError(
+                "--costs has no curve of the draft model: give its file behind a comma (`uad profile TARGET DRAFT` writes both)"
+            )
+        return CountedContext(context, self.costs.draft, self.clock)
+
+    def drafter(self, drafter: Drafter) -> CountedDrafter:
+        return CountedDrafter(drafter, self.clock)
+
+
+class CountedContext:
+    """A context whose decodes spend what a curve says, pass by pass."""
+
+    def __init__(self, context: Target, costs: Sequence[CostSample], clock: CountedClock) -> None:
+        self._decode = context.decode
+        self._curve = CostCurve(costs)
+        self._clock = clock
+        self.n_seq, self.n_ctx, self.n_batch, self.n_ubatch = context.n_seq, context.n_ctx, context.n_batch, context.n_ubatch
+        self.vocab = context.vocab
+        self.logits, self.truncate, self.clear = context.logits, context.truncate, context.clear
+
+    def decode(self, rows: Sequence[Rows]) -> None:
+        """Raises what the context does."""
+        self._decode(rows)
+        depth = sum(row.pos for row in rows) // max(len(rows), 1)
+        for n_seq, n in sizes_of_passes({row.seq: len(row.ids) for row in rows}, self.n_ubatch):
+            self._clock.spend(self._curve.ms(n_seq * n, depth))
+
+
+class CountedDrafter:
+    """A drafter whose every call spends a fixed time."""
+
+    def __init__(self, drafter: Drafter, clock: CountedClock) -> None:
+        self._drafter = drafter
+        self._clock = clock
+        self._ms = _CALL_MS.get(drafter.origin, _LOOKUP_MS)
+
+    @property
+    def origin(self) -> Origin:
+        return self._drafter.origin
+
+    def begin(self, seq: int, prompt: Sequence[int]) -> None:
+        self._drafter.begin(seq, prompt)
+
+    def propose(self, asks: Sequence[Ask], pace: Pace | None = None) -> list[Draft]:
+        self._clock.spend(self._ms)
+        return self._drafter.propose(asks, pace)
+
+    def observe(self, commit: Commit) -> None:
+        self._drafter.observe(commit)
+
+    def end(self, seq: int) -> None:
+        self._drafter.end(seq)
