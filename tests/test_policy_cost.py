@@ -26,6 +26,12 @@ def test_between_and_behind_measured_sizes_it_goes_on_straight():
     assert one.ms(20) == 50.0
 
 
+def test_behind_measured_sizes_the_noise_of_the_last_ones_is_not_carried_on():
+    cost = {**{n: 10.0 * n for n in range(1, 41)}, 39: 440.0, 40: 380.0}
+    assert curve(cost.__getitem__, sizes=cost).ms(68) == pytest.approx(680, rel=0.1)
+    assert curve(lambda n: 10.0, sizes=range(1, 9)).ms(20) == 10.0
+
+
 def test_one_size_alone_promises_no_free_lunch():
     assert curve(lambda n: 10.0, sizes=(1,)).ms(9) == 50.0
 

@@ -30,7 +30,8 @@ class CostSample:
 
 
 class CostCurve:
-    """T(n, depth) in milliseconds, n >= 1; above the largest measured n it goes on with the last slope.
+    """T(n, depth) in milliseconds, n >= 1; above the largest measured n it goes on with the slope from half of that n on: single steps, and
+    the noise of single sizes, would be carried far.
 
     Each measured depth is one table; in between they are mixed linearly, beyond the last one the last one holds.
     """
@@ -115,6 +116,10 @@ class _Table:
             return ms0 * (1 + _UNKNOWN_SLOPE * (n - n0) / n0)
         if n <= n0:
             return ms0
-        i = min(max(bisect_left(points, (n, 0.0)), 1), len(points) - 1)
+        n1, ms1 = points[-1]
+        if n > n1:
+            n0, ms0 = points[bisect_left(points, (n1 // 2, 0.0))]
+            return ms1 + max(ms1 - ms0, 0.0) * (n - n1) / (n1 - n0)
+        i = bisect_left(points, (n, 0.0))
         (n0, ms0), (n1, ms1) = points[i - 1], points[i]
-        return max(ms0 + (ms1 - ms0) * (n - n0) / (n1 - n0), points[0][1] if n > n1 else 0.0)
+        return ms0 + (ms1 - ms0) * (n - n0) / (n1 - n0)
