@@ -11,7 +11,7 @@ from uad.runtime import Runtime
 from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 pytestmark = pytest.mark.model
-PROMPTS = chat_prompts(40)
+PROMPTS = chat_prompts(25)
 LENGTHS = (3, 16)
 
 
@@ -52,7 +52,7 @@ def test_exactly_the_plain_text(kind: str, temperature: float, folder: Path) -> 
                 n_accepted += accepted
             if slots == 4:
                 assert ids(runtime, temperature, SpeculativeParams(enabled=False))[0] == plain
-    assert n_accepted > 700
+    assert n_accepted > 16 * len(PROMPTS)
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])

@@ -30,6 +30,13 @@ def test_behind_measured_sizes_the_noise_of_the_last_ones_is_not_carried_on():
     cost = {**{n: 10.0 * n for n in range(1, 41)}, 39: 440.0, 40: 380.0}
     assert curve(cost.__getitem__, sizes=cost).ms(68) == pytest.approx(680, rel=0.1)
     assert curve(lambda n: 10.0, sizes=range(1, 9)).ms(20) == 10.0
+    assert curve(lambda n: 10.0 + n, sizes=(1, 16)).ms(20) == 30.0, "two sizes are a line"
+
+
+@given(st.sets(st.integers(1, 64), min_size=1), st.integers(1, 200))
+def test_any_sizes_give_a_cost_for_any_number_of_rows(sizes, n):
+    one = curve(lambda n: 5.0 + n, sizes=sorted(sizes))
+    assert 6.0 <= one.ms(n) <= 6.0 * max(n, 64)
 
 
 def test_one_size_alone_promises_no_free_lunch():

@@ -88,7 +88,7 @@ def test_words_between_known_ones_share_a_call() -> None:
 def test_many_at_once_are_the_same_as_one_by_one(name: str) -> None:
     table = vocab(name)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=30, deadline=None)
     @given(
         st.lists(st.one_of(st.binary(max_size=12), st.text(max_size=12).map(str.encode), st.sampled_from(SEAMS)), max_size=8), st.randoms()
     )

@@ -118,7 +118,7 @@ class _Table:
             return ms0
         n1, ms1 = points[-1]
         if n > n1:
-            n0, ms0 = points[bisect_left(points, (n1 // 2, 0.0))]
+            n0, ms0 = points[min(bisect_left(points, (n1 // 2, 0.0)), len(points) - 2)]
             return ms1 + max(ms1 - ms0, 0.0) * (n - n1) / (n1 - n0)
         i = bisect_left(points, (n, 0.0))
         (n0, ms0), (n1, ms1) = points[i - 1], points[i]
