@@ -394,3 +394,15 @@ def test_guesses_that_were_not_submitted_are_judged_too():
     rows = one.calibration("draft-simple").reliability()
     assert sum(row.n for row in rows) == pytest.approx(3, abs=0.1)
     assert sum(row.n * row.observed for row in rows) == pytest.approx(2, abs=0.1)
+
+
+def test_a_round_is_planned_where_something_is_due_and_now_and_then():
+    one = policy(MEMORY_BOUND)
+    one.begin(0, 100)
+    assert not any(one.sleeps([0]) for _ in range(9)), "a new text is to be asked for"
+    one.text(0).due = 50
+    assert [one.sleeps([0, 1]) for _ in range(16)].count(False) == 2, "one in eight tells what the machine does"
+    one.committed(Commit(0, tuple(range(50)), 0, 0))
+    assert not any(one.sleeps([1, 0]) for _ in range(9))
+    one.end(0)
+    assert any(one.sleeps([0]) for _ in range(2)), "nothing drafts for it"
