@@ -13,7 +13,7 @@ from uad.policy.calibration import Calibration, TextOdds, TextRun
 from uad.types import Origin
 
 _VALUE_RATE = 0.2
-_SHIFT_RATE = 0.3
+_SHIFT_RATE = 0.3  # of a text's odds, per text, into what the next ones begin with
 _BIRTH_RATE = 0.03
 _SHARE = 0.006  # of the time, at most, goes into asking drafters that do not pay
 _FIRST_INTERVAL, _LAST_INTERVAL, _GROWTH = 2, 16, 1.5

@@ -23,10 +23,8 @@ def open_policy(
     """The policy, and the lines that say what decoding several tokens at once costs here; costs: those that time is counted by."""
     context, least = target.context, target.least
     n_max = min(context.n_ubatch, config.n_parallel * (1 + config.drafting.defaults.n_max))
-    if costs is not None:
-        samples, stored = costs.target, True
-    else:
-        samples, stored = curve(context, target.config, "target", range(1, n_max + 1), _TARGET_SECONDS)
+    sizes = range(1, n_max + 1)
+    samples, stored = (costs.target, True) if costs is not None else curve(context, target.config, "target", sizes, _TARGET_SECONDS)
     draft_curve = None
     if draft is not None and draft_config is not None:
         sizes = range(1, min(config.n_parallel, _MOST_SEQUENCES) + 1)
