@@ -65,6 +65,7 @@ class FakeRuntime:
     script: Script = echo
     config: Config = CONFIG
     n_slots: int = 2
+    loaded: tuple[Origin, ...] = (Origin.SUFFIX, Origin.MODEL)
     n_ctx: int = 4096
     step: int = 3
     fail: Exception | None = None
@@ -79,7 +80,7 @@ class FakeRuntime:
 
     def __post_init__(self) -> None:
         model = ModelInfo("toy.gguf", "toy", 10, 20, 8192, N_VOCAB, 4, 1, "F16", TEMPLATE)
-        self.info = RuntimeInfo(target=model, draft=None, n_ctx=self.n_ctx, n_slots=self.n_slots, build="b1-toy")
+        self.info = RuntimeInfo(target=model, draft=None, n_ctx=self.n_ctx, n_slots=self.n_slots, build="b1-toy", drafters=self.loaded)
         self.go.set()
         self._lock = threading.Condition()
         self._running: list[Running] = []

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from uad.bench.measure import Answer, EngineArm, Job, Measured, Sample, groups, make_job, turns
-from uad.bench.options import PLAIN, Drafters, parse, parse_policy
+from uad.bench.options import PLAIN, Drafters, Lineup, parse, parse_policy
 from uad.bench.report import GroupResult, Labels, make_cell
 from uad.bench.run import add_arguments, bench
 from uad.bench.table import print_table
@@ -331,7 +331,7 @@ def test_requests_carry_policy_seed_and_slot(tmp_path):
     run(options(tmp_path, *flags), engine)
     plain, drafted = engine.requests[-4:-2], engine.requests[-2:]
     assert [request.speculative.enabled for request in (*plain, *drafted)] == [False, False, True, True]
-    assert drafted[0].speculative == SpeculativeParams(policy=SpecPolicy.FIXED, n_max=8, p_min=0.25)
+    assert drafted[0].speculative == SpeculativeParams(policy=SpecPolicy.FIXED, n_max=8, p_min=0.25, types=(Origin.MODEL,))
     assert [(request.sampling.seed, request.sampling.temperature, request.slot, request.max_tokens) for request in drafted] == [
         (40, 0.7, 0, 20),
         (41, 0.7, 1, 20),
@@ -452,7 +452,7 @@ def test_target_and_draft_are_needed(tmp_path):
 
 def test_config_has_room_for_every_prompt_in_every_slot(tmp_path):
     settings = options(tmp_path, "--workload", "chat,long", "--sequences", "1,4", "-t", "2", "--exact", "--spec-replace", "a", "b")
-    config = settings.config(Path("t"), Drafters(("draft-simple",), Path("d")))
+    config = settings.config(Path("t"), Lineup(Path("d"), (Drafters(("draft-simple",), Path("d")),)))
     longest = max(prompt.n_bytes for prompt in load("long").prompts)
     assert settings.n_ctx % 256 == 0
     assert settings.n_ctx > longest + 160
@@ -469,11 +469,53 @@ def test_a_prompt_that_does_not_fit_is_named(tmp_path):
 
 def test_drafters_without_a_model_are_compared_by_their_types(tmp_path):
     both = options(tmp_path, "--spec-type", "suffix", "--spec-type", "suffix,draft-simple", "--spec-type", "draft")
-    assert [one.label for one in both.drafters] == ["suffix", "suffix+small", "small"]
-    assert [one.model is not None for one in both.drafters] == [False, True, True]
-    assert [both.has_oracle(one) for one in both.drafters] == [False, False, True]
-    assert both.config(Path("t"), both.drafters[0]).drafting.types == ("suffix",)
-    assert both.config(Path("t"), both.drafters[0]).drafting.lookup.share == "off", "an earlier run of a prompt holds its answer"
+    (lineup,) = both.lineups
+    assert [one.label for one in lineup.compared] == ["suffix", "suffix+small", "small"]
+    assert [one.model is not None for one in lineup.compared] == [False, True, True]
+    assert [both.has_oracle(one) for one in lineup.compared] == [False, False, True]
+    assert both.config(Path("t"), lineup).drafting.types == ("suffix", "draft-simple")
+    assert both.config(Path("t"), lineup).drafting.lookup.share == "off", "an earlier run of a prompt holds its answer"
+
+
+def test_lists_without_a_model_run_beside_the_first_one_only(tmp_path):
+    (tmp_path / "other.gguf").touch()
+    both = options(tmp_path, "--draft", str(tmp_path / "other.gguf"), "--spec-type", "suffix", "--spec-type", "draft")
+    assert [[one.label for one in lineup.compared] for lineup in both.lineups] == [["suffix", "small"], ["other"]]
+    alone = options(tmp_path, "--spec-type", "suffix", "--spec-type", "ngram-mod", "--spec-type", "suffix")
+    assert [(lineup.model, lineup.types) for lineup in alone.lineups] == [(None, ("suffix", "ngram-mod"))]
+
+
+def test_lists_of_drafters_take_turns_in_one_engine(tmp_path):
+    engine = FakeEngine(lambda request: 20.0 if request.speculative.types == (Origin.SUFFIX,) else 40.0)
+    flags = ("--spec-type", "suffix", "--spec-type", "draft", "--prompts", "1", "--repeats", "2", "--policy", "auto,fixed")
+    cells = run(options(tmp_path, *flags), engine)[0]["cells"]
+    assert [(cell["draft"], cell["policy"], cell["ratio"]) for cell in cells] == [
+        ("suffix", "auto", 2.0),
+        ("suffix", "fixed", 2.0),
+        ("small", "auto", 1.0),
+        ("small", "fixed", 1.0),
+    ]
+    counted = [request.speculative.types for request in engine.requests if request.max_tokens == 160][:10]
+    assert len(set(counted)) == 3
+    assert counted == counted[::-1], "interleaved"
+
+
+def test_lists_of_drafters_are_shown_beside_each_other(tmp_path):
+    engine = FakeEngine(lambda request: 20.0 if request.speculative.types == (Origin.SUFFIX,) else 40.0)
+    lists = ("--spec-type", "suffix", "--spec-type", "draft", "--prompts", "1", "--repeats", "1")
+    _, text = run(options(tmp_path, *lists, "--workload", "chat,story"), engine)
+    grid = [line.split() for line in text.partition("speed-up over plain decoding")[2].splitlines() if "suffix" in line or "small" in line]
+    assert [row[-6:-1:2] for row in grid[:2]] == [["2.00", "2.00", "2.00"], ["1.00", "1.00", "1.00"]]
+    assert "speed-up over plain" not in run(options(tmp_path, *lists), engine)[1], "one column would only repeat the table"
+
+
+def test_prompts_can_be_named(tmp_path):
+    two = options(tmp_path, "--workload", "chat,edit", "--prompt", "function-add,rename-long-source")
+    assert [[prompt.name for prompt in workload.prompts] for workload in two.workloads] == [["function-add"], ["rename-long-source"]]
+    one = options(tmp_path, "--workload", "chat,edit", "--prompt", "function-add")
+    assert [workload.name for workload in one.workloads] == ["chat"]
+    with pytest.raises(ConfigError, match=r"--prompt: .* has a prompt 'function-ad'; there are function-add,"):
+        options(tmp_path, "--prompt", "function-ad")
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,29 @@ def test_nothing_is_asked_for_requests_that_want_no_drafts():
     assert one.plan(wishes) is None
 
 
+def test_only_the_drafters_that_a_request_names_are_asked():
+    one = AutoPolicy(policy(FLAT).machine, weighed=frozenset([Origin.SUFFIX]))
+    fixed = SpecPolicy.FIXED
+    params = (
+        SpeculativeParams(types=(Origin.SUFFIX,)),
+        SpeculativeParams(types=(Origin.MODEL,)),
+        SpeculativeParams(),
+        SpeculativeParams(policy=fixed, types=(Origin.SUFFIX,)),
+        SpeculativeParams(policy=fixed, types=(Origin.MODEL,)),
+        SpeculativeParams(policy=fixed),
+    )
+    for seq in range(len(params)):
+        one.begin(seq, 10)
+    round_ = one.plan([Wish(seq, wanted, 40) for seq, wanted in enumerate(params)])
+    assert round_ is not None
+    asked = {}
+    for origin in (Origin.SUFFIX, Origin.MODEL):
+        asks = round_.asks(origin)
+        asked[origin] = sorted(ask.seq for ask in asks)
+        round_.proposed(origin, [Draft()] * len(asks), 1e-5)
+    assert asked == {Origin.SUFFIX: [0, 2, 3], Origin.MODEL: [1, 2, 4, 5]}, "a fixed one that names none does without the weighed"
+
+
 def test_fixed_and_automatic_requests_share_a_round():
     one = policy(FLAT)
     for seq in (0, 1):

@@ -83,6 +83,18 @@ def test_drafting_can_be_switched_and_set_per_request(client: openai.OpenAI) -> 
     assert off.choices[0].message.content == short.choices[0].message.content == never.choices[0].message.content
 
 
+def test_a_request_names_its_drafters(server: Server) -> None:
+    body = {"prompt": "def add(a, b):\n    return a + b\n\n\n" * 6, "n_predict": 32, "temperature": 0}
+    answers = {types: post(server, "/completion", {**body, "speculative.types": types})[1] for types in ("suffix", "draft-simple", "none")}
+    assert {types: set(answer.get("uad", {}).get("drafters", ())) for types, answer in answers.items()} == {
+        "suffix": {"suffix"},
+        "draft-simple": {"draft-simple"},
+        "none": set(),
+    }
+    assert len({answer["content"] for answer in answers.values()}) == 1
+    assert get(server, "/props")["default_generation_settings"]["params"]["speculative.types"] == "suffix,draft-simple"
+
+
 def test_completions_streamed_and_whole(client: openai.OpenAI) -> None:
     fields = {"model": "any", "prompt": "def add_item(self, item):\n", "temperature": 0, "max_tokens": 12}
     whole = client.completions.create(**fields)
@@ -208,6 +220,7 @@ def test_users_specials_are_letters(server: Server) -> None:
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "speculative": {"nmax": 3}}, "n_max"),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "speculative": {"policy": "fast"}}, "fixed"),
         ("/v1/completions", {"prompt": "x", "logit_bias": {"999999": 1}}, "logit_bias"),
+        ("/completion", {"prompt": "x", "speculative.types": "ngram-mod"}, "has suffix, draft-simple"),
         ("/completion", {"prompt": [1, 2, 99999]}, "between 0 and 4095"),
         ("/completion", {"prompt": ""}, "no tokens"),
         ("/detokenize", {"tokens": [10**9]}, "token"),

@@ -135,17 +135,19 @@ def test_native_whole():
     assert body["tokens_evaluated"] == 4
     assert body["tokens_predicted"] == body["timings"]["predicted_n"] > 0
     assert body["generation_settings"]["seed"] == 3
+    assert body["generation_settings"]["speculative.types"] == "suffix,draft-simple"
     assert body["generation_settings"]["stop"] == ["[", "never"]
     assert all(type(id_) is int for id_ in body["tokens"])
     assert fake.requests[0].stop == ("[", "never")
 
 
 def test_native_stream_has_no_done_mark():
-    *chunks, last = stream("/completions", {"prompt": "abcdef", "n_predict": 5})
+    *chunks, last = stream("/completions", {"prompt": "abcdef", "n_predict": 5, "speculative.types": "none"})
     assert [chunk["stop"] for chunk in chunks] == [False] * len(chunks)
     assert "".join(chunk["content"] for chunk in chunks) == "ABCDE"
     assert (last["content"], last["stop"], last["stop_type"]) == ("", True, "limit")
     assert last["generation_settings"]["n_predict"] == 5
+    assert last["generation_settings"]["speculative.types"] == "none"
     assert last["generation_settings"]["seed"] == 4242
     assert chunks[0]["tokens"] == [65, 66, 67]
 

@@ -255,6 +255,19 @@ def test_speculative_names_are_strict():
     refused(CHAT, chat(speculative={"n_max": 2, "n_min": 4}), param="speculative.n_min")
 
 
+def test_drafters_that_cannot_be_asked_for():
+    missing = refused(CHAT, chat(**{"speculative.types": "suffix,ngram-mod"}), param="speculative.types")
+    assert "has suffix, draft-simple, not ngram-mod" in missing
+    assert "has no drafter" in refused(
+        CHAT, chat(**{"speculative.types": "suffix"}), param="speculative.types", fake=FakeRuntime(loaded=())
+    )
+    assert "one or more of draft-simple, ngram-simple" in refused(CHAT, chat(**{"speculative.types": "sufix"}), param="speculative.types")
+    assert "needs a head" in refused(CHAT, chat(speculative={"types": ["draft-mtp"]}), param="speculative.types")
+    assert "none stands alone" in refused(CHAT, chat(speculative={"types": ["none", "suffix"]}), param="speculative.types")
+    for wrong in (1, [1], [], "", True, {"suffix": 1}):
+        refused(CHAT, chat(speculative={"types": wrong}), param="speculative.types")
+
+
 @pytest.mark.parametrize(
     "value", [5, [1], [[1]], [[1, 2, 3]], {"1": "x"}, {"1": True}, {"1": None}, {"259": 1}, {"-1": 1}, [[True, 1]], [[1.5, 1]], {"1": 1e99}]
 )

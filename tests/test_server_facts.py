@@ -8,6 +8,7 @@ from server_kit import CHAT, CONFIG, HELLO, get, post, serving
 
 from uad.config import ServerConfig
 from uad.server.admission import is_trusted_origin
+from uad.types import Origin
 
 KEYED = ServerConfig(port=0, api_keys=("sk-one", "sk-zwei-ü"))
 
@@ -42,6 +43,7 @@ def test_props():
     assert body["default_generation_settings"]["n_ctx"] == 4096
     assert body["default_generation_settings"]["params"]["temperature"] == 0.8
     assert body["default_generation_settings"]["params"]["speculative.n_max"] == 16
+    assert body["default_generation_settings"]["params"]["speculative.types"] == "suffix,draft-simple"
     assert isinstance(body["chat_template"], str)
     assert (body["total_slots"], body["model_path"], body["build_info"]) == (2, "toy.gguf", "b1-toy")
 
@@ -51,6 +53,8 @@ def test_slots():
     assert [(slot["id"], slot["is_processing"], slot["id_task"]) for slot in body] == [(0, False, -1), (1, False, -1)]
     status, body = get("/slots", None, ServerConfig(port=0, slots=False))
     assert (status, body["error"]["type"]) == (501, "not_supported_error")
+    assert [slot["speculative"] for slot in get("/slots", FakeRuntime(loaded=(Origin.NGRAM_MOD,)))[1]] == [True, True]
+    assert [slot["speculative"] for slot in get("/slots", FakeRuntime(loaded=()))[1]] == [False, False]
     assert get("/slots?fail_on_no_slot=1")[0] == 200
     assert get("/slots?fail_on_no_slot=1", FakeRuntime(n_slots=0))[0] == 503
 

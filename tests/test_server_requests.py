@@ -7,7 +7,7 @@ from fake_runtime import BOS, CONFIG, N_VOCAB, FakeRuntime
 from server_kit import CHAT, HELLO, post
 
 from uad.config import Config, DraftingConfig
-from uad.types import SamplingParams, SpeculativeParams
+from uad.types import Origin, SamplingParams, SpeculativeParams
 
 
 def request(path=CHAT, fake=None, **members):
@@ -92,6 +92,15 @@ def test_speculative_of_one_request():
     flat = {"speculative.n_max": 3, "speculative.n_min": 1, "speculative.p_min": 0.75}
     assert request(**flat).speculative == SpeculativeParams(True, 3, 1, 0.75)
     assert request(speculative={"n_max": 2}, **flat).speculative == SpeculativeParams(True, 2, 1, 0.75)
+
+
+@pytest.mark.parametrize("value", ["suffix,draft", ["suffix", "draft-simple"], "suffix, draft-simple", ["suffix,draft-simple"]])
+def test_drafters_of_one_request(value):
+    both = (Origin.SUFFIX, Origin.MODEL)
+    assert request(speculative={"types": value}).speculative == SpeculativeParams(types=both)
+    assert request(**{"speculative.types": value}).speculative == SpeculativeParams(types=both)
+    assert request(speculative={"types": "suffix"}, **{"speculative.types": value}).speculative.types == (Origin.SUFFIX,)
+    assert request(**{"speculative.types": "none"}).speculative == SpeculativeParams(enabled=False)
 
 
 def test_a_smaller_n_max_takes_the_default_n_min_along():

@@ -78,7 +78,8 @@ class SamplingParams:
 class SpeculativeParams:
     """Draft control of one request. n_max/n_min count target ids per draft; a draft stops before an id whose probability is below p_min.
 
-    Under AUTO n_max is only a ceiling for what the draft model writes (0: nothing drafts), and n_min and p_min have no effect.
+    Under AUTO n_max is only a ceiling for what the draft model writes (0: nothing drafts), and n_min and p_min have no effect. `types` are
+    the drafters that may draft; empty: all that the server has.
     """
 
     enabled: bool = True
@@ -86,6 +87,7 @@ class SpeculativeParams:
     n_min: int = 0
     p_min: float = 0.5
     policy: SpecPolicy = SpecPolicy.AUTO
+    types: tuple[Origin, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +378,8 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeInfo:
-    """What is being served; n_ctx is per slot. `notes` are the lines printed at start (families, rules, warnings)."""
+    """What is being served; n_ctx is per slot. `drafters` are those that can draft here, the model last; `notes` the lines printed at start
+    (families, rules, warnings)."""
 
     target: ModelInfo
     draft: ModelInfo | None
@@ -384,6 +387,7 @@ class RuntimeInfo:
     n_slots: int
     build: str
     notes: tuple[str, ...] = ()
+    drafters: tuple[Origin, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

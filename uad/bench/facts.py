@@ -9,7 +9,6 @@ from typing import Protocol, runtime_checkable
 
 from uad.bench.measure import Engine, Measured, Round, Sample
 from uad.bench.oracle import HasCosts
-from uad.bench.report import is_auto
 
 _ROWS = 33  # of the cost curve
 
@@ -35,10 +34,10 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One group under all policies: names[i] is the policy of samples[i]."""
+    """One group: `autos` are its samples under automatic policies, as places in `measured.samples`."""
 
     workload: str
-    names: tuple[str, ...]
+    autos: tuple[int, ...]
     measured: Measured
 
     def rounds(self, arm: int) -> Iterator[Round]:
@@ -71,7 +70,7 @@ class PairFacts:
 
 def collect(target: str, draft: str, engine: Engine, runs: Sequence[Run]) -> PairFacts:
     """The facts of a pair that was measured; call it while the engine is open."""
-    autos = (one for run in runs for arm, name in enumerate(run.names) if is_auto(name) for one in run.rounds(arm))
+    autos = (one for run in runs for arm in run.autos for one in run.rounds(arm))
     workloads = dict.fromkeys(run.workload for run in runs)
     recorded = {name: [one for run in runs if run.workload == name for one in run.recorded] for name in workloads}
     return PairFacts(

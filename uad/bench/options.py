@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from uad.bench.workloads import Prompt, Workload, bundled, load
 from uad.config import FLASH_ATTN, MODEL_TYPE, SHARES, SPEC_TYPE, Config, DraftingConfig, LookupConfig, ModelConfig, TemplateConfig
 from uad.errors import ConfigError
-from uad.types import SpecPolicy, SpeculativeParams
+from uad.types import Origin, SpecPolicy, SpeculativeParams
 
 _TEMPLATE_ROOM = 256
 _ROOM_PER_TOKEN = 4
@@ -33,7 +33,7 @@ class Policy:
 
 
 PLAIN = Policy("plain", SpeculativeParams(enabled=False))
-RECORDING = Policy("recording", SpeculativeParams(policy=SpecPolicy.FIXED, n_max=16, p_min=0.0))
+RECORDING = Policy("recording", SpeculativeParams(policy=SpecPolicy.FIXED, n_max=16, p_min=0.0, types=(Origin.MODEL,)))
 """What the oracle is told: how many of 16 ids would have been accepted in each round."""
 
 
@@ -94,16 +94,32 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Drafters:
-    """What drafts in a cell: drafters by --spec-type's names, and the draft model if it is among them. Neither: nothing does."""
+    """What drafts in a cell: drafters by --spec-type's names, and the draft model if it is among them."""
 
     types: tuple[str, ...]
     model: Path | None
 
     @property
-    def label(self) -> str | None:
+    def label(self) -> str:
         """As in the table: the model's name where only it drafts, else the types, with the model in the place of its own."""
-        names = [self.model.stem if name == MODEL_TYPE and self.model else name for name in self.types]
-        return "+".join(names) or None
+        return "+".join(self.model.stem if name == MODEL_TYPE and self.model else name for name in self.types)
+
+    def policy(self, policy: Policy) -> Policy:
+        """The same, with these drafters and no others."""
+        return replace(policy, speculative=replace(policy.speculative, types=tuple(map(Origin, self.types))))
+
+
+@dataclass(frozen=True, slots=True)
+class Lineup:
+    """What one engine has loaded: a draft model or none, and all that is compared in it, interleaved."""
+
+    model: Path | None
+    compared: tuple[Drafters, ...]
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The drafters of all that is compared, each once."""
+        return tuple(dict.fromkeys(name for one in self.compared for name in one.types))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +148,18 @@ class Options:
     costs: tuple[Path, ...] = ()
 
     @property
-    def drafters(self) -> tuple[Drafters, ...]:
-        """All that is compared on each target: every list of types, with every draft model where it needs one."""
-        found: list[Drafters] = []
+    def lineups(self) -> tuple[Lineup, ...]:
+        """What is loaded beside each target: every draft model that a list of types needs. Lists without it run beside the first one."""
+        models = (self.drafts if any(MODEL_TYPE in types for types in self.spec_types) else ()) or (None,)
+        return tuple(Lineup(model, tuple(self._compared(model, i == 0))) for i, model in enumerate(models))
+
+    def _compared(self, model: Path | None, is_first: bool) -> Iterator[Drafters]:
         for types in self.spec_types:
-            if MODEL_TYPE in types:
-                found += [Drafters(types, draft) for draft in self.drafts]
-            else:
-                found.append(Drafters(types, None))
-        return tuple(found) or (Drafters((), None),)
+            if MODEL_TYPE not in types:
+                if is_first:
+                    yield Drafters(types, None)
+            elif model is not None:
+                yield Drafters(types, model)
 
     def has_oracle(self, drafters: Drafters) -> bool:
         """True if automatic lengths are to be compared with the best possible ones: the draft model's alone are known beforehand."""
@@ -151,16 +170,16 @@ class Options:
         """Tokens of context per sequence: what the user says, else what the prompts need."""
         return self.machine.n_ctx or context_for((prompt for workload in self.workloads for prompt in workload.prompts), self.max_tokens)
 
-    def config(self, target: Path, drafters: Drafters) -> Config:
-        """The runtime's configuration for one pair: a slot for each sequence."""
-        draft = drafters.model
+    def config(self, target: Path, lineup: Lineup) -> Config:
+        """The runtime's configuration for one engine: a slot for each sequence."""
+        draft = lineup.model
         n_slots = max(self.sequences)
         n_ctx = self.n_ctx * n_slots
         return Config(
             target=self.machine.model(target, n_ctx),
             draft=None if draft is None else self.machine.model(draft, n_ctx, draft=True),
             n_parallel=n_slots,
-            drafting=DraftingConfig(exact=self.exact, types=drafters.types, lookup=LookupConfig(share=self.share)),
+            drafting=DraftingConfig(exact=self.exact, types=lineup.types, lookup=LookupConfig(share=self.share)),
             templates=TemplateConfig(replace=self.replace),
         )
 
@@ -189,7 +208,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAMES",
         help=f"comma list of auto, auto:N_MAX, fixed, fixed:N_MAX, fixed:N_MAX:P_MIN, plain, matrix ({', '.join(_MATRIX)}) (default: auto)",
     )
-    add("--prompts", default="7", metavar="N", help="prompts of each workload (default: %(default)s)")
+    add("--prompts", default="7", metavar="N", help="prompts of each workload, the first ones (default: %(default)s)")
+    add("--prompt", action="append", metavar="NAMES", help="comma list of prompts by name, instead of the first ones")
     add("-n", "--max-tokens", default="160", metavar="N", help="tokens per answer at most (default: %(default)s)")
     add("--temperature", "--temp", default="0", metavar="LIST", help="comma list of temperatures (default: %(default)s, greedy)")
     add("--sequences", default="1", metavar="LIST", help="comma list: prompts running at once (default: %(default)s)")
@@ -248,11 +268,10 @@ def _add_machine_arguments(parser: argparse.ArgumentParser) -> None:
 
 def parse(args: argparse.Namespace) -> Options:
     """Check a parsed command line. Raises ConfigError that names the flag."""
-    n_prompts = _int(args.prompts, "--prompts", 1)
     options = Options(
         targets=_files(args.target, "--target"),
         drafts=_files(args.draft, "--draft"),
-        workloads=tuple(load(name).head(n_prompts) for name in _names(args.workload, "chat", "--workload", {"all": bundled()})),
+        workloads=_workloads(args),
         policies=tuple(parse_policy(name) for name in _names(args.policy, "auto", "--policy", {"matrix": _MATRIX})),
         temperatures=tuple(_float(part, "--temperature", 0.0, 100.0) for part in _names([args.temperature], "0", "--temperature")),
         sequences=tuple(_int(part, "--sequences", 1, 256) for part in _names([args.sequences], "1", "--sequences")),
@@ -267,12 +286,25 @@ def parse(args: argparse.Namespace) -> Options:
         verbose=args.verbose,
         json_only=args.json_only,
         report=_report_folder(args.report),
-        spec_types=tuple(_spec_types(text) for text in args.spec_type or (MODEL_TYPE,)),
+        spec_types=tuple(dict.fromkeys(_spec_types(text) for text in args.spec_type or (MODEL_TYPE,))),
         share=_share(args.spec_share),
         costs=_costs(args.costs),
     )
     _check_together(options)
     return options
+
+
+def _workloads(args: argparse.Namespace) -> tuple[Workload, ...]:
+    n_prompts = _int(args.prompts, "--prompts", 1)
+    found = [load(name) for name in _names(args.workload, "chat", "--workload", {"all": bundled()})]
+    if not args.prompt:
+        return tuple(one.head(n_prompts) for one in found)
+    names = _names(args.prompt, "", "--prompt")
+    known = [prompt.name for one in found for prompt in one.prompts]
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"--prompt: no workload that is measured has a prompt {name!r}; there are {', '.join(known)}")
+    return tuple(part for one in found if (part := one.named(names)).prompts)
 
 
 def _machine(args: argparse.Namespace) -> Machine:

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from uad.bench.bar import Bar
 from uad.bench.measure import turns
-from uad.bench.options import Drafters, Options
+from uad.bench.options import Lineup, Options
 from uad.bench.peer import Client, chat_or_raw, streaming
 from uad.bench.workloads import Prompt, load
 from uad.errors import ConfigError, UnavailableError
@@ -61,7 +61,7 @@ def main(options: Options) -> int:
     options, prompt = replace(options, workloads=(workload,), sequences=(1,)), workload.prompts[0]
     with Bar(sys.stderr, 2 * (options.repeats + 1)) as bar:
         bar.at("starting the server")
-        with serving(command(options, free_port())) as client, BareLoop(options.config(options.targets[0], Drafters((), None))) as loop:
+        with serving(command(options, free_port())) as client, BareLoop(options.config(options.targets[0], Lineup(None, ()))) as loop:
             bar.at("plain decoding: over HTTP, and bare")
             result = compare(options, prompt, client, loop.tps, bar.step)
     if not options.json_only:

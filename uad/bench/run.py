@@ -17,10 +17,10 @@ from uad.bench.bar import Bar
 from uad.bench.facts import PairFacts, Run, collect
 from uad.bench.markdown import write_report
 from uad.bench.measure import Arm, Engine, EngineArm, Job, Measured, groups, make_job, measure
-from uad.bench.options import PLAIN, Drafters, Options, Peer, add_arguments, parse
+from uad.bench.options import PLAIN, Drafters, Lineup, Options, Peer, Policy, add_arguments, parse
 from uad.bench.peer import Client, PeerArm
 from uad.bench.recording import Recorder
-from uad.bench.report import PEER, Cell, Labels, json_line, make_cell, notes
+from uad.bench.report import Cell, Labels, is_auto, json_line, make_cell, notes
 from uad.bench.table import print_prompts, print_table
 from uad.bench.workloads import Workload
 from uad.config import Config
@@ -54,12 +54,12 @@ def _opener(costs: Sequence[Path]) -> Opener:
 
 def bench(options: Options, opener: Opener, out: TextIO, err: TextIO) -> int:
     """Measure every cell and print the report to `out`; the progress bar goes to `err`. Raises UadError."""
-    pairs = [(target, drafters) for target in options.targets for drafters in options.drafters]
+    lineups = [(target, lineup) for target in options.targets for lineup in options.lineups]
     findings = _Findings()
-    with Bar(err, sum(_n_runs(options, drafters) for _, drafters in pairs)) as bar:
-        for target, drafters in pairs:
-            with opener(options.config(target, drafters), bar.loading) as engine:
-                _Pair(options, engine, target, drafters, bar, findings).run()
+    with Bar(err, sum(_n_runs(options, lineup) for _, lineup in lineups)) as bar:
+        for target, lineup in lineups:
+            with opener(options.config(target, lineup), bar.loading) as engine:
+                _Pairing(options, engine, target, lineup, bar, findings).run()
     if not findings.cells:
         raise ConfigError("no answer had two tokens or more, so there is nothing to time; choose another --workload")
     if options.report:
@@ -84,10 +84,10 @@ def _console(stream: TextIO) -> Console:
     return Console(file=stream) if stream.isatty() else Console(file=stream, width=_PIPE_WIDTH)
 
 
-def _n_runs(options: Options, drafters: Drafters) -> int:
-    """Runs of one pair, the uncounted ones too."""
-    n_arms = 1 + (len(options.policies) if drafters.types else 0) + (options.peer is not None)
-    n_recordings = int(options.has_oracle(drafters))
+def _n_runs(options: Options, lineup: Lineup) -> int:
+    """Runs in one engine, the uncounted ones too."""
+    n_arms = 1 + len(options.policies) * len(lineup.compared) + (options.peer is not None)
+    n_recordings = int(any(map(options.has_oracle, lineup.compared)))
     n_groups = [-(-len(workload.prompts) // sequences) for workload in options.workloads for sequences in options.sequences]
     return len(options.temperatures) * sum(n_arms * (1 + n * (1 + options.repeats)) + n_recordings * n for n in n_groups)
 
@@ -105,20 +105,21 @@ class _Findings:
         return list(dict.fromkeys(self.notes + notes(self.cells)))
 
 
-class _Pair:
-    """The measurement of one target with one draft, on one open engine."""
+class _Pairing:
+    """The measurement of one target with all that drafts for it in one open engine. `whose[i]` are the drafters of arm i: plain has none,
+    the peer its own."""
 
-    def __init__(self, options: Options, engine: Engine, target: Path, drafters: Drafters, bar: Bar, findings: _Findings) -> None:
+    def __init__(self, options: Options, engine: Engine, target: Path, lineup: Lineup, bar: Bar, findings: _Findings) -> None:
         self._options = options
         self._engine = engine
         self._target = target.stem
-        self._draft = drafters.label
-        self._has_oracle = options.has_oracle(drafters)
+        self._lineup = lineup
         self._bar = bar
         self._findings = findings
-        self._arms = self._make_arms()
+        self._arms, self._whose = self._make_arms()
+        self._has_oracle = any(map(options.has_oracle, lineup.compared))
         self._recorder = Recorder.of(engine) if self._has_oracle else None
-        self._runs: list[Run] = []
+        self._runs: dict[Drafters, list[Run]] = {one: [] for one in lineup.compared}
 
     def run(self) -> None:
         """Measure every workload, temperature and number of sequences."""
@@ -135,16 +136,23 @@ class _Pair:
                     self._cells(workload.name, temperature, groups(jobs, sequences))
         if self._has_oracle and self._recorder is None:
             self._findings.notes.append(f"{self._target}: the engine does not tell its costs, so there is no oracle")
-        if self._draft is not None:
-            self._findings.pairs.append(collect(self._target, self._draft, self._engine, self._runs))
+        for drafters, runs in self._runs.items():
+            self._findings.pairs.append(collect(self._target, drafters.label, self._engine, runs))
 
-    def _make_arms(self) -> list[Arm]:
-        """Plain first, then one arm for each policy, then the peer."""
-        policies = (PLAIN, *(self._options.policies if self._draft is not None else ()))
-        arms: list[Arm] = [EngineArm(policy.name, self._engine, policy.speculative, self._engine.clock) for policy in policies]
+    def _make_arms(self) -> tuple[list[Arm], list[Drafters | None]]:
+        """Plain first, then one arm for each policy of each list of drafters, then the peer."""
+        arms: list[Arm] = [self._arm(PLAIN)]
+        whose: list[Drafters | None] = [None]
+        for drafters in self._lineup.compared:
+            arms += [self._arm(drafters.policy(policy)) for policy in self._options.policies]
+            whose += [drafters] * len(self._options.policies)
         if self._options.peer is not None:
             arms.append(_peer_arm(self._options.peer))
-        return arms
+            whose.append(None)
+        return arms, whose
+
+    def _arm(self, policy: Policy) -> Arm:
+        return EngineArm(policy.name, self._engine, policy.speculative, self._engine.clock)
 
     def _jobs(self, workload: Workload, temperature: float) -> list[Job]:
         options, n_ctx = self._options, self._engine.info.n_ctx
@@ -159,17 +167,20 @@ class _Pair:
         return jobs
 
     def _cells(self, workload: str, temperature: float, jobs: Sequence[tuple[Job, ...]]) -> None:
-        labels = [Labels(self._target, self._draft, workload, arm.name, len(jobs[0]), temperature) for arm in self._arms]
-        self._bar.at(labels[0].line)
+        self._bar.at(Labels(self._target, None, workload, PLAIN.name, len(jobs[0]), temperature).line)
         self._uncounted(jobs[0], min(_WARM_UP_TOKENS, self._options.max_tokens))
         measured = [self._measure(group, backwards=i % 2 == 1) for i, group in enumerate(jobs)]
-        names = tuple(arm.name for arm in self._arms)
-        self._runs += [Run(workload, names, one) for one in measured]
-        for arm, label in enumerate(labels[1:], 1):
-            own = replace(label, draft=None) if label.policy == PEER else label
-            cell = make_cell(own, measured, arm)
+        unrecorded = [replace(one, recorded=None, oracle=None) for one in measured]
+        for drafters, runs in self._runs.items():
+            autos = tuple(i for i, arm in enumerate(self._arms) if self._whose[i] is drafters and is_auto(arm.name))
+            runs += [Run(workload, autos, one) for one in (measured if self._options.has_oracle(drafters) else unrecorded)]
+        for i, (arm, whose) in enumerate(zip(self._arms, self._whose, strict=True)):
+            if i == 0:
+                continue
+            labels = Labels(self._target, whose.label if whose else None, workload, arm.name, len(jobs[0]), temperature)
+            cell = make_cell(labels, measured if whose and self._options.has_oracle(whose) else unrecorded, i)
             if cell is None:
-                self._findings.notes.append(f"{own.line}: no answer was long enough to be timed, so there is no row")
+                self._findings.notes.append(f"{labels.line}: no answer was long enough to be timed, so there is no row")
             else:
                 self._findings.cells.append(cell)
 

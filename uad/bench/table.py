@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import geometric_mean
 
 from rich.console import Console
 from rich.table import Table
@@ -29,8 +30,29 @@ def print_table(console: Console, cells: Sequence[Cell]) -> None:
         head = (labels.target, labels.draft or "-", labels.workload, labels.policy, str(labels.sequences), f"{labels.temperature:g}")
         table.add_row(*head, *_numbers(cell), *((_of_oracle(cell),) if with_oracle else ()))
     console.print(table)
+    if len({cell.labels.draft for cell in cells}) > 1 and len({cell.labels.workload for cell in cells}) > 1:
+        console.print(_grid(cells))
     for line in totals(cells):
         console.print(line, highlight=False, soft_wrap=True)
+
+
+def _grid(cells: Sequence[Cell]) -> Table:
+    """What drafts, by workload: one ratio each, and their geometric mean."""
+    workloads = list(dict.fromkeys(cell.labels.workload for cell in cells))
+    rows: dict[tuple[str, str, str, str, str], dict[str, float]] = {}
+    for cell in cells:
+        labels = cell.labels
+        head = (labels.target, labels.draft or "-", labels.policy, str(labels.sequences), f"{labels.temperature:g}")
+        rows.setdefault(head, {})[labels.workload] = cell.ratio
+    table = Table(title="speed-up over plain decoding")
+    for name in ("target", "draft", "policy", "seq", "temp"):
+        table.add_column(name, overflow="fold")
+    for name in (*workloads, "geometric mean"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for head, ratios in rows.items():
+        found = [coloured(ratios[name]) if name in ratios else Text("-") for name in workloads]
+        table.add_row(*head, *found, coloured(geometric_mean(ratios.values())))
+    return table
 
 
 def coloured(ratio: float) -> Text:

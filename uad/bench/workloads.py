@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
@@ -47,6 +47,10 @@ class Workload:
     def head(self, n: int) -> Workload:
         """The first n prompts (all if there are fewer)."""
         return Workload(self.name, self.about, self.prompts[:n])
+
+    def named(self, names: Collection[str]) -> Workload:
+        """Those of these names, in their order here; there may be none."""
+        return Workload(self.name, self.about, tuple(prompt for prompt in self.prompts if prompt.name in names))
 
 
 def bundled() -> tuple[str, ...]:

@@ -12,17 +12,20 @@ class FixedRound:
     """Every sequence drafts as far as it asks."""
 
     def __init__(self, wishes: Sequence[Wish], weighed: Collection[Origin] = ()) -> None:
-        """weighed: drafters whose guesses are only compared, never taken as they come."""
+        """weighed: drafters whose guesses are only compared, never taken as they come, unless a request asks for them by name."""
         self._weighed = weighed
         self._wishes = [wish for wish in wishes if wish.params.enabled]
         self._asked: Sequence[Ask] = ()
         self._chosen: dict[int, Chosen] = {}
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
-        if origin in self._weighed:
-            return ()
-        self._asked = [self._ask_of(wish, origin) for wish in self._wishes if wish.seq not in self._chosen]
+        self._asked = [
+            self._ask_of(wish, origin) for wish in self._wishes if wish.seq not in self._chosen and self._may(wish.params.types, origin)
+        ]
         return self._asked
+
+    def _may(self, types: Collection[Origin], origin: Origin) -> bool:
+        return origin in types if types else origin not in self._weighed
 
     @staticmethod
     def _ask_of(wish: Wish, origin: Origin) -> Ask:

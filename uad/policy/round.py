@@ -100,6 +100,8 @@ class AutoRound:
 
     def _ask_of(self, member: _Member, origin: Origin) -> Ask | None:
         wish, text = member.wish, member.text
+        if wish.params.types and origin not in wish.params.types:
+            return None
         use = self._policy.use(text, origin, wish.depth)
         if wish.room < 0:  # it reads its prompt: a drafter that is likely to be used reads along
             if origin is not _MODEL or not use.awake:

@@ -64,10 +64,10 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
         draft = _open_draft(config, stack, target, encoder, progress, counting)
         free = _open_lookup(config, stack, target)
         policy, drafting = None, None
+        every: list[Drafter] = [*free, *([draft.drafter] if draft.drafter else [])]
         policy_notes: tuple[str, ...] = ()
-        if free or draft.drafter is not None:
+        if every:
             policy, policy_notes = open_policy(config, target, draft.context, config.draft, costs)
-            every: list[Drafter] = [*free, *([draft.drafter] if draft.drafter else [])]
             drafting = Drafting([counting.drafter(one) for one in every] if counting else every, policy, model.vocab.eog, clock)
         decoder = counting.target(context) if counting is not None else context
         engine = Engine(decoder, drafting, _samplers(context, model), lambda: secrets.randbits(32), least=target.least, clock=clock)
@@ -78,6 +78,7 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
             n_slots=config.n_parallel,
             build=native.build_info(),
             notes=(*target.notes, *prompts.notes, *draft.notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
+            drafters=tuple(one.origin for one in every),
         )
         return Parts(engine, prompts, model, info, policy, clock, stack.pop_all())
 

@@ -73,7 +73,7 @@ async def props(request: web.Request) -> web.Response:
         **sampling_json(config.sampling, config.sampling.seed),
         "n_predict": config.n_predict,
         "max_tokens": config.n_predict,
-        **speculative_json(config.drafting.defaults),
+        **speculative_json(config.drafting.defaults, info.drafters),
     }
     return reply(
         {
@@ -111,7 +111,7 @@ def _slot(state: State, slot: SlotInfo) -> Json:
         "n_ctx": state.engine.info.n_ctx,
         "n_past": slot.n_past,
         "is_processing": slot.is_processing,
-        "speculative": state.engine.info.draft is not None,
+        "speculative": bool(state.engine.info.drafters),
     }
 
 

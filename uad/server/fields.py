@@ -6,6 +6,10 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, StrictStr
 
+from uad.config import SPEC_TYPE
+from uad.errors import ConfigError
+from uad.types import Origin
+
 INT32_MAX = 2**31 - 1
 MAX_STOPS = 256
 MAX_STOP_CHARS = 4096
@@ -34,6 +38,20 @@ def _names(value: object) -> object:
     return value
 
 
+def _types(value: object) -> object:
+    """As --spec-type has them, or a list of them."""
+    names = value if isinstance(value, list) else [value]
+    texts = [name for name in names if isinstance(name, str)]
+    if len(texts) < len(names):
+        raise ValueError("must be a string or a list of strings")
+    try:
+        return SPEC_TYPE.parse(",".join(texts))
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    except ValueError:
+        raise ValueError(f"must be {SPEC_TYPE.expects}") from None
+
+
 def _parts(value: object) -> object:
     if isinstance(value, str):
         return [{"type": "text", "text": value}]
@@ -60,4 +78,5 @@ Penalty = Annotated[float, _Finite, Field(ge=-1000.0, le=1000.0), _Number]
 Seconds = Annotated[float, _Finite, Field(ge=-1.0, le=86400.0), _Number]
 Names = Annotated[list[StrictStr], BeforeValidator(_names), Field(max_length=256)]
 Words = Annotated[list[Annotated[StrictStr, Field(max_length=MAX_STOP_CHARS)]], BeforeValidator(_words)]
+DrafterTypes = Annotated[tuple[Origin, ...], BeforeValidator(_types)]
 text_parts = BeforeValidator(_parts)

@@ -9,12 +9,13 @@ from uad.server.engine import Engine
 from uad.server.prompts import Prompt
 from uad.server.sampling import sampling_params, speculative_params
 from uad.server.schemas import ChatBody, CompletionBody, GenerationBody, NativeBody
-from uad.types import Request
+from uad.types import Origin, Request
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`requests` are prompt by prompt, each with its `n` choices in a row; `prompts` has one entry per request."""
+    """`requests` are prompt by prompt, each with its `n` choices in a row; `prompts` has one entry per request.
+    `drafters` are the server's."""
 
     requests: tuple[Request, ...]
     prompts: tuple[Prompt, ...]
@@ -22,6 +23,7 @@ class Job:
     stream: bool
     include_usage: bool
     ping: float | None
+    drafters: tuple[Origin, ...] = ()
 
 
 def check_counts(engine: Engine, body: GenerationBody, n_prompts: int, limit: int) -> int:
@@ -42,7 +44,7 @@ def make_job(engine: Engine, body: GenerationBody, prompts: list[Prompt], ping: 
     model = Request(
         prompt=(),
         sampling=sampling_params(engine, body),
-        speculative=speculative_params(engine.config.drafting.defaults, body),
+        speculative=speculative_params(engine.config.drafting.defaults, engine.info.drafters, body),
         max_tokens=_max_tokens(body.max_tokens, engine.config.n_predict),
         stop=tuple(body.stop),
         logprobs=logprobs,
@@ -59,6 +61,7 @@ def make_job(engine: Engine, body: GenerationBody, prompts: list[Prompt], ping: 
         stream=body.stream,
         include_usage=body.stream_options.include_usage,
         ping=interval if interval > 0 else None,
+        drafters=engine.info.drafters,
     )
 
 

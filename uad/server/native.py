@@ -9,7 +9,7 @@ from uad.server.job import Job
 from uad.server.outcome import Json, Outcome, logprobs_json, stats_json
 from uad.server.sampling import STAGES
 from uad.server.wire import LOWEST, dumps
-from uad.types import Delta, Request, SamplingParams, SpeculativeParams
+from uad.types import Delta, Origin, Request, SamplingParams, SpeculativeParams
 
 
 class NativeShape:
@@ -64,7 +64,7 @@ class NativeShape:
             "model": self._model,
             "tokens_predicted": done.usage.n_predicted,
             "tokens_evaluated": done.usage.n_prompt,
-            "generation_settings": settings_json(request, done.seed, self._job.stream),
+            "generation_settings": settings_json(request, self._job.drafters, done.seed, self._job.stream),
             "prompt": self._job.prompts[outcome.index].text,
             "has_new_line": outcome.has_new_line,
             "truncated": done.truncated,
@@ -88,7 +88,7 @@ def chosen(out: Json, fields: Sequence[str]) -> Json:
     return found
 
 
-def settings_json(request: Request, seed: int | None, stream: bool) -> Json:
+def settings_json(request: Request, drafters: Sequence[Origin], seed: int | None, stream: bool) -> Json:
     """`generation_settings` of one request, with the seed that was drawn."""
     n_predict = -1 if request.max_tokens is None else request.max_tokens
     return {
@@ -98,7 +98,7 @@ def settings_json(request: Request, seed: int | None, stream: bool) -> Json:
         "stop": request.stop,
         "stream": stream,
         "n_probs": request.n_probs,
-        **speculative_json(request.speculative),
+        **speculative_json(request.speculative, drafters),
     }
 
 
@@ -121,12 +121,14 @@ def sampling_json(params: SamplingParams, seed: int | None) -> Json:
     }
 
 
-def speculative_json(params: SpeculativeParams) -> Json:
-    """Draft control under the flat names that llama-server once had."""
+def speculative_json(params: SpeculativeParams, drafters: Sequence[Origin]) -> Json:
+    """Draft control under the flat names that llama-server has or once had. drafters: those that the server has."""
+    types = (params.types or drafters) if params.enabled else ()
     return {
         "speculative.enabled": params.enabled,
         "speculative.n_max": params.n_max,
         "speculative.n_min": params.n_min,
         "speculative.p_min": params.p_min,
         "speculative.policy": params.policy,
+        "speculative.types": ",".join(types) or "none",
     }

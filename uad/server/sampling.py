@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from uad.errors import InvalidRequestError, NotSupportedError
 from uad.server.engine import Engine
 from uad.server.schemas import GenerationBody, SpeculativeBody
-from uad.types import SamplingParams, SpeculativeParams
+from uad.types import Origin, SamplingParams, SpeculativeParams
 
 RANDOM_SEEDS = (-1, 2**32 - 1)  # llama-server's two spellings of "draw one"
 MAX_BIASES = 4096
@@ -40,12 +40,14 @@ def sampling_params(engine: Engine, body: GenerationBody) -> SamplingParams:
     return replace(engine.config.sampling, **changes)
 
 
-def speculative_params(defaults: SpeculativeParams, body: GenerationBody) -> SpeculativeParams:
-    """Draft control of one request; the object wins over the flat spellings."""
+def speculative_params(defaults: SpeculativeParams, drafters: Collection[Origin], body: GenerationBody) -> SpeculativeParams:
+    """Draft control of one request; the object wins over the flat spellings. drafters: those that the server has."""
     asked = body.speculative or SpeculativeBody()
-    flat = {name: getattr(body, f"speculative_{name}") for name in ("n_max", "n_min", "p_min", "policy")}
+    flat = {name: getattr(body, f"speculative_{name}") for name in ("n_max", "n_min", "p_min", "policy", "types")}
     changes = {name: value for name, value in flat.items() if value is not None} | asked.model_dump(exclude_none=True)
     params = replace(defaults, **changes)
+    if "types" in changes:
+        params = _with_drafters(params, drafters)
     if params.n_min <= params.n_max:
         return params
     if "n_min" in changes:
@@ -53,6 +55,15 @@ def speculative_params(defaults: SpeculativeParams, body: GenerationBody) -> Spe
             f"speculative.n_min: must not be above n_max, which is {params.n_max} for this request", "speculative.n_min"
         )
     return replace(params, n_min=params.n_max)
+
+
+def _with_drafters(params: SpeculativeParams, drafters: Collection[Origin]) -> SpeculativeParams:
+    """`none` drafts nothing; a drafter that was not loaded cannot be asked for."""
+    for one in params.types:
+        if one not in drafters:
+            here = f"has {', '.join(drafters)}" if drafters else "has no drafter"
+            raise InvalidRequestError(f"speculative.types: this server {here}, not {one}; see --spec-type", "speculative.types")
+    return params if params.types else replace(params, enabled=False)
 
 
 def _switched_off(samplers: list[str]) -> dict[str, float]:

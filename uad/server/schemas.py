@@ -15,6 +15,7 @@ from uad.server.fields import (
     ChatAlternatives,
     Choices,
     Count,
+    DrafterTypes,
     DraftLength,
     Factor,
     Length,
@@ -51,6 +52,7 @@ class SpeculativeBody(Body):
     n_min: DraftLength | None = None
     p_min: Probability | None = None
     policy: SpecPolicy | None = None
+    types: DrafterTypes | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -92,6 +94,7 @@ class GenerationBody(Body):
     speculative_n_min: DraftLength | None = Field(None, validation_alias="speculative.n_min")
     speculative_p_min: Probability | None = Field(None, validation_alias="speculative.p_min")
     speculative_policy: SpecPolicy | None = Field(None, validation_alias="speculative.policy")
+    speculative_types: DrafterTypes | None = Field(None, validation_alias="speculative.types")
 
 
 class TextPart(Body):
