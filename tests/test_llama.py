@@ -12,6 +12,7 @@ from uad.llama.context import Context, attention
 from uad.llama.model import Model
 from uad.llama.probe import least_agreeing_rows
 from uad.llama.samplers import SamplerChain
+from uad.runtime.target import attention_note
 from uad.sampling.stages import LogitBias, Penalties, Temperature, TopK
 from uad.types import Rows
 
@@ -77,6 +78,14 @@ def test_attention_settings() -> None:
     assert attention(CONFIG, on_cpu=True) == ("on", 60)
     assert attention(ModelConfig(TARGET, flash_attn="off"), on_cpu=True) == ("off", 128)
     assert attention(CONFIG, on_cpu=False) == ("auto", 512)
+
+
+def test_who_can_have_long_texts_on_a_cpu_hears_of_flash_attention() -> None:
+    (line,) = attention_note(CONFIG, 8192, on_cpu=True)
+    assert "-fa off" in line
+    assert attention_note(CONFIG, 2048, on_cpu=True) == attention_note(CONFIG, 8192, on_cpu=False) == ()
+    assert attention_note(ModelConfig(TARGET, flash_attn="on"), 8192, on_cpu=True) == ()
+    assert attention_note(ModelConfig(TARGET, type_v="q8_0"), 8192, on_cpu=True) == (), "a quantized cache needs it"
 
 
 def test_stages_do_what_their_names_say() -> None:

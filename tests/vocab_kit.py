@@ -41,5 +41,12 @@ def vocab(name: str) -> VocabTable:
 
 
 @cache
+def exact(name: str) -> VocabTable:
+    """With llama.cpp's tokenizer for all text."""
+    vocab(name)
+    return load_vocab(path_of(name), quick=False)
+
+
+@cache
 def encoder(name: str) -> Encoder:
     return Encoder(vocab(name))

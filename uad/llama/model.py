@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -13,11 +14,15 @@ import llama_cpp.llama_cpp as lib
 from uad.config import ModelConfig
 from uad.errors import ModelLoadError
 from uad.llama import native
+from uad.llama.gguf import read_lists
 from uad.types import ModelInfo
+from uad.vocab.quick import KNOWN, quick_tokenize
 from uad.vocab.table import VocabTable
 
 _ATTR_UNKNOWN, _ATTR_CONTROL, _ATTR_LSTRIP, _ATTR_RSTRIP = 1, 8, 128, 256
-_VOCAB_SPM, _VOCAB_UGM = 1, 4
+_VOCAB_SPM, _VOCAB_BPE, _VOCAB_UGM = 1, 2, 4
+_TOKENS, _TYPES, _MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.merges"
+_USER_DEFINED = 4  # a token type
 
 
 class Model:
@@ -32,7 +37,8 @@ class Model:
             self.native_vocab = lib.llama_model_get_vocab(self._handle)
             self.info = self._read_info()
             self._refuse_encoders(role)
-            self.vocab = read_vocab(self.native_vocab, self.meta, config.path.name)
+            table = read_vocab(self.native_vocab, self.meta, config.path.name)
+            self.vocab = made_quick(table, self.native_vocab, self.meta("tokenizer.ggml.pre"), config.path)
         except BaseException:
             self.close()
             raise
@@ -182,6 +188,18 @@ def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: 
         lstrip=frozenset(i for i in special if attrs[i] & _ATTR_LSTRIP),
         rstrip=frozenset(i for i in special if attrs[i] & _ATTR_RSTRIP),
     )
+
+
+def made_quick(table: VocabTable, vocab: ctypes.c_void_p, pre: str | None, path: Path) -> VocabTable:
+    """The same table; where llama.cpp's tokenizer has a price per call, short text goes another way (`vocab/quick.py`)."""
+    pre = pre or "default"
+    if int(lib.llama_vocab_type(vocab)) != _VOCAB_BPE or pre not in KNOWN:
+        return table
+    lists = read_lists(path, (_TOKENS, _TYPES, _MERGES))
+    tokens, kinds, merges = (lists.get(key, []) for key in (_TOKENS, _TYPES, _MERGES))
+    defined = [token for token, kind in zip(tokens, kinds, strict=False) if kind == _USER_DEFINED]
+    quick = quick_tokenize(table, pre, tokens, merges, defined)
+    return replace(table, tokenize=quick) if quick else table
 
 
 def _id_or_none(id_: int, special: set[int]) -> int | None:

@@ -11,14 +11,16 @@ import llama_cpp.llama_cpp as lib
 
 from uad.errors import ModelLoadError
 from uad.llama import native
-from uad.llama.model import read_vocab
+from uad.llama.model import made_quick, read_vocab
 from uad.vocab.table import VocabTable
 
+_PRE = "tokenizer.ggml.pre"
 
-def load_vocab(path: Path, pre: str | None = None) -> VocabTable:
+
+def load_vocab(path: Path, pre: str | None = None, quick: bool = True) -> VocabTable:
     """The vocabulary of a GGUF file, with or without weights in it; freed with the last reference to its `tokenize`.
 
-    `pre` replaces the file's name of a pre-tokenizer. Raises ModelLoadError.
+    `pre` replaces the file's name of a pre-tokenizer. Without `quick` all text is llama.cpp's to tokenize. Raises ModelLoadError.
     """
     log = native.start()
     log.clear()
@@ -36,7 +38,10 @@ def load_vocab(path: Path, pre: str | None = None) -> VocabTable:
         return buffer.value.decode(errors="replace") if n >= 0 else None
 
     try:
-        table = read_vocab(lib.llama_model_get_vocab(handle), meta, path.name)
+        vocab = lib.llama_model_get_vocab(handle)
+        table = read_vocab(vocab, meta, path.name)
+        if quick:
+            table = made_quick(table, vocab, pre or meta(_PRE), path)
     except BaseException:
         lib.llama_model_free(handle)
         raise
@@ -50,7 +55,7 @@ def _overrides(pre: str | None) -> Any:
     overrides[0].tag = 2
     overrides[0].value.val_bool = False
     if pre is not None:
-        overrides[1].key = b"tokenizer.ggml.pre"
+        overrides[1].key = _PRE.encode()
         overrides[1].tag = 3
         overrides[1].value.val_str = pre.encode()
     return overrides

@@ -9,10 +9,13 @@ from dataclasses import dataclass, replace
 from uad.config import Config, ModelConfig
 from uad.decode.layout import Least
 from uad.llama.context import Context
+from uad.llama.devices import offloads
 from uad.llama.model import Model
 from uad.llama.probe import least_agreeing_rows
 from uad.runtime.open import open_model, tokenizer_notes
 
+_LONG = 4096  # tokens
+_WITHOUT_IT = ("f32", "f16", "bf16")  # cache types of V that do not need flash attention
 Progress = Callable[[str, float], None]
 
 
@@ -33,12 +36,23 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> Target:
     with ExitStack() as attempt:
         model = attempt.enter_context(open_model(config.target, "target", lambda share: progress("loading target", share)))
         context = attempt.enter_context(Context(model, config.target, config.n_parallel, "target"))
-        notes = (f"context: {context.n_ctx} tokens in each of {context.n_seq} slots", *tokenizer_notes(config.target, "target"))
+        notes = (
+            f"context: {context.n_ctx} tokens in each of {context.n_seq} slots",
+            *attention_note(config.target, context.n_ctx, on_cpu=not offloads()),
+            *tokenizer_notes(config.target, "target"),
+        )
         least, exact_notes, again = _exactness(context, config)
         if not again:
             stack.enter_context(attempt.pop_all())
             return Target(model, context, config.target, least, (*notes, *exact_notes))
     return open_target(replace(config, target=replace(config.target, repack=False)), stack, progress)
+
+
+def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, ...]:
+    """A line for those who have room for long texts and did not choose: neither setting is best for all lengths on a CPU."""
+    if not on_cpu or config.flash_attn != "auto" or n_ctx < _LONG or config.type_v not in _WITHOUT_IT:
+        return ()
+    return ("flash attention is on, as suits short texts; from some 2,000 tokens on -fa off is faster on a CPU (docs/drafters.md)",)
 
 
 def _exactness(context: Context, config: Config) -> tuple[Least, tuple[str, ...], bool]:
