@@ -252,8 +252,10 @@ def test_fixed_policies_alone_record_nothing(tmp_path):
 
 @pytest.mark.parametrize("origin", [Origin.MODEL, Origin.NGRAM_SIMPLE, Origin.SUFFIX, Origin.NGRAM_MOD])
 def test_drafters_that_remember_other_runs_are_named(tmp_path, origin):
-    _, text = run(options(tmp_path, "--prompts", "1"), Scripted(origin=origin))
-    assert ("100% of the accepted ids came from a drafter that remembers" in text) is (origin in (Origin.SUFFIX, Origin.NGRAM_MOD))
+    line = "100% of the accepted ids came from a drafter that remembers"
+    _, text = run(options(tmp_path, "--prompts", "1", "--spec-share", "server"), Scripted(origin=origin))
+    assert (line in text) is (origin in (Origin.SUFFIX, Origin.NGRAM_MOD))
+    assert line not in run(options(tmp_path, "--prompts", "1"), Scripted(origin=origin))[1], "each request has its own text only"
 
 
 # the report

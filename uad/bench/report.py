@@ -232,8 +232,8 @@ def _round(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
 
 
-def notes(cells: Sequence[Cell]) -> list[str]:
-    """What a reader must know besides the numbers of the table, one line each."""
+def notes(cells: Sequence[Cell], shares: bool) -> list[str]:
+    """What a reader must know besides the numbers of the table, one line each. shares: whether drafters may remember earlier answers."""
     lines: list[str] = []
     for cell in cells:
         where = cell.labels.line
@@ -241,7 +241,7 @@ def notes(cells: Sequence[Cell]) -> list[str]:
             lines.append(
                 f"{where}: {cell.n_untimed} of {len(cell.groups)} answers were too short to be timed and are left out of the ratio"
             )
-        if remembered := _remembered(cell):
+        if shares and (remembered := _remembered(cell)):
             lines.append(
                 f"{where}: {remembered:.0%} of the accepted ids came from a drafter that remembers earlier answers; the same prompts ran "
                 "before in this process, so the ratio is better than new prompts would get"

@@ -55,7 +55,7 @@ def _opener(costs: Sequence[Path]) -> Opener:
 def bench(options: Options, opener: Opener, out: TextIO, err: TextIO) -> int:
     """Measure every cell and print the report to `out`; the progress bar goes to `err`. Raises UadError."""
     lineups = [(target, lineup) for target in options.targets for lineup in options.lineups]
-    findings = _Findings()
+    findings = _Findings(options.share != "off")
     with Bar(err, sum(_n_runs(options, lineup) for _, lineup in lineups)) as bar:
         for target, lineup in lineups:
             with opener(options.config(target, lineup), bar.loading) as engine:
@@ -94,15 +94,16 @@ def _n_runs(options: Options, lineup: Lineup) -> int:
 
 @dataclass(slots=True)
 class _Findings:
-    """What the report is made of; notes are lines for the reader."""
+    """What the report is made of; notes are lines for the reader. shares: whether drafters may remember earlier answers."""
 
+    shares: bool
     cells: list[Cell] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     pairs: list[PairFacts] = field(default_factory=list)
 
     def lines(self) -> list[str]:
         """All notes, each once."""
-        return list(dict.fromkeys(self.notes + notes(self.cells)))
+        return list(dict.fromkeys(self.notes + notes(self.cells, self.shares)))
 
 
 class _Pairing:
