@@ -162,7 +162,7 @@ class Scripted(FakeEngine):
         self.requests.append(request)
         number, speculative = len(self.requests), request.speculative
         n = min(self.length, request.max_tokens)
-        wanted = speculative.n_max if speculative.policy is SpecPolicy.FIXED else min(self.chosen, speculative.n_max)
+        wanted = speculative.longest if speculative.policy is SpecPolicy.FIXED else min(self.chosen, speculative.longest)
         at, ms, rounds, drafted, accepted = 1, 0.0, 1, 0, 0
         sink(Delta(number, (1,), (Origin.TARGET,), "a"))
         while at < n:
@@ -233,7 +233,7 @@ def test_the_recording_runs_last_and_once(tmp_path):
     ]
     plain, auto, recording = (False, False), (True, False), (True, True)
     assert kinds == [plain, auto, auto, plain, recording, auto, plain, plain, auto, recording]
-    assert {(r.speculative.n_max, r.speculative.p_min) for r in engine.requests if r.speculative.policy is SpecPolicy.FIXED} == {(16, 0.0)}
+    assert {(r.speculative.n_max, r.speculative.p_min) for r in engine.requests if r.speculative.policy is SpecPolicy.FIXED} == {(48, 0.0)}
 
 
 def test_without_costs_there_is_no_oracle_and_a_line_says_so(tmp_path):

@@ -13,7 +13,7 @@ from uad.bench.workloads import Prompt
 from uad.cli.bench import main
 from uad.policy.cost import CostCurve, CostSample
 from uad.runtime import Runtime
-from uad.types import Origin
+from uad.types import Origin, SpeculativeParams
 
 pytestmark = pytest.mark.model
 
@@ -71,7 +71,7 @@ def test_the_recording_of_a_real_pair_gives_an_oracle():
         measured = recorder.add([job], Measured(("p",), ((plain,),)))
     (answer,) = measured.recorded.answers
     n_rounds = len(answer.rounds) - 1
-    assert RECORDING.speculative.n_max == 16
+    assert RECORDING.speculative.n_max == SpeculativeParams().longest
     assert max(one.n_drafted for one in answer.rounds) == 16
     assert measured.oracle > 2
     assert measured.oracle == pytest.approx((len(answer.ids) - 1) / n_rounds, rel=1e-3)

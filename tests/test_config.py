@@ -141,7 +141,7 @@ def test_the_draft_inherits_the_machine_but_not_the_cache():
         (["-c", str(2**31)], ["-c", "0 or more"]),
         (["-c", "3", "-np", "4"], ["-c", "4 slots"]),
         (["-ub", "4096"], ["-ub", "--batch-size 2048"]),
-        (["-b", "8"], ["--spec-draft-n-max", "--ubatch-size 17"]),
+        (["-b", "8", "--spec-policy", "fixed"], ["--spec-draft-n-max", "--ubatch-size 17"]),
         (["--draft-min", "5", "--draft-max", "4"], ["--draft-min", "--spec-draft-n-max 4"]),
         (["--draft-p-min", "1.1"], ["--draft-p-min", "0 to 1"]),
         (["--temp", "nan"], ["--temp", "'nan'"]),

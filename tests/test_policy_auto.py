@@ -228,6 +228,23 @@ def test_n_max_and_room_are_ceilings():
     assert [ask.n_max for ask in round_.asks(Origin.SUFFIX)] == [40, 5], "n_max is the draft model's ceiling"
 
 
+def test_sure_drafts_go_on_as_long_as_rows_are_cheap():
+    """Where a pass of 40 rows costs what one of one row does, a copy is drafted up to the ceiling, beyond the costs looked up beforehand."""
+    one = policy(lambda n: 10.0 + 0.01 * n)
+    trust(one)
+    one.begin(0, 10)
+    round_ = one.plan([Wish(0, SpeculativeParams(), 60, 50)])
+    assert round_ is not None
+    (ask,) = round_.asks(Origin.MODEL)
+    assert ask.n_max == 48
+    for n in range(1, 49):
+        round_.wrote(0, 0.999)
+        assert round_.go_on([0]) == [True], n
+        round_.stepped(1, 1e-4)
+    round_.proposed(Origin.MODEL, [Draft(tuple(range(48)), (0.999,) * 48)], 5e-3)
+    assert len(round_.choose()[0].draft.ids) == 48
+
+
 def test_nothing_is_asked_for_requests_that_want_no_drafts():
     one = policy(FLAT)
     wishes = [Wish(0, SpeculativeParams(enabled=False), 40), Wish(1, SpeculativeParams(n_max=0), 40)]

@@ -42,7 +42,7 @@ def test_props():
     _, body = get("/props")
     assert body["default_generation_settings"]["n_ctx"] == 4096
     assert body["default_generation_settings"]["params"]["temperature"] == 0.8
-    assert body["default_generation_settings"]["params"]["speculative.n_max"] == 16
+    assert body["default_generation_settings"]["params"]["speculative.n_max"] == 48
     assert body["default_generation_settings"]["params"]["speculative.types"] == "suffix,draft-simple"
     assert isinstance(body["chat_template"], str)
     assert (body["total_slots"], body["model_path"], body["build_info"]) == (2, "toy.gguf", "b1-toy")

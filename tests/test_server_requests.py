@@ -103,6 +103,14 @@ def test_drafters_of_one_request(value):
     assert request(**{"speculative.types": "none"}).speculative == SpeculativeParams(enabled=False)
 
 
+def test_the_longest_draft_goes_by_the_policy_unless_somebody_says_it():
+    assert [request(speculative=asked).speculative.longest for asked in ({}, {"policy": "auto"}, {"policy": "fixed"})] == [48, 48, 16]
+    assert request(speculative={"policy": "fixed", "n_max": 5}).speculative.longest == 5
+    told = DraftingConfig(defaults=SpeculativeParams(n_max=8))
+    assert request(fake=with_defaults(drafting=told), speculative={"policy": "fixed"}).speculative.longest == 8
+    assert request(speculative={"n_max": 0}).speculative.longest == 0
+
+
 def test_a_smaller_n_max_takes_the_default_n_min_along():
     drafting = DraftingConfig(defaults=SpeculativeParams(n_max=8, n_min=4))
     assert request(fake=with_defaults(drafting=drafting), speculative={"n_max": 2}).speculative.n_min == 2

@@ -74,20 +74,30 @@ class SamplingParams:
     ignore_eos: bool = False
 
 
+N_MAX_FIXED, N_MAX_AUTO = 16, 48
+
+
 @dataclass(frozen=True, slots=True)
 class SpeculativeParams:
     """Draft control of one request. n_max/n_min count target ids per draft; a draft stops before an id whose probability is below p_min.
 
-    Under AUTO n_max is only a ceiling for what the draft model writes (0: nothing drafts), and n_min and p_min have no effect. `types` are
-    the drafters that may draft; empty: all that the server has.
+    Under AUTO n_max is only a ceiling for what the draft model writes (0: nothing drafts), and n_min and p_min have no effect. None: what
+    `longest` says. `types` are the drafters that may draft; empty: all that the server has.
     """
 
     enabled: bool = True
-    n_max: int = 16
+    n_max: int | None = None
     n_min: int = 0
     p_min: float = 0.5
     policy: SpecPolicy = SpecPolicy.AUTO
     types: tuple[Origin, ...] = ()
+
+    @property
+    def longest(self) -> int:
+        """n_max, or its default: a length that seldom hurts where it is fixed, else one that is out of the way of what pays."""
+        if self.n_max is not None:
+            return self.n_max
+        return N_MAX_FIXED if self.policy is SpecPolicy.FIXED else N_MAX_AUTO
 
 
 @dataclass(frozen=True, slots=True)

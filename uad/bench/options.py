@@ -12,7 +12,7 @@ from pathlib import Path
 from uad.bench.workloads import Prompt, Workload, bundled, load
 from uad.config import FLASH_ATTN, MODEL_TYPE, SHARES, SPEC_TYPE, Config, DraftingConfig, LookupConfig, ModelConfig, TemplateConfig
 from uad.errors import ConfigError
-from uad.types import Origin, SpecPolicy, SpeculativeParams
+from uad.types import N_MAX_AUTO, Origin, SpecPolicy, SpeculativeParams
 
 _TEMPLATE_ROOM = 256
 _ROOM_PER_TOKEN = 4
@@ -33,8 +33,8 @@ class Policy:
 
 
 PLAIN = Policy("plain", SpeculativeParams(enabled=False))
-RECORDING = Policy("recording", SpeculativeParams(policy=SpecPolicy.FIXED, n_max=16, p_min=0.0, types=(Origin.MODEL,)))
-"""What the oracle is told: how many of 16 ids would have been accepted in each round."""
+RECORDING = Policy("recording", SpeculativeParams(policy=SpecPolicy.FIXED, n_max=N_MAX_AUTO, p_min=0.0, types=(Origin.MODEL,)))
+"""What the oracle is told: how many of the most ids that an automatic policy drafts would have been accepted in each round."""
 
 
 def parse_policy(text: str) -> Policy:

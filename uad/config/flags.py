@@ -9,6 +9,7 @@ from uad.config import kinds
 from uad.config.flag import Flag
 from uad.config.kinds import SWITCH, choice, integer, number
 from uad.config.slices import BESIDE_A_MODEL, FLASH_ATTN, KV_TYPES, MODEL_TYPE, SHARES, SPEC_TYPES
+from uad.types import N_MAX_AUTO, N_MAX_FIXED
 
 MODEL, CONTEXT, DRAFT, DRAFTING = "models", "context and speed", "draft model", "drafting"
 LOOKUP = "drafting without a model"
@@ -192,6 +193,7 @@ _DRAFTING = (
         "most tokens per draft",
         "N",
         f"{_ENV}SPEC_DRAFT_N_MAX {_ENV}DRAFT_MAX",
+        default=f"{N_MAX_FIXED} where they are fixed, {N_MAX_AUTO} where the policy chooses",
     ),
     Flag(
         _N_MIN,

@@ -28,7 +28,7 @@ from uad.config.slices import (
 )
 from uad.config.yamlfile import from_yaml
 from uad.errors import ConfigError
-from uad.types import SamplingParams, SpeculativeParams
+from uad.types import SamplingParams, SpecPolicy, SpeculativeParams
 
 _INHERITED = ("n_batch", "n_ubatch", "n_threads", "n_threads_batch", "n_gpu_layers", "flash_attn", "mmap", "mlock", "repack", "swa_full")
 
@@ -160,10 +160,11 @@ def _check(config: Config, values: Mapping[str, Given]) -> None:
 
     if target.n_ubatch > target.n_batch:
         fail("target.n_ubatch", f"{target.n_ubatch} is more than --batch-size {target.n_batch}")
-    if drafting.n_min > drafting.n_max:
-        fail("drafting.defaults.n_min", f"{drafting.n_min} is more than --spec-draft-n-max {drafting.n_max}")
-    if config.draft is not None and drafting.n_max >= target.n_ubatch:
-        fail("drafting.defaults.n_max", f"a draft of {drafting.n_max} and its next token need --ubatch-size {drafting.n_max + 1} or more")
+    if drafting.n_min > drafting.longest:
+        fail("drafting.defaults.n_min", f"{drafting.n_min} is more than --spec-draft-n-max {drafting.longest}")
+    n_max = drafting.longest if drafting.n_max is not None or drafting.policy is SpecPolicy.FIXED else 0
+    if config.draft is not None and n_max >= target.n_ubatch:
+        fail("drafting.defaults.n_max", f"a draft of {n_max} and its next token need --ubatch-size {n_max + 1} or more")
     if 0 < target.n_ctx < config.n_parallel:
         fail("target.n_ctx", f"{target.n_ctx} tokens of context leave none for each of {config.n_parallel} slots")
     _check_lookup(config.drafting.lookup, fail)

@@ -53,7 +53,7 @@ class AutoPolicy(Memory):
         return _Both(FixedRound(fixed, self.weighed), AutoRound(self, auto, wishes)) if auto else FixedRound(fixed, self.weighed)
 
     def _is_due(self, wish: Wish) -> bool:
-        if wish.params.n_max <= 0:
+        if wish.params.longest <= 0:
             return False
         text = self._texts[wish.seq]
         return text.n >= text.due if wish.room > 0 else wish.room < 0

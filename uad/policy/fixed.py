@@ -30,11 +30,11 @@ class FixedRound:
     @staticmethod
     def _ask_of(wish: Wish, origin: Origin) -> Ask:
         params, room = wish.params, max(wish.room, 0)
-        if params.n_max <= 0:
+        if params.longest <= 0:
             return Ask(wish.seq, 0)
         if origin is not Origin.MODEL:  # these have sizes of their own
             return Ask(wish.seq, room)
-        return Ask(wish.seq, min(params.n_max, room), params.n_min, params.p_min)
+        return Ask(wish.seq, min(params.longest, room), params.n_min, params.p_min)
 
     def proposed(self, origin: Origin, drafts: Sequence[Draft], seconds: float) -> None:
         for ask, draft in zip(self._asked, drafts, strict=True):

@@ -18,6 +18,7 @@ from uad.policy.protocol import Chosen, Wish
 from uad.policy.text import Habit, Text
 from uad.types import Ask, Draft, Origin
 
+_USUAL_ROWS = 18  # whose costs are looked up beforehand
 _HOPELESS = 0.02  # a guess less likely than this is not worth looking behind
 _NO_GAIN = 1 + 1e-9
 _MOST_TIMES = 3.0  # a measured cost counts as no more than so many times the expected one
@@ -77,7 +78,8 @@ class AutoRound:
         self._tables = [table] if len(self._groups) == 1 else [machine.table((len(group),), depth) for group in self._groups]
         places = {seq: (one, len(group)) for group, one in zip(self._groups, self._tables, strict=True) for seq in group}
         self._members = {wish.seq: _Member(wish, policy.text(wish.seq), *places.get(wish.seq, (table, 0))) for wish in due}
-        self._costs = table.upto(max([wish.params.n_max for wish in due], default=0) + HORIZON + 2)
+        self._table = table
+        self._costs = table.upto(_USUAL_ROWS + HORIZON)
         self._asked: list[Ask] = []
         self._chosen: dict[int, Chosen] = {}
         self._guesses_ms = 0.0  # what all candidates and lessons cost
@@ -113,7 +115,7 @@ class AutoRound:
                 return None
         elif not self._policy.wakes(text, origin, use, member.plain_ms):
             return None
-        return Ask(wish.seq, min(wish.params.n_max, wish.room) if origin is _MODEL else wish.room)
+        return Ask(wish.seq, min(wish.params.longest, wish.room) if origin is _MODEL else wish.room)
 
     # --- while the draft model writes
 
@@ -174,6 +176,8 @@ class AutoRound:
 
     def _look_back(self) -> None:
         """Take the rows that were added into account: the best length so far, by the cost of its decode and of all drafting."""
+        if len(self._at) + HORIZON >= len(self._costs):
+            self._table.upto(len(self._at) + HORIZON + _USUAL_ROWS)  # grows the list that is here, too
         costs, last, spent = self._costs, len(self._costs) - 1, self._spent_ms
         for row, ids in enumerate(self._at[self._n_seen :], self._n_seen + 1):
             self._total += ids

@@ -24,7 +24,7 @@ from uad.runtime.profiling import curve
 from uad.runtime.prompts import Prompts
 from uad.templates.plan import plan
 from uad.templates.rules import CompiledRules, Item, normalise
-from uad.types import Rows
+from uad.types import Rows, SpecPolicy
 from uad.vocab.encode import Encoder
 
 Progress = Callable[[str, float], None]
@@ -112,7 +112,7 @@ class _Pair:
         if config.draft is None:
             raise ConfigError("inspect --measure needs a target and a draft")
         self._progress = progress
-        self._n_max = config.drafting.defaults.n_max
+        self._n_max = replace(config.drafting.defaults, policy=SpecPolicy.FIXED).longest
         self.notes: list[str] = []
         with ExitStack() as stack:
             target = stack.enter_context(open_model(config.target, "target", lambda share: progress("loading target", share)))

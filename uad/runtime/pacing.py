@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from uad.config import Config, ModelConfig
 from uad.llama.context import Context
 from uad.policy.auto import AutoPolicy
@@ -11,7 +13,7 @@ from uad.runtime.counted import Costs
 from uad.runtime.profile import BUSY, spread
 from uad.runtime.profiling import curve
 from uad.runtime.target import Target
-from uad.types import Origin
+from uad.types import Origin, SpecPolicy
 
 _TARGET_SECONDS, _DRAFT_SECONDS = 1.7, 0.3
 _MOST_SEQUENCES = 16
@@ -22,7 +24,8 @@ def open_policy(
 ) -> tuple[AutoPolicy, tuple[str, ...]]:
     """The policy, and the lines that say what decoding several tokens at once costs here; costs: those that time is counted by."""
     context, least = target.context, target.least
-    n_max = min(context.n_ubatch, config.n_parallel * (1 + config.drafting.defaults.n_max))
+    usual = replace(config.drafting.defaults, policy=SpecPolicy.FIXED).longest
+    n_max = min(context.n_ubatch, config.n_parallel * (1 + usual))
     sizes = range(1, n_max + 1)
     samples, stored = (costs.target, True) if costs is not None else curve(context, target.config, "target", sizes, _TARGET_SECONDS)
     draft_curve = None

@@ -126,7 +126,7 @@ def speculative_json(params: SpeculativeParams, drafters: Sequence[Origin]) -> J
     types = (params.types or drafters) if params.enabled else ()
     return {
         "speculative.enabled": params.enabled,
-        "speculative.n_max": params.n_max,
+        "speculative.n_max": params.longest,
         "speculative.n_min": params.n_min,
         "speculative.p_min": params.p_min,
         "speculative.policy": params.policy,

@@ -48,13 +48,13 @@ def speculative_params(defaults: SpeculativeParams, drafters: Collection[Origin]
     params = replace(defaults, **changes)
     if "types" in changes:
         params = _with_drafters(params, drafters)
-    if params.n_min <= params.n_max:
+    if params.n_min <= params.longest:
         return params
     if "n_min" in changes:
         raise InvalidRequestError(
-            f"speculative.n_min: must not be above n_max, which is {params.n_max} for this request", "speculative.n_min"
+            f"speculative.n_min: must not be above n_max, which is {params.longest} for this request", "speculative.n_min"
         )
-    return replace(params, n_min=params.n_max)
+    return replace(params, n_min=params.longest)
 
 
 def _with_drafters(params: SpeculativeParams, drafters: Collection[Origin]) -> SpeculativeParams:
