@@ -485,6 +485,14 @@ def test_lists_without_a_model_run_beside_the_first_one_only(tmp_path):
     assert [(lineup.model, lineup.types) for lineup in alone.lineups] == [(None, ("suffix", "ngram-mod"))]
 
 
+def test_lists_have_the_order_of_their_engine(tmp_path):
+    (lineup,) = options(
+        tmp_path, "--spec-type", "draft,ngram-mod,suffix", "--spec-type", "suffix,ngram-mod", "--spec-type", "suffix,ngram-mod,draft"
+    ).lineups
+    assert [one.label for one in lineup.compared] == ["ngram-mod+suffix+small", "ngram-mod+suffix"]
+    assert lineup.types == ("ngram-mod", "suffix", "draft-simple")
+
+
 def test_lists_of_drafters_take_turns_in_one_engine(tmp_path):
     engine = FakeEngine(lambda request: 20.0 if request.speculative.types == (Origin.SUFFIX,) else 40.0)
     flags = ("--spec-type", "suffix", "--spec-type", "draft", "--prompts", "1", "--repeats", "2", "--policy", "auto,fixed")

@@ -10,6 +10,7 @@ from test_bench import FakeEngine, job, options, run
 
 from uad.bench.markdown import write_report
 from uad.bench.measure import EngineArm, Round
+from uad.bench.facts import collect
 from uad.bench.options import parse_policy
 from uad.bench.oracle import CurveCosts, passes, speed_up
 from uad.bench.report import summarize
@@ -295,3 +296,11 @@ def test_report_that_cannot_be_written(tmp_path):
 def test_summary_of_nothing():
     total = summarize([])
     assert (total.worst, total.geomean, total.best_fixed, total.auto_over_best_fixed) == (None, None, None, None)
+
+
+def test_a_list_gets_the_bins_of_its_own_drafters():
+    found = {types: collect("t", "d", types, Scripted(), []).bins for types in (("suffix",), ("suffix", "draft-simple"))}
+    assert {types: [one.kind for one in bins] for types, bins in found.items()} == {
+        ("suffix",): [],
+        ("suffix", "draft-simple"): ["draft-simple", "draft-simple"],
+    }

@@ -229,7 +229,7 @@ def test_n_max_and_room_are_ceilings():
 
 
 def test_sure_drafts_go_on_as_long_as_rows_are_cheap():
-    """Where a pass of 40 rows costs what one of one row does, a copy is drafted up to the ceiling, beyond the costs looked up beforehand."""
+    """Where a pass of 40 rows costs what one of one row does: up to the ceiling, beyond the costs looked up beforehand."""
     one = policy(lambda n: 10.0 + 0.01 * n)
     trust(one)
     one.begin(0, 10)

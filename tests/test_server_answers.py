@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 from fake_runtime import BOS, FakeRuntime
+from fake_runtime import CONFIG as RUNTIME
 from server_kit import CHAT, CONFIG, HELLO, events, post, serving, stream
 
-from uad.config import ServerConfig
+from uad.config import Config, DraftingConfig, ServerConfig
 
 SAID = "USER:HELLO\nASSISTANT:"
 
@@ -139,6 +140,19 @@ def test_native_whole():
     assert body["generation_settings"]["stop"] == ["[", "never"]
     assert all(type(id_) is int for id_ in body["tokens"])
     assert fake.requests[0].stop == ("[", "never")
+
+
+def test_settings_name_those_who_draft():
+    config = Config(target=RUNTIME.target, drafting=DraftingConfig(types=("draft-simple", "suffix"), weighed=("suffix",)))
+
+    def types(**body):
+        return post("/completion", {"prompt": "a", **body}, FakeRuntime(config=config))[1]["generation_settings"]["speculative.types"]
+
+    assert types() == "suffix,draft-simple"
+    assert types(**{"speculative.types": "draft,suffix"}) == "suffix,draft-simple", "the server's order counts"
+    assert types(**{"speculative.policy": "fixed"}) == "draft-simple"
+    assert types(**{"speculative.policy": "fixed", "speculative.types": "suffix"}) == "suffix"
+    assert types(**{"speculative.n_max": 0}) == "none"
 
 
 def test_native_stream_has_no_done_mark():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import gguf
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vocab_kit import TEXTS, exact, path_of, vocab
-from vocab_makers import NORMAL, USER_DEFINED, bpe, byte_to_unicode, write
+from vocab_makers import CONTROL, NORMAL, USER_DEFINED, bpe, byte_to_unicode, write
 
 from uad.llama.gguf import read_lists
 from uad.llama.vocab import load_vocab
@@ -132,6 +133,44 @@ def test_who_disagrees_is_not_used(tmp_path: Path) -> None:
     assert quick_tokenize(table, "starcoder", tokens, [*merges, "nowhere else"], []) is None, "a merge that makes no token"
 
 
+def made(path: Path, names: Sequence[tuple[str, int]], model: str = "gpt2", pre: str = "starcoder") -> tuple[Tokenize, Tokenize]:
+    """Both ways of a vocabulary of bytes, more words than are probed, and these tokens."""
+    words = [f"t{i:03}" for i in range(400)]
+    merges = [pair for word in words for pair in (f"t {word[1]}", f"{word[:2]} {word[2]}", f"{word[:3]} {word[3]}")]
+    symbols = dict.fromkeys([*byte_to_unicode().values(), *(merge.replace(" ", "") for merge in merges)])
+    tokens = [(symbol, NORMAL, 0.0) for symbol in symbols] + [(name, kind, 0.0) for name, kind in names]
+    write(path, model, tokens, list(dict.fromkeys(merges)), pre)
+    return load_vocab(path).tokenize, load_vocab(path, quick=False).tokenize
+
+
+RUNS = [(" " * n, USER_DEFINED) for n in range(2, 32)]
+
+
+def test_what_text_is_searched_for_is_llama_cpps_word_not_the_file_s(tmp_path: Path) -> None:
+    """llama.cpp makes control tokens of some that the file calls user-defined, and the other way round for gpt-oss."""
+    names = [*RUNS, ("<|im_end|>", USER_DEFINED), ("<|endoftext|>", USER_DEFINED), ("<|fim_prefix|>", USER_DEFINED), ("</s>", USER_DEFINED)]
+    oss = ("<|start|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|return|>", "<|call|>", "<|end|>")
+    for path, more in ((tmp_path / "a.gguf", []), (tmp_path / "b.gguf", [(name, CONTROL) for name in oss])):
+        quick, slow = made(path, [*names, *more])
+        assert is_quick(quick)
+        for name, _ in [*names, *more]:
+            for text in (name, f"a{name}a", f" {name}\nuser", f"{name}{name}"):
+                assert quick(text.encode()) == slow(text.encode()), text
+
+
+def test_tokens_that_can_overlap_are_llama_cpps(tmp_path: Path) -> None:
+    for overlapping in ([("<a>b", USER_DEFINED), ("b</long>", USER_DEFINED)], [("  ", USER_DEFINED), (" x ", USER_DEFINED)]):
+        quick, slow = made(tmp_path / "v.gguf", overlapping)
+        assert not is_quick(quick)
+        assert quick(b"<a>b</long>  x  ") == slow(b"<a>b</long>  x  ")
+    assert is_quick(made(tmp_path / "v.gguf", [*RUNS, ("[PAD1]", USER_DEFINED), ("[PAD12]", USER_DEFINED)])[0])
+
+
+def test_other_kinds_of_bpe_are_llama_cpps(tmp_path: Path) -> None:
+    assert is_quick(made(tmp_path / "v.gguf", [])[0])
+    assert not is_quick(made(tmp_path / "v.gguf", [("<dna>", NORMAL), ("<oov>", NORMAL), ("</dna>", NORMAL)], "hybriddna")[0])
+
+
 def test_bytes_without_a_token_are_llama_cpps(tmp_path: Path) -> None:
     path = bpe(tmp_path / "v.gguf", "starcoder", 1)
     lists = read_lists(path, ("tokenizer.ggml.tokens", "tokenizer.ggml.merges"))
@@ -154,6 +193,9 @@ def test_lists_are_those_of_the_gguf_package() -> None:
 def test_other_files_have_no_lists(tmp_path: Path) -> None:
     path = write(tmp_path / "v.gguf", "gpt2", [("a", NORMAL, 0.0)])
     assert read_lists(path, ("tokenizer.ggml.tokens", "tokenizer.ggml.merges")) == {"tokenizer.ggml.tokens": ["a"]}
-    for bad in (b"GGML" + bytes(60), path.read_bytes()[:4] + bytes([9, 0, 0, 0]) + bytes(60)):
+    whole = path.read_bytes()
+    damaged = [whole[:n] for n in range(0, len(whole) // 2, 7)] + [whole[:n] + b"\xff" * 8 + whole[n + 8 :] for n in range(0, 120, 3)]
+    for bad in (b"GGML" + bytes(60), whole[:4] + bytes([9, 0, 0, 0]) + bytes(60), *damaged):
         (tmp_path / "other").write_bytes(bad)
-        assert read_lists(tmp_path / "other", ("tokenizer.ggml.tokens",)) == {}
+        assert read_lists(tmp_path / "other", ("tokenizer.ggml.tokens", "missing")) in ({}, {"tokenizer.ggml.tokens": ["a"]})
+    assert read_lists(tmp_path / "nowhere", ("tokenizer.ggml.tokens",)) == {}

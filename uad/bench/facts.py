@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -68,8 +68,9 @@ class PairFacts:
         return f"{self.target} + {self.draft}"
 
 
-def collect(target: str, draft: str, engine: Engine, runs: Sequence[Run]) -> PairFacts:
-    """The facts of a pair that was measured; call it while the engine is open."""
+def collect(target: str, draft: str, types: Collection[str], engine: Engine, runs: Sequence[Run]) -> PairFacts:
+    """The facts of a pair that was measured; call it while the engine is open. Of its bins those of these drafters: what the engine learned
+    of one is shared by all lists in which it is."""
     autos = (one for run in runs for arm in run.autos for one in run.rounds(arm))
     workloads = dict.fromkeys(run.workload for run in runs)
     recorded = {name: [one for run in runs if run.workload == name for one in run.recorded] for name in workloads}
@@ -79,8 +80,12 @@ def collect(target: str, draft: str, engine: Engine, runs: Sequence[Run]) -> Pai
         costs=_costs(engine),
         chosen=_count(one.n_drafted for one in autos),
         accepted=tuple((name, _count(one.n_accepted for one in rounds)) for name, rounds in recorded.items() if rounds),
-        bins=tuple(Bin(*row) for row in engine.calibration()) if isinstance(engine, HasCalibration) else None,
+        bins=tuple(one for one in _bins(engine) if one.kind.partition("/")[0] in types) if isinstance(engine, HasCalibration) else None,
     )
+
+
+def _bins(engine: HasCalibration) -> Iterator[Bin]:
+    return (Bin(*row) for row in engine.calibration())
 
 
 def _costs(engine: Engine) -> tuple[tuple[int, float], ...]:

@@ -286,7 +286,7 @@ def parse(args: argparse.Namespace) -> Options:
         verbose=args.verbose,
         json_only=args.json_only,
         report=_report_folder(args.report),
-        spec_types=tuple(dict.fromkeys(_spec_types(text) for text in args.spec_type or (MODEL_TYPE,))),
+        spec_types=_lists_of_types(args.spec_type or (MODEL_TYPE,)),
         share=_share(args.spec_share),
         costs=_costs(args.costs),
     )
@@ -350,6 +350,13 @@ def _costs(text: str | None) -> tuple[Path, ...]:
     if len(files) > 2:
         raise ConfigError(f"--costs {text}: give the target's file, and behind a comma the draft model's")
     return files
+
+
+def _lists_of_types(texts: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Each list once, in the one order that an engine has its drafters in: the model last, the others as they are first named."""
+    lists = [_spec_types(text) for text in texts]
+    order = [name for name in dict.fromkeys(name for types in lists for name in types) if name != MODEL_TYPE] + [MODEL_TYPE]
+    return tuple(dict.fromkeys(tuple(sorted(types, key=order.index)) for types in lists))
 
 
 def _spec_types(text: str) -> tuple[str, ...]:

@@ -138,7 +138,7 @@ class _Pairing:
         if self._has_oracle and self._recorder is None:
             self._findings.notes.append(f"{self._target}: the engine does not tell its costs, so there is no oracle")
         for drafters, runs in self._runs.items():
-            self._findings.pairs.append(collect(self._target, drafters.label, self._engine, runs))
+            self._findings.pairs.append(collect(self._target, drafters.label, drafters.types, self._engine, runs))
 
     def _make_arms(self) -> tuple[list[Arm], list[Drafters | None]]:
         """Plain first, then one arm for each policy of each list of drafters, then the peer."""

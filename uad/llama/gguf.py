@@ -18,28 +18,35 @@ _U32, _U64, _HEAD = struct.Struct("<I"), struct.Struct("<Q"), struct.Struct("<4s
 
 
 def read_lists(path: Path, keys: Collection[str]) -> dict[str, list[Any]]:
-    """The arrays of texts or 32-bit integers under these keys, as far as the file has them; empty if it is not little-endian GGUF of
-    version 2 or 3."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        magic, version, _, n_pairs = _HEAD.unpack_from(data)
-        if magic != b"GGUF" or version not in (2, 3):
-            return {}
-        found: dict[str, list[Any]] = {}
-        at = _HEAD.size
-        for _ in range(n_pairs):
-            key, at = _string(data, at)
-            kind, at = _U32.unpack_from(data, at)[0], at + 4
-            if kind == _STRING:
-                at += 8 + _U64.unpack_from(data, at)[0]
-            elif kind == _ARRAY:
-                values, at = _array(data, at, key in keys)
-                if values is not None:
-                    found[key] = values
-                if len(found) == len(keys):
-                    break
-            else:
-                at += _SIZES[kind]
-        return found
+    """The arrays of texts or 32-bit integers under these keys, as far as the file has them; empty if it is damaged, or not little-endian
+    GGUF of version 2 or 3."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _read(data, keys)
+    except (OSError, ValueError, KeyError, OverflowError, struct.error):
+        return {}
+
+
+def _read(data: mmap.mmap, keys: Collection[str]) -> dict[str, list[Any]]:
+    magic, version, _, n_pairs = _HEAD.unpack_from(data)
+    if magic != b"GGUF" or version not in (2, 3):
+        return {}
+    found: dict[str, list[Any]] = {}
+    at = _HEAD.size
+    for _ in range(n_pairs):
+        key, at = _string(data, at)
+        kind, at = _U32.unpack_from(data, at)[0], at + 4
+        if kind == _STRING:
+            at += 8 + _U64.unpack_from(data, at)[0]
+        elif kind == _ARRAY:
+            values, at = _array(data, at, key in keys)
+            if values is not None:
+                found[key] = values
+            if len(found) == len(keys):
+                break
+        else:
+            at += _SIZES[kind]
+    return found
 
 
 def _string(data: mmap.mmap, at: int) -> tuple[str, int]:

@@ -19,10 +19,10 @@ from uad.types import ModelInfo
 from uad.vocab.quick import KNOWN, quick_tokenize
 from uad.vocab.table import VocabTable
 
-_ATTR_UNKNOWN, _ATTR_CONTROL, _ATTR_LSTRIP, _ATTR_RSTRIP = 1, 8, 128, 256
-_VOCAB_SPM, _VOCAB_BPE, _VOCAB_UGM = 1, 2, 4
-_TOKENS, _TYPES, _MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.merges"
-_USER_DEFINED = 4  # a token type
+_ATTR_UNKNOWN, _ATTR_CONTROL, _ATTR_USER_DEFINED, _ATTR_LSTRIP, _ATTR_RSTRIP = 1, 8, 16, 128, 256
+_VOCAB_SPM, _VOCAB_UGM = 1, 4
+_TOKENS, _MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
+PRE = "tokenizer.ggml.pre"
 
 
 class Model:
@@ -38,7 +38,7 @@ class Model:
             self.info = self._read_info()
             self._refuse_encoders(role)
             table = read_vocab(self.native_vocab, self.meta, config.path.name)
-            self.vocab = made_quick(table, self.native_vocab, self.meta("tokenizer.ggml.pre"), config.path)
+            self.vocab = made_quick(table, self.native_vocab, self.meta, config.path)
         except BaseException:
             self.close()
             raise
@@ -190,14 +190,20 @@ def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: 
     )
 
 
-def made_quick(table: VocabTable, vocab: ctypes.c_void_p, pre: str | None, path: Path) -> VocabTable:
-    """The same table; where llama.cpp's tokenizer has a price per call, short text goes another way (`vocab/quick.py`)."""
-    pre = pre or "default"
-    if int(lib.llama_vocab_type(vocab)) != _VOCAB_BPE or pre not in KNOWN:
+def made_quick(table: VocabTable, vocab: ctypes.c_void_p, meta: Callable[[str], str | None], path: Path) -> VocabTable:
+    """The same table; where llama.cpp's tokenizer has a price per call, short text goes another way (`vocab/quick.py`).
+
+    Which tokens text is searched for first is llama.cpp's word, not the file's: it knows better for some names.
+    """
+    pre = meta(PRE) or "default"
+    if meta("tokenizer.ggml.model") != "gpt2" or pre not in KNOWN:
         return table
-    lists = read_lists(path, (_TOKENS, _TYPES, _MERGES))
-    tokens, kinds, merges = (lists.get(key, []) for key in (_TOKENS, _TYPES, _MERGES))
-    defined = [token for token, kind in zip(tokens, kinds, strict=False) if kind == _USER_DEFINED]
+    lists = read_lists(path, (_TOKENS, _MERGES))
+    tokens, merges = (lists.get(key, []) for key in (_TOKENS, _MERGES))
+    defined = []
+    for id_ in range(table.n_vocab):
+        if int(lib.llama_vocab_get_attr(vocab, id_)) & (_ATTR_USER_DEFINED | _ATTR_CONTROL | _ATTR_UNKNOWN) == _ATTR_USER_DEFINED:
+            defined.append(lib.llama_vocab_get_text(vocab, id_).decode(errors="replace"))
     quick = quick_tokenize(table, pre, tokens, merges, defined)
     return replace(table, tokenize=quick) if quick else table
 

@@ -11,10 +11,8 @@ import llama_cpp.llama_cpp as lib
 
 from uad.errors import ModelLoadError
 from uad.llama import native
-from uad.llama.model import made_quick, read_vocab
+from uad.llama.model import PRE, made_quick, read_vocab
 from uad.vocab.table import VocabTable
-
-_PRE = "tokenizer.ggml.pre"
 
 
 def load_vocab(path: Path, pre: str | None = None, quick: bool = True) -> VocabTable:
@@ -41,7 +39,7 @@ def load_vocab(path: Path, pre: str | None = None, quick: bool = True) -> VocabT
         vocab = lib.llama_model_get_vocab(handle)
         table = read_vocab(vocab, meta, path.name)
         if quick:
-            table = made_quick(table, vocab, pre or meta(_PRE), path)
+            table = made_quick(table, vocab, lambda key: pre if pre and key == PRE else meta(key), path)
     except BaseException:
         lib.llama_model_free(handle)
         raise
@@ -55,7 +53,7 @@ def _overrides(pre: str | None) -> Any:
     overrides[0].tag = 2
     overrides[0].value.val_bool = False
     if pre is not None:
-        overrides[1].key = _PRE.encode()
+        overrides[1].key = PRE.encode()
         overrides[1].tag = 3
         overrides[1].value.val_str = pre.encode()
     return overrides

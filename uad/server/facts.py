@@ -13,6 +13,7 @@ from uad.server.outcome import Json
 from uad.server.problems import BusyError, Problem, problem_of
 from uad.server.prompts import chat_template, mixed_ids, parts_of, render_chat
 from uad.server.refuse import check_features
+from uad.server.sampling import drafters_of
 from uad.server.schemas import DetokenizeBody, TemplateBody, TokenizeBody
 from uad.server.state import STATE, State
 from uad.server.wire import dumps
@@ -73,7 +74,7 @@ async def props(request: web.Request) -> web.Response:
         **sampling_json(config.sampling, config.sampling.seed),
         "n_predict": config.n_predict,
         "max_tokens": config.n_predict,
-        **speculative_json(config.drafting.defaults, info.drafters),
+        **speculative_json(config.drafting.defaults, drafters_of(state.engine, config.drafting.defaults)),
     }
     return reply(
         {

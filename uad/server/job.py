@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from uad.errors import InvalidRequestError
 from uad.server.engine import Engine
 from uad.server.prompts import Prompt
-from uad.server.sampling import sampling_params, speculative_params
+from uad.server.sampling import drafters_of, sampling_params, speculative_params
 from uad.server.schemas import ChatBody, CompletionBody, GenerationBody, NativeBody
 from uad.types import Origin, Request
 
@@ -15,7 +15,7 @@ from uad.types import Origin, Request
 @dataclass(frozen=True, slots=True)
 class Job:
     """`requests` are prompt by prompt, each with its `n` choices in a row; `prompts` has one entry per request.
-    `drafters` are the server's."""
+    `drafters` are those that draft for it."""
 
     requests: tuple[Request, ...]
     prompts: tuple[Prompt, ...]
@@ -61,7 +61,7 @@ def make_job(engine: Engine, body: GenerationBody, prompts: list[Prompt], ping: 
         stream=body.stream,
         include_usage=body.stream_options.include_usage,
         ping=interval if interval > 0 else None,
-        drafters=engine.info.drafters,
+        drafters=drafters_of(engine, model.speculative),
     )
 
 

@@ -122,13 +122,12 @@ def sampling_json(params: SamplingParams, seed: int | None) -> Json:
 
 
 def speculative_json(params: SpeculativeParams, drafters: Sequence[Origin]) -> Json:
-    """Draft control under the flat names that llama-server has or once had. drafters: those that the server has."""
-    types = (params.types or drafters) if params.enabled else ()
+    """Draft control under the flat names that llama-server has or once had. drafters: those that draft with it."""
     return {
         "speculative.enabled": params.enabled,
         "speculative.n_max": params.longest,
         "speculative.n_min": params.n_min,
         "speculative.p_min": params.p_min,
         "speculative.policy": params.policy,
-        "speculative.types": ",".join(types) or "none",
+        "speculative.types": ",".join(drafters) or "none",
     }

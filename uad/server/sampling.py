@@ -9,7 +9,7 @@ from dataclasses import replace
 from uad.errors import InvalidRequestError, NotSupportedError
 from uad.server.engine import Engine
 from uad.server.schemas import GenerationBody, SpeculativeBody
-from uad.types import Origin, SamplingParams, SpeculativeParams
+from uad.types import Origin, SamplingParams, SpecPolicy, SpeculativeParams
 
 RANDOM_SEEDS = (-1, 2**32 - 1)  # llama-server's two spellings of "draw one"
 MAX_BIASES = 4096
@@ -38,6 +38,16 @@ def sampling_params(engine: Engine, body: GenerationBody) -> SamplingParams:
     if body.samplers is not None:
         changes |= _switched_off(body.samplers)
     return replace(engine.config.sampling, **changes)
+
+
+def drafters_of(engine: Engine, params: SpeculativeParams) -> tuple[Origin, ...]:
+    """Those that draft for such a request, in the order in which a fixed policy asks them, which is the server's."""
+    if not params.enabled or params.longest <= 0:
+        return ()
+    if params.types:
+        return tuple(one for one in engine.info.drafters if one in params.types)
+    left_out = engine.config.drafting.weighed if params.policy is SpecPolicy.FIXED else ()
+    return tuple(one for one in engine.info.drafters if one not in left_out)
 
 
 def speculative_params(defaults: SpeculativeParams, drafters: Collection[Origin], body: GenerationBody) -> SpeculativeParams:

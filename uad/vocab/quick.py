@@ -18,6 +18,7 @@ from uad.vocab.table import Tokenize, VocabTable
 
 _LONGEST = 512  # bytes; long texts are cheap by the byte there, too
 _N_PROBES = 160
+_NAMES_AT_ONCE = 4
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+"
 _CONTRACTED = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 _CASED = r"[^\r\nA-Za-z0-9]?[A-Z]*[a-z]+{0}|[^\r\nA-Za-z0-9]?[A-Z]+[a-z]*{0}|{1}| ?[^\sA-Za-z0-9]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -53,11 +54,11 @@ def quick_tokenize(vocab: VocabTable, pre: str, tokens: Sequence[str], merges: S
     """
     if (steps := _STEPS.get(_SAME.get(pre, pre))) is None or not merges:
         return None
-    built = _build(steps, tokens, merges, pre in _IGNORES_MERGES)
+    searched = [token for token in defined if token.isascii()]
+    built = None if _overlap(searched) else _build(steps, tokens, merges, pre in _IGNORES_MERGES)
     if built is None:
         return None
-    ascii_defined = [token for token in defined if token.isascii()]
-    built.add_tokens([AddedToken(token, normalized=False) for token in ascii_defined])
+    built.add_tokens([AddedToken(token, normalized=False) for token in searched])
     exact, known = vocab.tokenize, frozenset(tokens)
     ours = bytes(byte for byte, letter in enumerate(_LETTERS) if letter in known)
 
@@ -67,7 +68,16 @@ def quick_tokenize(vocab: VocabTable, pre: str, tokens: Sequence[str], merges: S
         ids: list[int] = built.encode(data.decode(), add_special_tokens=False).ids
         return ids
 
-    return tokenize if all(tokenize(text) == exact(text) for text in _probes(vocab.pieces, ascii_defined)) else None
+    return tokenize if all(tokenize(text) == exact(text) for text in _probes(vocab, searched)) else None
+
+
+def _overlap(defined: Sequence[str]) -> bool:
+    """Whether one can end within another: llama.cpp then takes the longest of a text first, the library the leftmost. Runs of one
+    letter come out the same."""
+    begun = {token[:n] for token in defined for n in range(1, len(token)) if len(set(token)) > 1}
+    ended = {token[n:] for token in defined for n in range(1, len(token)) if len(set(token)) > 1}
+    runs = {token[0] for token in defined if len(set(token)) == 1}
+    return not begun.isdisjoint(ended) or any(part[0] in runs and len(set(part)) == 1 for part in begun | ended)
 
 
 def _build(steps: Sequence[str], tokens: Sequence[str], merges: Sequence[str], ignore_merges: bool) -> Tokenizer | None:
@@ -88,12 +98,15 @@ def _build(steps: Sequence[str], tokens: Sequence[str], merges: Sequence[str], i
     return tokenizer
 
 
-def _probes(pieces: Sequence[bytes], defined: Sequence[str]) -> list[bytes]:
-    """Texts in which what may be cut meets what it may be cut from, and the vocabulary's own tokens each other."""
+def _probes(vocab: VocabTable, defined: Sequence[str]) -> list[bytes]:
+    """Texts in which what may be cut meets what it may be cut from, the vocabulary's own tokens each other, and every special and
+    user-defined token a letter on each side."""
     parts = [*_SPACES, *_WORDS, *string.punctuation, *defined[:24]]
     draw = random.Random(0)
-    own = [piece for piece in pieces if len(piece) > 1 and piece.isascii()]
+    own = [piece for piece in vocab.pieces if len(piece) > 1 and piece.isascii()]
+    names = [f"a{name}a " for name in (*vocab.specials, *defined) if name.isascii()]
     texts = [part.encode() for part in parts]
     texts += ["".join(draw.choices(parts, k=8)).encode() for _ in range(_N_PROBES)]
     texts += draw.sample(own, min(len(own), _N_PROBES))
+    texts += ["".join(names[i : i + _NAMES_AT_ONCE]).encode() for i in range(0, len(names), _NAMES_AT_ONCE)]
     return texts + [b"".join(draw.choices(own, k=4)) for _ in range(_N_PROBES if own else 0)]
