@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_bench import FakeEngine, job, options, run
 
+from uad.bench.facts import collect
 from uad.bench.markdown import write_report
 from uad.bench.measure import EngineArm, Round
-from uad.bench.facts import collect
 from uad.bench.options import parse_policy
 from uad.bench.oracle import CurveCosts, passes, speed_up
 from uad.bench.report import summarize
