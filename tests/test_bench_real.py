@@ -72,7 +72,7 @@ def test_the_recording_of_a_real_pair_gives_an_oracle():
     (answer,) = measured.recorded.answers
     n_rounds = len(answer.rounds) - 1
     assert RECORDING.speculative.n_max == SpeculativeParams().longest
-    assert max(one.n_drafted for one in answer.rounds) == 16
+    assert max(one.n_drafted for one in answer.rounds) > 16, "the answer's 48 ids are the only limit"
     assert measured.oracle > 2
     assert measured.oracle == pytest.approx((len(answer.ids) - 1) / n_rounds, rel=1e-3)
 
