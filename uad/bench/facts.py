@@ -80,12 +80,14 @@ def collect(target: str, draft: str, types: Collection[str], engine: Engine, run
         costs=_costs(engine),
         chosen=_count(one.n_drafted for one in autos),
         accepted=tuple((name, _count(one.n_accepted for one in rounds)) for name, rounds in recorded.items() if rounds),
-        bins=tuple(one for one in _bins(engine) if one.kind.partition("/")[0] in types) if isinstance(engine, HasCalibration) else None,
+        bins=_bins(engine, types),
     )
 
 
-def _bins(engine: HasCalibration) -> Iterator[Bin]:
-    return (Bin(*row) for row in engine.calibration())
+def _bins(engine: Engine, types: Collection[str]) -> tuple[Bin, ...] | None:
+    if not isinstance(engine, HasCalibration):
+        return None
+    return tuple(one for row in engine.calibration() if (one := Bin(*row)).kind.partition("/")[0] in types)
 
 
 def _costs(engine: Engine) -> tuple[tuple[int, float], ...]:

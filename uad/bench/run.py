@@ -172,14 +172,14 @@ class _Pairing:
         self._uncounted(jobs[0], min(_WARM_UP_TOKENS, self._options.max_tokens))
         measured = [self._measure(group, backwards=i % 2 == 1) for i, group in enumerate(jobs)]
         unrecorded = [replace(one, recorded=None, oracle=None) for one in measured]
+        known = {drafters: measured if self._options.has_oracle(drafters) else unrecorded for drafters in self._runs}
         for drafters, runs in self._runs.items():
             autos = tuple(i for i, arm in enumerate(self._arms) if self._whose[i] is drafters and is_auto(arm.name))
-            runs += [Run(workload, autos, one) for one in (measured if self._options.has_oracle(drafters) else unrecorded)]
-        for i, (arm, whose) in enumerate(zip(self._arms, self._whose, strict=True)):
-            if i == 0:
-                continue
-            labels = Labels(self._target, whose.label if whose else None, workload, arm.name, len(jobs[0]), temperature)
-            cell = make_cell(labels, measured if whose and self._options.has_oracle(whose) else unrecorded, i)
+            runs += [Run(workload, autos, one) for one in known[drafters]]
+        for i in range(1, len(self._arms)):
+            whose = self._whose[i]
+            labels = Labels(self._target, whose.label if whose else None, workload, self._arms[i].name, len(jobs[0]), temperature)
+            cell = make_cell(labels, known[whose] if whose else unrecorded, i)
             if cell is None:
                 self._findings.notes.append(f"{labels.line}: no answer was long enough to be timed, so there is no row")
             else:

@@ -162,6 +162,7 @@ def _check(config: Config, values: Mapping[str, Given]) -> None:
         fail("target.n_ubatch", f"{target.n_ubatch} is more than --batch-size {target.n_batch}")
     if drafting.n_min > drafting.longest:
         fail("drafting.defaults.n_min", f"{drafting.n_min} is more than --spec-draft-n-max {drafting.longest}")
+    # what nobody asked for is cut to what fits
     n_max = drafting.longest if drafting.n_max is not None or drafting.policy is SpecPolicy.FIXED else 0
     if config.draft is not None and n_max >= target.n_ubatch:
         fail("drafting.defaults.n_max", f"a draft of {n_max} and its next token need --ubatch-size {n_max + 1} or more")

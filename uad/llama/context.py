@@ -17,6 +17,7 @@ from uad.config import ModelConfig
 from uad.errors import AbortedError, DecodeError, ModelLoadError, NoKvRoomError
 from uad.llama import native
 from uad.llama.batch import Batch
+from uad.llama.devices import offloads
 from uad.llama.model import Model
 from uad.types import Rows
 
@@ -37,7 +38,7 @@ class Context:
         self.n_batch = int(lib.llama_n_batch(self._handle))
         self.n_ubatch = int(lib.llama_n_ubatch(self._handle))
         self.n_vocab = model.info.n_vocab
-        self.rows_are_apart = attention(config, on_cpu=not lib.llama_supports_gpu_offload())[0] != "off"
+        self.rows_are_apart = attention(config, on_cpu=not offloads())[0] != "off"
         self._memory = lib.llama_get_memory(self._handle)
         self._batch = Batch(self.n_batch)
         self.can_truncate = self._probe_truncate()
@@ -46,7 +47,7 @@ class Context:
         params = lib.llama_context_default_params()
         params.n_ctx = config.n_ctx or model.info.n_ctx_train
         params.n_batch = config.n_batch
-        flash_attn, most_rows = attention(config, on_cpu=not lib.llama_supports_gpu_offload())
+        flash_attn, most_rows = attention(config, on_cpu=not offloads())
         params.n_ubatch = min(config.n_ubatch, config.n_batch, most_rows)
         params.n_seq_max = self.n_seq
         params.n_threads = config.n_threads or physical_cores()

@@ -24,6 +24,7 @@ def open_policy(
 ) -> tuple[AutoPolicy, tuple[str, ...]]:
     """The policy, and the lines that say what decoding several tokens at once costs here; costs: those that time is counted by."""
     context, least = target.context, target.least
+    # sizes of longer automatic drafts take too long for a quick look; the curve follows them while it runs
     usual = replace(config.drafting.defaults, policy=SpecPolicy.FIXED).longest
     n_max = min(context.n_ubatch, config.n_parallel * (1 + usual))
     sizes = range(1, n_max + 1)

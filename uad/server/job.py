@@ -44,7 +44,7 @@ def make_job(engine: Engine, body: GenerationBody, prompts: list[Prompt], ping: 
     model = Request(
         prompt=(),
         sampling=sampling_params(engine, body),
-        speculative=speculative_params(engine.config.drafting.defaults, engine.info.drafters, body),
+        speculative=speculative_params(engine, body),
         max_tokens=_max_tokens(body.max_tokens, engine.config.n_predict),
         stop=tuple(body.stop),
         logprobs=logprobs,

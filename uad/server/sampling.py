@@ -50,14 +50,14 @@ def drafters_of(engine: Engine, params: SpeculativeParams) -> tuple[Origin, ...]
     return tuple(one for one in engine.info.drafters if one not in left_out)
 
 
-def speculative_params(defaults: SpeculativeParams, drafters: Collection[Origin], body: GenerationBody) -> SpeculativeParams:
-    """Draft control of one request; the object wins over the flat spellings. drafters: those that the server has."""
+def speculative_params(engine: Engine, body: GenerationBody) -> SpeculativeParams:
+    """Draft control of one request; the object wins over the flat spellings."""
     asked = body.speculative or SpeculativeBody()
     flat = {name: getattr(body, f"speculative_{name}") for name in ("n_max", "n_min", "p_min", "policy", "types")}
     changes = {name: value for name, value in flat.items() if value is not None} | asked.model_dump(exclude_none=True)
-    params = replace(defaults, **changes)
+    params = replace(engine.config.drafting.defaults, **changes)
     if "types" in changes:
-        params = _with_drafters(params, drafters)
+        params = _with_drafters(params, engine.info.drafters)
     if params.n_min <= params.longest:
         return params
     if "n_min" in changes:
