@@ -12,7 +12,7 @@ BENCH_TARGET := .cache/target-1b-bf16.gguf
 
 VENV := .venv
 BIN := $(VENV)/bin
-SETUP := scripts/setup.sh scripts/pip_install.py
+SETUP := pyproject.toml hatch_build.py scripts/setup.sh scripts/pip_install.py $(wildcard uad/policy/*.py)
 
 .PHONY: serve test check bench vocabs clean
 .DEFAULT_GOAL := serve
@@ -36,13 +36,13 @@ vocabs: $(VENV)/.installed-dev
 	@$(BIN)/python scripts/vocabs.py
 
 clean:
-	rm -rf $(VENV) .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf uad/policy/*.so uad/policy/*.sha256 $(VENV) .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-$(VENV)/.installed: pyproject.toml $(SETUP)
+$(VENV)/.installed: $(SETUP)
 	@scripts/setup.sh $(VENV) .
 	@touch $@
 
-$(VENV)/.installed-%: pyproject.toml $(SETUP)
+$(VENV)/.installed-%: $(SETUP)
 	@scripts/setup.sh $(VENV) '.[$*]'
 	@touch $@ $(VENV)/.installed
 

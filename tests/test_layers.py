@@ -45,7 +45,7 @@ ROOMS = {
     ),
     "uad.server": Room((*BASE, "uad.config", "uad.runtime", "uad.__version__", "aiohttp", "pydantic", "pydantic_core")),
     "uad.bench": Room((*BASE, "uad.config", "rich", "numpy"), lazy=("uad.runtime", "gguf")),
-    "uad.cli": Room((*BASE, "uad.config", "uad.__version__", "rich"), lazy=("uad.runtime", "uad.server", "uad.bench")),
+    "uad.cli": Room((*BASE, "uad.config", "uad.__version__", "rich"), lazy=("uad.runtime", "uad.server", "uad.bench", "uad.policy")),
 }
 EXTRA = {
     "uad.llama.model": ("uad.vocab.quick",),

@@ -1,49 +1,53 @@
-"""The policy stays cheap: its calls of functions per round and per drafted id, counted instead of timed."""
+"""The policy stays cheap: its calls of functions per round and per drafted id, counted instead of timed, where it is not compiled."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from types import FrameType
+import json
 
+import as_written
 import pytest
 
-from uad.bench.policy import Script, measure
+from uad.bench.policy import measure
+
+N_SEQS, N_IDS, N_ROUNDS = (1, 4), (0, 4, 16), 100
+COUNT = f"""
+import json, sys
+from pathlib import Path
+from uad.bench.policy import Script
 from uad.policy import auto
 
-ROOM = str(Path(auto.__file__).parent)
-N_ROUNDS = 100
+room = str(Path(auto.__file__).parent)
 
-
-def calls(n_seq: int, n_ids: int) -> float:
-    """Calls per sequence and round of the policy's functions, and of what is written in C by them, once it knows the draft."""
+def calls(n_seq, n_ids):
     script, n_calls = Script(n_seq, n_ids), 0
 
-    def count(frame: FrameType, event: str, _: object) -> None:
+    def count(frame, event, _):
         nonlocal n_calls
-        n_calls += event in ("call", "c_call") and frame.f_code.co_filename.startswith(ROOM)
+        n_calls += event in ("call", "c_call") and frame.f_code.co_filename.startswith(room)
 
-    script.run(N_ROUNDS)
-    tracer = sys.getprofile()
+    script.run({N_ROUNDS})
     sys.setprofile(count)
-    try:
-        script.run(N_ROUNDS)
-    finally:
-        sys.setprofile(tracer)
-    return n_calls / N_ROUNDS / n_seq
+    script.run({N_ROUNDS})
+    sys.setprofile(None)
+    return n_calls / {N_ROUNDS} / n_seq
+
+print(json.dumps([[calls(n_seq, n_ids) for n_ids in {N_IDS}] for n_seq in {N_SEQS}]))
+"""
 
 
-@pytest.mark.parametrize(("n_seq", "most", "most_per_id", "most_alone"), [(1, 380, 30, 120), (4, 230, 20, 50)])
-def test_calls_per_round_and_per_id(n_seq, most, most_per_id, most_alone):
-    short, long = calls(n_seq, 4), calls(n_seq, 16)
-    assert 0 < short < most
-    assert 0 < (long - short) / 12 < most_per_id
-    assert 0 < calls(n_seq, 0) < most_alone
+def test_calls_per_round_and_per_id(tmp_path):
+    """Per sequence and round: the policy's functions, and what is written in C and called by them, once it knows the draft."""
+    counted = as_written.run(as_written.copy_to(tmp_path), COUNT)
+    assert counted.returncode == 0, counted.stderr
+    for (alone, short, long), most, most_per_id, most_alone in zip(json.loads(counted.stdout), (380, 250), (36, 26), (60, 50), strict=True):
+        assert 0 < short < most
+        assert 0 < (long - short) / 12 < most_per_id
+        assert 0 < alone < most_alone
 
 
-@pytest.mark.parametrize("n_seq", [1, 4])
+@pytest.mark.parametrize("n_seq", N_SEQS)
 def test_the_bench_drafts_as_far_as_it_says(n_seq):
-    cells = [measure(n_seq, n_ids, n_rounds=200, n_repeats=1) for n_ids in (0, 4, 16)]
+    cells = [measure(n_seq, n_ids, n_rounds=200, n_repeats=1) for n_ids in N_IDS]
     assert cells[0].n_written < 1, "the policy leaves a draft alone that is always wrong"
     assert cells[1].n_written == pytest.approx(4, abs=0.2)
     assert cells[2].n_written == pytest.approx(16, abs=0.8)

@@ -44,6 +44,8 @@ class Origin(enum.StrEnum):
     NGRAM_CACHE = "ngram-cache"
     SUFFIX = "suffix"
 
+    __hash__ = str.__hash__  # an enum's own is a Python function, called for every look-up
+
 
 class SpecPolicy(enum.StrEnum):
     """Who decides how far to draft: the machine's cost curve and what was accepted so far, or the request's own numbers."""

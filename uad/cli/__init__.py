@@ -72,7 +72,10 @@ def _dispatch(argv: list[str]) -> int:
 
 
 def _version() -> str:
-    return f"uad {__version__} (llama-cpp-python {importlib.metadata.version('llama-cpp-python')})"
+    from uad.policy import is_compiled
+
+    policy = "compiled" if is_compiled() else "not compiled"
+    return f"uad {__version__} (llama-cpp-python {importlib.metadata.version('llama-cpp-python')}, policy {policy})"
 
 
 def _help() -> str:

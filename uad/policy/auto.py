@@ -9,6 +9,7 @@ The rule is profile-guided expected value (jukofyork, llama.cpp discussion 10466
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from uad.policy.fixed import FixedRound
 from uad.policy.memory import Memory
@@ -17,8 +18,8 @@ from uad.policy.round import AutoRound
 from uad.policy.text import Text
 from uad.types import Ask, Commit, Draft, Origin, SpecPolicy
 
-_REPORTED = 8  # rounds in which nothing is due, of which one is planned all the same
-_FIXED = SpecPolicy.FIXED  # members of an enum are slow to reach
+_REPORTED: Final = 8  # rounds in which nothing is due, of which one is planned all the same
+_FIXED: Final = SpecPolicy.FIXED  # members of an enum are slow to reach
 
 
 class AutoPolicy(Memory):

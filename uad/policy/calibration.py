@@ -8,36 +8,45 @@ over bins, with an exponent per text.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, pairwise, repeat
+from itertools import pairwise
 from math import copysign, exp, log, sqrt
+from typing import Final
 
-EDGES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.87, 0.92, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999, 0.9997)
-N_BINS = len(EDGES) + 1
-_CENTRES = tuple((a + b) / 2 for a, b in zip((0.0, *EDGES), (*EDGES, 1.0), strict=True))
+EDGES: Final[tuple[float, ...]] = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.87, 0.92, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999, 0.9997)
+N_BINS: Final = len(EDGES) + 1
+_CENTRES: Final[tuple[float, ...]] = tuple((a + b) / 2 for a, b in zip((0.0, *EDGES), (*EDGES, 1.0), strict=True))
 
-_KEPT = 0.998  # of the evidence of a bin, per new observation in it: it forgets over some 500
-_LESSONS = 8  # ids of a kind that are only compared with the text before one is submitted
-_ALL_RIGHT = 3  # of them suffice if no other was wrong
-_BIN_PRIOR = 3.0  # observations
-_LOGITS = tuple(min(log(c / (1 - c)), 8.0) for c in _CENTRES)
-_FIRST_SLOPE, _FIRST_SHIFT = 0.75, -0.7  # an unknown draft is not taken at its word
-_SLOPE_RATE, _SHIFT_RATE = 0.01, 0.06  # of the gradient of the log-likelihood, per observation
-_SLOPES, _SHIFTS = (0.0, 1.3), (-6.0, 3.0)
-_TEXT_PRIOR = 1.0  # precision of the shift's prior
-_TEXT_KEPT = 0.96
-_TEXT_SHIFTS = (-4.0, 1.0)
+_KEPT: Final = 0.998  # of the evidence of a bin, per new observation in it: it forgets over some 500
+_LESSONS: Final = 8  # ids of a kind that are only compared with the text before one is submitted
+_ALL_RIGHT: Final = 3  # of them suffice if no other was wrong
+_BIN_PRIOR: Final = 3.0  # observations
+_LOGITS: Final[tuple[float, ...]] = tuple(min(log(c / (1 - c)), 8.0) for c in _CENTRES)
+_FIRST_SLOPE: Final = 0.75  # an unknown draft is not taken at its word
+_FIRST_SHIFT: Final = -0.7
+_SLOPE_RATE: Final = 0.01  # of the gradient of the log-likelihood, per observation
+_SHIFT_RATE: Final = 0.06
+_LEAST_SLOPE: Final = 0.0
+_MOST_SLOPE: Final = 1.3
+_LEAST_SHIFT: Final = -6.0
+_MOST_SHIFT: Final = 3.0
+_TEXT_PRIOR: Final = 1.0  # precision of the shift's prior
+_TEXT_KEPT: Final = 0.96
+_LEAST_TEXT_SHIFT: Final = -4.0
+_MOST_TEXT_SHIFT: Final = 1.0
 
-HORIZON = 12  # ids
-_STAY_PRIOR = 2.0  # observations of an id followed by one of the same bin
-_MOVE_KEPT = 0.995
-_FEWEST, _MOST = 1, 128  # drafts between two looks at the moves
-_EXPONENTS = (0.1, 0.2, 0.35, 0.6, 1.0, 1.6, 2.5)
-_BETWEEN = tuple(sqrt(a * b) for a, b in pairwise(_EXPONENTS))
-USUAL = _EXPONENTS.index(1.0)
-_RUN_PRIOR = 0.1  # of an id lost
-_RUN_KEPT = 0.87
+_UNASKED: Final = -1.0
+
+HORIZON: Final = 12  # ids
+_STAY_PRIOR: Final = 2.0  # observations of an id followed by one of the same bin
+_MOVE_KEPT: Final = 0.995
+_FEWEST: Final = 1  # drafts between two looks at the moves
+_MOST: Final = 128
+_EXPONENTS: Final[tuple[float, ...]] = (0.1, 0.2, 0.35, 0.6, 1.0, 1.6, 2.5)
+_BETWEEN: Final[tuple[float, ...]] = tuple(sqrt(a * b) for a, b in pairwise(_EXPONENTS))
+USUAL: Final = _EXPONENTS.index(1.0)
+_RUN_PRIOR: Final = 0.1  # of an id lost
+_RUN_KEPT: Final = 0.87
 
 
 def bin_of(belief: float) -> int:
@@ -61,15 +70,16 @@ class TextOdds:
     known: float = 0.0
     value: float = 1.0
 
-    def judge(self, predicted: Sequence[float], n_right: int) -> None:
+    def judge(self, predicted: list[float], n_right: int) -> None:
         """Ids of these probabilities, by their kind, were judged in turn: the first n_right accepted, one behind them, if any, not."""
         shift, known, odds = self.shift, self.known, self.value
-        for p, right in zip(predicted, chain(repeat(1.0, n_right), (0.0,)), strict=False):
+        for k in range(min(n_right + 1, len(predicted))):
+            p = predicted[k]
             p = p * odds / (1.0 + p * (odds - 1.0))
             known = known * _TEXT_KEPT + p * (1.0 - p)
-            shift += (right - p) / (known + _TEXT_PRIOR)
+            shift += ((1.0 if k < n_right else 0.0) - p) / (known + _TEXT_PRIOR)
         self.known = known
-        self.shift = shift = min(max(shift, _TEXT_SHIFTS[0]), _TEXT_SHIFTS[1])
+        self.shift = shift = min(max(shift, _LEAST_TEXT_SHIFT), _MOST_TEXT_SHIFT)
         self.value = exp(shift)
 
 
@@ -85,11 +95,11 @@ class TextRun:
     expected: float = 0.0
     level: int = USUAL
 
-    def saw(self, expected: Sequence[float], found: Sequence[float]) -> None:
-        """Probabilities of acceptance of a draft's ids behind the first: as they were expected, and as they were then."""
-        kept = _RUN_KEPT ** len(found)
-        self.lost = self.lost * kept + len(found) - sum(found)
-        self.expected = self.expected * kept + len(found) - sum(expected)
+    def saw(self, n: int, expected: float, found: float) -> None:
+        """n ids of a draft behind its first: how many were expected to be accepted, and how many are by what was found then."""
+        kept = _RUN_KEPT**n
+        self.lost = self.lost * kept + n - found
+        self.expected = self.expected * kept + n - expected
         self.level = bisect_right(_BETWEEN, (self.lost + _RUN_PRIOR) / (self.expected + _RUN_PRIOR))
 
 
@@ -106,8 +116,7 @@ class Reliability:
 class Outlook:
     """What follows what in drafts: moves between bins of belief, and the acceptance that they promise further on.
 
-    A chain over bins, not over averages: a draft that is sure stays sure for a while, or is not sure at all. `expected[level][i][h]` is how
-    many of the next h + 1 ids behind one of bin i are expected to be accepted, given that it is, in a text of that level (`TextRun`).
+    A chain over bins, not over averages: a draft that is sure stays sure for a while, or is not sure at all.
     """
 
     def __init__(self) -> None:
@@ -115,13 +124,15 @@ class Outlook:
         self._weight = [1.0] * N_BINS
         self._n_drafts = 0
         self._next = _FEWEST
-        self.expected: list[list[list[float]]] = []
-        self.renew(_CENTRES)
+        self._products: list[list[float]] = []  # [h][i]: that h + 1 ids behind one of bin i are accepted
+        self._ahead: list[list[list[float]]] = []  # by level and bin; empty until asked for
+        self.renew(list(_CENTRES))
 
-    def saw(self, bins: Sequence[int]) -> bool:
+    def saw(self, bins: list[int]) -> bool:
         """One more draft; True if it is time to renew."""
         moves, weight = self._moves, self._weight
-        for a, b in pairwise(bins):
+        for k in range(1, len(bins)):
+            a, b = bins[k - 1], bins[k]
             moves[a][b] += weight[a]
             weight[a] /= _MOVE_KEPT
         self._n_drafts += 1
@@ -130,18 +141,37 @@ class Outlook:
         self._n_drafts, self._next = 0, min(2 * self._next, _MOST)
         return True
 
-    def renew(self, p: Sequence[float]) -> None:
+    def next(self, i: int) -> float:
+        """Probability that the id behind one of bin i is accepted, given that that one is."""
+        return self._products[0][i]
+
+    def ahead(self, level: int, i: int) -> list[float]:
+        """[h]: how many of the next h + 1 ids behind one of bin i are expected to be accepted, given that it is, in a text of that level
+        (`TextRun`)."""
+        ahead = self._ahead[level][i]
+        if not ahead:
+            total, exponent = 0.0, _EXPONENTS[level]
+            for product in self._products:
+                total += product[i] ** exponent
+                ahead.append(total)
+        return ahead
+
+    def renew(self, p: list[float]) -> None:
         """Work the moves so far, and the probability of acceptance in each bin, into what is expected."""
         rows = [self._shares(i, p) for i in range(N_BINS)]
-        products = [[1.0] * N_BINS]
+        self._products, last = [], [1.0] * N_BINS
         for _ in range(HORIZON):
-            last = products[-1]
-            products.append([sum([share * last[j] for j, share in row]) for row in rows])
-        self.expected = [
-            [list(accumulate([product[i] ** exponent for product in products[1:]])) for i in range(N_BINS)] for exponent in _EXPONENTS
-        ]
+            product = []
+            for row in rows:
+                total = 0.0
+                for j, share in row:
+                    total += share * last[j]
+                product.append(total)
+            self._products.append(product)
+            last = product
+        self._ahead = [[[] for _ in range(N_BINS)] for _ in _EXPONENTS]
 
-    def _shares(self, i: int, p: Sequence[float]) -> list[tuple[int, float]]:
+    def _shares(self, i: int, p: list[float]) -> list[tuple[int, float]]:
         """(bin, probability that the next id is of that bin and accepted), the improbable left out."""
         weight = self._weight[i]
         self._moves[i] = row = [n / weight for n in self._moves[i]]
@@ -166,7 +196,7 @@ class Calibration:
     n_judged: int = 0
     n_wrong: int = 0
     parent: Calibration | None = None
-    chances: Chances = field(init=False)
+    chances: list[float] = field(default_factory=lambda: [_UNASKED] * N_BINS)  # worked out when asked for
 
     @property
     def is_unknown(self) -> bool:
@@ -176,27 +206,35 @@ class Calibration:
     def __post_init__(self) -> None:
         if self.parent is not None:
             self.slope, self.shift = 1.0, 0.0
-        self.chances = Chances(self)
 
     def logit(self, i: int) -> float:
         """Log-odds of bin i that the line starts from: those of the belief, or what the parent makes of it."""
-        return _LOGITS[i] if self.parent is None else log_odds(self.parent.chances[i])
+        return _LOGITS[i] if self.parent is None else log_odds(self.parent.chance(i))
+
+    def chance(self, i: int) -> float:
+        """Probability that an id is accepted whose belief is in bin i."""
+        p = self.chances[i]
+        if p < 0.0:
+            prior = 1.0 / (1.0 + exp(-self.slope * self.logit(i) - self.shift))
+            p = self.chances[i] = (self.accepted[i] + _BIN_PRIOR * prior) / (self.n[i] + _BIN_PRIOR)
+        return p
 
     def probability(self, belief: float) -> float:
-        return self.chances[bisect_right(EDGES, belief)]
+        return self.chance(bisect_right(EDGES, belief))
 
     def observe(self, belief: float, accepted: bool) -> None:
         """An id of this belief, all before it accepted, was accepted or not."""
         self.judge([bisect_right(EDGES, belief)], int(accepted))
 
-    def judge(self, bins: Sequence[int], n_right: int) -> list[float]:
+    def judge(self, bins: list[int], n_right: int) -> list[float]:
         """Ids of these bins were judged in turn: the first n_right accepted, one behind them, if there is one, rejected.
 
         Returns with what probability each was expected to be accepted.
         """
         n, accepted, predicted, slope, shift = self.n, self.accepted, self.predicted, self.slope, self.shift
         expected = []
-        for i, right in zip(bins, chain(repeat(1.0, n_right), (0.0,)), strict=False):
+        for k in range(min(n_right + 1, len(bins))):
+            i, right = bins[k], 1.0 if k < n_right else 0.0
             logit, n_bin, n_accepted = self.logit(i), n[i], accepted[i]
             prior = 1.0 / (1.0 + exp(-slope * logit - shift))
             p = (n_accepted + _BIN_PRIOR * prior) / (n_bin + _BIN_PRIOR)
@@ -206,35 +244,25 @@ class Calibration:
             slope += _SLOPE_RATE * (right - prior) * logit
             shift += _SHIFT_RATE * (right - prior)
             expected.append(p)
-        self.slope = min(max(slope, _SLOPES[0]), _SLOPES[1])
-        self.shift = min(max(shift, _SHIFTS[0]), _SHIFTS[1])
+        self.slope = min(max(slope, _LEAST_SLOPE), _MOST_SLOPE)
+        self.shift = min(max(shift, _LEAST_SHIFT), _MOST_SHIFT)
         self.n_judged += len(expected)
         self.n_wrong += n_right < len(expected)
-        self.chances.clear()
+        self.chances = [_UNASKED] * N_BINS
         return expected
 
-    def drafted(self, bins: Sequence[int], run: TextRun) -> None:
+    def drafted(self, bins: list[int], run: TextRun) -> None:
         """A draft of these bins was made, right or wrong, for a text of which `run` is known."""
-        usual, chances = self.outlook.expected[USUAL], self.chances
+        expected = found = 0.0
+        for k in range(1, len(bins)):
+            expected += self.outlook.next(bins[k - 1])
+            found += self.chance(bins[k])
         if len(bins) > 1:
-            run.saw([usual[i][0] for i in bins[:-1]], [chances[i] for i in bins[1:]])
+            run.saw(len(bins) - 1, expected, found)
         if self.outlook.saw(bins):
-            self.outlook.renew([self.chances[i] for i in range(N_BINS)])
+            self.outlook.renew([self.chance(i) for i in range(N_BINS)])
 
     def reliability(self) -> list[Reliability]:
         """The bins that have seen something."""
         rows = zip(_CENTRES, self.predicted, self.accepted, self.n, strict=True)
         return [Reliability(belief, predicted / n, accepted / n, n) for belief, predicted, accepted, n in rows if n > 0]
-
-
-class Chances(dict[int, float]):
-    """Probability that an id is accepted, by bin of its belief; worked out when first asked for, cleared by whatever is observed."""
-
-    def __init__(self, calibration: Calibration) -> None:
-        self._calibration = calibration
-
-    def __missing__(self, i: int) -> float:
-        one = self._calibration
-        prior = 1.0 / (1.0 + exp(-one.slope * one.logit(i) - one.shift))
-        self[i] = p = (one.accepted[i] + _BIN_PRIOR * prior) / (one.n[i] + _BIN_PRIOR)
-        return p

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log
 from statistics import median
+from typing import Final
 
-_SPEED_RATE = 0.15  # of the common factor, per decode
-_SHAPE_RATE = 0.04  # of one size's own cost, per decode, once it is known
-_UNKNOWN_SLOPE = 0.5  # of proportional
-_MEASURED = 20  # what a size measured beforehand counts as
-_KNOWN = 3  # measurements; sizes with fewer learn faster and say nothing about the machine's speed
-_MOST_PER_STEP = 1.5  # an outlier counts as no more than this much too slow (or too fast)
+_SPEED_RATE: Final = 0.15  # of the common factor, per decode
+_SHAPE_RATE: Final = 0.04  # of one size's own cost, per decode, once it is known
+_UNKNOWN_SLOPE: Final = 0.5  # of proportional
+_MEASURED: Final = 20  # what a size measured beforehand counts as
+_KNOWN: Final = 3  # measurements; sizes with fewer learn faster and say nothing about the machine's speed
+_MOST_PER_STEP: Final = 1.5  # an outlier counts as no more than this much too slow (or too fast)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from uad.policy.cost import CostCurve, CostSample
 
-_REFRESH = 32  # uses of a table before it is made anew from the moving curve
-_DEPTH_STEP = 128
-_OVERHEAD_RATE = 0.05
-_PADDING = 6  # rows at most
-_WORTH_PADDING = 0.97
+_REFRESH: Final = 32  # uses of a table before it is made anew from the moving curve
+_DEPTH_STEP: Final = 128
+_OVERHEAD_RATE: Final = 0.05
+_PADDING: Final = 6  # rows at most
+_WORTH_PADDING: Final = 0.97
 
 
 class Machine:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from uad.policy.calibration import Calibration
 from uad.policy.machine import Machine
 from uad.policy.text import Habit, Standing, Text, Use
 from uad.types import Origin
 
-_MODEL = Origin.MODEL  # members of an enum are slow to reach
-_SHORT_BITS = 9  # prompts of fewer than 512 ids are alike
-TYPICAL_ROUNDS = 60  # of an answer: what drafting saves in them must pay for reading the prompt
+_MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
+_SHORT_BITS: Final = 9  # prompts of fewer than 512 ids are alike
+TYPICAL_ROUNDS: Final = 60  # of an answer: what drafting saves in them must pay for reading the prompt
 
 
 class Memory:

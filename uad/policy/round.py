@@ -10,20 +10,21 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Final
 
-from uad.policy.calibration import EDGES, HORIZON, Calibration
+from uad.policy.calibration import EDGES, HORIZON, N_BINS, Calibration
 from uad.policy.machine import Table
 from uad.policy.memory import TYPICAL_ROUNDS, Memory
 from uad.policy.protocol import Chosen, Wish
 from uad.policy.text import Habit, Text
 from uad.types import Ask, Draft, Origin
 
-_USUAL_ROWS = 18  # whose costs are looked up beforehand
-_HOPELESS = 0.02  # a guess less likely than this is not worth looking behind
-_NO_GAIN = 1 + 1e-9
-_MOST_TIMES = 3.0  # a measured cost counts as no more than so many times the expected one
-_MODEL = Origin.MODEL  # members of an enum are slow to reach
-NO_DRAFT = Draft()
+_USUAL_ROWS: Final = 18  # whose costs are looked up beforehand
+_HOPELESS: Final = 0.02  # a guess less likely than this is not worth looking behind
+_NO_GAIN: Final = 1 + 1e-9
+_MOST_TIMES: Final = 3.0  # a measured cost counts as no more than so many times the expected one
+_MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
+NO_DRAFT: Final = Draft()
 
 
 @dataclass(slots=True)
@@ -52,8 +53,7 @@ class _Member:
     p: float = 1.0
     odds: float = 1.0
     hope: float = 0.0
-    outlook: Sequence[Sequence[float]] = ()
-    ahead: Sequence[float] = ()
+    ahead: list[float] = field(default_factory=list)
     bins: list[int] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
     lessons: list[Candidate] = field(default_factory=list)
@@ -76,11 +76,10 @@ class AutoRound:
         self._groups = groups_of(tuple([wish.seq for wish in writing]))
         table = machine.table(tuple([len(group) for group in self._groups]), depth)
         self._tables = [table] if len(self._groups) == 1 else [machine.table((len(group),), depth) for group in self._groups]
-        places = {seq: (one, len(group)) for group, one in zip(self._groups, self._tables, strict=True) for seq in group}
-        self._members = {wish.seq: _Member(wish, policy.text(wish.seq), *places.get(wish.seq, (table, 0))) for wish in due}
+        self._members = {wish.seq: self._member(wish, table) for wish in due}
         self._table = table
         self._costs = table.upto(_USUAL_ROWS + HORIZON)
-        self._asked: list[Ask] = []
+        self._asked: list[_Member] = []
         self._chosen: dict[int, Chosen] = {}
         self._guesses_ms = 0.0  # what all candidates and lessons cost
         self._spent_ms = 0.0  # on drafts of the draft model so far
@@ -88,17 +87,24 @@ class AutoRound:
         self._n_steps = 0
         self._n_stepped = 0  # ids of all sequences in them
 
+    def _member(self, wish: Wish, table: Table) -> _Member:
+        for group, its_table in zip(self._groups, self._tables):
+            if wish.seq in group:
+                return _Member(wish, self._policy.text(wish.seq), its_table, len(group))
+        return _Member(wish, self._policy.text(wish.seq), table, 0)
+
     # --- whom to ask
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
-        self._asked = []
+        self._asked, asks = [], []
         for member in self._members.values():
             ask = self._ask_of(member, origin)
             if ask is not None:
-                self._asked.append(ask)
+                self._asked.append(member)
+                asks.append(ask)
         if self._asked and origin is _MODEL:
-            self._begin_writing(self._asked)
-        return self._asked
+            self._begin_writing()
+        return asks
 
     def _ask_of(self, member: _Member, origin: Origin) -> Ask | None:
         wish, text = member.wish, member.text
@@ -119,20 +125,18 @@ class AutoRound:
 
     # --- while the draft model writes
 
-    def _begin_writing(self, asks: Sequence[Ask]) -> None:
+    def _begin_writing(self) -> None:
         """Look up once what does not change until all drafts are written."""
         policy, habit = self._policy, self._policy.habit(_MODEL)
         calibration, draft = policy.calibration(_MODEL), policy.machine.draft
-        self._chances, outlook = calibration.chances, calibration.outlook.expected
-        self._step_ms = [draft.ms(n) for n in range(1, len(asks) + 1)]
+        self._calibration, self._outlook = calibration, calibration.outlook
+        self._step_ms = [draft.ms(n) for n in range(1, len(self._asked) + 1)]
         self._per_step = habit.ids_per_step
         self._spent_ms += habit.call_ms
-        for ask in asks:
-            member = self._members[ask.seq]
+        for member in self._asked:
             member.p = 0.0 if member.wish.room < 0 else 1.0
             member.odds = member.text.uses[_MODEL].odds_of(_MODEL).value
-            member.outlook = outlook[member.text.run.level]
-            member.ahead, member.hope = member.outlook[-1], self._per_step
+            member.ahead, member.hope = self._outlook.ahead(member.text.run.level, N_BINS - 1), self._per_step
         self._at = [0.0]  # ids expected from row k of all sequences together
         self._start_over()
 
@@ -148,8 +152,8 @@ class AutoRound:
             return
         i = bisect_right(EDGES, p)
         member.bins.append(i)
-        member.ahead = member.outlook[i]
-        chance = self._chances[i]
+        member.ahead = self._outlook.ahead(member.text.run.level, i)
+        chance = self._calibration.chance(i)
         member.p = p = member.p * chance * member.odds / (1.0 + chance * (member.odds - 1.0))
         member.hope = self._per_step * p
         at, row = self._at, int(len(member.bins) * self._per_step + 0.999)
@@ -179,8 +183,8 @@ class AutoRound:
         if len(self._at) + HORIZON >= len(self._costs):
             self._table.upto(len(self._at) + HORIZON + _USUAL_ROWS)  # grows the list that is here, too
         costs, last, spent = self._costs, len(self._costs) - 1, self._spent_ms
-        for row, ids in enumerate(self._at[self._n_seen :], self._n_seen + 1):
-            self._total += ids
+        for row in range(self._n_seen + 1, len(self._at) + 1):
+            self._total += self._at[row - 1]
             ms = costs[row] if row < last else costs[last]
             if self._total * (self._best_ms + spent) > self._best_ids * (ms + spent):
                 self._best_ids, self._best_ms = self._total, ms
@@ -215,16 +219,17 @@ class AutoRound:
     def proposed(self, origin: Origin, drafts: Sequence[Draft], seconds: float) -> None:
         if not self._asked:
             return
-        policy, habit = self._policy, self._policy.habit(origin)
-        asked = [self._members[ask.seq] for ask in self._asked]
+        policy, habit, asked = self._policy, self._policy.habit(origin), self._asked
         steps_ms = self._steps_ms if origin is _MODEL else 0.0
         ms = max(1e3 * seconds - steps_ms, 0.0)
         if origin is _MODEL and self._n_steps and policy.machine.draft.ms(1) > 0:
-            policy.machine.draft.observe(round(self._n_stepped / self._n_steps), 0, steps_ms / self._n_steps)
-        prices = self._prices(asked, origin, habit, ms)
-        n_writing = sum([member.wish.room >= 0 for member in asked])
-        common = (min(ms - sum(prices), _MOST_TIMES * habit.call_ms + 0.01) + steps_ms) / max(n_writing, 1)
-        for member, draft, reading_ms in zip(asked, drafts, prices, strict=True):
+            policy.machine.draft.observe(int(self._n_stepped / self._n_steps + 0.5), 0, steps_ms / self._n_steps)
+        prices, n_writing, rest = self._prices(asked, origin, habit, ms), 0, ms
+        for member, reading_ms in zip(asked, prices):
+            n_writing += member.wish.room >= 0
+            rest -= reading_ms
+        common = (min(rest, _MOST_TIMES * habit.call_ms + 0.01) + steps_ms) / max(n_writing, 1)
+        for member, draft, reading_ms in zip(asked, drafts, prices):
             text = member.text
             text.uses[origin].has_read(text)
             if member.wish.room < 0:
@@ -242,16 +247,16 @@ class AutoRound:
             self._guesses_ms += common + reading_ms
 
     @staticmethod
-    def _prices(asked: Sequence[_Member], origin: Origin, habit: Habit, ms: float) -> list[float]:
+    def _prices(asked: list[_Member], origin: Origin, habit: Habit, ms: float) -> list[float]:
         """Milliseconds of a call, beside draft steps, that went into reading: of each text's backlog, or of a prompt along with the target.
 
         Reading is done once for many rounds: it is no round's own cost.
         """
         backlogs = [member.text.uses[origin].backlog(member.text) for member in asked]
-        n_unread, n_prompts = sum(backlogs), sum([member.wish.room < 0 for member in asked])
+        n_unread, n_prompts = sum(backlogs), len([member for member in asked if member.wish.room < 0])
         if n_prompts:
             rest = max(ms - habit.call_ms - habit.read_ms * n_unread, 0.0) / n_prompts
-            return [rest if member.wish.room < 0 else habit.read_ms * n for member, n in zip(asked, backlogs, strict=True)]
+            return [rest if member.wish.room < 0 else habit.read_ms * n for member, n in zip(asked, backlogs)]
         reading_ms = habit.reading(ms, n_unread)
         habit.called(ms, n_unread)
         return [reading_ms * n / n_unread if reading_ms else 0.0 for n in backlogs]
@@ -259,11 +264,11 @@ class AutoRound:
     def _candidate(self, member: _Member, origin: Origin, draft: Draft, calibration: Calibration, price_ms: float) -> Candidate:
         use = member.text.uses[origin]
         text_odds = use.odds_of(draft.kind)
-        chances, odds = calibration.chances, text_odds.value
+        odds = text_odds.value
         bins = [bisect_right(EDGES, belief) for belief in draft.p]
         gains, gain, product = [0.0], 0.0, 1.0
         for i in bins:
-            chance = chances[i]
+            chance = calibration.chance(i)
             product *= chance * odds / (1.0 + chance * (odds - 1.0))
             gain += product
             gains.append(gain)
@@ -271,17 +276,19 @@ class AutoRound:
         return Candidate(origin, draft, gains, self._value(member, gains) - price_ms)
 
     @staticmethod
-    def _value(member: _Member, gains: Sequence[float]) -> float:
+    def _value(member: _Member, gains: list[float]) -> float:
         """Milliseconds that a guess is expected to save, at its best length and before its own price, against writing id by id.
 
         Of a group's common price each drafting member bears its share.
         """
         costs = member.table.upto(len(gains))
-        plain = costs[1]
-        return (max([gain * plain - ms for gain, ms in zip(gains, costs[1:], strict=False)]) + plain) / member.size
+        plain, best = costs[1], 0.0
+        for k in range(1, len(gains)):
+            best = max(best, gains[k] * plain - costs[k + 1] + plain)
+        return best / member.size
 
     def choose(self) -> Mapping[int, Chosen]:
-        for group, table, level in zip(self._groups, self._tables, self._levels(), strict=True):
+        for group, table, level in zip(self._groups, self._tables, self._levels()):
             if level > 1:
                 self._submit(group, level, table.rows(level))
         for member in self._members.values():
@@ -291,18 +298,20 @@ class AutoRound:
     def _levels(self) -> list[int]:
         """Rows of each sequence, by group: the highest ids per millisecond over all groups (Dinkelbach's iteration)."""
         groups = [self._gains(group) for group in self._groups]
-        costs = [table.upto(len(gains)) for table, gains in zip(self._tables, groups, strict=True)]
+        costs = [table.upto(len(gains)) for table, gains in zip(self._tables, groups)]
         fixed_ms = self._guesses_ms - self._policy.machine.overhead_ms * (len(groups) - 1)
         if len(groups) == 1:
             return [_peak(groups[0], costs[0], self._n_writing, fixed_ms)]
         levels, rate = [1] * len(groups), 0.0
         while True:
-            ids = self._n_writing + sum([gains[n - 1] for gains, n in zip(groups, levels, strict=True)])
-            ms = sum([cost[n] for cost, n in zip(costs, levels, strict=True)]) + fixed_ms
+            ids, ms = float(self._n_writing), fixed_ms
+            for gains, cost, n in zip(groups, costs, levels):
+                ids += gains[n - 1]
+                ms += cost[n]
             if ms <= 0 or ids <= rate * ms * _NO_GAIN:
                 return levels
             rate = ids / ms
-            better = [_best_level(gains, cost, rate) for gains, cost in zip(groups, costs, strict=True)]
+            better = [_best_level(gains, cost, rate) for gains, cost in zip(groups, costs)]
             if better == levels:
                 return levels
             levels = better
@@ -346,19 +355,27 @@ def _merged(guesses: Sequence[list[float]], merge: Callable[[list[float]], float
     return [merge([gains[min(k, len(gains) - 1)] for gains in guesses]) for k in range(longest)]
 
 
-def _peak(gains: Sequence[float], costs: Sequence[float], n_writing: int, spent_ms: float) -> int:
+def _peak(gains: list[float], costs: list[float], n_writing: int, spent_ms: float) -> int:
     """Rows of each sequence with the most ids per millisecond, where there is one group."""
-    times = [ms + spent_ms for ms in costs[1 : 1 + len(gains)]]
-    if min(times) <= 0:
-        return 1
-    rates = [(n_writing + gain) / ms for gain, ms in zip(gains, times, strict=True)]
-    return 1 + rates.index(max(rates))
+    best, most = 1, 0.0
+    for k in range(len(gains)):
+        ms = costs[k + 1] + spent_ms
+        if ms <= 0:
+            return 1
+        rate = (n_writing + gains[k]) / ms
+        if rate > most:
+            best, most = k + 1, rate
+    return best
 
 
-def _best_level(gains: Sequence[float], costs: Sequence[float], rate: float) -> int:
+def _best_level(gains: list[float], costs: list[float], rate: float) -> int:
     """Rows of each sequence with the most ids beyond what their time is worth at this rate."""
-    worth = [gain - rate * ms for gain, ms in zip(gains, costs[1:], strict=False)]
-    return 1 + worth.index(max(worth))
+    best, most = 1, gains[0] - rate * costs[1]
+    for k in range(1, len(gains)):
+        worth = gains[k] - rate * costs[k + 1]
+        if worth > most:
+            best, most = k + 1, worth
+    return best
 
 
 @lru_cache(maxsize=256)

@@ -8,24 +8,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp
+from typing import Final
 
 from uad.policy.calibration import Calibration, TextOdds, TextRun
 from uad.types import Origin
 
-_VALUE_RATE = 0.2
-_SHIFT_RATE = 0.3  # of a text's odds, per text, into what the next ones begin with
-_BIRTH_RATE = 0.03
-_SHARE = 0.006  # of the time, at most, goes into asking drafters that do not pay
-_FIRST_INTERVAL, _LAST_INTERVAL, _GROWTH = 2, 16, 1.5
-_PROBE_STEPS = 2
-_NOTHING = 0.002  # of a plain decode
-_LONGEST_SLEEP = 64  # ids between two looks at the account
-_TITHE = 0.05  # of what drafts save
-_MOST_SAVED = 100  # plain decodes
-_MOST_BEATEN = 16  # rounds
-_CLEARLY = 1.5
-_FAST_READ = 16  # ids; more are a backlog whose reading has a price of its own
-_COST_RATE = 0.15
+_VALUE_RATE: Final = 0.2
+_SHIFT_RATE: Final = 0.3  # of a text's odds, per text, into what the next ones begin with
+_BIRTH_RATE: Final = 0.03
+_SHARE: Final = 0.006  # of the time, at most, goes into asking drafters that do not pay
+_FIRST_INTERVAL: Final = 2.0
+_LAST_INTERVAL: Final = 16.0
+_GROWTH: Final = 1.5
+_PROBE_STEPS: Final = 2
+_NOTHING: Final = 0.002  # of a plain decode
+_LONGEST_SLEEP: Final = 64  # ids between two looks at the account
+_TITHE: Final = 0.05  # of what drafts save
+_MOST_SAVED: Final = 100  # plain decodes
+_MOST_BEATEN: Final = 16  # rounds
+_CLEARLY: Final = 1.5
+_FAST_READ: Final = 16  # ids; more are a backlog whose reading has a price of its own
+_COST_RATE: Final = 0.15
 
 
 @dataclass(slots=True)
@@ -126,7 +129,7 @@ class Use:
     is_new: bool = True
     odds_by_kind: dict[str, TextOdds] = field(default_factory=dict)
     trail: Sequence[int] = ()
-    bins: Sequence[int] = ()
+    bins: list[int] = field(default_factory=list)
     at: int = 0
     calibration: Calibration | None = None
     odds: TextOdds | None = None
@@ -198,7 +201,7 @@ class Use:
         self.n_beaten += 1
         return True
 
-    def follow(self, ids: Sequence[int], bins: Sequence[int], calibration: Calibration, odds: TextOdds) -> None:
+    def follow(self, ids: Sequence[int], bins: list[int], calibration: Calibration, odds: TextOdds) -> None:
         """Wait for the verdict on this draft, submitted or not; bins are those of its beliefs."""
         self.trail, self.bins, self.at = ids, bins, 0
         self.calibration, self.odds = calibration, odds
