@@ -21,6 +21,7 @@ from uad.types import Ask, Draft, Origin
 
 _USUAL_ROWS: Final = 18  # whose costs are looked up beforehand
 _HOPELESS: Final = 0.02  # a guess less likely than this is not worth looking behind
+_SURE: Final = 0.8
 _NO_GAIN: Final = 1 + 1e-9
 _MOST_TIMES: Final = 3.0  # a measured cost counts as no more than so many times the expected one
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
@@ -30,12 +31,13 @@ NO_DRAFT: Final = Draft()
 @dataclass(slots=True)
 class Candidate:
     """A drafter's guess for one sequence. gains[k] are the ids expected to be accepted of the first k; value the milliseconds that it is
-    expected to save, its own price taken off."""
+    expected to save at its best length, its own price taken off; sure the share of that length that is expected to be accepted."""
 
     origin: Origin
     draft: Draft
     gains: list[float]
     value: float
+    sure: float
 
 
 @dataclass(slots=True)
@@ -117,7 +119,7 @@ class AutoRound:
             use.has_read(text)
             return Ask(wish.seq, 0)
         if use.awake:
-            if origin is _MODEL and member.candidates and use.is_beaten(max([one.value for one in member.candidates])):
+            if origin is _MODEL and use.is_beaten(max([one.value for one in member.candidates if one.sure >= _SURE], default=0.0)):
                 return None
         elif not self._policy.wakes(text, origin, use, member.plain_ms):
             return None
@@ -273,19 +275,22 @@ class AutoRound:
             gain += product
             gains.append(gain)
         use.follow(draft.ids, bins, calibration, text_odds)
-        return Candidate(origin, draft, gains, self._value(member, gains) - price_ms)
+        saved_ms, k = self._best(member, gains)
+        return Candidate(origin, draft, gains, saved_ms - price_ms, gains[k] / k if k else 0.0)
 
     @staticmethod
-    def _value(member: _Member, gains: list[float]) -> float:
-        """Milliseconds that a guess is expected to save, at its best length and before its own price, against writing id by id.
+    def _best(member: _Member, gains: list[float]) -> tuple[float, int]:
+        """Milliseconds that a guess is expected to save, before its own price, against writing id by id, and at what length.
 
         Of a group's common price each drafting member bears its share.
         """
         costs = member.table.upto(len(gains))
-        plain, best = costs[1], 0.0
+        plain, best, length = costs[1], 0.0, 0
         for k in range(1, len(gains)):
-            best = max(best, gains[k] * plain - costs[k + 1] + plain)
-        return best / member.size
+            saved = gains[k] * plain - costs[k + 1] + plain
+            if saved > best:
+                best, length = saved, k
+        return best / member.size, length
 
     def choose(self) -> Mapping[int, Chosen]:
         for group, table, level in zip(self._groups, self._tables, self._levels()):

@@ -193,8 +193,8 @@ class Use:
             self.booked = n
 
     def is_beaten(self, value: float) -> bool:
-        """Whether a free guess of this value spares asking: one that promises clearly more than this drafter's usually do, since those do
-        better, too, where a text is copied. Asked all the same now and then, or what is known of it would never change."""
+        """Whether a free and sure guess of this value spares asking: one that promises clearly more than this drafter's usually do, since
+        those do better, too, where a text is copied. Asked all the same now and then, or what is known of it would never change."""
         if self.is_new or self.n_beaten >= _MOST_BEATEN or value <= _CLEARLY * max(self.value, 0.0):
             self.n_beaten = 0
             return False
