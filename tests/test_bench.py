@@ -1,6 +1,5 @@
 """`uad bench` on a scripted engine with known times: interleaving, arithmetic, the JSON line, and what is refused."""
 
-import argparse
 import io
 import json
 import re
@@ -17,6 +16,7 @@ from uad.bench.report import GroupResult, Labels, make_cell
 from uad.bench.run import add_arguments, bench
 from uad.bench.table import print_table
 from uad.bench.workloads import Prompt, bundled, load
+from uad.config.argv import Parser
 from uad.errors import ConfigError, DecodeError, UnavailableError
 from uad.types import (
     Delta,
@@ -117,10 +117,10 @@ def options(folder, *flags, draft=True):
     """The checked command line for empty model files made in `folder`."""
     for name in ("big.gguf", "small.gguf", "other.gguf"):
         (folder / name).touch()
-    parser = argparse.ArgumentParser()
+    parser = Parser("uad bench", "")
     add_arguments(parser)
     pair = ["--target", str(folder / "big.gguf"), *(["--draft", str(folder / "small.gguf")] if draft else [])]
-    return parse(parser.parse_args([*pair, *flags]))
+    return parse(parser.parse([*pair, *flags]))
 
 
 def run(settings, engine):
@@ -441,10 +441,10 @@ def test_bad_options(tmp_path, flags, words):
 
 
 def test_target_and_draft_are_needed(tmp_path):
-    parser = argparse.ArgumentParser()
+    parser = Parser("uad bench", "")
     add_arguments(parser)
     with pytest.raises(ConfigError, match="--target is missing"):
-        parse(parser.parse_args([]))
+        parse(parser.parse([]))
     with pytest.raises(ConfigError, match="--draft is missing"):
         options(tmp_path, draft=False)
     assert options(tmp_path, "--peer", "http://127.0.0.1:1/v1/", draft=False).peer.url == "http://127.0.0.1:1"
@@ -475,6 +475,16 @@ def test_drafters_without_a_model_are_compared_by_their_types(tmp_path):
     assert [both.has_oracle(one) for one in lineup.compared] == [False, False, True]
     assert both.config(Path("t"), lineup).drafting.types == ("suffix", "draft-simple")
     assert both.config(Path("t"), lineup).drafting.lookup.share == "off", "an earlier run of a prompt holds its answer"
+
+
+def test_flags_of_drafters_without_a_model_are_those_of_the_server(tmp_path):
+    given = options(tmp_path, "--spec-type", "ngram-mod", "--spec-ngram-mod-n-match", "8", "--spec-ngram-map-k-size-n", "6", draft=False)
+    lookup = given.config(Path("t"), given.lineups[0]).drafting.lookup
+    assert (lookup.mod.n_match, lookup.map_k.size_n, lookup.simple.size_n, lookup.share) == (8, 6, 12, "off")
+    with pytest.raises(ConfigError, match=r"--spec-ngram-mod-n-min.*70 is more than --spec-ngram-mod-n-max 64"):
+        options(tmp_path, "--spec-ngram-mod-n-min", "70")
+    with pytest.raises(ConfigError, match=r"--spec-suffix-store.*needs --spec-share server, which is off"):
+        options(tmp_path, "--spec-suffix-store", str(tmp_path / "store"))
 
 
 def test_lists_without_a_model_run_beside_the_first_one_only(tmp_path):

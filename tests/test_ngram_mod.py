@@ -109,6 +109,20 @@ def test_five_poor_drafts_in_a_row_empty_the_pool():
     assert slot.draft().ids == tuple(TEXT[24:32])
 
 
+@pytest.mark.parametrize("n_submitted", [2, 0])
+def test_only_what_was_submitted_is_judged(n_submitted):
+    """A policy cuts long guesses, or only looks at them: that the text goes on differently further on says nothing against the pool."""
+    slot = Slot(mod(n_max=40), TEXT[:300])
+    for start in range(0, 250, 50):
+        slot.write(TEXT[start : start + 4])
+        draft = slot.draft(40)
+        assert len(draft.ids) > 4 * n_submitted
+        slot.write([*draft.ids[:n_submitted], 31000], draft.first(n_submitted))
+    slot.write(TEXT[20:24])
+    assert slot.draft().ids[:4] == tuple(TEXT[24:28])
+    assert slot.drafter._slots[0].pool.epoch == 0
+
+
 def test_a_good_draft_ends_the_streak():
     slot = Slot(mod(), TEXT[:300])
     for i in range(9):

@@ -6,11 +6,14 @@ import argparse
 import importlib.util
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from uad.bench.workloads import Prompt, Workload, bundled, load
 from uad.config import FLASH_ATTN, MODEL_TYPE, SHARES, SPEC_TYPE, Config, DraftingConfig, LookupConfig, ModelConfig, TemplateConfig
+from uad.config.argv import add_group
+from uad.config.flags import LOOKUP
+from uad.config.load import lookup_from
 from uad.errors import ConfigError
 from uad.types import N_MAX_AUTO, Origin, SpecPolicy, SpeculativeParams
 
@@ -144,7 +147,7 @@ class Options:
     json_only: bool = False
     report: Path | None = None
     spec_types: tuple[tuple[str, ...], ...] = ((MODEL_TYPE,),)
-    share: str = "off"
+    lookup: LookupConfig = field(default_factory=lambda: LookupConfig(share="off"))
     costs: tuple[Path, ...] = ()
 
     @property
@@ -179,7 +182,7 @@ class Options:
             target=self.machine.model(target, n_ctx),
             draft=None if draft is None else self.machine.model(draft, n_ctx, draft=True),
             n_parallel=n_slots,
-            drafting=DraftingConfig(exact=self.exact, types=lineup.types, lookup=LookupConfig(share=self.share)),
+            drafting=DraftingConfig(exact=self.exact, types=lineup.types, lookup=self.lookup),
             templates=TemplateConfig(replace=self.replace),
         )
 
@@ -254,6 +257,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "`uad profile` wrote, of this machine or another; a small target then stands for a large one",
     )
     _add_machine_arguments(parser)
+    add_group(parser, LOOKUP, without=["--spec-share"])  # it has another default here
 
 
 def _add_machine_arguments(parser: argparse.ArgumentParser) -> None:
@@ -287,7 +291,7 @@ def parse(args: argparse.Namespace) -> Options:
         json_only=args.json_only,
         report=_report_folder(args.report),
         spec_types=_lists_of_types(args.spec_type or (MODEL_TYPE,)),
-        share=_share(args.spec_share),
+        lookup=lookup_from(args, _share(args.spec_share)),
         costs=_costs(args.costs),
     )
     _check_together(options)

@@ -55,7 +55,7 @@ def _opener(costs: Sequence[Path]) -> Opener:
 def bench(options: Options, opener: Opener, out: TextIO, err: TextIO) -> int:
     """Measure every cell and print the report to `out`; the progress bar goes to `err`. Raises UadError."""
     lineups = [(target, lineup) for target in options.targets for lineup in options.lineups]
-    findings = _Findings(options.share != "off")
+    findings = _Findings(options.lookup.share != "off")
     with Bar(err, sum(_n_runs(options, lineup) for _, lineup in lineups)) as bar:
         for target, lineup in lineups:
             with opener(options.config(target, lineup), bar.loading) as engine:

@@ -96,13 +96,18 @@ class _Ignore(argparse.Action):
 def add_flags(parser: Parser, groups: Sequence[str]) -> None:
     """Give a parser the flags of these groups, and llama-server's harmless ones."""
     for title in groups:
-        group = parser.add_argument_group(title)
-        for flag in FLAGS:
-            if flag.group == title:
-                _add(group, flag)
+        add_group(parser, title)
     for ignored in IGNORED:
         nargs = None if ignored.nargs == 1 else ignored.nargs
         parser.add_argument(*ignored.names.split(), action=_Ignore, nargs=nargs, dest="ignored", help=argparse.SUPPRESS, default=())
+
+
+def add_group(parser: argparse.ArgumentParser, title: str, without: Sequence[str] = ()) -> None:
+    """Give a parser the flags of one group, but those that it has under the same name."""
+    group = parser.add_argument_group(title)
+    for flag in FLAGS:
+        if flag.group == title and flag.name not in without:
+            _add(group, flag)
 
 
 def _add(group: argparse._ArgumentGroup, flag: Flag) -> None:

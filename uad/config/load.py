@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from uad.config.argv import Parser, add_flags, layer_of
 from uad.config.environ import from_environ
@@ -49,6 +50,14 @@ def config_from(args: argparse.Namespace, environ: Mapping[str, str]) -> Config:
     config = replace(_build(values), notes=(*_notes(layers), *_draft_note(values)))
     _check(config, values)
     return config
+
+
+def lookup_from(args: argparse.Namespace, share: str) -> LookupConfig:
+    """What parsed arguments alone say of drafters without a model. Raises ConfigError."""
+    values = merge([layer_of(args)])
+    lookup = replace(_lookup(values), share=share)
+    _check_lookup(lookup, partial(_fail, values))
+    return lookup
 
 
 def merge(layers: Iterable[Layer]) -> dict[str, Given]:
@@ -150,14 +159,14 @@ def _with_batch(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
+def _fail(values: Mapping[str, Given], path: str, message: str) -> NoReturn:
+    where = values[path].where if path in values else next(flag.name for flag in FLAGS if path in flag.paths)
+    raise ConfigError(f"{where}: {message}")
+
+
 def _check(config: Config, values: Mapping[str, Given]) -> None:
     """What no single value can say. Raises ConfigError naming the place of the value that has to change."""
-    target, drafting = config.target, config.drafting.defaults
-
-    def fail(path: str, message: str) -> None:
-        where = values[path].where if path in values else next(flag.name for flag in FLAGS if path in flag.paths)
-        raise ConfigError(f"{where}: {message}")
-
+    target, drafting, fail = config.target, config.drafting.defaults, partial(_fail, values)
     if target.n_ubatch > target.n_batch:
         fail("target.n_ubatch", f"{target.n_ubatch} is more than --batch-size {target.n_batch}")
     if drafting.n_min > drafting.longest:
@@ -171,7 +180,7 @@ def _check(config: Config, values: Mapping[str, Given]) -> None:
     _check_lookup(config.drafting.lookup, fail)
 
 
-def _check_lookup(lookup: LookupConfig, fail: Callable[[str, str], None]) -> None:
+def _check_lookup(lookup: LookupConfig, fail: Callable[[str, str], NoReturn]) -> None:
     start = "drafting.lookup."
     if lookup.mod.n_min > lookup.mod.n_max:
         fail(start + "mod.n_min", f"{lookup.mod.n_min} is more than --spec-ngram-mod-n-max {lookup.mod.n_max}")

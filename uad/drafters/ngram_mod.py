@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from uad.drafters.history import BELIEFS, FACTOR, HASH_BITS, HASH_MASK, ID_BYTES, MAX_MATCH, agreement, hash_of, hashes_of
 from uad.drafters.lookup import LookupDrafter
-from uad.types import Ask, Draft, Origin
+from uad.types import Ask, Commit, Draft, Origin
 from uad.vocab.prefix import common_prefix
 
 POOL_SIZE = 1 << 22
@@ -24,7 +24,7 @@ _FULL = 0.25
 """Share of used entries from which the pool starts anew: beyond it collisions make drafts."""
 _LOW_RATE = 0.25
 _LOW_STREAK = 5
-"""So many drafts in a row with less than the low rate accepted, and the pool starts anew."""
+"""So many drafts in a row of which less than the low rate was accepted of what was submitted, and the pool starts anew."""
 _BULK = 256
 
 
@@ -69,7 +69,8 @@ class Pool:
 class _State:
     """One slot. ids[:size] are in the pool; `value` is the hash of the n ids before `size`.
 
-    `streak` is how many ids up to `size` the pool had foreseen. `guess` is the last draft, from `size` on, with the hash before each id.
+    `streak` is how many ids up to `size` the pool had foreseen. `guess` is the last draft, from `size` on, with the hash before each id;
+    n_submitted: how many ids were submitted in its round, of whatever draft; None before that is known.
     """
 
     pool: Pool
@@ -81,6 +82,7 @@ class _State:
     epoch: int = -1
     guess: list[int] = field(default_factory=list)
     values: list[int] = field(default_factory=list)
+    n_submitted: int | None = None
 
 
 class NgramMod(LookupDrafter[_State]):
@@ -103,6 +105,12 @@ class NgramMod(LookupDrafter[_State]):
     @property
     def memory(self) -> int:
         return super().memory + (self._pool.memory if self._pool else 0)
+
+    def observe(self, commit: Commit) -> None:
+        super().observe(commit)
+        state = self._slots[commit.seq]
+        if state.n_submitted is None:
+            state.n_submitted = commit.n_drafted
 
     def _new(self, seq: int) -> _State:
         return _State(self._pool or Pool(self._n_match, self._size))
@@ -145,18 +153,18 @@ class NgramMod(LookupDrafter[_State]):
             guess.append(id_)
             leaving.append(id_)
             values.append(value)
-        state.guess, state.values = guess, values
+        state.guess, state.values, state.n_submitted = guess, values, None
 
     def _settle(self, state: _State) -> None:
         """What was written as foreseen is in the pool already, and its hashes are known; the rest is left to `_learn`."""
         if not state.guess:
             return
         n, known = agreement(state.guess, state.ids, state.size)
-        rate = n / len(state.guess)
+        n_judged = min(state.n_submitted or 0, len(state.guess))
         state.size, state.value, state.streak = state.size + n, state.values[n], state.streak + n
         state.guess, state.values = [], []
-        if known:
-            state.n_low = state.n_low + 1 if rate < _LOW_RATE else 0
+        if n_judged and (known or n >= n_judged):
+            state.n_low = state.n_low + 1 if n < _LOW_RATE * n_judged else 0
         if state.n_low >= _LOW_STREAK:
             state.n_low = 0
             state.pool.reset()
