@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from vocab_kit import TEXTS, exact, path_of, vocab
 from vocab_makers import CONTROL, NORMAL, USER_DEFINED, bpe, byte_to_unicode, write
 
-from uad.llama.gguf import read_lists
+from uad.llama.gguf import read_texts
 from uad.llama.vocab import load_vocab
 from uad.vocab.quick import KNOWN, quick_tokenize
 from uad.vocab.table import Tokenize
@@ -104,7 +104,7 @@ def test_every_pre_tokenizer_with_random_merges(pre: str, tmp_path: Path) -> Non
 def test_text_that_is_long_or_not_ascii_is_llama_cpps(tmp_path: Path) -> None:
     path = bpe(tmp_path / "v.gguf", "starcoder", 1)
     table = load_vocab(path, quick=False)
-    lists = read_lists(path, ("tokenizer.ggml.tokens", "tokenizer.ggml.merges"))
+    lists = read_texts(path, ("tokenizer.ggml.tokens", "tokenizer.ggml.merges"))
     asked: list[bytes] = []
 
     def exact(data: bytes) -> list[int]:
@@ -173,7 +173,7 @@ def test_other_kinds_of_bpe_are_llama_cpps(tmp_path: Path) -> None:
 
 def test_bytes_without_a_token_are_llama_cpps(tmp_path: Path) -> None:
     path = bpe(tmp_path / "v.gguf", "starcoder", 1)
-    lists = read_lists(path, ("tokenizer.ggml.tokens", "tokenizer.ggml.merges"))
+    lists = read_texts(path, ("tokenizer.ggml.tokens", "tokenizer.ggml.merges"))
     tokens, merges = lists["tokenizer.ggml.tokens"], lists["tokenizer.ggml.merges"]
     fewer = write(tmp_path / "w.gguf", "gpt2", [(token, NORMAL, 0.0) for token in tokens if token not in ("B", "Ā")], merges, "starcoder")
     quick, slow = load_vocab(fewer).tokenize, load_vocab(fewer, quick=False).tokenize
@@ -185,17 +185,17 @@ def test_bytes_without_a_token_are_llama_cpps(tmp_path: Path) -> None:
 @pytest.mark.model
 def test_lists_are_those_of_the_gguf_package() -> None:
     path = path_of("target-chatml")
-    keys = ("tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.merges")
+    keys = ("tokenizer.ggml.tokens", "tokenizer.ggml.merges")
     fields = gguf.GGUFReader(path).fields
-    assert read_lists(path, keys) == {key: fields[key].contents() for key in keys if key in fields}
+    assert read_texts(path, (*keys, "tokenizer.ggml.token_type")) == {key: fields[key].contents() for key in keys if key in fields}
 
 
 def test_other_files_have_no_lists(tmp_path: Path) -> None:
     path = write(tmp_path / "v.gguf", "gpt2", [("a", NORMAL, 0.0)])
-    assert read_lists(path, ("tokenizer.ggml.tokens", "tokenizer.ggml.merges")) == {"tokenizer.ggml.tokens": ["a"]}
+    assert read_texts(path, ("tokenizer.ggml.tokens", "tokenizer.ggml.merges")) == {"tokenizer.ggml.tokens": ["a"]}
     whole = path.read_bytes()
     damaged = [whole[:n] for n in range(0, len(whole) // 2, 7)] + [whole[:n] + b"\xff" * 8 + whole[n + 8 :] for n in range(0, 120, 3)]
     for bad in (b"GGML" + bytes(60), whole[:4] + bytes([9, 0, 0, 0]) + bytes(60), *damaged):
         (tmp_path / "other").write_bytes(bad)
-        assert read_lists(tmp_path / "other", ("tokenizer.ggml.tokens", "missing")) in ({}, {"tokenizer.ggml.tokens": ["a"]})
-    assert read_lists(tmp_path / "nowhere", ("tokenizer.ggml.tokens",)) == {}
+        assert read_texts(tmp_path / "other", ("tokenizer.ggml.tokens", "missing")) in ({}, {"tokenizer.ggml.tokens": ["a"]})
+    assert read_texts(tmp_path / "nowhere", ("tokenizer.ggml.tokens",)) == {}

@@ -14,7 +14,7 @@ import llama_cpp.llama_cpp as lib
 from uad.config import ModelConfig
 from uad.errors import ModelLoadError
 from uad.llama import native
-from uad.llama.gguf import read_lists
+from uad.llama.gguf import read_texts
 from uad.types import ModelInfo
 from uad.vocab.quick import KNOWN, quick_tokenize
 from uad.vocab.table import VocabTable
@@ -198,7 +198,7 @@ def made_quick(table: VocabTable, vocab: ctypes.c_void_p, meta: Callable[[str], 
     pre = meta(PRE) or "default"
     if meta("tokenizer.ggml.model") != "gpt2" or pre not in KNOWN:
         return table
-    lists = read_lists(path, (_TOKENS, _MERGES))
+    lists = read_texts(path, (_TOKENS, _MERGES))
     tokens, merges = (lists.get(key, []) for key in (_TOKENS, _MERGES))
     defined = []
     for id_ in range(table.n_vocab):
