@@ -56,6 +56,12 @@ def test_a_decode_spends_what_its_passes_cost():
     assert len(context.decoded) == 3
 
 
+def test_who_reads_a_prompt_is_not_as_deep_as_who_writes_beside_it():
+    counting = Counting(Costs(TARGET_COSTS))
+    counting.target(Silent()).decode([Rows(0, 0, tuple(range(7)), 1), Rows(1, 800, (1,), 1)])
+    assert counting.clock() == pytest.approx(1e-3 * (17 + 1 + 11 + 1)), "passes of seven and of one, behind 100 on average of all ids"
+
+
 def test_calls_of_drafters_take_their_time():
     counting = Counting(Costs(TARGET_COSTS))
     for origin in (Origin.MODEL, Origin.SUFFIX):

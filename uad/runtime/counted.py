@@ -85,7 +85,8 @@ class CountedContext:
     def decode(self, rows: Sequence[Rows]) -> None:
         """Raises what the context does."""
         self._decode(rows)
-        depth = sum(row.pos for row in rows) // max(len(rows), 1)
+        n_ids = sum(len(row.ids) for row in rows)  # by ids: who reads a prompt is not as deep as who writes beside it
+        depth = sum(row.pos * len(row.ids) for row in rows) // max(n_ids, 1)
         for n_seq, n in sizes_of_passes({row.seq: len(row.ids) for row in rows}, self.n_ubatch):
             self._clock.spend(self._curve.ms(n_seq * n, depth))
 
