@@ -21,7 +21,7 @@ from uad.types import Ask, Draft, Origin
 
 _USUAL_ROWS: Final = 18  # whose costs are looked up beforehand
 _HOPELESS: Final = 0.02  # a guess less likely than this is not worth looking behind
-_SURE: Final = 0.8
+_SURE: Final = 0.8  # of a guess at its best length: then it may spare asking the draft model
 _NO_GAIN: Final = 1 + 1e-9
 _MOST_TIMES: Final = 3.0  # a measured cost counts as no more than so many times the expected one
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
