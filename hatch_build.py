@@ -28,6 +28,7 @@ class CompilePolicy(BuildHookInterface):  # type: ignore[type-arg]
         root = Path(self.root)
         self.clean([version])
         if os.environ.get("UAD_COMPILE") == "0":
+            self.app.display_warning(f"uad: {ROOM} is not compiled: UAD_COMPILE=0")
             return
         with tempfile.TemporaryDirectory() as folder:
             try:
@@ -51,15 +52,14 @@ def compile_into(root: Path, folder: Path) -> None:
     from mypyc.build import mypycify
     from setuptools import Distribution
 
-    shutil.copytree(root / "uad", folder / "uad", ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"))
+    shutil.copytree(root / "uad", folder / "uad", ignore=shutil.ignore_patterns("__pycache__"))
     sys.path.insert(0, str(folder))
     before = Path.cwd()
     os.chdir(folder)
     try:
-        from uad.policy import digest
+        from uad.policy import digest, sources
 
-        sources = [str(path) for path in sorted(ROOM.glob("*.py")) if path.name != "__init__.py"]
-        extensions = mypycify(["--strict", *sources], group_name="uad.policy._group", opt_level="3", debug_level="0")
+        extensions = mypycify(["--strict", *map(str, sources(ROOM))], group_name="uad.policy._group", opt_level="3", debug_level="0")
         command = Distribution({"name": "uad", "ext_modules": extensions}).get_command_obj("build_ext")
         command.build_lib, command.build_temp = "out", "temp"
         command.ensure_finalized()

@@ -13,7 +13,6 @@ from uad.policy import is_compiled
 
 DECIDE = """
 import json
-from dataclasses import asdict
 from simulator import BAD, FLAT, GOOD, MEMORY_BOUND, MIXED, Simulation, jagged, text
 from uad.bench.policy import Script
 from uad.policy import is_compiled

@@ -103,7 +103,7 @@ def add_flags(parser: Parser, groups: Sequence[str]) -> None:
 
 
 def add_group(parser: argparse.ArgumentParser, title: str, without: Sequence[str] = ()) -> None:
-    """Give a parser the flags of one group, but those that it has under the same name."""
+    """Give a parser the flags of one group, but for those of these names."""
     group = parser.add_argument_group(title)
     for flag in FLAGS:
         if flag.group == title and flag.name not in without:

@@ -14,13 +14,18 @@ from uad.errors import ConfigError
 _HERE = Path(__file__).parent
 
 
+def sources(folder: Path) -> list[Path]:
+    """The modules of the room in a folder: all but this one."""
+    return [path for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"]
+
+
 def digest(folder: Path) -> str:
-    """SHA-256 of the modules of a folder."""
-    sources = [path for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"]
-    return hashlib.sha256(b"\0".join([path.name.encode() + b"\0" + path.read_bytes() for path in sources])).hexdigest()
+    """SHA-256 of the sources."""
+    return hashlib.sha256(b"\0".join([path.name.encode() + b"\0" + path.read_bytes() for path in sources(folder)])).hexdigest()
 
 
 def is_compiled() -> bool:
+    """Whether this process runs the compiled modules."""
     from uad.policy import round as module
 
     return not module.__file__.endswith(".py")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import copysign, exp, log, sqrt
 from typing import Final
 
@@ -124,8 +124,9 @@ class Outlook:
         self._weight = [1.0] * N_BINS
         self._n_drafts = 0
         self._next = _FEWEST
-        self._products: list[list[float]] = []  # [h][i]: that h + 1 ids behind one of bin i are accepted
-        self._ahead: list[list[list[float]]] = []  # by level and bin; empty until asked for
+        self._products: list[list[float]] = []  # [h][i]: probability that h + 1 ids behind one of bin i are accepted, given that that is
+        self.following: list[float] = []  # the first of them
+        self._ahead: list[list[list[float]]] = []  # by level; empty until asked for
         self.renew(list(_CENTRES))
 
     def saw(self, bins: list[int]) -> bool:
@@ -141,20 +142,13 @@ class Outlook:
         self._n_drafts, self._next = 0, min(2 * self._next, _MOST)
         return True
 
-    def next(self, i: int) -> float:
-        """Probability that the id behind one of bin i is accepted, given that that one is."""
-        return self._products[0][i]
-
-    def ahead(self, level: int, i: int) -> list[float]:
-        """[h]: how many of the next h + 1 ids behind one of bin i are expected to be accepted, given that it is, in a text of that level
+    def ahead(self, level: int) -> list[list[float]]:
+        """[i][h]: how many of the next h + 1 ids behind one of bin i are expected to be accepted, given that it is, in a text of that level
         (`TextRun`)."""
-        ahead = self._ahead[level][i]
-        if not ahead:
-            total, exponent = 0.0, _EXPONENTS[level]
-            for product in self._products:
-                total += product[i] ** exponent
-                ahead.append(total)
-        return ahead
+        if not self._ahead[level]:
+            exponent = _EXPONENTS[level]
+            self._ahead[level] = [list(accumulate([product[i] ** exponent for product in self._products])) for i in range(N_BINS)]
+        return self._ahead[level]
 
     def renew(self, p: list[float]) -> None:
         """Work the moves so far, and the probability of acceptance in each bin, into what is expected."""
@@ -169,7 +163,8 @@ class Outlook:
                 product.append(total)
             self._products.append(product)
             last = product
-        self._ahead = [[[] for _ in range(N_BINS)] for _ in _EXPONENTS]
+        self._ahead = [[] for _ in _EXPONENTS]
+        self.following = self._products[0]
 
     def _shares(self, i: int, p: list[float]) -> list[tuple[int, float]]:
         """(bin, probability that the next id is of that bin and accepted), the improbable left out."""
@@ -196,7 +191,7 @@ class Calibration:
     n_judged: int = 0
     n_wrong: int = 0
     parent: Calibration | None = None
-    chances: list[float] = field(default_factory=lambda: [_UNASKED] * N_BINS)  # worked out when asked for
+    _chances: list[float] = field(default_factory=lambda: [_UNASKED] * N_BINS)
 
     @property
     def is_unknown(self) -> bool:
@@ -212,12 +207,17 @@ class Calibration:
         return _LOGITS[i] if self.parent is None else log_odds(self.parent.chance(i))
 
     def chance(self, i: int) -> float:
-        """Probability that an id is accepted whose belief is in bin i."""
-        p = self.chances[i]
+        """Probability that an id is accepted whose belief is in bin i; worked out when first asked for after a verdict."""
+        p = self._chances[i]
         if p < 0.0:
             prior = 1.0 / (1.0 + exp(-self.slope * self.logit(i) - self.shift))
-            p = self.chances[i] = (self.accepted[i] + _BIN_PRIOR * prior) / (self.n[i] + _BIN_PRIOR)
+            p = self._chances[i] = (self.accepted[i] + _BIN_PRIOR * prior) / (self.n[i] + _BIN_PRIOR)
         return p
+
+    def chances_of(self, bins: list[int]) -> list[float]:
+        """The same for several, mostly without a call for each."""
+        chances = self._chances
+        return [chances[i] if chances[i] >= 0.0 else self.chance(i) for i in bins]
 
     def probability(self, belief: float) -> float:
         return self.chance(bisect_right(EDGES, belief))
@@ -248,17 +248,15 @@ class Calibration:
         self.shift = min(max(shift, _LEAST_SHIFT), _MOST_SHIFT)
         self.n_judged += len(expected)
         self.n_wrong += n_right < len(expected)
-        self.chances = [_UNASKED] * N_BINS
+        self._chances = [_UNASKED] * N_BINS
         return expected
 
     def drafted(self, bins: list[int], run: TextRun) -> None:
         """A draft of these bins was made, right or wrong, for a text of which `run` is known."""
-        expected = found = 0.0
-        for k in range(1, len(bins)):
-            expected += self.outlook.next(bins[k - 1])
-            found += self.chance(bins[k])
-        if len(bins) > 1:
-            run.saw(len(bins) - 1, expected, found)
+        n_moves = len(bins) - 1
+        if n_moves > 0:
+            following = self.outlook.following
+            run.saw(n_moves, sum([following[i] for i in bins[:-1]]), sum(self.chances_of(bins[1:])))
         if self.outlook.saw(bins):
             self.outlook.renew([self.chance(i) for i in range(N_BINS)])
 

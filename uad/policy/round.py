@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from uad.policy.calibration import EDGES, HORIZON, N_BINS, Calibration
+from uad.policy.calibration import EDGES, HORIZON, Calibration
 from uad.policy.machine import Table
 from uad.policy.memory import TYPICAL_ROUNDS, Memory
 from uad.policy.protocol import Chosen, Wish
@@ -55,6 +55,7 @@ class _Member:
     p: float = 1.0
     odds: float = 1.0
     hope: float = 0.0
+    outlook: list[list[float]] = field(default_factory=list)
     ahead: list[float] = field(default_factory=list)
     bins: list[int] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
@@ -131,14 +132,15 @@ class AutoRound:
         """Look up once what does not change until all drafts are written."""
         policy, habit = self._policy, self._policy.habit(_MODEL)
         calibration, draft = policy.calibration(_MODEL), policy.machine.draft
-        self._calibration, self._outlook = calibration, calibration.outlook
+        self._calibration = calibration
         self._step_ms = [draft.ms(n) for n in range(1, len(self._asked) + 1)]
         self._per_step = habit.ids_per_step
         self._spent_ms += habit.call_ms
         for member in self._asked:
             member.p = 0.0 if member.wish.room < 0 else 1.0
             member.odds = member.text.uses[_MODEL].odds_of(_MODEL).value
-            member.ahead, member.hope = self._outlook.ahead(member.text.run.level, N_BINS - 1), self._per_step
+            member.outlook = calibration.outlook.ahead(member.text.run.level)
+            member.ahead, member.hope = member.outlook[-1], self._per_step
         self._at = [0.0]  # ids expected from row k of all sequences together
         self._start_over()
 
@@ -154,15 +156,14 @@ class AutoRound:
             return
         i = bisect_right(EDGES, p)
         member.bins.append(i)
-        member.ahead = self._outlook.ahead(member.text.run.level, i)
+        member.ahead = member.outlook[i]
         chance = self._calibration.chance(i)
         member.p = p = member.p * chance * member.odds / (1.0 + chance * (member.odds - 1.0))
         member.hope = self._per_step * p
         at, row = self._at, int(len(member.bins) * self._per_step + 0.999)
-        while len(at) < row:
-            at.append(0.0)
-        if len(at) == row:
-            at.append(member.hope)
+        n_rows = len(at)
+        if row >= n_rows:
+            at += [0.0] * (row - n_rows) + [member.hope]
             return
         at[row] += member.hope
         if row < self._n_seen:
@@ -182,15 +183,16 @@ class AutoRound:
 
     def _look_back(self) -> None:
         """Take the rows that were added into account: the best length so far, by the cost of its decode and of all drafting."""
-        if len(self._at) + HORIZON >= len(self._costs):
-            self._table.upto(len(self._at) + HORIZON + _USUAL_ROWS)  # grows the list that is here, too
+        n_rows = len(self._at)
+        if n_rows + HORIZON >= len(self._costs):
+            self._table.upto(n_rows + HORIZON + _USUAL_ROWS)  # grows the list that is here, too
         costs, last, spent = self._costs, len(self._costs) - 1, self._spent_ms
-        for row in range(self._n_seen + 1, len(self._at) + 1):
+        for row in range(self._n_seen + 1, n_rows + 1):
             self._total += self._at[row - 1]
             ms = costs[row] if row < last else costs[last]
             if self._total * (self._best_ms + spent) > self._best_ids * (ms + spent):
                 self._best_ids, self._best_ms = self._total, ms
-        self._n_seen = len(self._at)
+        self._n_seen = n_rows
 
     def _can_rise(self, live: Sequence[_Member]) -> bool:
         """Whether some longer draft is expected to be worth more than the best so far, though it costs further steps."""
@@ -269,8 +271,7 @@ class AutoRound:
         odds = text_odds.value
         bins = [bisect_right(EDGES, belief) for belief in draft.p]
         gains, gain, product = [0.0], 0.0, 1.0
-        for i in bins:
-            chance = calibration.chance(i)
+        for chance in calibration.chances_of(bins):
             product *= chance * odds / (1.0 + chance * (odds - 1.0))
             gain += product
             gains.append(gain)
