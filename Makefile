@@ -12,7 +12,7 @@ BENCH_TARGET := .cache/target-1b-bf16.gguf
 
 VENV := .venv
 BIN := $(VENV)/bin
-SETUP := pyproject.toml hatch_build.py scripts/setup.sh scripts/pip_install.py $(wildcard uad/policy/*.py)
+SETUP := pyproject.toml hatch_build.py scripts/setup.sh scripts/pip_install.py scripts/amx.h $(wildcard uad/policy/*.py)
 
 .PHONY: serve test check bench vocabs clean
 .DEFAULT_GOAL := serve

@@ -7,29 +7,38 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 
 LOG = Path(".cache/build.log")
+HEADER = Path(__file__).with_name("amx.h")
 STEP = re.compile(r"\[\s*(\d+/\d+|\d+%)\]")
 NAMES = re.compile(r"(Collecting|Building wheel for|Building editable for|Installing collected packages:) ?(\S*)")
+PIP = [sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check"]
 PLAIN_SECONDS = 20.0
 TAIL_LINES = 25
 
 
 def main() -> int:
     """Install the requirement into the environment of this interpreter; returns pip's exit code."""
-    command = [sys.executable, "-m", "pip", "install", "-v", "--no-input", "--disable-pip-version-check", "-e", sys.argv[1]]
-    if os.environ.get("CMAKE_ARGS"):
-        command.insert(4, "--no-cache-dir")  # pip's cached wheel does not know which CMAKE_ARGS it was built with
+    # pip's cached wheel does not know which CMAKE_ARGS it was built with
+    uncached = ["--no-cache-dir"] if os.environ.get("CMAKE_ARGS") else []
     LOG.parent.mkdir(exist_ok=True)
+    LOG.unlink(missing_ok=True)
     print("uad: installing; the first time on a machine llama.cpp is compiled, which takes about 4 minutes on 2 cores", flush=True)
     started = time.monotonic()
-    code = follow(command, started)
+    code = follow([*PIP, "install", *uncached, "-v", "-e", sys.argv[1]], started)
+    if not code and is_amx_broken():
+        print("uad: this llama.cpp was compiled without scripts/amx.h and would crash on this processor: compiling it again", flush=True)
+        subprocess.run([*PIP, "cache", "remove", "llama_cpp_python"], capture_output=True)
+        again = f"llama-cpp-python=={version('llama-cpp-python')}"
+        code = follow([*PIP, "install", *uncached, "-v", "--force-reinstall", "--no-deps", again], started)
     if code:
         print(f"uad: error: the installation failed; the end of {LOG}:", file=sys.stderr)
         print("".join(LOG.read_text(encoding="utf-8").splitlines(keepends=True)[-TAIL_LINES:]), file=sys.stderr)
@@ -40,13 +49,27 @@ def main() -> int:
     return code
 
 
+def is_amx_broken() -> bool:
+    """Whether llama.cpp as it is installed crashes on AMX units of this processor (`uad/llama/amx.py`): a wheel from pip's cache may."""
+    return subprocess.run([sys.executable, "-c", "import sys; from uad.llama import amx; sys.exit(7 if amx.is_broken() else 0)"]).returncode == 7
+
+
+def cmake_args() -> str:
+    """The user's arguments of llama.cpp's build, and the header that saves AMX from GCC where there is such a processor."""
+    given, processor = os.environ.get("CMAKE_ARGS", ""), Path("/proc/cpuinfo")
+    if "CMAKE_CXX_FLAGS" in given or not processor.exists() or "amx_int8" not in processor.read_text(errors="replace"):
+        return given
+    flags = f'-include "{HEADER.resolve()}"'
+    return f"{given} {shlex.quote(f'-DCMAKE_CXX_FLAGS={flags}')}".strip()
+
+
 def follow(command: list[str], started: float) -> int:
-    """Run pip, write all it says to the log and show where it is: in place on a terminal, a line now and then elsewhere."""
-    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    """Run pip, add all it says to the log and show where it is: in place on a terminal, a line now and then elsewhere."""
+    environment = os.environ | {"PYTHONUNBUFFERED": "1", "CMAKE_ARGS": cmake_args()}
     environment.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
     live = sys.stdout.isatty()
     shown, state, last = "", "starting", started
-    with LOG.open("w", encoding="utf-8", buffering=1) as log, _Pip(command, environment) as pip:
+    with LOG.open("a", encoding="utf-8", buffering=1) as log, _Pip(command, environment) as pip:
         while (line := pip.line(0.5)) is not None:
             log.write(line)
             state = step(line, state)

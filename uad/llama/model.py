@@ -13,7 +13,7 @@ import llama_cpp.llama_cpp as lib
 
 from uad.config import ModelConfig
 from uad.errors import ModelLoadError
-from uad.llama import native
+from uad.llama import amx, native
 from uad.llama.gguf import read_texts
 from uad.types import ModelInfo
 from uad.vocab.quick import KNOWN, quick_tokenize
@@ -117,7 +117,7 @@ def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | No
     params = lib.llama_model_default_params()
     params.n_gpu_layers = config.n_gpu_layers
     params.load_mode = {(True, False): 1, (False, False): 0, (False, True): 2, (True, True): 3}[config.mmap, config.mlock]
-    params.use_extra_bufts = config.repack
+    params.use_extra_bufts = amx.rearranges(config)
     # Text pieces are encoded in mid-sentence: a space prefix would invent a byte. Prompts add it knowingly (templates/prompt.py).
     overrides: Any = (lib.llama_model_kv_override * 2)()
     overrides[0].key = b"tokenizer.ggml.add_space_prefix"

@@ -21,6 +21,7 @@ from platformdirs import user_cache_path
 from uad.config import ModelConfig
 from uad.errors import ConfigError, ModelLoadError
 from uad.llama import native
+from uad.llama.amx import rearranges
 from uad.llama.context import attention, physical_cores
 from uad.llama.devices import devices, offloads
 from uad.policy.cost import CostSample
@@ -57,7 +58,7 @@ def key(config: ModelConfig, role: str) -> Key:
         "cache_type_k": config.type_k,
         "cache_type_v": config.type_v,
         "ubatch": min(config.n_ubatch, config.n_batch, most_rows),
-        "repack": config.repack,
+        "repack": rearranges(config),
     }
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     return Key(f"{config.path.stem[:60]}-{digest[:16]}", facts)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from uad.config import Config, ModelConfig
 from uad.decode.layout import Least
+from uad.llama import amx
 from uad.llama.context import Context
 from uad.llama.devices import offloads
 from uad.llama.model import Model
@@ -39,6 +40,7 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> Target:
         notes = (
             f"context: {context.n_ctx} tokens in each of {context.n_seq} slots",
             *attention_note(config.target, context.n_ctx, on_cpu=not offloads()),
+            *amx.notes(),
             *tokenizer_notes(config.target, "target"),
         )
         least, exact_notes, again = _exactness(context, config)
@@ -66,8 +68,8 @@ def _exactness(context: Context, config: Config) -> tuple[Least, tuple[str, ...]
         return (
             Least(),
             ("--exact has no effect: on this backend no batch sizes compute the same bits for this model",),
-            config.target.repack,
+            amx.rearranges(config.target),
         )
     why = "any batch gives the same bits" if least == 1 else f"batches of {least} rows or more give the same bits; smaller ones are padded"
-    how = "" if config.target.repack else " (weights are not rearranged for this processor: slower prompts)"
+    how = "" if amx.rearranges(config.target) else " (weights are not rearranged for this processor: slower prompts)"
     return Least(least, of_each=not context.rows_are_apart), (f"--exact: {why}{how}",), False
