@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 
 LOG = Path(".cache/build.log")
+CPUINFO = Path("/proc/cpuinfo")
 HEADER = Path(__file__).with_name("amx.h")
 STEP = re.compile(r"\[\s*(\d+/\d+|\d+%)\]")
 NAMES = re.compile(r"(Collecting|Building wheel for|Building editable for|Installing collected packages:) ?(\S*)")
@@ -51,13 +52,16 @@ def main() -> int:
 
 def is_amx_broken() -> bool:
     """Whether llama.cpp as it is installed crashes on AMX units of this processor (`uad/llama/amx.py`): a wheel from pip's cache may."""
-    return subprocess.run([sys.executable, "-c", "import sys; from uad.llama import amx; sys.exit(7 if amx.is_broken() else 0)"]).returncode == 7
+    return (
+        subprocess.run([sys.executable, "-c", "import sys; from uad.llama import amx; sys.exit(7 if amx.is_broken() else 0)"]).returncode
+        == 7
+    )
 
 
 def cmake_args() -> str:
     """The user's arguments of llama.cpp's build, and the header that saves AMX from GCC where there is such a processor."""
-    given, processor = os.environ.get("CMAKE_ARGS", ""), Path("/proc/cpuinfo")
-    if "CMAKE_CXX_FLAGS" in given or not processor.exists() or "amx_int8" not in processor.read_text(errors="replace"):
+    given = os.environ.get("CMAKE_ARGS", "")
+    if "CMAKE_CXX_FLAGS" in given or not CPUINFO.exists() or "amx_int8" not in CPUINFO.read_text(errors="replace"):
         return given
     flags = f'-include "{HEADER.resolve()}"'
     return f"{given} {shlex.quote(f'-DCMAKE_CXX_FLAGS={flags}')}".strip()

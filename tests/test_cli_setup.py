@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -88,3 +90,39 @@ def test_the_log_has_everything_and_the_exit_code_is_kept(tmp_path, monkeypatch,
     assert module.follow([sys.executable, "-c", program], 0.0) == code
     assert module.LOG.read_text(encoding="utf-8").splitlines()[0] == "[1/2] c++"
     assert "step 1/2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", ["", "-DGGML_CUDA=on"])
+def test_gcc_gets_the_header_where_there_is_amx(tmp_path, monkeypatch, given):
+    module = pip_install()
+    cpuinfo = tmp_path / "cpuinfo"
+    monkeypatch.setattr(module, "CPUINFO", cpuinfo)
+    monkeypatch.setattr(module, "HEADER", tmp_path / "a folder" / "amx.h")
+    monkeypatch.setenv("CMAKE_ARGS", given)
+    assert module.cmake_args() == given
+    cpuinfo.write_text("flags : avx2 avx512f")
+    assert module.cmake_args() == given
+    cpuinfo.write_text("flags : avx2 amx_tile amx_int8")
+    *others, flags = shlex.split(module.cmake_args())
+    assert others == given.split()
+    assert flags == f'-DCMAKE_CXX_FLAGS=-include "{tmp_path}/a folder/amx.h"'
+    monkeypatch.setenv("CMAKE_ARGS", "-DCMAKE_CXX_FLAGS=-O2")
+    assert module.cmake_args() == "-DCMAKE_CXX_FLAGS=-O2"
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_cached_llama_cpp_that_would_crash_is_compiled_again(tmp_path, monkeypatch, capsys, broken):
+    module = pip_install()
+    monkeypatch.chdir(tmp_path)
+    commands, run = [], []
+    monkeypatch.setattr(module, "follow", lambda command, started: commands.append(command) or 0)
+    monkeypatch.setattr(module, "is_amx_broken", lambda: broken)
+    monkeypatch.setattr(module.subprocess, "run", lambda command, **options: run.append(command) or SimpleNamespace(returncode=0))
+    monkeypatch.setattr(sys, "argv", ["pip_install.py", ".[dev]"])
+    assert module.main() == 0
+    assert commands[0][-2:] == ["-e", ".[dev]"]
+    assert len(commands) == 1 + broken
+    assert any(command[-2:] == ["remove", "llama_cpp_python"] for command in run) == broken
+    assert ("compiling it again" in capsys.readouterr().out) == broken
+    if broken:
+        assert commands[1][-1].startswith("llama-cpp-python==")
