@@ -17,8 +17,10 @@ from uad.llama.model import Model
 from uad.llama.probe import least_agreeing_rows
 from uad.llama.samplers import SamplerChain
 from uad.runtime.target import attention_note
+from uad.sampling.noise import Position, token_keys
+from uad.sampling.sampler import Sampler
 from uad.sampling.stages import LogitBias, Penalties, Temperature, TopK
-from uad.types import Rows
+from uad.types import Rows, SamplingParams
 
 pytestmark = pytest.mark.model
 CONFIG = ModelConfig(TARGET, n_ctx=512, n_batch=64, n_threads=2)
@@ -131,6 +133,15 @@ def test_stages_do_what_their_names_say() -> None:
     assert logits[ids.tolist().index(1)] == 3.0 - 2 * 0.5 - 1.0
     penal.close()
     penal.close()
+
+
+@pytest.mark.parametrize(("prompt", "chosen"), [((), 1), ((1,), 2), ((1, 3), 2), ((1, 3, 0, 3), 1)])
+def test_penalties_count_the_last_ids_of_the_prompt(prompt, chosen) -> None:
+    params = SamplingParams(temperature=0.0, presence_penalty=1.5, repeat_last_n=3)
+    keys = token_keys((b"a", b"b", b"c", b"d"))
+    sampler = Sampler(params, 1, frozenset(), 64, lambda stages: SamplerChain(4, stages), keys, prompt)
+    assert sampler.pick(np.array([1.0, 3.0, 2.0, 0.0], np.float32), Position()) == chosen
+    sampler.close()
 
 
 @pytest.mark.parametrize("path", [TARGET, *DRAFTS.values()])

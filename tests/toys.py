@@ -19,6 +19,7 @@ from uad.policy.fixed import FixedPolicy
 from uad.policy.protocol import Policy
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
+from uad.sampling.stages import Stage
 from uad.types import Ask, Commit, Delta, Done, Draft, Event, Failed, Origin, Request, Rows
 from uad.vocab.table import VocabTable
 
@@ -176,9 +177,10 @@ KEYS = token_keys(TARGET_VOCAB.pieces)
 
 def make_engine(target: ScriptedModel, drafter=None, least: Least | None = None, policy: Policy | None = None) -> Engine:
     def sampler(request: Request, seed: int) -> Sampler:
-        return Sampler(
-            request.sampling, seed, target.vocab.eog, target.n_ctx, lambda stages: SamplerChain(target.vocab.n_vocab, stages), KEYS
-        )
+        def chain(stages: Sequence[Stage]) -> SamplerChain:
+            return SamplerChain(target.vocab.n_vocab, stages)
+
+        return Sampler(request.sampling, seed, target.vocab.eog, target.n_ctx, chain, KEYS, request.prompt)
 
     drafting = None if drafter is None else Drafting([drafter], policy or FixedPolicy(), target.vocab.eog)
     return Engine(target, drafting, sampler, lambda: 1, least=least)

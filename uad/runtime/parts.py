@@ -168,6 +168,6 @@ def _samplers(context: Context, model: Model) -> Callable[[Request, int], Sample
     def sampler(request: Request, seed: int) -> Sampler | Prescribed:
         if request.prescribed:
             return Prescribed(request.prescribed, min(model.vocab.eog))
-        return Sampler(request.sampling, seed, model.vocab.eog, context.n_ctx, chain, keys)
+        return Sampler(request.sampling, seed, model.vocab.eog, context.n_ctx, chain, keys, request.prompt)
 
     return sampler

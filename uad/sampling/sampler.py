@@ -33,17 +33,28 @@ ChainFactory = Callable[[Sequence[Stage]], Chain]
 
 
 class Sampler:
-    """Chooses ids for one sequence. Not reusable: penalties remember what was accepted."""
+    """Chooses ids for one sequence. Not reusable: penalties remember what was accepted, and the prompt, as llama-server's do."""
 
     def __init__(
-        self, params: SamplingParams, seed: int, eog: frozenset[int], n_ctx: int, chains: ChainFactory, keys: npt.NDArray[np.uint64]
+        self,
+        params: SamplingParams,
+        seed: int,
+        eog: frozenset[int],
+        n_ctx: int,
+        chains: ChainFactory,
+        keys: npt.NDArray[np.uint64],
+        prompt: Sequence[int] = (),
     ) -> None:
         chain = stages(params, eog, n_ctx)
         self._seed = seed
         self._greedy = params.temperature <= 0
         self._keys = keys
         self._chain = chains(chain) if chain else None
-        self._remembers = any(isinstance(stage, Penalties) for stage in chain)
+        last_n = next((stage.last_n for stage in chain if isinstance(stage, Penalties)), 0)
+        self._remembers = last_n > 0
+        if self._remembers:
+            for id_ in prompt[-last_n:]:
+                self.accept(id_)
 
     def pick(self, row: Row, position: Position) -> int:
         """The id for this position, from its logits. Depends on nothing else but what was accepted."""
