@@ -237,6 +237,18 @@ def test_a_draft_reads_a_long_prompt_in_pieces_of_its_own_batch() -> None:
     assert result.done.timings.draft.n_accepted > 0
 
 
+def test_a_draft_reads_no_more_at_once_than_it_is_asked_to() -> None:
+    draft = ScriptedModel(DRAFT_VOCAB, n_ctx=4096, n_batch=512)
+    drafter = ModelDrafter(draft, ENCODER, ToyRules())
+    drafter.begin(0, request(900).prompt)
+    drafts = [drafter.propose([Ask(0, 4, n_read=100)])[0] for _ in range(30)]
+    sizes = [sum(batch.values()) for batch in draft.batches]
+    assert max(sizes) == 100
+    assert sizes[0] == 100
+    assert not drafts[0].ids
+    assert drafts[-1].ids
+
+
 # --- the shape of batches
 
 

@@ -403,12 +403,12 @@ def test_short_texts_do_not_pay_for_asking_in_long_ones():
 
 def test_reading_of_several_texts_is_priced_by_what_each_had_to_read():
     one = policy(MEMORY_BOUND)
-    for seq, n in enumerate((100, 300)):
+    for seq, n in enumerate((30, 90)):
         one.begin(seq, n)
     round_ = one.plan([Wish(seq, SpeculativeParams(n_max=8), 40, 50) for seq in range(2)])
     for ask in round_.asks(Origin.MODEL):
         round_.wrote(ask.seq, 0.8)
-    round_.proposed(Origin.MODEL, [Draft((1,), (0.8,))] * 2, 400 * 0.05 / 1e3)
+    round_.proposed(Origin.MODEL, [Draft((1,), (0.8,))] * 2, 120 * 0.05 / 1e3)
     assert one.habits[Origin.MODEL].read_ms == pytest.approx(0.05)
 
 
@@ -426,6 +426,35 @@ def test_a_prompt_that_is_read_along_is_not_paid_by_those_who_write():
         round_.choose()
     assert values[1] == pytest.approx(values[2], abs=0.5)
     assert one.text(1).reading_ms == pytest.approx(100.0, abs=4.0)
+
+
+@pytest.mark.parametrize(("control", "n_read"), [(SpecPolicy.AUTO, 128), (SpecPolicy.FIXED, 256)])
+def test_nobody_waits_long_for_what_another_s_draft_has_to_read(control, n_read):
+    one, params = policy(MEMORY_BOUND), SpeculativeParams(n_max=8, policy=control)
+    for seq in (0, 1):
+        one.begin(seq, 10 + 4000 * seq)
+    writing, reading = Wish(0, params, 40, 50), Wish(1, params, -1, 0)
+    for wishes, bound in (([reading], 0), ([writing, reading], n_read)):
+        round_ = one.plan(wishes)
+        assert {ask.n_read for ask in round_.asks(Origin.MODEL)} == {bound}
+
+
+def test_a_draft_that_reads_on_round_by_round_is_not_judged_before_it_is_done():
+    one = policy(MEMORY_BOUND)
+    for seq, n in enumerate((10, 2000)):
+        one.begin(seq, n)
+    one.habit(Origin.MODEL).read(25.0, 100)
+    n_left = 2000
+    for _ in range(5):
+        round_ = one.plan([Wish(seq, SpeculativeParams(n_max=8), 40, 50) for seq in (0, 1)])
+        asks = {ask.seq: ask for ask in round_.asks(Origin.MODEL)}
+        assert asks[1].n_read == pytest.approx(250 / 0.25 / len(asks), rel=0.02)
+        n_left = max(n_left - asks[1].n_read, 0)
+        round_.proposed(Origin.MODEL, [Draft((1,), (0.9,)) if seq == 0 or n_left == 0 else Draft() for seq in asks], 0.125)
+        round_.choose()
+        text, use = one.text(1), one.text(1).uses[Origin.MODEL]
+        assert (use.backlog(text), use.is_new) == (n_left, n_left > 0)
+    assert n_left == 0
 
 
 def test_guesses_that_were_not_submitted_are_judged_too():

@@ -151,12 +151,16 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """How far one sequence may draft in this round, in target ids. n_max 0 asks for no draft but lets the drafter catch up."""
+    """How far one sequence may draft in this round, in target ids. n_max 0 asks for no draft but lets the drafter catch up.
+
+    n_read: most ids that it should catch up with, where others wait for the round (0: all).
+    """
 
     seq: int
     n_max: int
     n_min: int = 0
     p_min: float = 0.0
+    n_read: int = 0
 
 
 @dataclass(frozen=True, slots=True)

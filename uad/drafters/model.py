@@ -219,7 +219,7 @@ class ModelDrafter:
     def _catch_up(self, works: list[_Work], pace: Pace) -> list[_Work]:
         """One batched decode of what the mirrors have and the KV has not; returns the works that are ready to draft.
 
-        A long backlog takes several rounds, n_batch ids each, so that running sequences never wait for a whole prompt.
+        A long backlog takes several rounds, n_batch or n_read ids each, so that running sequences never wait for a whole prompt.
         """
         rows: list[Rows] = []
         ready: list[_Work] = []
@@ -228,7 +228,7 @@ class ModelDrafter:
             mirror = work.sequence.mirror
             drafting = self._wants_more(work, pace)
             first = min(mirror.n_kv, max(work.first_choice - 1, 0) if drafting else mirror.n_kv)
-            ids = mirror.ids[first : first + room]
+            ids = mirror.ids[first : first + min(room, work.ask.n_read or room)]
             if not ids or (not drafting and len(ids) < _WORTH_CATCHING_UP):
                 continue
             room -= len(ids)

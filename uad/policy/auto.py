@@ -51,7 +51,8 @@ class AutoPolicy(Memory):
         auto = [wish for wish in enabled if wish.params.policy is not _FIXED and self._is_due(wish)]
         if not fixed:
             return AutoRound(self, auto, wishes) if auto else None
-        return _Both(FixedRound(fixed, self.weighed), AutoRound(self, auto, wishes)) if auto else FixedRound(fixed, self.weighed)
+        fixed_round = FixedRound(fixed, self.weighed, others_wait=len(wishes) > 1)
+        return _Both(fixed_round, AutoRound(self, auto, wishes)) if auto else fixed_round
 
     def _is_due(self, wish: Wish) -> bool:
         if wish.params.longest <= 0:

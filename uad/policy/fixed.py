@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 from uad.policy.protocol import Chosen, Wish
 from uad.types import Ask, Commit, Draft, Origin
+
+_READ_AT_ONCE: Final = 256  # ids of a backlog, where others wait for the round
 
 
 class FixedRound:
     """Every sequence drafts as far as it asks."""
 
-    def __init__(self, wishes: Sequence[Wish], weighed: Collection[Origin] = ()) -> None:
+    def __init__(self, wishes: Sequence[Wish], weighed: Collection[Origin] = (), others_wait: bool = False) -> None:
         """weighed: drafters whose guesses are only compared, never taken as they come, unless a request asks for them by name."""
         self._weighed = weighed
+        self._n_read = _READ_AT_ONCE if others_wait or len(wishes) > 1 else 0
         self._wishes = [wish for wish in wishes if wish.params.enabled]
         self._asked: Sequence[Ask] = ()
         self._chosen: dict[int, Chosen] = {}
@@ -27,14 +31,13 @@ class FixedRound:
     def _may(self, types: Collection[Origin], origin: Origin) -> bool:
         return origin in types if types else origin not in self._weighed
 
-    @staticmethod
-    def _ask_of(wish: Wish, origin: Origin) -> Ask:
+    def _ask_of(self, wish: Wish, origin: Origin) -> Ask:
         params, room = wish.params, max(wish.room, 0)
         if params.longest <= 0:
-            return Ask(wish.seq, 0)
+            return Ask(wish.seq, 0, n_read=self._n_read)
         if origin is not Origin.MODEL:  # these have sizes of their own
             return Ask(wish.seq, room)
-        return Ask(wish.seq, min(params.longest, room), params.n_min, params.p_min)
+        return Ask(wish.seq, min(params.longest, room), params.n_min, params.p_min, self._n_read)
 
     def proposed(self, origin: Origin, drafts: Sequence[Draft], seconds: float) -> None:
         for ask, draft in zip(self._asked, drafts, strict=True):

@@ -75,6 +75,8 @@ class AutoRound:
         machine = policy.machine
         writing = [wish for wish in wishes if wish.room >= 0]
         self._n_writing = len(writing)
+        self._n_wishes = len(wishes)
+        self._n_read = 0  # ids that each may catch up with; 0: all
         depth = sum([wish.depth for wish in writing]) // len(writing) if writing else 0
         self._groups = groups_of(tuple([wish.seq for wish in writing]))
         table = machine.table(tuple([len(group) for group in self._groups]), depth)
@@ -100,6 +102,8 @@ class AutoRound:
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
         self._asked, asks = [], []
+        others_wait = origin is _MODEL and self._n_wishes > 1
+        self._n_read = self._policy.habit(origin).read_at_once(len(self._members)) if others_wait else 0
         for member in self._members.values():
             ask = self._ask_of(member, origin)
             if ask is not None:
@@ -117,14 +121,19 @@ class AutoRound:
         if wish.room < 0:  # it reads its prompt: a drafter that is likely to be used reads along
             if origin is not _MODEL or not use.awake:
                 return None
-            use.has_read(text)
-            return Ask(wish.seq, 0)
+            n = use.backlog(text)
+            n = min(n, self._n_read) if self._n_read else n
+            use.n_read += n
+            text.n_reading += n
+            return Ask(wish.seq, 0, n_read=self._n_read)
         if use.awake:
             if origin is _MODEL and use.is_beaten(max([one.value for one in member.candidates if one.sure >= _SURE], default=0.0)):
                 return None
         elif not self._policy.wakes(text, origin, use, member.plain_ms):
             return None
-        return Ask(wish.seq, min(wish.params.longest, wish.room) if origin is _MODEL else wish.room)
+        if origin is not _MODEL:
+            return Ask(wish.seq, wish.room)
+        return Ask(wish.seq, min(wish.params.longest, wish.room), n_read=self._n_read)
 
     # --- while the draft model writes
 
@@ -228,20 +237,26 @@ class AutoRound:
         ms = max(1e3 * seconds - steps_ms, 0.0)
         if origin is _MODEL and self._n_steps and policy.machine.draft.ms(1) > 0:
             policy.machine.draft.observe(int(self._n_stepped / self._n_steps + 0.5), 0, steps_ms / self._n_steps)
-        prices, n_writing, rest = self._prices(asked, origin, habit, ms), 0, ms
+        backlogs = [0 if member.wish.room < 0 else member.text.uses[origin].backlog(member.text) for member in asked]
+        reads = [n if n < self._n_read else self._n_read for n in backlogs] if self._n_read else backlogs
+        prices, n_writing, rest = self._prices(asked, reads, habit, ms), 0, ms
         for member, reading_ms in zip(asked, prices):
             n_writing += member.wish.room >= 0
             rest -= reading_ms
         common = (min(rest, _MOST_TIMES * habit.call_ms + 0.01) + steps_ms) / max(n_writing, 1)
-        for member, draft, reading_ms in zip(asked, drafts, prices):
+        for member, draft, reading_ms, n_read, n_unread in zip(asked, drafts, prices, reads, backlogs):
             text = member.text
-            text.uses[origin].has_read(text)
             if member.wish.room < 0:
                 text.reading_ms += reading_ms
                 continue
+            use = text.uses[origin]
+            use.n_read += n_read
             if text.reading_ms:
-                habit.read(text.reading_ms, text.n_prompt)
-                text.reading_ms = 0.0
+                habit.read(text.reading_ms, text.n_reading)
+                text.reading_ms, text.n_reading = 0.0, 0
+            if n_read < n_unread:  # it reads on in the next round, before anything can be said of its drafts
+                use.due = text.due = 0
+                continue
             if origin is _MODEL:
                 habit.wrote(len(member.bins), len(draft.ids))
                 policy.calibration(origin).drafted(member.bins, text.run)
@@ -251,19 +266,18 @@ class AutoRound:
             self._guesses_ms += common + reading_ms
 
     @staticmethod
-    def _prices(asked: list[_Member], origin: Origin, habit: Habit, ms: float) -> list[float]:
-        """Milliseconds of a call, beside draft steps, that went into reading: of each text's backlog, or of a prompt along with the target.
+    def _prices(asked: list[_Member], reads: list[int], habit: Habit, ms: float) -> list[float]:
+        """Milliseconds of a call, beside draft steps, that went into reading so many ids of each text, or a prompt along with the target.
 
         Reading is done once for many rounds: it is no round's own cost.
         """
-        backlogs = [member.text.uses[origin].backlog(member.text) for member in asked]
-        n_unread, n_prompts = sum(backlogs), len([member for member in asked if member.wish.room < 0])
+        n_read, n_prompts = sum(reads), len([member for member in asked if member.wish.room < 0])
         if n_prompts:
-            rest = max(ms - habit.call_ms - habit.read_ms * n_unread, 0.0) / n_prompts
-            return [rest if member.wish.room < 0 else habit.read_ms * n for member, n in zip(asked, backlogs)]
-        reading_ms = habit.reading(ms, n_unread)
-        habit.called(ms, n_unread)
-        return [reading_ms * n / n_unread if reading_ms else 0.0 for n in backlogs]
+            rest = max(ms - habit.call_ms - habit.read_ms * n_read, 0.0) / n_prompts
+            return [rest if member.wish.room < 0 else habit.read_ms * n for member, n in zip(asked, reads)]
+        reading_ms = habit.reading(ms, n_read)
+        habit.called(ms, n_read)
+        return [reading_ms * n / n_read if reading_ms else 0.0 for n in reads]
 
     def _candidate(self, member: _Member, origin: Origin, draft: Draft, calibration: Calibration, price_ms: float) -> Candidate:
         use = member.text.uses[origin]

@@ -28,6 +28,9 @@ _MOST_SAVED: Final = 100  # plain decodes
 _MOST_BEATEN: Final = 16  # rounds
 _CLEARLY: Final = 1.5
 _FAST_READ: Final = 16  # ids; more are a backlog whose reading has a price of its own
+_STALL_MS: Final = 250.0  # that others may wait for reading, as for a chunk of a prompt
+_LEAST_READ: Final = 64  # ids
+_UNKNOWN_READ: Final = 256
 _COST_RATE: Final = 0.15
 
 
@@ -39,6 +42,11 @@ class Habit:
     read_ms: float = 0.0
     ids_per_step: float = 1.0
     n_calls: int = 0
+
+    def read_at_once(self, n_texts: int) -> int:
+        """How many ids each of so many texts may read in a round for which others wait."""
+        n = int(_STALL_MS / self.read_ms) if self.read_ms > 0 else _UNKNOWN_READ
+        return max(n // n_texts, _LEAST_READ)
 
     def reading(self, ms: float, backlog: int) -> float:
         """How much of a call that took ms beside its draft steps went into reading `backlog` ids, of all texts in it."""
@@ -155,10 +163,6 @@ class Use:
         """Ids that it has yet to read."""
         return text.n_prompt + text.n - self.n_read
 
-    def has_read(self, text: Text) -> None:
-        """It has read all that there is."""
-        self.n_read = text.n_prompt + text.n
-
     def judged(self, value: float, text: Text, habit: Habit, plain_ms: float, step_ms: float) -> None:
         """A round was worth so much: go on, or sleep until asking again costs little."""
         self.book(text.n)
@@ -222,12 +226,13 @@ class Use:
 
 @dataclass(slots=True)
 class Text:
-    """One running text. n counts its ids since its prompt; `due` is when the next drafter is; reading_ms what the draft model took for the
-    prompt."""
+    """One running text. n counts its ids since its prompt; `due` is when the next drafter is; reading_ms what the draft model took for
+    n_reading ids of the prompt that it read while the target did."""
 
     n_prompt: int
     n: int = 0
     due: int = 0
     reading_ms: float = 0.0
+    n_reading: int = 0
     uses: dict[Origin, Use] = field(default_factory=dict)
     run: TextRun = field(default_factory=TextRun)
