@@ -168,7 +168,7 @@ def test_native_stream_has_no_done_mark():
 
 def test_response_fields():
     _, body = post("/completion", {"prompt": "ab", "response_fields": ["content", "timings/prompt_n", "nothing/here"], "seed": 0})
-    assert body == {"content": "AB [0]", "prompt_n": 3}
+    assert body == {"content": "AB [0]", "timings/prompt_n": 3}
 
 
 def test_length_is_a_finish_reason():
