@@ -13,8 +13,8 @@ from uad.llama.model import Model
 from uad.llama.probe import least_agreeing_rows
 from uad.llama.samplers import SamplerChain
 from uad.runtime.target import attention_note
-from uad.sampling.stages import LogitBias, Penalties, Temperature, TopK
-from uad.types import Rows
+from uad.sampling.stages import LogitBias, Penalties, Temperature, TopK, stages
+from uad.types import Rows, SamplingParams
 
 pytestmark = pytest.mark.model
 CONFIG = ModelConfig(TARGET, n_ctx=512, n_batch=64, n_threads=2)
@@ -102,6 +102,12 @@ def test_stages_do_what_their_names_say() -> None:
     assert logits[ids.tolist().index(1)] == 3.0 - 2 * 0.5 - 1.0
     penal.close()
     penal.close()
+
+
+@pytest.mark.parametrize(("asked", "kept"), [(-1, 64), (7, 7), (2**31 - 1, 64)])
+def test_penalties_look_back_no_further_than_the_context(asked, kept) -> None:
+    params = SamplingParams(temperature=0, repeat_last_n=asked, repeat_penalty=1.1)
+    assert stages(params, frozenset(), n_ctx=64) == [Penalties(kept, 1.1, 0.0, 0.0)]
 
 
 @pytest.mark.parametrize("path", [TARGET, *DRAFTS.values()])

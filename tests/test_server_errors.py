@@ -275,6 +275,11 @@ def test_bad_logit_bias(value):
     refused(CHAT, chat(logit_bias=value), param="logit_bias")
 
 
+def test_a_text_in_logit_bias_counts_with_all_its_tokens():
+    assert post(CHAT, chat(logit_bias={"a": 1, "b" * 4095: 1}))[0] == 200
+    assert "4096 tokens" in refused(CHAT, chat(logit_bias={"a": 1, "b" * 4096: 1}), param="logit_bias")
+
+
 def test_top_logprobs_needs_logprobs():
     refused(CHAT, chat(top_logprobs=2), param="top_logprobs")
     refused(CHAT, chat(logprobs=True, top_logprobs=21), param="top_logprobs")
