@@ -140,6 +140,8 @@ def test_the_draft_inherits_the_machine_but_not_the_cache():
         (["-c", "-1"], ["-c", "0 or more"]),
         (["-c", str(2**31)], ["-c", "0 or more"]),
         (["-c", "3", "-np", "4"], ["-c", "4 slots"]),
+        (["-b", "1"], ["-b", "2 or more"]),
+        (["-b", "3", "-np", "4"], ["-b", "4 slots", "4 or more"]),
         (["-ub", "4096"], ["-ub", "--batch-size 2048"]),
         (["-b", "8", "--spec-policy", "fixed"], ["--spec-draft-n-max", "--ubatch-size 17"]),
         (["--draft-min", "5", "--draft-max", "4"], ["--draft-min", "--spec-draft-n-max 4"]),

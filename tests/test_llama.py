@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import numpy as np
 import pytest
 from models import DRAFTS, TARGET
 
-from uad.config import ModelConfig
-from uad.errors import DecodeError
+from uad.config import ModelConfig, load_config
+from uad.errors import ConfigError, DecodeError
 from uad.llama.context import Context, attention
 from uad.llama.model import Model
 from uad.llama.probe import least_agreeing_rows
 from uad.llama.samplers import SamplerChain
-from uad.runtime.target import attention_note
+from uad.runtime.target import attention_note, open_target
 from uad.sampling.stages import LogitBias, Penalties, Temperature, TopK, stages
 from uad.types import Rows, SamplingParams
 
@@ -68,6 +70,13 @@ def test_truncated_positions_can_be_written_again(model, context) -> None:
 
 def test_float_weights_agree_from_two_rows_on(context) -> None:
     assert least_agreeing_rows(context) == 2
+
+
+def test_padding_for_exactness_must_fit_into_the_batch(monkeypatch) -> None:
+    monkeypatch.setattr("uad.runtime.target.least_agreeing_rows", lambda context: 8)
+    config = load_config(["-m", str(TARGET), "-c", "256", "-b", "15", "-np", "2", "--exact"], {})
+    with ExitStack() as stack, pytest.raises(ConfigError, match=r"2 slots to 8 rows .* -b 16 or more"):
+        open_target(config, stack, lambda what, share: None)
 
 
 def test_the_number_of_threads_is_chosen_among_those_offered(context) -> None:
