@@ -228,10 +228,11 @@ def test_silence_is_filled_with_comments():
     assert events(asyncio.run(run()))[-1] == "[DONE]"
 
 
-def test_no_pings_when_the_request_says_so():
+@pytest.mark.parametrize("never", [-1, 0])
+def test_no_pings_when_the_request_says_so(never):
     async def run():
         fake = FakeRuntime(pause=0.1)
-        body = {"messages": HELLO, "stream": True, "sse_ping_interval": -1, "max_tokens": 6}
+        body = {"messages": HELLO, "stream": True, "sse_ping_interval": never, "max_tokens": 6}
         config = ServerConfig(port=0, sse_ping_interval=0.02)
         async with serving(fake, config) as session, session.post(CHAT, json=body) as answer:
             return await answer.read()

@@ -399,7 +399,7 @@ _SERVER = (
         "server.sse_ping_interval",
         kinds.PING,
         SERVER,
-        "seconds between pings in silent streams; -1 is none",
+        "seconds between pings in silent streams, 1 or more; 0 or -1 is none",
         "SECONDS",
         _ENV + "SSE_PING_INTERVAL",
     ),

@@ -154,7 +154,7 @@ def _prefix(text: str) -> str:
 
 def _ping(text: str) -> float:
     value = float(text)
-    if not (value == -1 or 0 < value < math.inf):
+    if not (-1 <= value <= 0 or 1 <= value < math.inf):
         raise ValueError
     return value
 
@@ -226,7 +226,7 @@ THREADS = Kind("a number of threads, or -1 for the physical cores", _threads, (i
 GPU_LAYERS = Kind("a whole number, auto or all", _gpu_layers, (int, str))
 SEED = Kind(f"a whole number from 0 to {RANDOM_SEED}, or -1 for a random seed", _seed, (int,))
 PREFIX = Kind("a path such as /llm, with a slash at its start and none at its end", _prefix)
-PING = Kind("a number of seconds above 0, or -1 for none", _ping, (int, float))
+PING = Kind("a number of seconds, 1 or more, or 0 or -1 for none", _ping, (int, float))
 TEMPLATE = Kind("a Jinja template", _template)
 TEMPLATE_FILE = Kind("a file with a Jinja template", _template_file, is_path=True)
 KEYS = Kind("one or more keys, separated by commas", _keys)
