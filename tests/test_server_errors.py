@@ -45,6 +45,12 @@ def test_numbers_with_very_many_digits():
     refused("/completion", b'{"prompt": "a", "temperature": 1e999}', param="temperature")
 
 
+def test_bodies_that_are_not_coded_as_they_say():
+    status, answer = post("/completion", b"{}", headers={"Content-Encoding": "gzip"})
+    assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+    assert "body" in answer["error"]["message"]
+
+
 def test_half_surrogate_pairs():
     assert "surrogate" in refused("/completion", b'{"prompt": "\\ud83d"}')
     assert post("/completion", b'{"prompt": "\\ud83d\\ude42"}')[0] == 200
@@ -80,6 +86,8 @@ BAD_NUMBERS = [
     ("n", 3),
     ("n", 10**9),
     ("sse_ping_interval", "1"),
+    ("sse_ping_interval", 1e-6),
+    ("sse_ping_interval", 0.99),
     ("speculative.n_max", 513),
     ("speculative.n_min", -1),
     ("speculative.p_min", 1.5),
