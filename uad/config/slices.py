@@ -37,7 +37,6 @@ class ModelConfig:
     mmap: bool = True
     mlock: bool = False
     repack: bool = True
-    swa_full: bool = False
     tokenizer: Path | None = None
 
 
