@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import ExitStack
 
 import numpy as np
@@ -14,6 +16,7 @@ from uad.llama.context import Context, attention
 from uad.llama.model import Model
 from uad.llama.probe import least_agreeing_rows
 from uad.llama.samplers import SamplerChain
+from uad.llama.vocab import load_vocab
 from uad.runtime.target import attention_note, open_target
 from uad.sampling.stages import LogitBias, Penalties, Temperature, TopK, stages
 from uad.types import Rows, SamplingParams
@@ -117,6 +120,15 @@ def test_stages_do_what_their_names_say() -> None:
 def test_penalties_look_back_no_further_than_the_context(asked, kept) -> None:
     params = SamplingParams(temperature=0, repeat_last_n=asked, repeat_penalty=1.1)
     assert stages(params, frozenset(), n_ctx=64) == [Penalties(kept, 1.1, 0.0, 0.0)]
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="file names there are text")
+def test_a_file_name_that_is_no_text_is_a_name_too(tmp_path) -> None:
+    path = tmp_path / os.fsdecode(b"t\xff.gguf")
+    path.symlink_to(TARGET)
+    assert load_vocab(path).n_vocab == 4096
+    with Model(ModelConfig(path)) as loaded:
+        assert loaded.vocab.n_vocab == 4096
 
 
 @pytest.mark.parametrize("path", [TARGET, *DRAFTS.values()])
