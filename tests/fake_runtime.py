@@ -135,9 +135,13 @@ class FakeRuntime:
         return turns + "assistant:" * add_generation_prompt
 
     def chat_prompt(
-        self, messages: Sequence[Mapping[str, object]], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, object]],
+        template_kwargs: Mapping[str, object],
+        add_generation_prompt: bool = True,
+        prefill: str = "",
     ) -> list[int]:
-        return [BOS, *self.tokenize(self.render_chat(messages, template_kwargs, add_generation_prompt))]
+        return [BOS, *self.tokenize(self.render_chat(messages, template_kwargs, add_generation_prompt) + prefill)]
 
     def slots(self) -> tuple[SlotInfo, ...]:
         with self._lock:

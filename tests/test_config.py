@@ -58,6 +58,13 @@ def test_model_aliases(name, draft):
         (["-ngl", "all"], lambda c: c.target.n_gpu_layers, -1),
         (["--gpu-layers", "12"], lambda c: c.target.n_gpu_layers, 12),
         (["-fa"], lambda c: c.target.flash_attn, "on"),
+        (["-fa", "1"], lambda c: c.target.flash_attn, "on"),
+        (["-fa", "true"], lambda c: c.target.flash_attn, "on"),
+        (["-fa", "0"], lambda c: c.target.flash_attn, "off"),
+        (["-fa", "-1"], lambda c: c.target.flash_attn, "auto"),
+        (["--repeat-last-n", "-1", "--top-k", "-1"], lambda c: (c.sampling.repeat_last_n, c.sampling.top_k), (-1, -1)),
+        (["-np", "-1"], lambda c: c.n_parallel, 1),
+        (["--swa-full"], lambda c: c.notes, ("ignored, without effect in uad: --swa-full",)),
         (["-fa", "off"], lambda c: c.target.flash_attn, "off"),
         (["-fa", "--mlock"], lambda c: (c.target.flash_attn, c.target.mlock), ("on", True)),
         (["-ctk", "q8_0", "-ctvd", "q4_0"], lambda c: (c.target.type_k, c.draft.type_v, c.draft.type_k), ("q8_0", "q4_0", "f16")),
@@ -87,6 +94,7 @@ def test_model_aliases(name, draft):
         (["--seed", "-1"], lambda c: c.sampling.seed, None),
         (["--seed", "0", "--temp", "0", "--typical-p", "0.5"], lambda c: (c.sampling.seed, c.sampling.typical_p), (0, 0.5)),
         (["-l", "5-inf", "-l", "6+1.5"], lambda c: c.sampling.logit_bias, ((5, float("-inf")), (6, 1.5))),
+        (["--sse-ping-interval", "0"], lambda c: c.server.sse_ping_interval, 0.0),
         (["--sse-ping-interval", "-1"], lambda c: c.server.sse_ping_interval, -1.0),
         (["--chat-template", "{{ messages }}"], lambda c: c.templates.chat_template, "{{ messages }}"),
     ],
@@ -140,6 +148,8 @@ def test_the_draft_inherits_the_machine_but_not_the_cache():
         (["-c", "-1"], ["-c", "0 or more"]),
         (["-c", str(2**31)], ["-c", "0 or more"]),
         (["-c", "3", "-np", "4"], ["-c", "4 slots"]),
+        (["-b", "1"], ["-b", "2 or more"]),
+        (["-b", "3", "-np", "4"], ["-b", "4 slots", "4 or more"]),
         (["-ub", "4096"], ["-ub", "--batch-size 2048"]),
         (["-b", "8", "--spec-policy", "fixed"], ["--spec-draft-n-max", "--ubatch-size 17"]),
         (["--draft-min", "5", "--draft-max", "4"], ["--draft-min", "--spec-draft-n-max 4"]),
@@ -151,6 +161,7 @@ def test_the_draft_inherits_the_machine_but_not_the_cache():
         (["-fa", "maybe"], ["-fa", "on, off, auto"]),
         (["-lm", "dio"], ["-lm", "dio"]),
         (["--seed", "-2"], ["--seed"]),
+        (["--sse-ping-interval", "1e-6"], ["--sse-ping-interval", "1 or more"]),
         (["-l", "5"], ["-l", "ID+BIAS"]),
         (["-l", "5+nan"], ["-l", "ID+BIAS"]),
         (["--api-prefix", "llm/"], ["--api-prefix", "/llm"]),
@@ -192,6 +203,7 @@ def test_environment_has_llama_server_names_and_words():
         "LLAMA_ARG_PORT": "81",
         "LLAMA_ARG_ENDPOINT_METRICS": "enabled",
         "LLAMA_ARG_ENDPOINT_SLOTS": "0",
+        "LLAMA_ARG_FLASH_ATTN": "1",
         "LLAMA_ARG_NO_MMAP": "1",
         "LLAMA_API_KEY": "a,b",
         "LLAMA_ARG_THREADS": "",
@@ -200,6 +212,7 @@ def test_environment_has_llama_server_names_and_words():
     config = load_config([], env)
     assert config.draft.path == Path("d.gguf")
     assert (config.target.n_ctx, config.n_parallel, config.target.mmap, config.target.n_threads) == (1024, 2, False, 0)
+    assert config.target.flash_attn == "on"
     server = config.server
     assert (server.host, server.port, server.metrics, server.slots, server.api_keys) == ("0.0.0.0", 81, True, False, ("a", "b"))
     assert config.notes == ()
@@ -208,7 +221,17 @@ def test_environment_has_llama_server_names_and_words():
 def test_environment_complaints_name_the_variable():
     assert complaint(env={"LLAMA_ARG_PORT": "x"}).startswith("LLAMA_ARG_PORT: expected a whole number")
     assert complaint(env={"LLAMA_ARG_ENDPOINT_METRICS": "perhaps"}).startswith("LLAMA_ARG_ENDPOINT_METRICS: expected on or off")
-    assert load(env={"LLAMA_ARG_RPC": "host:1"}).notes == ("ignored, without effect in uad: LLAMA_ARG_RPC",)
+    assert load(env={"LLAMA_ARG_LOG_FILE": "x", "LLAMA_ARG_SWA_FULL": "1"}).notes == (
+        "ignored, without effect in uad: LLAMA_ARG_LOG_FILE, LLAMA_ARG_SWA_FULL",
+    )
+
+
+def test_what_is_refused_on_the_command_line_is_refused_in_the_environment():
+    for name, reason in (("SSL_KEY_FILE", "TLS proxy"), ("HF_REPO", "--model"), ("RPC", "this machine"), ("EMBEDDINGS", "generation only")):
+        message = complaint(env={f"LLAMA_ARG_{name}": "1"})
+        assert message.startswith(f"LLAMA_ARG_{name} is known to llama-server, not supported by uad: ")
+        assert reason in message
+    assert load(env={"LLAMA_ARG_EMBEDDINGS": "0", "LLAMA_ARG_SSL_KEY_FILE": ""}) == load(env={"LLAMA_ARG_EMBEDDINGS": "0"})
 
 
 def test_command_line_over_environment_over_file_over_defaults(tmp_path):
@@ -233,6 +256,7 @@ def test_yaml_takes_every_kind_of_value(tmp_path):
         temp: 1
         top-p: 0.5
         slots: off
+        spec-share: off
         mappings: [rules]
         spec-replace: [["<|a|>", "</s>"], [b, c]]
         api-key-file: keys
@@ -246,7 +270,7 @@ def test_yaml_takes_every_kind_of_value(tmp_path):
     assert (config.sampling.temperature, config.sampling.top_p, config.sampling.seed) == (1.0, 0.5, 5)
     assert config.templates.mappings == (tmp_path / "rules",)
     assert config.templates.replace == (("<|a|>", "</s>"), ("b", "c"))
-    assert (config.server.slots, config.server.api_keys) == (False, ("k1", "k2"))
+    assert (config.server.slots, config.server.api_keys, config.drafting.lookup.share) == (False, ("k1", "k2"), "off")
     assert config.notes == ("ignored, without effect in uad: webui",)
 
 

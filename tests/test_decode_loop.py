@@ -83,6 +83,16 @@ def test_a_long_prompt_is_read_in_chunks_while_others_go_on() -> None:
     assert len(writer.ids) - before >= 300 // 64, "the running stream stood still while the prompt was read"
 
 
+@pytest.mark.parametrize(("n_seq", "n_batch", "least"), [(1, 2, 1), (4, 4, 1), (1, 9, 8), (2, 16, 8), (3, 24, 8)])
+def test_the_smallest_batches_that_are_taken_are_enough(n_seq: int, n_batch: int, least: int) -> None:
+    for of_each in (False, True):
+        model = ModelDrafter(ScriptedModel(DRAFT_VOCAB, n_seq, n_batch=n_batch), ENCODER, ToyRules())
+        target = ScriptedModel(TARGET_VOCAB, n_seq, n_batch=n_batch)
+        engine = make_engine(target, model, least=Least(least, of_each))
+        many = [request(5 + 9 * i, speculative=SpeculativeParams(policy=SpecPolicy.FIXED), max_tokens=20) for i in range(2 * n_seq)]
+        assert [r.done.usage.n_predicted for r in run(engine, many)] == [20] * len(many)
+
+
 @pytest.mark.parametrize("speculative", [OFF, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=12, p_min=0.0)])
 def test_the_context_is_filled_to_the_last_place_and_not_beyond(speculative: SpeculativeParams) -> None:
     target = ScriptedModel(TARGET_VOCAB, n_ctx=64)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,17 +12,18 @@ import numpy as np
 import pytest
 from models import DRAFTS, TARGET
 
-from uad.config import ModelConfig
-from uad.errors import DecodeError
+from uad.config import ModelConfig, load_config
+from uad.errors import ConfigError, DecodeError
 from uad.llama import amx
 from uad.llama.context import Context, attention
 from uad.llama.model import Model
 from uad.llama.probe import least_agreeing_rows
 from uad.llama.samplers import SamplerChain
-from uad.runtime.target import attention_note
+from uad.llama.vocab import load_vocab
+from uad.runtime.target import attention_note, open_target
 from uad.sampling.noise import Position, token_keys
 from uad.sampling.sampler import Sampler
-from uad.sampling.stages import LogitBias, Penalties, Temperature, TopK
+from uad.sampling.stages import LogitBias, Penalties, Temperature, TopK, stages
 from uad.types import Rows, SamplingParams
 
 pytestmark = pytest.mark.model
@@ -101,6 +105,13 @@ def test_without_amx_nothing_is_tried(monkeypatch) -> None:
     assert not amx.is_broken.__wrapped__()
 
 
+def test_padding_for_exactness_must_fit_into_the_batch(monkeypatch) -> None:
+    monkeypatch.setattr("uad.runtime.target.least_agreeing_rows", lambda context: 8)
+    config = load_config(["-m", str(TARGET), "-c", "256", "-b", "15", "-np", "2", "--exact"], {})
+    with ExitStack() as stack, pytest.raises(ConfigError, match=r"2 slots to 8 rows .* -b 16 or more"):
+        open_target(config, stack, lambda what, share: None)
+
+
 def test_the_number_of_threads_is_chosen_among_those_offered(context) -> None:
     assert context.choose_threads((1, 2)) in (1, 2)
 
@@ -142,6 +153,21 @@ def test_penalties_count_the_last_ids_of_the_prompt(prompt, chosen) -> None:
     sampler = Sampler(params, 1, frozenset(), 64, lambda stages: SamplerChain(4, stages), keys, prompt)
     assert sampler.pick(np.array([1.0, 3.0, 2.0, 0.0], np.float32), Position()) == chosen
     sampler.close()
+
+
+@pytest.mark.parametrize(("asked", "kept"), [(-1, 64), (7, 7), (2**31 - 1, 64)])
+def test_penalties_look_back_no_further_than_the_context(asked, kept) -> None:
+    params = SamplingParams(temperature=0, repeat_last_n=asked, repeat_penalty=1.1)
+    assert stages(params, frozenset(), n_ctx=64) == [Penalties(kept, 1.1, 0.0, 0.0)]
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="file names there are text")
+def test_a_file_name_that_is_no_text_is_a_name_too(tmp_path) -> None:
+    path = tmp_path / os.fsdecode(b"t\xff.gguf")
+    path.symlink_to(TARGET)
+    assert load_vocab(path).n_vocab == 4096
+    with Model(ModelConfig(path)) as loaded:
+        assert loaded.vocab.n_vocab == 4096
 
 
 @pytest.mark.parametrize("path", [TARGET, *DRAFTS.values()])

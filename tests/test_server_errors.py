@@ -45,6 +45,12 @@ def test_numbers_with_very_many_digits():
     refused("/completion", b'{"prompt": "a", "temperature": 1e999}', param="temperature")
 
 
+def test_bodies_that_are_not_coded_as_they_say():
+    status, answer = post("/completion", b"{}", headers={"Content-Encoding": "gzip"})
+    assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+    assert "body" in answer["error"]["message"]
+
+
 def test_half_surrogate_pairs():
     assert "surrogate" in refused("/completion", b'{"prompt": "\\ud83d"}')
     assert post("/completion", b'{"prompt": "\\ud83d\\ude42"}')[0] == 200
@@ -80,6 +86,8 @@ BAD_NUMBERS = [
     ("n", 3),
     ("n", 10**9),
     ("sse_ping_interval", "1"),
+    ("sse_ping_interval", 1e-6),
+    ("sse_ping_interval", 0.99),
     ("speculative.n_max", 513),
     ("speculative.n_min", -1),
     ("speculative.p_min", 1.5),
@@ -273,6 +281,11 @@ def test_drafters_that_cannot_be_asked_for():
 )
 def test_bad_logit_bias(value):
     refused(CHAT, chat(logit_bias=value), param="logit_bias")
+
+
+def test_a_text_in_logit_bias_counts_with_all_its_tokens():
+    assert post(CHAT, chat(logit_bias={"a": 1, "b" * 4095: 1}))[0] == 200
+    assert "4096 tokens" in refused(CHAT, chat(logit_bias={"a": 1, "b" * 4096: 1}), param="logit_bias")
 
 
 def test_top_logprobs_needs_logprobs():

@@ -8,7 +8,7 @@ from server_kit import CHAT, CONFIG, HELLO, get, post, serving
 
 from uad.config import ServerConfig
 from uad.server.admission import is_trusted_origin
-from uad.types import Origin
+from uad.types import Origin, Totals
 
 KEYED = ServerConfig(port=0, api_keys=("sk-one", "sk-zwei-ü"))
 
@@ -88,6 +88,13 @@ def test_metrics():
     for name in values:
         assert f"# HELP {name.partition('{')[0]} " in text
         assert f"# TYPE {name.partition('{')[0]} " in text
+
+
+def test_counters_are_exact():
+    fake = FakeRuntime()
+    fake._totals = Totals(n_predicted=123_456_789)
+    text = get("/metrics", fake, ServerConfig(port=0, metrics=True))[1]
+    assert "llamacpp:tokens_predicted_total 123456789\n" in text
 
 
 def test_tokenize_and_back():

@@ -7,11 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from templates_toys import FAMILY_SPECIALS, family_vocab, toy
 
+from uad.config import TemplateConfig
 from uad.errors import InvalidRequestError
+from uad.runtime.prompts import Prompts
 from uad.templates.prompt import encode_parts, encode_text
 from uad.templates.render import Rendered, render
 from uad.templates.sandbox import Budget, ChatTemplate
 from uad.templates.seams import Part
+from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
 
 CHATML = (
@@ -187,6 +190,18 @@ def test_a_space_is_put_before_text_at_the_start_and_after_specials():
     ids = encode_parts([Part("<s>[INST]a b[/INST]", True), Part("c", False)], vocab, vocab.tokenize)
     inst, end = vocab.specials["[INST]"], vocab.specials["[/INST]"]
     assert ids == [vocab.bos, inst, *b" a b", end, *b" c"]
+
+
+def test_a_begun_answer_is_one_text_with_what_is_before_it():
+    vocab = family_vocab("chatml", add_space_prefix=True)
+
+    def chat(opening: str) -> list[int]:
+        prompts = Prompts(vocab, Encoder(vocab), TemplateConfig(), f"{{{{ messages[0].content }}}}{opening}", "toy")
+        return prompts.chat(user("Hi"), {}, True, prefill="Well<|im_end|>")
+
+    assert vocab.join(chat("\nAnswer:")) == b" Hi\nAnswer:Well<|im_end|>"
+    start = vocab.specials["<|im_start|>"]
+    assert chat("<|im_start|>") == [*vocab.tokenize(b" Hi"), start, *vocab.tokenize(b" Well<|im_end|>")]
 
 
 def test_white_space_next_to_specials_that_swallow_it():

@@ -58,10 +58,17 @@ def _parser() -> Parser:
 def _prompt(text: str | None, file: str | None) -> str:
     if text is None and file is None:
         raise ConfigError("no prompt; give one with -p TEXT or -f FILE")
-    prompt = text if text is not None else sys.stdin.read() if file == "-" else read_text(Path(str(file)))
+    prompt = text if text is not None else _stdin() if file == "-" else read_text(Path(str(file)))
     if not prompt:
         raise ConfigError("the prompt is empty")
     return prompt
+
+
+def _stdin() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"-f -: stdin is not UTF-8 text (byte {error.start})") from None
 
 
 def request(opened: Runtime, config: Config, text: str, chat: bool | None) -> Request:

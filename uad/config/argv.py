@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
         alike = [known for known in shown if known.startswith("--") == name.startswith("--")]
         for refused in REFUSED:
             if name in refused.names.split():
-                return f"{name} is known to llama-server, not supported by uad: {refused.reason}"
+                return refused.told(name)
         if any(name in (*flag.names.split(), *flag.off.split()) for flag in FLAGS):
             return f"{name} is a flag of `uad serve`, not of `{self.prog}`"
         return f"unknown flag {name}; {did_you_mean(name, alike or shown)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from uad.config import kinds
 from uad.config.flag import Flag
 from uad.config.kinds import SWITCH, choice, integer, number
-from uad.config.slices import BESIDE_A_MODEL, FLASH_ATTN, KV_TYPES, MODEL_TYPE, SHARES, SPEC_TYPES
+from uad.config.slices import BESIDE_A_MODEL, KV_TYPES, MODEL_TYPE, SHARES, SPEC_TYPES
 from uad.types import N_MAX_AUTO, N_MAX_FIXED
 
 MODEL, CONTEXT, DRAFT, DRAFTING = "models", "context and speed", "draft model", "drafting"
@@ -68,7 +68,9 @@ _CONTEXT = (
     Flag("-n --predict --n-predict", "n_predict", integer(-1), CONTEXT, "most tokens per answer; -1 is no limit", "N", _ENV + "N_PREDICT"),
     Flag("-b --batch-size", "target.n_batch", integer(1), CONTEXT, "most tokens per decode call", "N", _ENV + "BATCH"),
     Flag("-ub --ubatch-size", "target.n_ubatch", integer(1), CONTEXT, "most tokens computed at once", "N", _ENV + "UBATCH"),
-    Flag("-np --parallel", "n_parallel", integer(1, 1024), CONTEXT, "slots: answers that run side by side", "N", _ENV + "N_PARALLEL"),
+    Flag(
+        "-np --parallel", "n_parallel", kinds.PARALLEL, CONTEXT, "slots: answers that run side by side; -1 is one", "N", _ENV + "N_PARALLEL"
+    ),
     Flag(
         "-t --threads",
         "target.n_threads",
@@ -93,7 +95,7 @@ _CONTEXT = (
     Flag(
         "-fa --flash-attn",
         "target.flash_attn",
-        choice(*FLASH_ATTN),
+        kinds.FLASH_ATTENTION,
         CONTEXT,
         "flash attention: on, off or auto",
         "MODE",
@@ -110,7 +112,6 @@ _CONTEXT = (
         _ENV + "CACHE_TYPE_K",
     ),
     Flag("-ctv --cache-type-v", "target.type_v", choice(*KV_TYPES), CONTEXT, "type of cached values", "TYPE", _ENV + "CACHE_TYPE_V"),
-    Flag("--swa-full", "target.swa_full", SWITCH, CONTEXT, "full-size cache for sliding-window models", env=_ENV + "SWA_FULL"),
 )
 _DRAFT = (
     Flag("-cd --ctx-size-draft", "draft.n_ctx", integer(0), DRAFT, "the draft's context in tokens; 0 follows the target's", "N"),
@@ -292,7 +293,7 @@ _TOKENIZERS = (
 )
 _SAMPLING = (
     Flag("--temp --temperature", "sampling.temperature", number(0), SAMPLING, "temperature; 0 is greedy", "T", _ENV + "TEMPERATURE"),
-    Flag("--top-k", "sampling.top_k", integer(0), SAMPLING, "keep the K most likely tokens; 0 is off", "K", _ENV + "TOP_K"),
+    Flag("--top-k", "sampling.top_k", integer(-1), SAMPLING, "keep the K most likely tokens; 0 or -1 is off", "K", _ENV + "TOP_K"),
     Flag(
         "--top-p", "sampling.top_p", number(0, 1), SAMPLING, "keep the tokens that make up this probability; 1 is off", "P", _ENV + "TOP_P"
     ),
@@ -300,7 +301,14 @@ _SAMPLING = (
         "--min-p", "sampling.min_p", number(0, 1), SAMPLING, "drop tokens less likely than P times the best; 0 is off", "P", _ENV + "MIN_P"
     ),
     Flag("--typical --typical-p", "sampling.typical_p", number(0, 1), SAMPLING, "locally typical sampling; 1 is off", "P"),
-    Flag("--repeat-last-n", "sampling.repeat_last_n", integer(0), SAMPLING, "tokens that penalties look back on; 0 is off", "N"),
+    Flag(
+        "--repeat-last-n",
+        "sampling.repeat_last_n",
+        integer(-1),
+        SAMPLING,
+        "tokens that penalties look back on; 0 is off, -1 the context",
+        "N",
+    ),
     Flag(
         "--repeat-penalty",
         "sampling.repeat_penalty",
@@ -399,7 +407,7 @@ _SERVER = (
         "server.sse_ping_interval",
         kinds.PING,
         SERVER,
-        "seconds between pings in silent streams; -1 is none",
+        "seconds between pings in silent streams, 1 or more; 0 or -1 is none",
         "SECONDS",
         _ENV + "SSE_PING_INTERVAL",
     ),

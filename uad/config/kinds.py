@@ -63,14 +63,14 @@ def number(low: float = -math.inf, high: float = math.inf, note: str = "") -> Ki
 
 
 def choice(*names: str) -> Kind:
-    """One of a few words. Words that YAML reads as booleans (`on`, `off`) are taken as such."""
+    """One of a few words. `off`, which YAML reads as a boolean, is taken as a word."""
 
     def parse(text: str) -> str:
         if text not in names:
             raise ValueError
         return text
 
-    return Kind(f"one of {', '.join(names)}", parse, (str, bool) if "on" in names else (str,))
+    return Kind(f"one of {', '.join(names)}", parse, (str, bool) if "off" in names else (str,))
 
 
 def _switch(text: str) -> bool:
@@ -135,6 +135,17 @@ def _threads(text: str) -> int:
     return max(value, 0)
 
 
+def _parallel(text: str) -> int:
+    value = int(text)
+    if not (value == -1 or 1 <= value <= 1024):
+        raise ValueError
+    return max(value, 1)
+
+
+def _flash_attention(text: str) -> str:
+    return "auto" if text in ("auto", "-1") else "on" if _switch(text) else "off"
+
+
 def _gpu_layers(text: str) -> int:
     return -1 if text in ("auto", "all") else max(int(text), -1)
 
@@ -154,7 +165,7 @@ def _prefix(text: str) -> str:
 
 def _ping(text: str) -> float:
     value = float(text)
-    if not (value == -1 or 0 < value < math.inf):
+    if not (-1 <= value <= 0 or 1 <= value < math.inf):
         raise ValueError
     return value
 
@@ -223,10 +234,12 @@ LOAD_MODE = Kind("one of auto, none, mmap, mlock, mmap+mlock", _load_mode)
 SPEC_POLICY = Kind(f"one of {', '.join(SpecPolicy)}", SpecPolicy)
 SPEC_TYPE = Kind(f"one or more of {', '.join(SPEC_TYPES)}, separated by commas, or none", _spec_type)
 THREADS = Kind("a number of threads, or -1 for the physical cores", _threads, (int,))
+PARALLEL = Kind("a whole number from 1 to 1024, or -1 for one", _parallel, (int,))
+FLASH_ATTENTION = Kind("one of on, off, auto", _flash_attention, (str, bool, int))
 GPU_LAYERS = Kind("a whole number, auto or all", _gpu_layers, (int, str))
 SEED = Kind(f"a whole number from 0 to {RANDOM_SEED}, or -1 for a random seed", _seed, (int,))
 PREFIX = Kind("a path such as /llm, with a slash at its start and none at its end", _prefix)
-PING = Kind("a number of seconds above 0, or -1 for none", _ping, (int, float))
+PING = Kind("a number of seconds, 1 or more, or 0 or -1 for none", _ping, (int, float))
 TEMPLATE = Kind("a Jinja template", _template)
 TEMPLATE_FILE = Kind("a file with a Jinja template", _template_file, is_path=True)
 KEYS = Kind("one or more keys, separated by commas", _keys)

@@ -31,7 +31,7 @@ from uad.config.yamlfile import from_yaml
 from uad.errors import ConfigError
 from uad.types import SamplingParams, SpecPolicy, SpeculativeParams
 
-_INHERITED = ("n_batch", "n_ubatch", "n_threads", "n_threads_batch", "n_gpu_layers", "flash_attn", "mmap", "mlock", "repack", "swa_full")
+_INHERITED = ("n_batch", "n_ubatch", "n_threads", "n_threads_batch", "n_gpu_layers", "flash_attn", "mmap", "mlock", "repack")
 
 
 def load_config(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
@@ -169,6 +169,11 @@ def _check(config: Config, values: Mapping[str, Given]) -> None:
     target, drafting, fail = config.target, config.drafting.defaults, partial(_fail, values)
     if target.n_ubatch > target.n_batch:
         fail("target.n_ubatch", f"{target.n_ubatch} is more than --batch-size {target.n_batch}")
+    if target.n_batch < (least := max(config.n_parallel, 2)):
+        fail(
+            "target.n_batch",
+            f"{target.n_batch} is too few for {config.n_parallel} slots, each of which writes a token; give {least} or more",
+        )
     if drafting.n_min > drafting.longest:
         fail("drafting.defaults.n_min", f"{drafting.n_min} is more than --spec-draft-n-max {drafting.longest}")
     # what nobody asked for is cut to what fits

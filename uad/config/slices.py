@@ -37,7 +37,6 @@ class ModelConfig:
     mmap: bool = True
     mlock: bool = False
     repack: bool = True
-    swa_full: bool = False
     tokenizer: Path | None = None
 
 
@@ -124,7 +123,7 @@ class TemplateConfig:
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """The HTTP side. Times are in seconds; sse_ping_interval -1 sends no pings; an empty `api_keys` means no authentication."""
+    """The HTTP side. Times are in seconds; sse_ping_interval 0 or less sends no pings; an empty `api_keys` means no authentication."""
 
     host: str = "127.0.0.1"
     port: int = 8080

@@ -65,7 +65,7 @@ def _find(name: str, where: str) -> Flag | None:
         return None
     for refused in REFUSED:
         if f"--{name}" in refused.names.split():
-            raise ConfigError(f"{where} is known to llama-server, not supported by uad: {refused.reason}")
+            raise ConfigError(refused.told(where))
     raise ConfigError(f"{where} is not a known key; {did_you_mean(name, [long[2:] for long, _ in long_names])}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -135,7 +136,7 @@ def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | No
         callback = lib.llama_progress_callback(on_progress)
         params.progress_callback = callback
     log.clear()
-    handle = lib.llama_model_load_from_file(str(config.path).encode(), params)
+    handle = lib.llama_model_load_from_file(os.fsencode(config.path), params)
     if handle:
         return handle  # type: ignore[no-any-return]
     reason = log.reason()
@@ -146,7 +147,7 @@ def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | No
 def _refuse_by_header(path: Path, role: str, params: Any) -> None:
     """A file that loads as a vocabulary but not as a model: say so if it is an encoder, whose weights llama.cpp may also lack."""
     params.vocab_only = True
-    handle = lib.llama_model_load_from_file(str(path).encode(), params)
+    handle = lib.llama_model_load_from_file(os.fsencode(path), params)
     if not handle:
         return
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import weakref
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ def load_vocab(path: Path, pre: str | None = None, quick: bool = True) -> VocabT
     params.vocab_only = True
     overrides = _overrides(pre)
     params.kv_overrides = overrides
-    handle = lib.llama_model_load_from_file(str(path).encode(), params) if path.is_file() else None
+    handle = lib.llama_model_load_from_file(os.fsencode(path), params) if path.is_file() else None
     if not handle:
         raise ModelLoadError(f"{path}: no vocabulary can be loaded from it ({log.reason() or 'no such file'})")
 

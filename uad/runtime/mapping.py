@@ -19,7 +19,7 @@ from uad.templates.families import bundled_mappings, load_families, load_family
 from uad.templates.lint import Finding, lint
 from uad.templates.pairs import load_pair, load_pairs
 from uad.templates.recognise import Side
-from uad.templates.yamlfile import nearest
+from uad.templates.yamlfile import nearest, read_text
 
 __all__ = [
     "Comparison",
@@ -69,7 +69,7 @@ def read_mapping(name: str, directories: Sequence[Path]) -> tuple[Path, str]:
         if name not in known:
             raise MappingError(f"there is no mapping file '{name}'; {nearest(name, list(known))} (uad mapping list shows all)")
         path = known[name]
-    text = path.read_text(encoding="utf-8")
+    text = read_text(path)
     (load_pair if any(line.startswith("pair:") for line in text.splitlines()) else load_family)(path)
     return path, text
 

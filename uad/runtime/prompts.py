@@ -10,7 +10,7 @@ from uad.config import TemplateConfig
 from uad.templates.plan import Options, default_template
 from uad.templates.prompt import encode_parts, encode_text
 from uad.templates.recognise import Side, bos_name, eos_name
-from uad.templates.render import Rendered, render
+from uad.templates.render import Part, Rendered, render
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
 
@@ -46,8 +46,10 @@ class Prompts:
             _log.warning("the chat template transforms its input: message text was found by search, specials in it stay text")
         return rendered
 
-    def chat(self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool) -> list[int]:
-        return encode_parts(self.render(messages, kwargs, add_generation_prompt).parts, self._vocab, self._encode)
+    def chat(self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool, prefill: str = "") -> list[int]:
+        """The ids of a conversation; `prefill` is the beginning of the answer, one text with the template's where that ends in text."""
+        parts = self.render(messages, kwargs, add_generation_prompt).parts
+        return encode_parts((*parts, Part(prefill, trusted=False)), self._vocab, self._encode)
 
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
         return encode_text(text, self._vocab, self._encode, add_special=add_special, parse_special=parse_special)

@@ -139,9 +139,13 @@ class Runtime:
         return id_ in self._parts.model.vocab.eog
 
     def chat_prompt(
-        self, messages: Sequence[Mapping[str, object]], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, object]],
+        template_kwargs: Mapping[str, object],
+        add_generation_prompt: bool = True,
+        prefill: str = "",
     ) -> list[int]:
-        return self._prompts.chat(messages, template_kwargs, add_generation_prompt)
+        return self._prompts.chat(messages, template_kwargs, add_generation_prompt, prefill)
 
     def render_chat(
         self, messages: Sequence[Mapping[str, object]], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from uad.config import Config, ModelConfig
 from uad.decode.layout import Least
+from uad.errors import ConfigError
 from uad.llama import amx
 from uad.llama.context import Context
 from uad.llama.devices import offloads
@@ -33,7 +34,7 @@ class Target:
 
 def open_target(config: Config, stack: ExitStack, progress: Progress) -> Target:
     """Load it onto the stack. `--exact` loads it again without rearranged weights where only those stand in the way. Raises ModelLoadError,
-    or ConfigError for a tokenizer that disagrees with it."""
+    or ConfigError for a tokenizer that disagrees with it and for a batch too small for `--exact`."""
     with ExitStack() as attempt:
         model = attempt.enter_context(open_model(config.target, "target", lambda share: progress("loading target", share)))
         context = attempt.enter_context(Context(model, config.target, config.n_parallel, "target"))
@@ -69,6 +70,11 @@ def _exactness(context: Context, config: Config) -> tuple[Least, tuple[str, ...]
             Least(),
             ("--exact has no effect: on this backend no batch sizes compute the same bits for this model",),
             amx.rearranges(config.target),
+        )
+    if context.n_batch < (n_rows := context.n_seq * least):
+        raise ConfigError(
+            f"--exact pads each of {context.n_seq} slots to {least} rows for this model, more than --batch-size {context.n_batch}; "
+            f"give -b {n_rows} or more"
         )
     why = "any batch gives the same bits" if least == 1 else f"batches of {least} rows or more give the same bits; smaller ones are padded"
     how = "" if amx.rearranges(config.target) else " (weights are not rearranged for this processor: slower prompts)"

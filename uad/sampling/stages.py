@@ -58,7 +58,7 @@ def stages(params: SamplingParams, eog: frozenset[int], n_ctx: int) -> list[Stag
     bias = params.logit_bias + tuple((id_, float("-inf")) for id_ in sorted(eog) if params.ignore_eos)
     if bias:
         chain.append(LogitBias(bias))
-    last_n = n_ctx if params.repeat_last_n < 0 else params.repeat_last_n
+    last_n = n_ctx if params.repeat_last_n < 0 else min(params.repeat_last_n, n_ctx)  # llama.cpp makes a ring of as many
     if last_n and (params.repeat_penalty != 1 or params.frequency_penalty or params.presence_penalty):
         chain.append(Penalties(last_n, params.repeat_penalty, params.frequency_penalty, params.presence_penalty))
     if params.temperature <= 0:

@@ -12,7 +12,7 @@ from uad.server.job import Job
 from uad.server.outcome import Outcome
 from uad.server.shapes import Shape
 from uad.server.state import STATE, State, Tally
-from uad.server.wire import DONE, PING, dumps, frame
+from uad.server.wire import DONE, PING, dumps, dumps_large, frame
 from uad.types import Delta, Done
 
 T = TypeVar("T")
@@ -30,9 +30,16 @@ async def answer(request: web.Request, job: Job, shape: Shape) -> web.StreamResp
                 return await _stream(request, generation, teller)
             while generation.is_open:
                 teller.hear(await generation.take(None))
-            return web.Response(text=dumps(shape.whole(teller.outcomes)), content_type="application/json")
+            return web.Response(text=await _whole(state, teller), content_type="application/json")
         finally:
             state.live.discard(generation)
+
+
+async def _whole(state: State, teller: Teller) -> str:
+    """The answer in one text; with probabilities it may have a hundred numbers per token, and is put together off the loop."""
+    if any(request.logprobs for request in teller.job.requests):
+        return await state.off_loop(lambda: dumps_large(teller.shape.whole(teller.outcomes)))
+    return dumps(teller.shape.whole(teller.outcomes))
 
 
 class Teller:

@@ -35,7 +35,7 @@ class Engine(Protocol):
     def piece(self, id_: int) -> bytes: ...
 
     def chat_prompt(
-        self, messages: Sequence[Message], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True
+        self, messages: Sequence[Message], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True, prefill: str = ""
     ) -> list[int]: ...
 
     def render_chat(

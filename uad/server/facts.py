@@ -16,7 +16,7 @@ from uad.server.refuse import check_features
 from uad.server.sampling import drafters_of
 from uad.server.schemas import DetokenizeBody, TemplateBody, TokenizeBody
 from uad.server.state import STATE, State
-from uad.server.wire import dumps
+from uad.server.wire import dumps, dumps_large
 from uad.types import SlotInfo
 
 
@@ -129,7 +129,8 @@ async def tokenize(request: web.Request) -> web.Response:
     """POST /tokenize {content, add_special, parse_special, with_pieces}."""
     state = request.app[STATE]
     body = TokenizeBody.model_validate(await state.read_object(request))
-    return reply({"tokens": await state.off_loop(lambda: _tokens(state, body))})
+    text = await state.off_loop(lambda: dumps_large({"tokens": _tokens(state, body)}))
+    return web.Response(text=text, content_type="application/json")
 
 
 def _tokens(state: State, body: TokenizeBody) -> Sequence[int | Json]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, StrictStr
+from pydantic import AfterValidator, BeforeValidator, Field, StrictStr
 
 from uad.config import SPEC_TYPE
 from uad.errors import ConfigError
@@ -18,6 +18,12 @@ MAX_STOP_CHARS = 4096
 def _number(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("must be a number")
+    return value
+
+
+def _pause(value: float) -> float:
+    if 0 < value < 1:
+        raise ValueError("must be 1 or more, or 0 or -1 for none")
     return value
 
 
@@ -75,7 +81,7 @@ Probability = Annotated[float, _Finite, Field(ge=0.0, le=1.0), _Number]
 Temperature = Annotated[float, _Finite, Field(ge=-1.0, le=1000.0), _Number]
 Factor = Annotated[float, _Finite, Field(gt=0.0, le=1000.0), _Number]
 Penalty = Annotated[float, _Finite, Field(ge=-1000.0, le=1000.0), _Number]
-Seconds = Annotated[float, _Finite, Field(ge=-1.0, le=86400.0), _Number]
+Seconds = Annotated[float, _Finite, Field(ge=-1.0, le=86400.0), AfterValidator(_pause), _Number]
 Names = Annotated[list[StrictStr], BeforeValidator(_names), Field(max_length=256)]
 Words = Annotated[list[Annotated[StrictStr, Field(max_length=MAX_STOP_CHARS)]], BeforeValidator(_words)]
 DrafterTypes = Annotated[tuple[Origin, ...], BeforeValidator(_types)]

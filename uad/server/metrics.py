@@ -20,7 +20,7 @@ class Metric:
 
     def lines(self) -> str:
         """HELP, TYPE and the value."""
-        return f"# HELP {self.name} {self.help}\n# TYPE {self.name} {self.kind}\n{self.name} {self.value:g}\n"
+        return f"# HELP {self.name} {self.help}\n# TYPE {self.name} {self.kind}\n{self.name} {self.value}\n"
 
 
 def render(state: State) -> str:
@@ -71,7 +71,7 @@ def _by_drafter(drafters: Sequence[DrafterStats]) -> str:
 
 
 def _family(name: str, text: str, drafters: Sequence[DrafterStats], values: Sequence[float]) -> str:
-    samples = "".join(f'{name}{{type="{one.origin}"}} {value:g}\n' for one, value in zip(drafters, values, strict=True))
+    samples = "".join(f'{name}{{type="{one.origin}"}} {value}\n' for one, value in zip(drafters, values, strict=True))
     return f"# HELP {name} {text}\n# TYPE {name} counter\n{samples}"
 
 

@@ -77,14 +77,14 @@ class NativeShape:
 
 
 def chosen(out: Json, fields: Sequence[str]) -> Json:
-    """Only the members in `fields`; `a/b` takes member b of member a. Unknown ones are left out."""
+    """Only the members in `fields`; `a/b` takes member b of member a, and stays its name. Unknown ones are left out."""
     found: Json = {}
     for name in fields:
         value: object = out
         for part in name.split("/"):
             value = value.get(part) if isinstance(value, Mapping) else None
         if value is not None:
-            found[name.rpartition("/")[2]] = value
+            found[name] = value
     return found
 
 

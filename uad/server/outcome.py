@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from uad.server.wire import finite, visible
 from uad.types import Delta, Done, DraftStats, Timings, TokenProb, Usage
@@ -132,6 +133,26 @@ def add_timings(timings: Sequence[Timings]) -> Timings:
 def logprobs_json(probs: Iterable[TokenProb]) -> list[Json]:
     """OpenAI's `logprobs.content`: text without half characters, bytes exact, log(0) as the lowest float."""
     return [{**_token_json(prob), "top_logprobs": [_token_json(other) for other in prob.top]} for prob in probs]
+
+
+def completion_logprobs_json(probs: Sequence[TokenProb], offset: int) -> Json:
+    """The same beside the members of OpenAI's completions; `offset` is where in the answer the first token begins, in characters.
+
+    Of several alternatives with one text the likeliest stays.
+    """
+    offsets = list(accumulate((n_chars(prob.data) for prob in probs[:-1]), initial=offset)) if probs else []
+    return {
+        "content": logprobs_json(probs),
+        "tokens": [visible(prob.data) for prob in probs],
+        "token_logprobs": [finite(prob.logprob) for prob in probs],
+        "top_logprobs": [{visible(other.data): finite(other.logprob) for other in reversed(prob.top)} for prob in probs],
+        "text_offset": offsets,
+    }
+
+
+def n_chars(data: bytes) -> int:
+    """How many characters begin in these bytes."""
+    return sum(byte & 0xC0 != 0x80 for byte in data)
 
 
 def _token_json(prob: TokenProb) -> Json:

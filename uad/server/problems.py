@@ -76,6 +76,8 @@ def problem_of(error: Exception) -> Problem:
             return _expected(error)
         case web.HTTPException():
             return _plain(error)
+        case web.RequestPayloadError():
+            return Problem(400, "the body is not what its Content-Encoding or Transfer-Encoding says", KINDS[400])
         case _:
             log.error("unexpected error in the HTTP server", exc_info=error)
             return Problem(500, "internal error; the server's log has the details", "server_error")

@@ -64,10 +64,7 @@ def encode_prompt(engine: Engine, parts: list[Part]) -> Prompt:
 def encode_chat(engine: Engine, body: TemplateBody) -> Prompt:
     """The prompt of a chat. A last message of the assistant is the beginning of the answer, as llama-server has it."""
     prefill, messages = _split_prefill(engine, body)
-    kwargs = _template_kwargs(body)
-    ids = engine.chat_prompt(messages, kwargs, _opens_answer(body, prefill))
-    if prefill:
-        ids = [*ids, *engine.tokenize(prefill, add_special=False, parse_special=False)]
+    ids = engine.chat_prompt(messages, _template_kwargs(body), _opens_answer(body, prefill), prefill)
     return _filled(Prompt(tuple(ids), ""), "messages")
 
 

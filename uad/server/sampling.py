@@ -96,12 +96,14 @@ def _stage_names(samplers: list[str]) -> Iterator[str]:
 
 
 def _biases(engine: Engine, value: object) -> Iterator[tuple[int, float]]:
-    pairs = _pairs(value)
-    if len(pairs) > MAX_BIASES:
-        raise InvalidRequestError(f"logit_bias: at most {MAX_BIASES} entries", "logit_bias")
-    for key, bias in pairs:
+    n = 0
+    for key, bias in _pairs(value):
         addend = _addend(bias)
-        for id_ in _ids(engine, key):
+        ids = _ids(engine, key)
+        n += len(ids)
+        if n > MAX_BIASES:
+            raise InvalidRequestError(f"logit_bias: at most {MAX_BIASES} tokens, those of texts included", "logit_bias")
+        for id_ in ids:
             yield id_, addend
 
 

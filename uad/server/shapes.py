@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from uad.server.job import Job
-from uad.server.outcome import Json, Outcome, logprobs_json, stats_json, usage_json
+from uad.server.outcome import Json, Outcome, completion_logprobs_json, logprobs_json, n_chars, stats_json, usage_json
 from uad.server.wire import dumps
 from uad.types import Delta
 
@@ -117,6 +117,7 @@ class CompletionShape:
         self._job = job
         self._same = identity
         self._frames = [_Frames(self._chunk(i, "\0", None, None)) for i in range(len(job.requests))]
+        self._offsets = [0] * len(job.requests)
 
     def _chunk(self, index: int, text: str, finish: str | None, logprobs: Json | None) -> Json:
         choice: Json = {"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish}
@@ -129,7 +130,9 @@ class CompletionShape:
     def piece(self, outcome: Outcome, delta: Delta) -> list[str]:
         """A chunk of text; none for an empty piece."""
         if delta.probs:
-            return [dumps(self._chunk(outcome.index, delta.text, None, {"content": logprobs_json(delta.probs)}))]
+            logprobs = completion_logprobs_json(delta.probs, self._offsets[outcome.index])
+            self._offsets[outcome.index] += sum(n_chars(prob.data) for prob in delta.probs)
+            return [dumps(self._chunk(outcome.index, delta.text, None, logprobs))]
         return [self._frames[outcome.index].fill(delta.text)] if delta.text else []
 
     def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:
@@ -152,5 +155,5 @@ class CompletionShape:
 
     def _choice(self, outcome: Outcome) -> Json:
         wanted = self._job.requests[outcome.index].logprobs
-        logprobs = {"content": logprobs_json(outcome.probs)} if wanted else None
+        logprobs = completion_logprobs_json(outcome.probs, 0) if wanted else None
         return {"text": outcome.text, "index": outcome.index, "logprobs": logprobs, "finish_reason": str(outcome.end.finish)}

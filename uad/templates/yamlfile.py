@@ -125,7 +125,7 @@ def place(path: Path, mark: Any) -> str:
 
 def read_yaml(path: Path) -> yaml.Node:
     """The root node of a file. Refuses what a rules file never needs: anchors, aliases, tags, deep nesting, more than a megabyte."""
-    text = _read(path)
+    text = read_text(path)
     try:
         return _compose(path, text, _FAST)
     except yaml.YAMLError:
@@ -151,7 +151,8 @@ def _compose(path: Path, text: str, loader: Any) -> yaml.Node:
     return root
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a mapping file. Raises MappingError for one that is too large, unreadable or not UTF-8."""
     try:
         size = path.stat().st_size
         if size > MAX_BYTES:
