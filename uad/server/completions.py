@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from aiohttp import web
 
 from uad.server.answer import answer
-from uad.server.job import check_counts, make_job
+from uad.server.job import Job, check_counts, make_job
 from uad.server.native import NativeShape
 from uad.server.prompts import encode_chat, encode_prompt, split_prompts
 from uad.server.refuse import check_features
 from uad.server.schemas import ChatBody, CompletionBody, NativeBody
-from uad.server.shapes import ChatShape, CompletionShape, Identity
+from uad.server.shapes import ChatShape, CompletionShape, Identity, Shape
 from uad.server.state import STATE
+
+B = TypeVar("B", CompletionBody, NativeBody)
 
 
 async def chat(request: web.Request) -> web.StreamResponse:
@@ -29,24 +34,25 @@ async def chat(request: web.Request) -> web.StreamResponse:
 async def completion(request: web.Request) -> web.StreamResponse:
     """POST /v1/completions."""
     state = request.app[STATE]
-    members = await state.read_object(request)
-    check_features(members)
-    body = CompletionBody.model_validate(members)
-    engine, ping = state.engine, state.config.sse_ping_interval
-    prompts = split_prompts(body.prompt, engine.info.target.n_vocab)
-    with state.gate.enter(check_counts(engine, body, len(prompts), state.gate.limit)):
-        job = await state.off_loop(lambda: make_job(engine, body, [encode_prompt(engine, parts) for parts in prompts], ping))
-        return await answer(request, job, CompletionShape(job, Identity("cmpl-", state.alias, state.fingerprint)))
+    return await _complete(
+        request, CompletionBody, lambda job, body: CompletionShape(job, Identity("cmpl-", state.alias, state.fingerprint))
+    )
 
 
 async def native(request: web.Request) -> web.StreamResponse:
     """POST /completion and /completions."""
+    alias = request.app[STATE].alias
+    return await _complete(request, NativeBody, lambda job, body: NativeShape(job, alias, body.return_tokens, body.response_fields))
+
+
+async def _complete(request: web.Request, kind: type[B], shape: Callable[[Job, B], Shape]) -> web.StreamResponse:
+    """Both routes that go on from prompts, which differ in what they take and in the form of the answer."""
     state = request.app[STATE]
     members = await state.read_object(request)
     check_features(members)
-    body = NativeBody.model_validate(members)
+    body = kind.model_validate(members)
     engine, ping = state.engine, state.config.sse_ping_interval
     prompts = split_prompts(body.prompt, engine.info.target.n_vocab)
     with state.gate.enter(check_counts(engine, body, len(prompts), state.gate.limit)):
         job = await state.off_loop(lambda: make_job(engine, body, [encode_prompt(engine, parts) for parts in prompts], ping))
-        return await answer(request, job, NativeShape(job, state.alias, body.return_tokens, body.response_fields))
+        return await answer(request, job, shape(job, body))

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from uad.errors import InvalidRequestError, NotSupportedError
 from uad.server.engine import Engine
-from uad.server.schemas import GenerationBody, SpeculativeBody
+from uad.server.schemas import GenerationBody
 from uad.types import Origin, SamplingParams, SpecPolicy, SpeculativeParams
 
 RANDOM_SEEDS = (-1, 2**32 - 1)  # llama-server's two spellings of "draw one"
@@ -51,10 +51,8 @@ def drafters_of(engine: Engine, params: SpeculativeParams) -> tuple[Origin, ...]
 
 
 def speculative_params(engine: Engine, body: GenerationBody) -> SpeculativeParams:
-    """Draft control of one request; the object wins over the flat spellings."""
-    asked = body.speculative or SpeculativeBody()
-    flat = {name: getattr(body, f"speculative_{name}") for name in ("n_max", "n_min", "p_min", "policy", "types")}
-    changes = {name: value for name, value in flat.items() if value is not None} | asked.model_dump(exclude_none=True)
+    """Draft control of one request."""
+    changes = body.speculative.model_dump(exclude_none=True)
     params = replace(engine.config.drafting.defaults, **changes)
     if "types" in changes:
         params = _with_drafters(params, engine.info.drafters)

@@ -89,12 +89,17 @@ class GenerationBody(Body):
     n_probs: Alternatives | None = None
     cache_prompt: StrictBool = True
     id_slot: Length = -1
-    speculative: SpeculativeBody | None = None
-    speculative_n_max: DraftLength | None = Field(None, validation_alias="speculative.n_max")
-    speculative_n_min: DraftLength | None = Field(None, validation_alias="speculative.n_min")
-    speculative_p_min: Probability | None = Field(None, validation_alias="speculative.p_min")
-    speculative_policy: SpecPolicy | None = Field(None, validation_alias="speculative.policy")
-    speculative_types: DrafterTypes | None = Field(None, validation_alias="speculative.types")
+    speculative: SpeculativeBody = SpeculativeBody()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _folded(cls, value: dict[str, Any]) -> dict[str, Any]:
+        """`speculative.n_max` and so on, as llama-server spells them, become members of the object, which wins over them."""
+        flat = {name: value[f"speculative.{name}"] for name in SpeculativeBody.model_fields if f"speculative.{name}" in value}
+        asked = value.get("speculative", {})
+        if not flat or not isinstance(asked, dict):
+            return value
+        return {**value, "speculative": flat | {name: member for name, member in asked.items() if member is not None}}
 
 
 class TextPart(Body):
