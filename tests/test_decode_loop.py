@@ -45,6 +45,17 @@ def test_a_prompt_is_reused_as_far_as_it_is_the_same() -> None:
     assert first.ids == again.ids == fresh.ids
 
 
+def test_a_target_that_takes_nothing_back_keeps_a_cache_that_goes_on_and_drops_any_other() -> None:
+    target = ScriptedModel(TARGET_VOCAB)
+    target.can_truncate = False
+    engine = make_engine(target)
+    first = run(engine, [request(40)])[0]
+    turn = Request((*ids(40), *first.ids, *ids(5)), GREEDY, OFF, max_tokens=8)
+    on, again, other = (run(engine, [one])[0] for one in (turn, turn, request(30)))
+    assert [r.done.usage.n_cached for r in (first, on, again, other)] == [0, 47, 0, 0]
+    assert again.ids == on.ids
+
+
 def test_the_slot_with_the_longest_common_prefix_is_chosen() -> None:
     engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2))
     other = Request(tuple(reversed(ids(30))), GREEDY, OFF, max_tokens=2)

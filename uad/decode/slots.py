@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from uad.decode.sequence import Running
+from uad.types import Request
 from uad.vocab.prefix import common_prefix
 
 
@@ -20,10 +21,11 @@ class Slot:
 
 
 class Slots:
-    """A fixed number of slots."""
+    """A fixed number of slots. can_truncate: whether a slot can keep a part of what its KV holds, not only all or nothing."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, can_truncate: bool) -> None:
         self.all = [Slot(i) for i in range(n)]
+        self._can_truncate = can_truncate
         self._clock = 0
 
     def running(self) -> list[Running]:
@@ -39,6 +41,13 @@ class Slots:
         if not free:
             return None
         return max(free, key=lambda slot: (common_prefix(slot.cached, prompt), -slot.used, -slot.id))
+
+    def kept(self, slot: Slot, request: Request) -> int:
+        """How many of the slot's ids the request can go on from; at least one id of its prompt is left to be read."""
+        if not request.cache_prompt:
+            return 0
+        n = min(common_prefix(slot.cached, request.prompt), len(request.prompt) - 1)
+        return n if self._can_truncate or n == len(slot.cached) else 0
 
     def occupy(self, slot: Slot, running: Running) -> None:
         self._clock += 1

@@ -23,7 +23,6 @@ from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError,
 from uad.policy.protocol import Chosen, Wish
 from uad.sampling.sampler import token_prob
 from uad.types import Clock, Commit, Done, Draft, DrafterStats, Failed, Request, Rows, Sink, SlotInfo, TokenProb, Totals
-from uad.vocab.prefix import common_prefix
 
 _log = logging.getLogger("uad.request")
 _STALL_S = 0.25  # how long a prompt's chunk may keep running streams waiting
@@ -83,7 +82,7 @@ class Engine:
         self._seeds = seeds
         self._least = least or Least()
         self._clock = clock
-        self._slots = Slots(target.n_seq)
+        self._slots = Slots(target.n_seq, target.can_truncate)
         self._waiting: deque[tuple[int, Request, Sink]] = deque()
         self._prefill_rate = 0.0
         self._totals = Totals()
@@ -233,8 +232,11 @@ class Engine:
 
     def _start(self, slot: Slot, number: int, request: Request, sink: Sink) -> None:
         seed = self._seeds() if request.sampling.seed is None else request.sampling.seed
-        n_cached = min(common_prefix(slot.cached, request.prompt), len(request.prompt) - 1) if request.cache_prompt else 0
-        self._target.truncate(slot.id, n_cached) if n_cached else self._target.clear(slot.id)
+        n_cached = self._slots.kept(slot, request)
+        if not n_cached:
+            self._target.clear(slot.id)
+        elif n_cached < len(slot.cached):
+            self._target.truncate(slot.id, n_cached)
         running = Running(
             number=number,
             request=request,
