@@ -188,6 +188,20 @@ def test_fail_all_tells_running_and_waiting() -> None:
     assert engine.is_idle
 
 
+def test_fail_all_tells_those_whose_start_failed_and_those_who_were_passed() -> None:
+    engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2))
+    sinks = [Collector() for _ in range(3)]
+    engine.submit(0, request(slot=0), sinks[0])
+    engine.step()
+    engine._samplers = lambda request, seed: 1 / 0
+    engine.submit(1, request(slot=0), sinks[1])
+    engine.submit(2, request(), sinks[2])
+    with pytest.raises(ZeroDivisionError):
+        engine.step()
+    engine.fail_all(UnavailableError("down"))
+    assert all(isinstance(sink.failed.error, UnavailableError) for sink in sinks)
+
+
 def test_empty_prompt_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="empty"):
         make_engine(ScriptedModel(TARGET_VOCAB)).check(Request(()))

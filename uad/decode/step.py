@@ -219,16 +219,16 @@ class Engine:
         return extra
 
     def _admit(self) -> None:
-        """Waiting requests take free slots, in order; one that wants a busy slot lets others pass."""
-        passed: list[tuple[int, Request, Sink]] = []
-        while self._waiting and self._slots.has_free:
-            number, request, sink = entry = self._waiting.popleft()
+        """Waiting requests take free slots, in order; one that wants a busy slot lets others pass. Each waits until it has started, so
+        that it can be told of an error."""
+        for entry in tuple(self._waiting):
+            if not self._slots.has_free:
+                return
+            number, request, sink = entry
             slot = self._slots.choose(request.prompt, request.slot)
-            if slot is None:
-                passed.append(entry)
-            else:
+            if slot is not None:
                 self._start(slot, number, request, sink)
-        self._waiting.extendleft(reversed(passed))
+                self._waiting.remove(entry)
 
     def _start(self, slot: Slot, number: int, request: Request, sink: Sink) -> None:
         seed = self._seeds() if request.sampling.seed is None else request.sampling.seed
@@ -252,9 +252,9 @@ class Engine:
             text=TextStream(request.stop),
             started=self._clock(),
         )
-        self._slots.occupy(slot, running)
         if self._drafting is not None and request.speculative.enabled:
             self._drafting.begin(slot.id, request.prompt)
+        self._slots.occupy(slot, running)
 
     def _propose(self, runnings: Sequence[Running]) -> tuple[Mapping[int, Chosen], float]:
         """What each slot submits, and the seconds that it took; sequences that read their prompt let the drafters read along."""
