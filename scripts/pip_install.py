@@ -51,7 +51,10 @@ def main() -> int:
 
 def is_amx_broken() -> bool:
     """Whether llama.cpp as it is installed crashes on AMX units of this processor (`uad/llama/amx.py`): a wheel from pip's cache may."""
-    return subprocess.run([sys.executable, "-c", "import sys; from uad.llama import amx; sys.exit(7 if amx.is_broken() else 0)"]).returncode == 7
+    return (
+        subprocess.run([sys.executable, "-c", "import sys; from uad.llama import amx; sys.exit(7 if amx.is_broken() else 0)"]).returncode
+        == 7
+    )
 
 
 def cmake_args() -> str:
