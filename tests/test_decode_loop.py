@@ -94,6 +94,17 @@ def test_a_long_prompt_is_read_in_chunks_while_others_go_on() -> None:
     assert len(writer.ids) - before >= 300 // 64, "the running stream stood still while the prompt was read"
 
 
+def test_prompts_are_read_in_the_order_of_their_arrival_whatever_their_slots() -> None:
+    engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2, n_batch=64))
+    older, newer = Collector(), Collector()
+    engine.submit(1, request(300, slot=1), older)
+    engine.step()
+    engine.submit(2, request(300, slot=0), newer)
+    while not older.ids:
+        engine.step()
+    assert engine.slots()[0].n_past < 64
+
+
 @pytest.mark.parametrize("speculative", [OFF, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=12, p_min=0.0)])
 def test_the_context_is_filled_to_the_last_place_and_not_beyond(speculative: SpeculativeParams) -> None:
     target = ScriptedModel(TARGET_VOCAB, n_ctx=64)

@@ -159,8 +159,9 @@ class Engine:
         if self._drafting is not None and writing and not chosen:
             self._drafting.rested(self._clock() - began - spent)
         room = self._chunk_room(bool(writing))
-        for running in runnings:
-            if running.is_prefilling and room > 0:
+        reading = [running for running in runnings if running.is_prefilling]
+        for running in sorted(reading, key=lambda running: running.number):  # who came first is read first
+            if room > 0:
                 room -= self._read_chunk(running, room)
 
     def _is_resting(self, runnings: Sequence[Running], writing: Sequence[Running]) -> bool:
