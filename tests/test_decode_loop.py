@@ -26,7 +26,7 @@ def ids(n: int) -> tuple[int, ...]:
 
 
 def request(n_prompt: int = 12, **fields) -> Request:
-    return Request(ids(n_prompt), **{"sampling": GREEDY, "speculative": OFF, "max_tokens": 8, **fields})
+    return Request(**{"prompt": ids(n_prompt), "sampling": GREEDY, "speculative": OFF, "max_tokens": 8, **fields})
 
 
 def drafted(target: ScriptedModel, **options):
@@ -62,6 +62,29 @@ def test_the_slot_with_the_longest_common_prefix_is_chosen() -> None:
     run(engine, [request(40), other])
     result = run(engine, [request(40)])[0]
     assert (result.done.slot, result.done.usage.n_cached) == (0, 39)
+
+
+def conversation(first: int, n: int = 60, **fields) -> Request:
+    """A chat prompt: a template's head that all conversations have, and text of its own."""
+    return request(prompt=(*ids(12), *range(first, first + n)), max_tokens=2, **fields)
+
+
+def test_a_conversation_is_not_overwritten_by_one_with_the_same_head_while_a_slot_is_empty() -> None:
+    engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2))
+    one, other, again = (run(engine, [conversation(first)])[0].done for first in (0, 100, 0))
+    assert (one.slot, other.slot, other.usage.n_cached) == (0, 1, 0)
+    assert (again.slot, again.usage.n_cached) == (0, 71)
+    newcomer = run(engine, [conversation(30)])[0].done
+    assert (newcomer.slot, newcomer.usage.n_cached) == (1, 12), "the longest unused slot is taken, with what it has of use"
+
+
+def test_a_long_conversation_is_given_up_neither_for_a_short_prompt_nor_for_one_that_wants_no_cache() -> None:
+    engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2))
+    run(engine, [conversation(0, 150)])
+    assert run(engine, [conversation(200, 3)])[0].done.slot == 1
+    assert run(engine, [conversation(0, 150)])[0].done.slot == 0
+    assert run(engine, [conversation(0, 150, cache_prompt=False)])[0].done.slot == 1
+    assert run(engine, [conversation(0, 150)])[0].done.usage.n_cached == 161
 
 
 def test_an_asked_slot_is_given_and_a_missing_one_refused() -> None:

@@ -226,7 +226,7 @@ class Engine:
             if not self._slots.has_free:
                 return
             number, request, sink = entry
-            slot = self._slots.choose(request.prompt, request.slot)
+            slot = self._slots.choose(request)
             if slot is not None:
                 self._start(slot, number, request, sink)
                 self._waiting.remove(entry)
