@@ -117,6 +117,15 @@ def test_a_long_prompt_is_read_in_chunks_while_others_go_on() -> None:
     assert len(writer.ids) - before >= 300 // 64, "the running stream stood still while the prompt was read"
 
 
+def test_a_chunk_lasts_two_seconds_though_nobody_waits_and_leaves_the_passes_as_they_were() -> None:
+    target = ScriptedModel(TARGET_VOCAB, n_ctx=2048, n_batch=2048)
+    engine = make_engine(target)
+    engine._clock = lambda: sum(sum(batch.values()) for batch in target.batches) / 100
+    run(engine, [request(1000, max_tokens=1)])
+    assert max(batch[0] for batch in target.batches) <= 200
+    assert [n for batch in target.batches for _, n in passes(batch, target.n_ubatch)] == [64] * 15 + [40]
+
+
 def test_prompts_are_read_in_the_order_of_their_arrival_whatever_their_slots() -> None:
     engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2, n_batch=64))
     older, newer = Collector(), Collector()
