@@ -26,6 +26,7 @@ from uad.types import Clock, Commit, Done, Draft, DrafterStats, Failed, Request,
 
 _log = logging.getLogger("uad.request")
 _STALL_S = 0.25  # how long a prompt's chunk may keep running streams waiting
+_CHUNK_S = 2.0  # how long it may last where nobody waits: a decode cannot be interrupted by a cancel, or by a signal
 _MIN_CHUNK = 16
 NO_DRAFT = Draft()
 _PLAIN = Chosen(NO_DRAFT)
@@ -286,21 +287,31 @@ class Engine:
         return _Part(running, running.pending(), chosen.draft, 1 + len(chosen.draft.ids), chosen.n_rows)
 
     def _chunk_room(self, others_wait: bool) -> int:
-        """How many prompt ids may be read in this round; few enough that running streams do not stall."""
-        room = self._target.n_batch - self._least.rows
-        return min(room, max(_MIN_CHUNK, int(self._prefill_rate * _STALL_S))) if others_wait else room
+        """How many prompt ids may be read in this round; few enough that running streams do not stall, and that a request can be cancelled
+        within seconds."""
+        n = max(_MIN_CHUNK, int(self._prefill_rate * (_STALL_S if others_wait else _CHUNK_S)))
+        if not self._prefill_rate and not others_wait:
+            n = self._target.n_ubatch
+        return min(n, self._target.n_batch - self._least.rows)
 
     def _read_chunk(self, running: Running, room: int) -> int:
         """Decode the next piece of a prompt; returns how many ids it had."""
         pending = running.pending()
-        n = min(len(pending), room)
-        if len(pending) - n == 1 and n > 2:
-            n -= 1  # never leave a single row for the last chunk
+        n = self._chunk(len(pending), room)
         last = n == len(pending)
         seconds, _ = self._run([_Part(running, pending[:n], NO_DRAFT, 1 if last and running.request.max_tokens != 0 else 0)])
         if n >= _MIN_CHUNK and seconds > 0:
             rate = n / seconds
             self._prefill_rate = rate if not self._prefill_rate else 0.7 * self._prefill_rate + 0.3 * rate
+        return n
+
+    def _chunk(self, n_pending: int, room: int) -> int:
+        """The length of the next chunk: whole passes where room allows, so that a prompt is cut into the same ones at any speed."""
+        n = min(n_pending, room)
+        if self._target.n_ubatch < n < n_pending:
+            n -= n % self._target.n_ubatch
+        if n_pending - n == 1 and n > 2:
+            n -= 1  # never leave a single row for the last chunk
         return n
 
     def _settle(self, part: _Part, logits: npt.NDArray[np.float32]) -> None:
