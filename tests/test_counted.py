@@ -19,7 +19,7 @@ TARGET_COSTS = tuple(CostSample(n, depth, 10.0 + n + depth / 100) for n in (1, 2
 class Silent:
     """A context that only notes what it decodes."""
 
-    n_seq, n_ctx, n_batch, n_ubatch, vocab = 4, 100, 64, 8, None
+    n_seq, n_ctx, n_batch, n_ubatch, vocab, can_truncate = 4, 100, 64, 8, None, True
 
     def __init__(self):
         self.decoded = []

@@ -26,7 +26,7 @@ def ids(n: int) -> tuple[int, ...]:
 
 
 def request(n_prompt: int = 12, **fields) -> Request:
-    return Request(ids(n_prompt), **{"sampling": GREEDY, "speculative": OFF, "max_tokens": 8, **fields})
+    return Request(**{"prompt": ids(n_prompt), "sampling": GREEDY, "speculative": OFF, "max_tokens": 8, **fields})
 
 
 def drafted(target: ScriptedModel, **options):
@@ -45,12 +45,46 @@ def test_a_prompt_is_reused_as_far_as_it_is_the_same() -> None:
     assert first.ids == again.ids == fresh.ids
 
 
+def test_a_target_that_takes_nothing_back_keeps_a_cache_that_goes_on_and_drops_any_other() -> None:
+    target = ScriptedModel(TARGET_VOCAB)
+    target.can_truncate = False
+    engine = make_engine(target)
+    first = run(engine, [request(40)])[0]
+    turn = Request((*ids(40), *first.ids, *ids(5)), GREEDY, OFF, max_tokens=8)
+    on, again, other = (run(engine, [one])[0] for one in (turn, turn, request(30)))
+    assert [r.done.usage.n_cached for r in (first, on, again, other)] == [0, 47, 0, 0]
+    assert again.ids == on.ids
+
+
 def test_the_slot_with_the_longest_common_prefix_is_chosen() -> None:
     engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2))
     other = Request(tuple(reversed(ids(30))), GREEDY, OFF, max_tokens=2)
     run(engine, [request(40), other])
     result = run(engine, [request(40)])[0]
     assert (result.done.slot, result.done.usage.n_cached) == (0, 39)
+
+
+def conversation(first: int, n: int = 60, **fields) -> Request:
+    """A chat prompt: a template's head that all conversations have, and text of its own."""
+    return request(prompt=(*ids(12), *range(first, first + n)), max_tokens=2, **fields)
+
+
+def test_a_conversation_is_not_overwritten_by_one_with_the_same_head_while_a_slot_is_empty() -> None:
+    engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2))
+    one, other, again = (run(engine, [conversation(first)])[0].done for first in (0, 100, 0))
+    assert (one.slot, other.slot, other.usage.n_cached) == (0, 1, 0)
+    assert (again.slot, again.usage.n_cached) == (0, 71)
+    newcomer = run(engine, [conversation(30)])[0].done
+    assert (newcomer.slot, newcomer.usage.n_cached) == (1, 12), "the longest unused slot is taken, with what it has of use"
+
+
+def test_a_long_conversation_is_given_up_neither_for_a_short_prompt_nor_for_one_that_wants_no_cache() -> None:
+    engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2))
+    run(engine, [conversation(0, 150)])
+    assert run(engine, [conversation(200, 3)])[0].done.slot == 1
+    assert run(engine, [conversation(0, 150)])[0].done.slot == 0
+    assert run(engine, [conversation(0, 150, cache_prompt=False)])[0].done.slot == 1
+    assert run(engine, [conversation(0, 150)])[0].done.usage.n_cached == 161
 
 
 def test_an_asked_slot_is_given_and_a_missing_one_refused() -> None:
@@ -91,6 +125,26 @@ def test_the_smallest_batches_that_are_taken_are_enough(n_seq: int, n_batch: int
         engine = make_engine(target, model, least=Least(least, of_each))
         many = [request(5 + 9 * i, speculative=SpeculativeParams(policy=SpecPolicy.FIXED), max_tokens=20) for i in range(2 * n_seq)]
         assert [r.done.usage.n_predicted for r in run(engine, many)] == [20] * len(many)
+
+
+def test_a_chunk_lasts_two_seconds_though_nobody_waits_and_leaves_the_passes_as_they_were() -> None:
+    target = ScriptedModel(TARGET_VOCAB, n_ctx=2048, n_batch=2048)
+    engine = make_engine(target)
+    engine._clock = lambda: sum(sum(batch.values()) for batch in target.batches) / 100
+    run(engine, [request(1000, max_tokens=1)])
+    assert max(batch[0] for batch in target.batches) <= 200
+    assert [n for batch in target.batches for _, n in passes(batch, target.n_ubatch)] == [64] * 15 + [40]
+
+
+def test_prompts_are_read_in_the_order_of_their_arrival_whatever_their_slots() -> None:
+    engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2, n_batch=64))
+    older, newer = Collector(), Collector()
+    engine.submit(1, request(300, slot=1), older)
+    engine.step()
+    engine.submit(2, request(300, slot=0), newer)
+    while not older.ids:
+        engine.step()
+    assert engine.slots()[0].n_past < 64
 
 
 @pytest.mark.parametrize("speculative", [OFF, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=12, p_min=0.0)])
@@ -185,6 +239,20 @@ def test_fail_all_tells_running_and_waiting() -> None:
     engine.fail_all(UnavailableError("down"))
     assert all(isinstance(sink.failed.error, UnavailableError) for sink in sinks)
     assert engine.is_idle
+
+
+def test_fail_all_tells_those_whose_start_failed_and_those_who_were_passed() -> None:
+    engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2))
+    sinks = [Collector() for _ in range(3)]
+    engine.submit(0, request(slot=0), sinks[0])
+    engine.step()
+    engine._samplers = lambda request, seed: 1 / 0
+    engine.submit(1, request(slot=0), sinks[1])
+    engine.submit(2, request(), sinks[2])
+    with pytest.raises(ZeroDivisionError):
+        engine.step()
+    engine.fail_all(UnavailableError("down"))
+    assert all(isinstance(sink.failed.error, UnavailableError) for sink in sinks)
 
 
 def test_empty_prompt_is_refused() -> None:

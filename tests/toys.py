@@ -14,6 +14,7 @@ import numpy as np
 from uad.decode.drafting import Drafting
 from uad.decode.layout import Least
 from uad.decode.step import Engine
+from uad.errors import DecodeError
 from uad.llama.samplers import SamplerChain
 from uad.policy.fixed import FixedPolicy
 from uad.policy.protocol import Policy
@@ -70,7 +71,10 @@ class ScriptedModel:
     """A context that writes SCRIPT from the offset that its KV has reached, with noise; both vocabularies share the text, not the cuts.
 
     `sharpness` is the advantage of the script's token over noise of width 1. `length` bytes after which the end of turn is likely.
+    Without `can_truncate` it forgets a whole sequence or nothing, as recurrent models do.
     """
+
+    can_truncate = True
 
     def __init__(
         self, vocab: VocabTable, n_seq: int = 1, n_ctx: int = 512, n_batch: int = 256, sharpness: float = 6.0, length: int = 10**9
@@ -120,6 +124,8 @@ class ScriptedModel:
         return np.stack(self._out)
 
     def truncate(self, seq: int, n: int) -> None:
+        if not self.can_truncate and 0 < n < len(self.kv[seq]):
+            raise DecodeError("part of a state cannot be taken back")
         del self.kv[seq][n:]
 
     def clear(self, seq: int) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from uad.decode.sequence import Running
+from uad.types import Request
 from uad.vocab.prefix import common_prefix
+
+_UNREAD = 1
 
 
 @dataclass(slots=True)
@@ -20,10 +22,11 @@ class Slot:
 
 
 class Slots:
-    """A fixed number of slots."""
+    """A fixed number of slots. can_truncate: whether a slot can keep a part of what its KV holds, not only all or nothing."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, can_truncate: bool) -> None:
         self.all = [Slot(i) for i in range(n)]
+        self._can_truncate = can_truncate
         self._clock = 0
 
     def running(self) -> list[Running]:
@@ -33,12 +36,27 @@ class Slots:
     def has_free(self) -> bool:
         return any(slot.running is None for slot in self.all)
 
-    def choose(self, prompt: Sequence[int], wanted: int = -1) -> Slot | None:
-        """A free slot: the wanted one, else the one that holds the longest part of the prompt, else the longest unused."""
-        free = [slot for slot in self.all if slot.running is None and wanted in (-1, slot.id)]
-        if not free:
-            return None
-        return max(free, key=lambda slot: (common_prefix(slot.cached, prompt), -slot.used, -slot.id))
+    def choose(self, request: Request) -> Slot | None:
+        """A free slot: the wanted one, else of those that go on, or hold all of the prompt, the one that holds most of it; else an empty
+        one, or the longest unused.
+
+        A slot goes on where the request keeps at least half of what it holds: every chat prompt begins with the template's head, and must
+        not take the slot of another conversation for that.
+        """
+        free = [slot for slot in self.all if slot.running is None and request.slot in (-1, slot.id)]
+        kept = {slot.id: self.kept(slot, request) for slot in free}
+        most = len(request.prompt) - _UNREAD
+        fit = [slot for slot in free if slot.cached and (2 * kept[slot.id] >= len(slot.cached) or kept[slot.id] == most > 0)]
+        if fit:
+            return max(fit, key=lambda slot: (kept[slot.id], -len(slot.cached), -slot.used))
+        return min(free, key=lambda slot: (bool(slot.cached), slot.used, slot.id), default=None)
+
+    def kept(self, slot: Slot, request: Request) -> int:
+        """How many of the slot's ids the request can go on from; some of its prompt is always left to be read."""
+        if not request.cache_prompt:
+            return 0
+        n = min(common_prefix(slot.cached, request.prompt), len(request.prompt) - _UNREAD)
+        return n if self._can_truncate or n == len(slot.cached) else 0
 
     def occupy(self, slot: Slot, running: Running) -> None:
         self._clock += 1

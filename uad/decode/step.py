@@ -23,10 +23,10 @@ from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError,
 from uad.policy.protocol import Chosen, Wish
 from uad.sampling.sampler import token_prob
 from uad.types import Clock, Commit, Done, Draft, DrafterStats, Failed, Request, Rows, Sink, SlotInfo, TokenProb, Totals
-from uad.vocab.prefix import common_prefix
 
 _log = logging.getLogger("uad.request")
 _STALL_S = 0.25  # how long a prompt's chunk may keep running streams waiting
+_CHUNK_S = 2.0  # how long it may last where nobody waits: a decode cannot be interrupted by a cancel, or by a signal
 _MIN_CHUNK = 16
 NO_DRAFT = Draft()
 _PLAIN = Chosen(NO_DRAFT)
@@ -83,7 +83,7 @@ class Engine:
         self._seeds = seeds
         self._least = least or Least()
         self._clock = clock
-        self._slots = Slots(target.n_seq)
+        self._slots = Slots(target.n_seq, target.can_truncate)
         self._waiting: deque[tuple[int, Request, Sink]] = deque()
         self._prefill_rate = 0.0
         self._totals = Totals()
@@ -160,8 +160,9 @@ class Engine:
         if self._drafting is not None and writing and not chosen:
             self._drafting.rested(self._clock() - began - spent)
         room = self._chunk_room(bool(writing))
-        for running in runnings:
-            if running.is_prefilling and room > 0:
+        reading = [running for running in runnings if running.is_prefilling]
+        for running in sorted(reading, key=lambda running: running.number):  # who came first is read first
+            if room > 0:
                 room -= self._read_chunk(running, room)
 
     def _is_resting(self, runnings: Sequence[Running], writing: Sequence[Running]) -> bool:
@@ -220,21 +221,24 @@ class Engine:
         return extra
 
     def _admit(self) -> None:
-        """Waiting requests take free slots, in order; one that wants a busy slot lets others pass."""
-        passed: list[tuple[int, Request, Sink]] = []
-        while self._waiting and self._slots.has_free:
-            number, request, sink = entry = self._waiting.popleft()
-            slot = self._slots.choose(request.prompt, request.slot)
-            if slot is None:
-                passed.append(entry)
-            else:
+        """Waiting requests take free slots, in order; one that wants a busy slot lets others pass. Each waits until it has started, so
+        that it can be told of an error."""
+        for entry in tuple(self._waiting):
+            if not self._slots.has_free:
+                return
+            number, request, sink = entry
+            slot = self._slots.choose(request)
+            if slot is not None:
                 self._start(slot, number, request, sink)
-        self._waiting.extendleft(reversed(passed))
+                self._waiting.remove(entry)
 
     def _start(self, slot: Slot, number: int, request: Request, sink: Sink) -> None:
         seed = self._seeds() if request.sampling.seed is None else request.sampling.seed
-        n_cached = min(common_prefix(slot.cached, request.prompt), len(request.prompt) - 1) if request.cache_prompt else 0
-        self._target.truncate(slot.id, n_cached) if n_cached else self._target.clear(slot.id)
+        n_cached = self._slots.kept(slot, request)
+        if not n_cached:
+            self._target.clear(slot.id)
+        elif n_cached < len(slot.cached):
+            self._target.truncate(slot.id, n_cached)
         running = Running(
             number=number,
             request=request,
@@ -250,9 +254,9 @@ class Engine:
             text=TextStream(request.stop),
             started=self._clock(),
         )
-        self._slots.occupy(slot, running)
         if self._drafting is not None and request.speculative.enabled:
             self._drafting.begin(slot.id, request.prompt)
+        self._slots.occupy(slot, running)
 
     def _propose(self, runnings: Sequence[Running]) -> tuple[Mapping[int, Chosen], float]:
         """What each slot submits, and the seconds that it took; sequences that read their prompt let the drafters read along."""
@@ -283,21 +287,31 @@ class Engine:
         return _Part(running, running.pending(), chosen.draft, 1 + len(chosen.draft.ids), chosen.n_rows)
 
     def _chunk_room(self, others_wait: bool) -> int:
-        """How many prompt ids may be read in this round; few enough that running streams do not stall."""
-        room = self._target.n_batch - self._least.rows
-        return min(room, max(_MIN_CHUNK, int(self._prefill_rate * _STALL_S))) if others_wait else room
+        """How many prompt ids may be read in this round; few enough that running streams do not stall, and that a request can be cancelled
+        within seconds."""
+        n = max(_MIN_CHUNK, int(self._prefill_rate * (_STALL_S if others_wait else _CHUNK_S)))
+        if not self._prefill_rate and not others_wait:
+            n = self._target.n_ubatch
+        return min(n, self._target.n_batch - self._least.rows)
 
     def _read_chunk(self, running: Running, room: int) -> int:
         """Decode the next piece of a prompt; returns how many ids it had."""
         pending = running.pending()
-        n = min(len(pending), room)
-        if len(pending) - n == 1 and n > 2:
-            n -= 1  # never leave a single row for the last chunk
+        n = self._chunk(len(pending), room)
         last = n == len(pending)
         seconds, _ = self._run([_Part(running, pending[:n], NO_DRAFT, 1 if last and running.request.max_tokens != 0 else 0)])
         if n >= _MIN_CHUNK and seconds > 0:
             rate = n / seconds
             self._prefill_rate = rate if not self._prefill_rate else 0.7 * self._prefill_rate + 0.3 * rate
+        return n
+
+    def _chunk(self, n_pending: int, room: int) -> int:
+        """The length of the next chunk: whole passes where room allows, so that a prompt is cut into the same ones at any speed."""
+        n = min(n_pending, room)
+        if self._target.n_ubatch < n < n_pending:
+            n -= n % self._target.n_ubatch
+        if n_pending - n == 1 and n > 2:
+            n -= 1  # never leave a single row for the last chunk
         return n
 
     def _settle(self, part: _Part, logits: npt.NDArray[np.float32]) -> None:

@@ -13,12 +13,16 @@ from uad.vocab.table import VocabTable
 
 
 class Target(Protocol):
-    """n_ctx positions in each of n_seq sequences; at most n_batch rows a call, n_ubatch in one pass over the weights."""
+    """n_ctx positions in each of n_seq sequences; at most n_batch rows a call, n_ubatch in one pass over the weights.
+
+    Without can_truncate (recurrent memory) a sequence can only be forgotten as a whole.
+    """
 
     n_seq: int
     n_ctx: int
     n_batch: int
     n_ubatch: int
+    can_truncate: bool
     vocab: VocabTable
 
     def decode(self, rows: Sequence[Rows]) -> None:

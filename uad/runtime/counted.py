@@ -79,7 +79,7 @@ class CountedContext:
         self._curve = CostCurve(costs)
         self._clock = clock
         self.n_seq, self.n_ctx, self.n_batch, self.n_ubatch = context.n_seq, context.n_ctx, context.n_batch, context.n_ubatch
-        self.vocab = context.vocab
+        self.vocab, self.can_truncate = context.vocab, context.can_truncate
         self.logits, self.truncate, self.clear = context.logits, context.truncate, context.clear
 
     def decode(self, rows: Sequence[Rows]) -> None:

@@ -32,6 +32,7 @@ class Runtime:
         self._numbers = itertools.count(1)
         self._error: UadError | None = None
         self._closing = False
+        self._door = threading.Lock()
         built: Future[Parts] = Future()
         self._thread = threading.Thread(target=self._main, args=(built, progress, costs), name="uad-model", daemon=True)
         self._thread.start()
@@ -50,10 +51,11 @@ class Runtime:
 
     def close(self) -> None:
         """Ends running requests with UnavailableError, stops the thread, frees the models. Safe to call twice."""
-        if self._closing:
-            return
-        self._closing = True
-        self._commands.put(None)
+        with self._door:
+            if self._closing:
+                return
+            self._closing = True
+            self._commands.put(None)
         self._thread.join()
 
     def __enter__(self) -> Runtime:
@@ -78,12 +80,13 @@ class Runtime:
         """Queue a request; sink gets its events on the model thread. Raises InvalidRequestError, ContextOverflowError, UnavailableError."""
         if self._error is not None:
             raise UnavailableError(f"the model stopped after an error and the server must be restarted: {self._error}")
-        if self._closing:
-            raise UnavailableError("the server is shutting down")
         self._check_ids(request)
         self._engine.check(request)
         number = next(self._numbers)
-        self._commands.put(lambda: self._engine.submit(number, request, sink))
+        with self._door:  # what comes behind the end of the commands would never be answered
+            if self._closing:
+                raise UnavailableError("the server is shutting down")
+            self._commands.put(lambda: self._engine.submit(number, request, sink))
         return number
 
     def cancel(self, request: int) -> None:
