@@ -40,7 +40,7 @@ def test_a_prompt_is_reused_as_far_as_it_is_the_same() -> None:
     again = run(engine, [request(40)])[0]
     longer = run(engine, [request(60)])[0]
     fresh = run(engine, [request(40, cache_prompt=False)])[0]
-    assert [r.done.usage.n_cached for r in (first, again, fresh)] == [0, 39, 0]
+    assert [r.done.usage.n_cached for r in (first, again, fresh)] == [0, 38, 0]
     assert 40 <= longer.done.usage.n_cached < 60
     assert first.ids == again.ids == fresh.ids
 
@@ -61,7 +61,7 @@ def test_the_slot_with_the_longest_common_prefix_is_chosen() -> None:
     other = Request(tuple(reversed(ids(30))), GREEDY, OFF, max_tokens=2)
     run(engine, [request(40), other])
     result = run(engine, [request(40)])[0]
-    assert (result.done.slot, result.done.usage.n_cached) == (0, 39)
+    assert (result.done.slot, result.done.usage.n_cached) == (0, 38)
 
 
 def conversation(first: int, n: int = 60, **fields) -> Request:
@@ -73,7 +73,7 @@ def test_a_conversation_is_not_overwritten_by_one_with_the_same_head_while_a_slo
     engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2))
     one, other, again = (run(engine, [conversation(first)])[0].done for first in (0, 100, 0))
     assert (one.slot, other.slot, other.usage.n_cached) == (0, 1, 0)
-    assert (again.slot, again.usage.n_cached) == (0, 71)
+    assert (again.slot, again.usage.n_cached) == (0, 70)
     newcomer = run(engine, [conversation(30)])[0].done
     assert (newcomer.slot, newcomer.usage.n_cached) == (1, 12), "the longest unused slot is taken, with what it has of use"
 
@@ -84,7 +84,7 @@ def test_a_long_conversation_is_given_up_neither_for_a_short_prompt_nor_for_one_
     assert run(engine, [conversation(200, 3)])[0].done.slot == 1
     assert run(engine, [conversation(0, 150)])[0].done.slot == 0
     assert run(engine, [conversation(0, 150, cache_prompt=False)])[0].done.slot == 1
-    assert run(engine, [conversation(0, 150)])[0].done.usage.n_cached == 161
+    assert run(engine, [conversation(0, 150)])[0].done.usage.n_cached == 160
 
 
 def test_an_asked_slot_is_given_and_a_missing_one_refused() -> None:
@@ -134,6 +134,16 @@ def test_a_chunk_lasts_two_seconds_though_nobody_waits_and_leaves_the_passes_as_
     run(engine, [request(1000, max_tokens=1)])
     assert max(batch[0] for batch in target.batches) <= 200
     assert [n for batch in target.batches for _, n in passes(batch, target.n_ubatch)] == [64] * 15 + [40]
+
+
+@pytest.mark.parametrize("n_batch", [64, 65, 256])
+def test_no_pass_of_a_prompt_has_a_single_row(n_batch: int) -> None:
+    target = ScriptedModel(TARGET_VOCAB, n_seq=2, n_ctx=2048, n_batch=n_batch)
+    engine = make_engine(target)
+    for n in (2, 3, 63, 64, 65, 66, 127, 128, 129, 130, 193, 257):
+        both = [request(n, max_tokens=1), Request(tuple(reversed(ids(n))), GREEDY, OFF, max_tokens=1)]
+        run(engine, both + both)
+    assert min(n for batch in target.batches for _, n in passes(batch, target.n_ubatch)) == 2
 
 
 def test_prompts_are_read_in_the_order_of_their_arrival_whatever_their_slots() -> None:

@@ -8,7 +8,7 @@ from uad.decode.sequence import Running
 from uad.types import Request
 from uad.vocab.prefix import common_prefix
 
-_UNREAD = 1
+_UNREAD = 2  # ids of a prompt: some kernels give a single row other bits than several
 
 
 @dataclass(slots=True)

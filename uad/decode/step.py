@@ -161,8 +161,8 @@ class Engine:
             self._drafting.rested(self._clock() - began - spent)
         room = self._chunk_room(bool(writing))
         reading = [running for running in runnings if running.is_prefilling]
-        for running in sorted(reading, key=lambda running: running.number):  # who came first is read first
-            if room > 0:
+        for i, running in enumerate(sorted(reading, key=lambda running: running.number)):  # who came first is read first
+            if i == 0 or room >= _MIN_CHUNK:
                 room -= self._read_chunk(running, room)
 
     def _is_resting(self, runnings: Sequence[Running], writing: Sequence[Running]) -> bool:
@@ -292,7 +292,7 @@ class Engine:
         n = max(_MIN_CHUNK, int(self._prefill_rate * (_STALL_S if others_wait else _CHUNK_S)))
         if not self._prefill_rate and not others_wait:
             n = self._target.n_ubatch
-        return min(n, self._target.n_batch - self._least.rows)
+        return min(n, self._target.n_batch - (self._least.rows - 1))
 
     def _read_chunk(self, running: Running, room: int) -> int:
         """Decode the next piece of a prompt; returns how many ids it had."""
@@ -306,12 +306,14 @@ class Engine:
         return n
 
     def _chunk(self, n_pending: int, room: int) -> int:
-        """The length of the next chunk: whole passes where room allows, so that a prompt is cut into the same ones at any speed."""
+        """The length of the next chunk: whole passes where room allows, so that a prompt is cut into the same ones at any speed; and no
+        pass of a single row, neither here nor in what is left."""
+        n_ubatch = self._target.n_ubatch
         n = min(n_pending, room)
-        if self._target.n_ubatch < n < n_pending:
-            n -= n % self._target.n_ubatch
-        if n_pending - n == 1 and n > 2:
-            n -= 1  # never leave a single row for the last chunk
+        if n_ubatch < n < n_pending:
+            n -= n % n_ubatch
+        while n > 2 and (n % n_ubatch == 1 or n_pending - n == 1):
+            n -= 1
         return n
 
     def _settle(self, part: _Part, logits: npt.NDArray[np.float32]) -> None:
