@@ -38,6 +38,22 @@ def flatten(items: list[bytes | int]) -> list[int]:
     return out
 
 
+def test_guesses_behind_bytes_that_a_rule_holds_back_stay_where_they_agree() -> None:
+    for held, kept in ((b"qu", b"ick brown"), (b"qx", b"")):
+        mirror = Mirror(ENCODER)
+        mirror.extend([b"The "])
+        mirror.sync()
+        for id_ in ENCODER.encode(b"quick brown"):
+            mirror.guess(id_, 0.9)
+        mirror.extend([], held)
+        assert mirror.ahead(mirror.edge) == kept
+        mirror.sync()
+        mirror.extend([held])
+        mirror.sync()
+        assert bytes(mirror.data) == b"The " + held
+        check(mirror, [b"The " + held])
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_any_history(source: st.DataObject) -> None:
@@ -54,10 +70,10 @@ def test_any_history(source: st.DataObject) -> None:
         foretold = st.sampled_from([ahead[:n] for n in range(len(ahead) + 1)])
         items: list[bytes | int] = source.draw(st.lists(st.one_of(data, st.just(END), foretold), max_size=4))
         stream += items
-        mirror.extend(items)
+        mirror.extend(items, tentative := source.draw(st.one_of(st.just(b""), data, foretold)))
         assert bytes(mirror.data) == b"".join(item for item in stream if isinstance(item, bytes))
         mirror.sync()
-        check(mirror, stream)
+        check(mirror, [*stream, tentative])
 
 
 @settings(max_examples=200, deadline=None)

@@ -51,14 +51,17 @@ class Mirror:
                 self._extend_bytes(item)
         self.tentative = tentative
         if tentative:
-            self._keep(len(self.data) + self._agreement(tentative))
+            self._drop_wrong(tentative)
 
     def _extend_bytes(self, data: bytes) -> None:
-        agreed = self._agreement(data)
-        start = len(self.data)
+        self._drop_wrong(data)
         self.data += data
+
+    def _drop_wrong(self, data: bytes) -> None:
+        """Drop the guesses from where they disagree with data, which begins at the committed end."""
+        agreed = self._agreement(data)
         if agreed < len(data):
-            self._keep(start + agreed)
+            self._keep(len(self.data) + agreed)
 
     def _extend_special(self, special: int) -> None:
         edge = len(self.data)
