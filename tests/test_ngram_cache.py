@@ -42,7 +42,7 @@ def test_counts_are_a_scan_and_can_be_taken_back(ids, data):
     counts.take(ids, kept)
     assert counted(counts) == scan(ids[:kept])
     for (size, key), followers in counted(counts).items():
-        id_, n, total = best(counts.tables[size - 1][key])
+        id_, n, total = best(counts.tables[SIZES.index(size)][key])
         assert n == followers[id_] == max(followers.values())
         assert total == sum(followers.values())
     again = NgramCounts()
@@ -96,8 +96,9 @@ def after(gram: list[int], *followers: int) -> list[int]:
         ([1, 2], [7], None),
         ([1, 2], [7, 7, 8, 8], 7),  # 50 % is enough for pairs
         ([1, 2], [7, 7, 8, 8, 9], None),
-        ([1, 2, 3], [7], 7),  # three ids: once is enough
-        ([1, 2, 3, 4], [7], 7),
+        ([1, 2, 3], [7], None),  # no longer n-gram than a pair
+        ([1, 2, 3, 4], [7], 7),  # four ids: once is enough
+        ([1, 2, 3, 4, 5, 6, 7, 8], [9], 9),
         ([1, 2, 3, 4], [7, 8, 9], None),  # a third is too little
         ([1, 2, 3, 4], [7, 7, 8, 9], 7),
     ],
@@ -107,10 +108,10 @@ def test_evidence_needed_in_the_context(gram, followers, drafted):
     assert draft.ids == ((drafted,) if drafted else ())
 
 
-def test_it_drafts_on_behind_its_own_ids_for_eight_ids():
+def test_it_drafts_on_behind_its_own_ids_for_twelve_ids():
     text = list(range(30))
     draft = Slot(NgramCache(share="off"), [*text, *text[:6]]).draft()
-    assert draft.ids == tuple(text[6:14])
+    assert draft.ids == tuple(text[6:18])
     assert draft.kind == "ngram-cache/context-4"
     assert Slot(NgramCache(share="off"), [*text, *text[:6]]).draft(3).ids == tuple(text[6:9])
 
@@ -199,7 +200,7 @@ def test_a_file_that_cannot_be_used_is_kept(tmp_path, caplog, role):
         drafter = NgramCache(**{role: store_file(path, VOCABULARY)})
     assert "it was cut" in caplog.text
     assert "the server goes on without it" in caplog.text
-    Slot(drafter, after([1, 2, 3], 7)).write([7, 8, 9]).end()
-    assert Slot(drafter, after([1, 2, 3], 7)).draft(1).ids == (7,)
+    Slot(drafter, after([1, 2, 3, 4], 7)).write([7, 8, 9]).end()
+    assert Slot(drafter, after([1, 2, 3, 4], 7)).draft(1).ids == (7,)
     drafter.close()
     assert path.read_bytes() == before

@@ -68,7 +68,7 @@ def test_other_files_are_refused(file, content):
         ({"version": 2}, "it has version 2 of the format, this program reads version 1"),
         ({"format": "other"}, "not a store of uad"),
         ({"kind": "answers"}, "it is a store of answers, not of things"),
-        ({"width": 3}, "not of things"),
+        ({"width": 3}, "its rows have 3 numbers, those of this program"),
         ({"vocabulary": "9"}, "another model's vocabulary"),
         ({"rows": 7}, "48 bytes of rows instead of 56"),
         ({"rows": -1}, "damaged"),

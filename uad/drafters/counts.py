@@ -1,4 +1,4 @@
-"""How often each id followed each n-gram of 1 to 4 ids. Counts can be taken back; knows no slot and no thresholds.
+"""How often each id followed each n-gram of 1, 2, 4 and 8 ids. Counts can be taken back; knows no slot and no thresholds.
 
 An n-gram is the number that its ids make, newest in the lowest bits. One that was followed by one id only, as most were, is a packed
 number; the others keep their winner, so that asking is constant time however many ids followed.
@@ -6,6 +6,7 @@ number; the others keep their winner, so that asking is constant time however ma
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,12 +14,14 @@ import numpy as np
 
 from uad.drafters.store import Rows
 
-SIZES = (1, 2, 3, 4)
+SIZES = (1, 2, 4, 8)
+"""llama.cpp has 1 to 4. In code four ids are ambiguous: eight instead of three cost the same and foresee half as many again."""
+LONGEST = SIZES[-1]
 ID_BITS = 21
 """Wide enough for every vocabulary; llama.cpp's largest have 2^18 ids."""
 ID_MASK = (1 << ID_BITS) - 1
 _ONE = 1 << ID_BITS
-WIDTH = len(SIZES) + 2
+WIDTH = LONGEST + 2
 """Columns of a stored row: the n-gram, oldest id first and filled up with -1 in front, the id after it, its count."""
 
 
@@ -62,17 +65,17 @@ class NgramCounts:
     @property
     def memory(self) -> int:
         """Bytes, from typical sizes of CPython's objects: a walk over all entries would take too long."""
-        return sum(table.__sizeof__() + 76 * len(table) for table in self.tables)
+        return sum(table.__sizeof__() + 79 * len(table) for table in self.tables)
 
     def add(self, ids: Sequence[int], start: int) -> None:
         """Count ids[start:] as followers of what is before them."""
-        key = key_of(ids[max(start - len(SIZES), 0) : start])
-        for i in range(start, min(len(ids), SIZES[-1])):
-            for table, mask in zip(self.tables[:i], _MASKS, strict=False):
+        key = key_of(ids[max(start - LONGEST, 0) : start])
+        places = tuple(zip(self.tables, _MASKS, strict=True))
+        for i in range(start, min(len(ids), LONGEST)):
+            for table, mask in places[: bisect_right(SIZES, i)]:
                 count(table, key & mask, ids[i])
             key = (key << ID_BITS | ids[i]) & _MASKS[-1]
-        places = tuple(zip(self.tables, _MASKS, strict=True))
-        for id_ in ids[max(start, SIZES[-1]) :]:
+        for id_ in ids[max(start, LONGEST) :]:
             once = _ONE | id_
             for table, mask in places:
                 gram = key & mask
@@ -84,8 +87,9 @@ class NgramCounts:
     def take(self, ids: Sequence[int], start: int) -> None:
         """Take back what `add` with the same values counted."""
         for i in range(start, len(ids)):
-            for size, table in zip(SIZES[:i], self.tables, strict=False):
-                _uncount(table, key_of(ids[i - size : i]), ids[i])
+            for size, table in zip(SIZES, self.tables, strict=True):
+                if size <= i:
+                    _uncount(table, key_of(ids[i - size : i]), ids[i])
 
     def age(self) -> None:
         """Halve all counts: what was seen once only is forgotten."""
@@ -107,12 +111,12 @@ class NgramCounts:
         """Add the counts of a file. Rows that no `rows()` writes are left out."""
         for *gram, id_, n in rows.tolist():
             ids = [one for one in gram if one >= 0]
-            if ids and id_ >= 0 and n > 0:
-                count(self.tables[len(ids) - 1], key_of(ids), id_, n)
+            if len(ids) in SIZES and id_ >= 0 and n > 0:
+                count(self.tables[SIZES.index(len(ids))], key_of(ids), id_, n)
 
     def _rows(self) -> Iterator[tuple[int, ...]]:
         for size, table in zip(SIZES, self.tables, strict=True):
-            empty = (-1,) * (len(SIZES) - size)
+            empty = (-1,) * (LONGEST - size)
             for key, entry in table.items():
                 gram = tuple(key >> ID_BITS * j & ID_MASK for j in range(size - 1, -1, -1))
                 for id_, n in items(entry):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from uad.drafters.counts import ID_BITS, SIZES, WIDTH, Entry, NgramCounts, best, items, key_of
+from uad.drafters.counts import ID_BITS, LONGEST, SIZES, WIDTH, Entry, NgramCounts, best, items, key_of
 from uad.drafters.history import ID_BYTES
 from uad.drafters.lookup import LookupDrafter
 from uad.drafters.store import StoreFile
@@ -18,7 +18,7 @@ from uad.types import Ask, Draft, Origin
 from uad.vocab.prefix import common_prefix
 
 KIND = "ngram statistics"
-N_DRAFT = 8
+N_DRAFT = 12
 """Short contexts say little about what comes later."""
 _STEP = 512
 """New ids counted per round: a long prompt is spread over several, so that other sequences need not wait."""
@@ -67,7 +67,7 @@ class _State:
 
 
 class NgramCache(LookupDrafter[_State]):
-    """Drafts id by id what most often followed the last 4, 3, 2 or 1 ids in the context, else in earlier answers, else in a corpus.
+    """Drafts id by id what most often followed the last 8, 4, 2 or 1 ids in the context, else in earlier answers, else in a corpus.
 
     `static` and `dynamic` are files; a file that cannot be used is left alone. `share`: earlier answers of all slots ("server"), of the
     same slot ("slot") or none ("off"); the dynamic file needs "server".
@@ -93,7 +93,7 @@ class NgramCache(LookupDrafter[_State]):
         """The answer becomes part of the dynamic statistics."""
         state = self._slots[seq]
         if state.dynamic is not None and len(state.ids) > state.n_prompt:
-            start = max(state.n_prompt - len(SIZES), 0)
+            start = max(state.n_prompt - LONGEST, 0)
             state.dynamic.add(state.ids[start:], state.n_prompt - start)
             if len(state.dynamic) > _LIMIT:
                 state.dynamic.age()
@@ -113,7 +113,7 @@ class NgramCache(LookupDrafter[_State]):
 
     def _draft(self, state: _State, ask: Ask) -> Draft:
         ids = state.ids
-        start, stop = max(state.size - len(SIZES), 0), min(len(ids), state.size + _STEP)
+        start, stop = max(state.size - LONGEST, 0), min(len(ids), state.size + _STEP)
         state.context.add(ids[start:stop], state.size - start)
         state.size = stop
         n = min(ask.n_max, N_DRAFT)
@@ -121,8 +121,8 @@ class NgramCache(LookupDrafter[_State]):
             return self._nothing
         guess: list[int] = []
         p: list[float] = []
-        kind, key, n_known = "", key_of(ids[-len(SIZES) :]), len(ids)
-        while len(guess) < n and (pick := self._pick(state, key, min(n_known, len(SIZES)))) is not None:
+        kind, key, n_known = "", key_of(ids[-LONGEST:]), len(ids)
+        while len(guess) < n and (pick := self._pick(state, key, n_known)) is not None:
             id_, share, source = pick
             kind = kind or source
             guess.append(id_)
@@ -156,21 +156,21 @@ _STATIC_KIND = f"{Origin.NGRAM_CACHE}/static"
 
 def _levels(name: str, evidence: Evidence) -> tuple[_Level, ...]:
     """What to look up, for the longest n-gram first."""
-    levels = zip(SIZES, _MASKS, evidence.counts, evidence.percent, strict=True)
-    return tuple((size, mask, n, percent, f"{Origin.NGRAM_CACHE}/{name}-{size}") for size, mask, n, percent in levels)[::-1]
+    levels = zip(range(len(SIZES)), SIZES, _MASKS, evidence.counts, evidence.percent, strict=True)
+    return tuple((place, size, mask, n, percent, f"{Origin.NGRAM_CACHE}/{name}-{size}") for place, size, mask, n, percent in levels)[::-1]
 
 
-_Level: TypeAlias = tuple[int, int, int, int, str]
-"""Size and mask of the n-gram, counts and percentage needed, and the kind of drafts that begin here."""
+_Level: TypeAlias = tuple[int, int, int, int, int, str]
+"""Place of the table, size and mask of the n-gram, counts and percentage needed, and the kind of drafts that begin here."""
 _CONTEXT = _levels("context", LAX)
 _DYNAMIC = _levels("dynamic", STRICT)
 
 
 def _look_up(counts: NgramCounts, key: int, n_known: int, levels: tuple[_Level, ...], static: _Top | None) -> _Pick | None:
     """The follower of the longest n-gram that has enough evidence."""
-    for size, mask, needed, percent, kind in levels[len(SIZES) - n_known :]:
-        entry = counts.tables[size - 1].get(key & mask)
-        if entry is None:
+    for place, size, mask, needed, percent, kind in levels:
+        entry = counts.tables[place].get(key & mask)
+        if entry is None or size > n_known:
             continue
         id_, count, total = best(entry) if static is None else _weighed(entry, static[1])
         if total >= needed and 100 * count >= percent * total:

@@ -98,8 +98,10 @@ class StoreFile:
             raise StoreError("it is not a store of uad")
         if header.get("version") != _VERSION:
             raise StoreError(f"it has version {header.get('version')} of the format, this program reads version {_VERSION}")
-        if header.get("kind") != self.kind or header.get("width") != self.width:
+        if header.get("kind") != self.kind:
             raise StoreError(f"it is a store of {header.get('kind')}, not of {self.kind}")
+        if header.get("width") != self.width:
+            raise StoreError(f"its rows have {header.get('width')} numbers, those of this program {self.width}")
         if header.get("vocabulary") != self.vocabulary:
             raise StoreError("it was written with another model's vocabulary")
         rows, crc = header.get("rows"), header.get("crc32")
