@@ -11,7 +11,7 @@ from uad.runtime import Runtime
 from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 pytestmark = pytest.mark.model
-PROMPTS = chat_prompts(25)
+PROMPTS = chat_prompts(16)
 LENGTHS = (3, 16)
 
 
