@@ -205,6 +205,14 @@ def test_a_damaged_file_is_named_and_not_used(cache, caplog, content):
     assert [str(file) in record.getMessage() for record in caplog.records] == [True]
 
 
+def test_a_curve_that_cannot_be_put_in_its_place_leaves_nothing_behind(cache):
+    key = profile_store.key(CONFIG, "target")
+    profile_store.path(key).mkdir(parents=True)
+    with pytest.raises(ConfigError, match="cannot be stored"):
+        profile_store.save(key, SAMPLES)
+    assert [file.name for file in profile_store.folder().iterdir()] == [profile_store.path(key).name]
+
+
 def test_the_key_follows_what_changes_the_cost_and_nothing_else():
     base = profile_store.key(CONFIG, "target").name
     assert base.startswith("target-chatml-")

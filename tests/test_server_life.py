@@ -2,9 +2,14 @@
 
 import asyncio
 import json
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
+import urllib.request
+from pathlib import Path
 
 import pytest
 from fake_runtime import FakeRuntime
@@ -137,6 +142,57 @@ def test_shutdown_ends_streams_with_an_error():
     assert cancelled == [1]
 
 
+class SlowToTokenize(FakeRuntime):
+    began = ended = False
+
+    def tokenize(self, *args, **options):
+        self.began = True
+        time.sleep(1)
+        self.ended = True
+        return []
+
+
+def test_shutdown_waits_for_work_that_reads_the_model():
+    fake = SlowToTokenize()
+
+    async def run():
+        async with serving(fake) as session:
+            asking = asyncio.create_task(session.post("/tokenize", json={"content": "x"}))
+            while not fake.began:
+                await asyncio.sleep(0.01)
+            asking.cancel()
+
+    asyncio.run(run())
+    assert fake.ended
+
+
+KILLED = """
+import json, signal, sys, threading, time, urllib.request
+
+sys.path.append("tests")
+from test_server_life import FakeRuntime, ServerConfig, serve
+
+def tokenize(*args, **options):
+    for _ in range(2):
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(1)
+    time.sleep(60)
+
+def ready(url):
+    asked = urllib.request.Request(url + "/tokenize", json.dumps({"content": "x"}).encode(), {"Content-Type": "application/json"})
+    threading.Thread(target=urllib.request.urlopen, args=(asked,), daemon=True).start()
+
+fake = FakeRuntime()
+fake.tokenize = tokenize
+serve(fake, ServerConfig(port=0), ready)
+"""
+
+
+def test_a_second_signal_ends_the_process_at_once():
+    done = subprocess.run([sys.executable, "-c", KILLED], cwd=Path(__file__).parent.parent, timeout=20, check=False)
+    assert done.returncode == -signal.SIGINT
+
+
 def test_health_after_a_fatal_error():
     assert get("/health") == (200, {"status": "ok"})
     fake = FakeRuntime(error=DecodeError("the device is gone"))
@@ -188,9 +244,6 @@ def test_serve_refuses_a_taken_port():
 
 
 def test_serve_stops_on_a_signal():
-    import signal
-    import urllib.request
-
     said = []
 
     def ready(url):

@@ -130,12 +130,12 @@ def test_nothing_before_a_special_matters() -> None:
 def test_half_a_character_is_kept_back_or_cut_as_bytes() -> None:
     cross, target = translator("qwen2", "llama-spm")
     committed = target.encode(b"Guten Tag, ")
-    ids = cross.candidates(committed, "schöne Gr".encode() + "ü".encode()[:1])
+    ids = cross.translate(committed, "schöne Gr".encode() + "ü".encode()[:1]).trusted()
     assert "schöne Gr".encode().startswith(target.vocab.join(ids))
     assert len(ids) > 0
     rare = Translator(encoder("gpt-2"), encoder("llama-spm"))  # no token for the character: its first bytes are sure
     greek = "ἀρχὴ 𝔸".encode()
-    ids = rare.candidates(encoder("gpt-2").encode(b"x "), greek[:-1])
+    ids = rare.translate(encoder("gpt-2").encode(b"x "), greek[:-1]).trusted()
     assert len(vocab("gpt-2").join(ids)) > len(greek[:-4])
 
 
@@ -143,7 +143,7 @@ def test_half_a_character_is_kept_back_or_cut_as_bytes() -> None:
 def test_white_space_leaves_one_for_the_next_word() -> None:
     cross, target = translator("gpt-2", "llama-bpe")
     committed = target.encode(b"def f():")
-    ids = cross.candidates(committed, b"\n   ")
+    ids = cross.translate(committed, b"\n   ").trusted()
     whole = target.encode(b"def f():\n    return x")
     assert ids == whole[len(committed) : len(committed) + len(ids)]
     assert ids

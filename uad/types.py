@@ -12,17 +12,15 @@ from dataclasses import dataclass, field, replace
 
 
 class Finish(enum.StrEnum):
-    """Why a sequence ended, in OpenAI's words (`cancelled` never reaches a client)."""
+    """Why a sequence ended, in OpenAI's words."""
 
     STOP = "stop"
     LENGTH = "length"
-    CANCELLED = "cancelled"
 
 
 class StopKind(enum.StrEnum):
     """Why a sequence ended, in llama-server's native words."""
 
-    NONE = "none"
     EOS = "eos"
     WORD = "word"
     LIMIT = "limit"

@@ -52,13 +52,7 @@ class Model:
 
     def meta(self, key: str) -> str | None:
         """A metadata value as text, None where the file has no such key."""
-        size = 256
-        while True:
-            buffer = ctypes.create_string_buffer(size)
-            n = int(lib.llama_model_meta_val_str(self.handle, key.encode(), buffer, size))
-            if n < size:
-                return buffer.value.decode(errors="replace") if n >= 0 else None
-            size = n + 1
+        return metadata(self.handle, key)
 
     def _read_info(self) -> ModelInfo:
         desc = ctypes.create_string_buffer(256)
@@ -119,11 +113,7 @@ def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | No
     params.n_gpu_layers = config.n_gpu_layers
     params.load_mode = {(True, False): 1, (False, False): 0, (False, True): 2, (True, True): 3}[config.mmap, config.mlock]
     params.use_extra_bufts = amx.rearranges(config)
-    # Text pieces are encoded in mid-sentence: a space prefix would invent a byte. Prompts add it knowingly (templates/prompt.py).
-    overrides: Any = (lib.llama_model_kv_override * 2)()
-    overrides[0].key = b"tokenizer.ggml.add_space_prefix"
-    overrides[0].tag = 2
-    overrides[0].value.val_bool = False
+    overrides = vocab_overrides()
     params.kv_overrides = overrides
     callback = None
     if progress is not None:
@@ -151,17 +141,41 @@ def _refuse_by_header(path: Path, role: str, params: Any) -> None:
     if not handle:
         return
     try:
-        buffer = ctypes.create_string_buffer(64)
-        lib.llama_model_meta_val_str(handle, b"general.architecture", buffer, 64)
-        arch = buffer.value.decode(errors="replace")
-        causal = ctypes.create_string_buffer(8)
-        lib.llama_model_meta_val_str(handle, f"{arch}.attention.causal".encode(), causal, 8)
+        arch = metadata(handle, "general.architecture") or ""
+        causal = metadata(handle, f"{arch}.attention.causal")
     finally:
         lib.llama_model_free(handle)
-    if causal.value == b"false" or "bert" in arch or arch == "t5encoder":
+    if causal == "false" or "bert" in arch or arch == "t5encoder":
         raise ModelLoadError(
             f"{role} {path}: an encoder model (architecture {arch}) cannot generate text; choose a decoder-only model as {role}"
         )
+
+
+def vocab_overrides(pre: str | None = None) -> Any:
+    """What every vocabulary is loaded with; `pre` replaces the file's name of a pre-tokenizer. Must live as long as the load.
+
+    Text pieces are encoded in mid-sentence: a space prefix would invent a byte. Prompts add it knowingly (templates/prompt.py).
+    """
+    overrides: Any = (lib.llama_model_kv_override * 3)()
+    overrides[0].key = b"tokenizer.ggml.add_space_prefix"
+    overrides[0].tag = 2
+    overrides[0].value.val_bool = False
+    if pre is not None:
+        overrides[1].key = PRE.encode()
+        overrides[1].tag = 3
+        overrides[1].value.val_str = pre.encode()
+    return overrides
+
+
+def metadata(handle: ctypes.c_void_p, key: str) -> str | None:
+    """A metadata value of a loaded file as text, None where it has no such key."""
+    size = 256
+    while True:
+        buffer = ctypes.create_string_buffer(size)
+        n = int(lib.llama_model_meta_val_str(handle, key.encode(), buffer, size))
+        if n < size:
+            return buffer.value.decode(errors="replace") if n >= 0 else None
+        size = n + 1
 
 
 def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: str) -> VocabTable:

@@ -18,7 +18,6 @@ _SYMBOLS = (
     "llama_get_logits",
     "llama_get_memory",
     "llama_init_from_model",
-    "llama_memory_seq_pos_max",
     "llama_memory_seq_rm",
     "llama_model_load_from_file",
     "llama_model_meta_val_str",

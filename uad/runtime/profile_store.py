@@ -14,11 +14,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 from platformdirs import user_cache_path
 
 from uad.config import ModelConfig
+from uad.drafters.store import write_atomically
 from uad.errors import ConfigError, ModelLoadError
 from uad.llama import native
 from uad.llama.amx import rearranges
@@ -119,9 +119,7 @@ def save(key: Key, samples: Sequence[CostSample]) -> Path:
     )
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, prefix=".new-", delete=False) as new:
-            new.write(text)
-        Path(new.name).replace(file)
+        write_atomically(file, text.encode())
     except OSError as error:
         raise ConfigError(
             f"the cost curve cannot be stored in {file.parent} ({error.strerror}); set UAD_CACHE_DIR to a directory"

@@ -8,8 +8,10 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
 
 from aiohttp import web
 
@@ -81,38 +83,41 @@ def serve(runtime: Engine, config: ServerConfig, ready: Callable[[str], None] | 
 
 async def _serve(runtime: Engine, config: ServerConfig, ready: Callable[[str], None]) -> None:
     stop = asyncio.Event()
-    restore = _on_signals(asyncio.get_running_loop(), stop)
     runner = make_runner(make_app(runtime, config))
-    try:
-        await runner.setup()
-        await listen(runner, config)
-        ready(base_url(runner, config))
-        await stop.wait()
-    finally:
-        restore()
-        await runner.cleanup()
+    with _on_signals(asyncio.get_running_loop(), stop):
+        try:
+            await runner.setup()
+            await listen(runner, config)
+            ready(base_url(runner, config))
+            await stop.wait()
+        finally:
+            await runner.cleanup()
 
 
-def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> Callable[[], None]:
-    """Set `stop` on the first SIGINT or SIGTERM; the returned function puts the old handlers back."""
+@contextmanager
+def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> Iterator[None]:
+    """Set `stop` on the first SIGINT or SIGTERM; the second one kills. The old handlers are put back at the end."""
     old = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def restore() -> None:
-        for number, handler in old.items():
+    def handle(*_: object) -> None:
+        put(dict.fromkeys(old, signal.SIG_DFL))
+        loop.call_soon_threadsafe(stop.set)
+
+    def put(handlers: Mapping[signal.Signals, Any]) -> None:
+        for number, handler in handlers.items():
             if sys.platform != "win32":
                 loop.remove_signal_handler(number)
             signal.signal(number, handler)
-
-    def handle(*_: object) -> None:
-        restore()
-        loop.call_soon_threadsafe(stop.set)
 
     for number in old:
         if sys.platform == "win32":
             signal.signal(number, handle)
         else:  # a signal may arrive on the model's thread; only the loop's own handler wakes the loop then
             loop.add_signal_handler(number, handle)
-    return restore
+    try:
+        yield
+    finally:
+        put(old)
 
 
 async def listen(runner: web.AppRunner, config: ServerConfig) -> None:
@@ -155,4 +160,4 @@ async def _stop_streams(app: web.Application) -> None:
 
 async def _own_workers(app: web.Application) -> AsyncIterator[None]:
     yield
-    app[STATE].workers.shutdown(wait=False, cancel_futures=True)
+    await asyncio.to_thread(app[STATE].workers.shutdown, cancel_futures=True)  # they read the model, which is freed next

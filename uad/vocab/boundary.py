@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from uad.vocab.table import VocabTable
+from uad.vocab.table import VocabTable, is_text
 
 _SAFE, _AFTER_LETTER, _BEFORE_SPACE, _CJK = 1, 2, 3, 4
 _WORD = (string.ascii_letters + string.digits).encode()
@@ -120,7 +120,7 @@ class Boundaries:
         return bool(tied) and not any(self._is_tied_after_small_letter(piece) for piece in tied)
 
     def _is_tied_after_small_letter(self, piece: bytes) -> bool:
-        ids = self._vocab.tokenize(b"a" + piece) if _is_text(piece) else []
+        ids = self._vocab.tokenize(b"a" + piece) if is_text(piece) else []
         return any(_LATE_UPPER.search(self._vocab.pieces[id_]) for id_ in ids)
 
 
@@ -145,11 +145,3 @@ def _script(character: str) -> int:
     if "\u4e00" <= character <= "\u9fa5" or "\u3041" <= character <= "\u3096" or "\u30a1" <= character <= "\u30fa":
         return 1
     return 2 if "\uac00" <= character <= "\ud7a3" else 0
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

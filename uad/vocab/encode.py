@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from uad.vocab.boundary import Boundaries
 from uad.vocab.cache import Ids, WordCache
-from uad.vocab.table import VocabTable
+from uad.vocab.table import VocabTable, is_text
 
 _LONGEST_CACHED = 256
 _LONGEST_TOKEN = 32
@@ -97,12 +97,12 @@ class Encoder:
 
     def _filler(self, before: bytes, after: bytes) -> bytes | None:
         """A word with safe boundaries to both sides; None where there is none, or where text and other bytes would be mixed."""
-        if self._may_be_followed(before) and _is_text(after):
+        if self._may_be_followed(before) and is_text(after):
             return next((filler for filler in _FILLERS if self.boundaries.is_cut(filler + after, len(filler))), None)
         return None
 
     def _may_be_followed(self, word: bytes) -> bool:
-        return self.boundaries.is_cut(word + _FILLERS[0], len(word)) and _is_text(word)
+        return self.boundaries.is_cut(word + _FILLERS[0], len(word)) and is_text(word)
 
     def _learn(self, words: list[bytes]) -> dict[bytes, Ids]:
         """Ids for words that follow each other. Where one of them loses a byte, halves find it with few calls."""
@@ -136,7 +136,7 @@ class Encoder:
         return ids
 
     def _tokenize(self, word: bytes) -> list[int]:
-        return self.vocab.tokenize(word) if _is_text(word) else []
+        return self.vocab.tokenize(word) if is_text(word) else []
 
     def _encode_stretches(self, word: bytes) -> list[int]:
         """Valid text and foreign bytes apart: surrogate escapes mark the bytes that are no UTF-8."""
@@ -188,11 +188,3 @@ def _runs(words: list[bytes], found: Sequence[Ids | None]) -> Iterable[list[byte
 
 def _is_foreign(character: str) -> bool:
     return "\udc80" <= character <= "\udcff"
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from uad.vocab.table import VocabTable
+from uad.vocab.table import VocabTable, is_text
 
 _OFFSET = 200.0
 _ASCII = 100.0
@@ -22,7 +22,7 @@ class Ranking:
         weights = 1.0 / (np.arange(vocab.n_vocab) + _OFFSET)
         n_characters = 0
         for id_, piece in enumerate(vocab.pieces):
-            if len(piece) <= 4 and _is_one_character(piece):
+            if len(piece) <= 4 and is_text(piece) and len(piece.decode()) == 1:
                 n_characters += len(piece) > 1
                 place = _ASCII if len(piece) == 1 else _PER_CHARACTER * n_characters
                 weights[id_] = max(weights[id_], 1.0 / (_OFFSET + place))
@@ -37,10 +37,3 @@ class Ranking:
             ids = np.partition(ids, n)[: n + 1]
         pieces, weights = self._vocab.pieces, self.weights
         return [(pieces[id_][len(data) :], weights[id_]) for id_ in ids.tolist() if len(pieces[id_]) > len(data)]
-
-
-def _is_one_character(piece: bytes) -> bool:
-    try:
-        return len(piece.decode()) == 1
-    except UnicodeDecodeError:
-        return False

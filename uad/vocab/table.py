@@ -11,6 +11,15 @@ Tokenize = Callable[[bytes], list[int]]
 """llama.cpp's own tokenization of valid UTF-8 text, without specials, BOS or an added space."""
 
 
+def is_text(data: bytes) -> bool:
+    """Whether data is valid UTF-8."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class VocabTable:
     """One vocabulary.
@@ -70,9 +79,7 @@ class VocabTable:
         return table
 
     def _single(self, piece: bytes) -> int | None:
-        try:
-            piece.decode()
-        except UnicodeDecodeError:
+        if not is_text(piece):
             return None
         ids = self.tokenize(piece)
         return ids[0] if len(ids) == 1 and self.pieces[ids[0]] == piece else None

@@ -46,10 +46,6 @@ class Translator:
         self._pieces = target.vocab.pieces
         self._edge = RightEdge(target, draft) if draft else None
 
-    def candidates(self, committed: Sequence[int], data: bytes, complete: bool = False, min_trust: float = MIN_TRUST) -> list[int]:
-        """The ids of `translate` that are to be trusted at least so far."""
-        return self.translate(committed, data, complete).trusted(min_trust)
-
     def translate(self, committed: Sequence[int], data: bytes, complete: bool = False) -> Translation:
         """Ids for data, cut as the target would cut them after `committed`, of which only the last ids are read.
 
