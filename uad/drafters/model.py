@@ -134,11 +134,6 @@ class ModelDrafter:
         self._sequences: dict[int, _Sequence] = {}
         self._idle: dict[int, _Sequence] = {}
 
-    @property
-    def encoders(self) -> tuple[Encoder, Encoder]:
-        """(target's, draft's): their caches are worth reporting."""
-        return self._target, self._encoder
-
     # --- lifecycle
 
     def begin(self, seq: int, prompt: Sequence[int]) -> None:
