@@ -16,6 +16,7 @@ from uad.bench.report import GroupResult, Labels, make_cell
 from uad.bench.run import add_arguments, bench
 from uad.bench.table import print_table
 from uad.bench.workloads import Prompt, bundled, load
+from uad.config import ModelConfig
 from uad.config.argv import Parser
 from uad.errors import ConfigError, DecodeError, UnavailableError
 from uad.types import (
@@ -460,6 +461,15 @@ def test_config_has_room_for_every_prompt_in_every_slot(tmp_path):
     assert config.target.n_ctx == config.draft.n_ctx == 4 * settings.n_ctx
     assert (config.target.n_threads, config.drafting.exact, config.templates.replace) == (2, True, (("a", "b"),))
     assert options(tmp_path, "-c", "1000").n_ctx == 1000
+
+
+def test_models_are_run_by_the_flags_of_the_server(tmp_path):
+    settings = options(tmp_path, "-fa", "1", "-ngl", "7", "--threads-batch", "3", "-ctkd", "q8_0", "--no-mmap", "-td", "1")
+    config = settings.config(Path("t"), Lineup(Path("d"), (Drafters(("draft-simple",), Path("d")),)))
+    assert config.target == ModelConfig(Path("t"), n_ctx=settings.n_ctx, flash_attn="on", n_gpu_layers=7, n_threads_batch=3, mmap=False)
+    assert config.draft == ModelConfig(
+        Path("d"), n_ctx=settings.n_ctx, flash_attn="on", n_gpu_layers=7, n_threads=1, type_k="q8_0", mmap=False
+    )
 
 
 def test_a_prompt_that_does_not_fit_is_named(tmp_path):

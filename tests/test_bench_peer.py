@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -14,6 +15,7 @@ from uad.bench import overhead
 from uad.bench.measure import Job
 from uad.bench.peer import Client, PeerArm, Stream
 from uad.bench.workloads import Prompt, load
+from uad.config import ModelConfig, load_config
 from uad.errors import ConfigError, UnavailableError
 
 PIECES = [{"choices": [{"delta": {"role": "assistant", "content": None}}]}, *({"choices": [{"delta": {"content": c}}]} for c in "abcde.")]
@@ -186,13 +188,16 @@ def test_overhead_interleaves_and_takes_medians(tmp_path):
 
 
 def test_overhead_command_line(tmp_path):
-    settings = options(tmp_path, "--overhead", "-t", "2", "-c", "512", draft=False)
+    """The server reads the very model configuration that the bench has."""
+    settings = options(tmp_path, "--overhead", "-t", "2", "-c", "512", "-fa", "1", "-ctk", "q8_0", "--no-mmap", "-ngl", "0", draft=False)
     arguments = overhead.command(settings, 1234)
     assert arguments[:4] == [sys.executable, "-m", "uad", "serve"]
-    assert arguments[arguments.index("--port") + 1] == "1234"
-    assert arguments[arguments.index("-t") + 1] == "2"
-    assert arguments[arguments.index("-c") + 1] == "512"
-    assert "--draft" not in arguments
+    config = load_config(arguments[4:], {})
+    assert config.target == replace(settings.target, path=tmp_path / "big.gguf", n_ctx=512)
+    assert config.target == ModelConfig(
+        tmp_path / "big.gguf", n_ctx=512, n_threads=2, flash_attn="on", type_k="q8_0", mmap=False, n_gpu_layers=0
+    )
+    assert (config.server.port, config.n_parallel, config.draft) == (1234, 1, None)
 
 
 SERVER = """

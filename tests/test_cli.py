@@ -233,13 +233,13 @@ def test_an_address_that_is_not_ours_is_named(run):
     ("url", "host"), [("http://0.0.0.0:80/v", "127.0.0.1:80/v"), ("http://[::]:80", "[::1]:80"), ("http://10.0.0.1:8", "10.0.0.1:8")]
 )
 def test_the_curl_line_reaches_this_machine(url, host):
-    line = serve.curl(url, ServerConfig(), has_template=True)
+    line = serve.curl(url, ServerConfig(), can_chat=True)
     assert line.startswith(f"curl http://{host}/v1/chat/completions -H ")
     assert "Authorization" not in line
 
 
 def test_the_curl_line_shows_no_key():
-    line = serve.curl("http://x", ServerConfig(api_keys=("secret",)), has_template=False)
+    line = serve.curl("http://x", ServerConfig(api_keys=("secret",)), can_chat=False)
     assert "secret" not in line
     assert '"Authorization: Bearer $LLAMA_API_KEY"' in line
     assert "/v1/completions" in line

@@ -19,7 +19,7 @@ def test_every_module_has_its_line() -> None:
 
 
 def test_the_readme_shows_the_curl_line_that_make_serve_prints() -> None:
-    assert curl("http://127.0.0.1:8080", ServerConfig(), has_template=True) in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert curl("http://127.0.0.1:8080", ServerConfig(), can_chat=True) in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_readme_names_only_files_that_exist() -> None:

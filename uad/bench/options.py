@@ -5,20 +5,26 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from uad.bench.workloads import Prompt, Workload, bundled, load
-from uad.config import FLASH_ATTN, MODEL_TYPE, SHARES, SPEC_TYPE, Config, DraftingConfig, LookupConfig, ModelConfig, TemplateConfig
+from uad.config import MODEL_TYPE, SHARES, SPEC_TYPE, Config, DraftingConfig, LookupConfig, ModelConfig, TemplateConfig
 from uad.config.argv import add_group
-from uad.config.flags import LOOKUP
-from uad.config.load import lookup_from
+from uad.config.flags import CONTEXT, DRAFT, LOOKUP, MODEL
+from uad.config.load import lookup_from, models_from
 from uad.errors import ConfigError
 from uad.types import N_MAX_AUTO, Origin, SpecPolicy, SpeculativeParams
 
 _TEMPLATE_ROOM = 256
 _ROOM_PER_TOKEN = 4
+_OWN = (
+    *("--model", "--model-draft", "--ctx-size", "--predict", "--batch-size", "--ubatch-size", "--parallel"),
+    *("--ctx-size-draft", "--spec-share"),
+)
+"""Flags of `uad serve` that have another meaning here, or none."""
 _MATRIX = ("fixed:2", "fixed:4", "fixed:8", "fixed:16", "auto")
 
 
@@ -64,29 +70,6 @@ def context_for(prompts: Iterable[Prompt], max_tokens: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """How models are loaded and run, as on `uad serve`; zero means the default."""
-
-    n_ctx: int
-    n_threads: int
-    n_threads_batch: int
-    n_gpu_layers: int
-    n_gpu_layers_draft: int
-    flash_attn: str
-
-    def model(self, path: Path, n_ctx: int, draft: bool = False) -> ModelConfig:
-        """The configuration of one model with a context of n_ctx tokens over all sequences."""
-        return ModelConfig(
-            path=path,
-            n_ctx=n_ctx,
-            n_threads=self.n_threads,
-            n_threads_batch=self.n_threads_batch,
-            n_gpu_layers=self.n_gpu_layers_draft if draft else self.n_gpu_layers,
-            flash_attn=self.flash_attn,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Peer:
     """Another server to send the same prompts to; `model` None asks the server for its name."""
 
@@ -127,7 +110,8 @@ class Lineup:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A checked command line. `repeats` is the number of counted runs of each prompt under each policy."""
+    """A checked command line. `repeats` is the number of counted runs of each prompt under each policy; `target` and `draft` say how models
+    are loaded and run, but for their paths and contexts."""
 
     targets: tuple[Path, ...]
     drafts: tuple[Path, ...]
@@ -138,7 +122,9 @@ class Options:
     max_tokens: int
     repeats: int
     seed: int
-    machine: Machine
+    target: ModelConfig
+    draft: ModelConfig
+    n_ctx_given: int = 0
     replace: tuple[tuple[str, str], ...] = ()
     exact: bool = False
     peer: Peer | None = None
@@ -171,7 +157,7 @@ class Options:
     @property
     def n_ctx(self) -> int:
         """Tokens of context per sequence: what the user says, else what the prompts need."""
-        return self.machine.n_ctx or context_for((prompt for workload in self.workloads for prompt in workload.prompts), self.max_tokens)
+        return self.n_ctx_given or context_for((prompt for workload in self.workloads for prompt in workload.prompts), self.max_tokens)
 
     def config(self, target: Path, lineup: Lineup) -> Config:
         """The runtime's configuration for one engine: a slot for each sequence."""
@@ -179,8 +165,8 @@ class Options:
         n_slots = max(self.sequences)
         n_ctx = self.n_ctx * n_slots
         return Config(
-            target=self.machine.model(target, n_ctx),
-            draft=None if draft is None else self.machine.model(draft, n_ctx, draft=True),
+            target=replace(self.target, path=target, n_ctx=n_ctx),
+            draft=None if draft is None else replace(self.draft, path=draft, n_ctx=n_ctx),
             n_parallel=n_slots,
             drafting=DraftingConfig(exact=self.exact, types=lineup.types, lookup=self.lookup),
             templates=TemplateConfig(replace=self.replace),
@@ -256,22 +242,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="count time instead of measuring it: decodes take what the target's cost curve (and the draft model's) says, files that "
         "`uad profile` wrote, of this machine or another; a small target then stands for a large one",
     )
-    _add_machine_arguments(parser)
-    add_group(parser, LOOKUP, without=["--spec-share"])  # it has another default here
-
-
-def _add_machine_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
     add("-c", "--ctx-size", default="0", metavar="N", help="context per sequence in tokens (default: what the prompts need)")
-    add("-t", "--threads", default="0", metavar="N", help="threads of a decode (default: the physical cores)")
-    add("-tb", "--threads-batch", default="0", metavar="N", help="threads of prompt processing (default: the same)")
-    add("-ngl", "--n-gpu-layers", default="-1", metavar="N", help="target layers on the GPU (default: all)")
-    add("-ngld", "--n-gpu-layers-draft", default="-1", metavar="N", help="draft layers on the GPU (default: all)")
-    add("-fa", "--flash-attn", default="auto", metavar="|".join(FLASH_ATTN), help="flash attention (default: %(default)s)")
+    for group in (MODEL, CONTEXT, DRAFT, LOOKUP):
+        add_group(parser, group, without=_OWN)
 
 
 def parse(args: argparse.Namespace) -> Options:
     """Check a parsed command line. Raises ConfigError that names the flag."""
+    target, draft = models_from(args, os.environ)
     options = Options(
         targets=_files(args.target, "--target"),
         drafts=_files(args.draft, "--draft"),
@@ -282,7 +260,9 @@ def parse(args: argparse.Namespace) -> Options:
         max_tokens=_int(args.max_tokens, "--max-tokens", 2),
         repeats=_int(args.repeats, "--repeats", 1),
         seed=_int(args.seed, "--seed", 0, 2**32 - 1),
-        machine=_machine(args),
+        target=target,
+        draft=draft,
+        n_ctx_given=_int(args.ctx_size, "--ctx-size", 0),
         replace=tuple((a, b) for a, b in args.spec_replace or ()),
         exact=args.exact,
         peer=_peer(args),
@@ -309,19 +289,6 @@ def _workloads(args: argparse.Namespace) -> tuple[Workload, ...]:
         if name not in known:
             raise ConfigError(f"--prompt: no workload that is measured has a prompt {name!r}; there are {', '.join(known)}")
     return tuple(part for one in found if (part := one.named(names)).prompts)
-
-
-def _machine(args: argparse.Namespace) -> Machine:
-    if args.flash_attn not in FLASH_ATTN:
-        raise ConfigError(f"--flash-attn must be one of {', '.join(FLASH_ATTN)}, not {args.flash_attn!r}")
-    return Machine(
-        n_ctx=_int(args.ctx_size, "--ctx-size", 0),
-        n_threads=_int(args.threads, "--threads", 0),
-        n_threads_batch=_int(args.threads_batch, "--threads-batch", 0),
-        n_gpu_layers=_int(args.n_gpu_layers, "--n-gpu-layers", -1),
-        n_gpu_layers_draft=_int(args.n_gpu_layers_draft, "--n-gpu-layers-draft", -1),
-        flash_attn=args.flash_attn,
-    )
 
 
 def _report_folder(text: str | None) -> Path | None:

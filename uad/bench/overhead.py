@@ -21,6 +21,7 @@ from uad.bench.measure import turns
 from uad.bench.options import Lineup, Options
 from uad.bench.peer import Client, chat_or_raw, streaming
 from uad.bench.workloads import Prompt, load
+from uad.config.argv import words_of
 from uad.errors import ConfigError, UnavailableError
 
 Bare = Callable[[Sequence[int], int], float]
@@ -103,15 +104,8 @@ def _http_tps(client: Client, prompt: Prompt, n: int) -> float:
 
 def command(options: Options, port: int) -> list[str]:
     """The command line of a server without a draft, loaded as the bench loads its models."""
-    machine = options.machine
-    flags = ["--target", str(options.targets[0]), "--host", _HOST, "--port", str(port), "-np", "1", "-c", str(options.n_ctx)]
-    if machine.n_threads:
-        flags += ["-t", str(machine.n_threads)]
-    if machine.n_threads_batch:
-        flags += ["-tb", str(machine.n_threads_batch)]
-    if machine.n_gpu_layers >= 0:
-        flags += ["-ngl", str(machine.n_gpu_layers)]
-    return [sys.executable, "-m", "uad", "serve", *flags, "-fa", machine.flash_attn]
+    target = replace(options.target, path=options.targets[0], n_ctx=options.n_ctx)
+    return [sys.executable, "-m", "uad", "serve", *words_of(target), "--host", _HOST, "--port", str(port), "-np", "1"]
 
 
 def free_port() -> int:

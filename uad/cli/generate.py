@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from uad.cli.console import note
-from uad.cli.models import parse, runtime
+from uad.cli.models import has_template, parse, runtime
 from uad.config import Config
 from uad.config.argv import Parser
 from uad.config.kinds import read_text
@@ -73,8 +73,7 @@ def _stdin() -> str:
 
 def request(opened: Runtime, config: Config, text: str, chat: bool | None) -> Request:
     """The request for one prompt; `chat` None asks the model whether it has a template."""
-    has_template = opened.info.target.chat_template is not None or config.templates.chat_template is not None
-    if chat or (chat is None and has_template):
+    if chat or (chat is None and has_template(opened)):
         prompt = opened.chat_prompt([{"role": "user", "content": text}], {})
     else:
         prompt = opened.tokenize(text, add_special=True)

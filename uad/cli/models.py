@@ -51,3 +51,8 @@ def runtime(config: Config, quiet: bool = False) -> Iterator[Runtime]:
         opened = Runtime.open(config, report)
     with opened:
         yield opened
+
+
+def has_template(opened: Runtime) -> bool:
+    """Whether chats have a template that the user gave or the target's file holds."""
+    return bool(opened.config.templates.chat_template or opened.info.target.chat_template)

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Sequence
 
 from uad.cli.console import note
-from uad.cli.models import parse, runtime
+from uad.cli.models import has_template, parse, runtime
 from uad.config import ServerConfig
 from uad.config.argv import Parser
 from uad.config.flags import GROUPS
@@ -31,8 +31,8 @@ def main(argv: Sequence[str]) -> int:
 
         for line in opened.info.notes:
             note(line)
-        has_template = opened.info.target.chat_template is not None or config.templates.chat_template is not None
-        serve(opened, config.server, lambda url: print(f"listening on {url}\n{curl(url, config.server, has_template)}", flush=True))
+        can_chat = has_template(opened)
+        serve(opened, config.server, lambda url: print(f"listening on {url}\n{curl(url, config.server, can_chat)}", flush=True))
     return 0
 
 
@@ -55,12 +55,12 @@ def check_port(host: str, port: int) -> None:
         raise ConfigError(f"--host, --port: cannot listen on {host} port {port}: {error.strerror}") from error
 
 
-def curl(url: str, server: ServerConfig, has_template: bool) -> str:
+def curl(url: str, server: ServerConfig, can_chat: bool) -> str:
     """A command to copy that gets an answer from the server at `url`; the key itself is not printed."""
     for any_address, local in _ANY.items():
         url = url.replace(any_address, local)
     chat, plain = '"messages": [{"role": "user", "content": "Tell me a story."}]', '"prompt": "Once upon a time"'
-    route, ask = ("/v1/chat/completions", chat) if has_template else ("/v1/completions", plain)
+    route, ask = ("/v1/chat/completions", chat) if can_chat else ("/v1/completions", plain)
     key = ' -H "Authorization: Bearer $LLAMA_API_KEY"' if server.api_keys else ""
     body = shlex.quote(f'{{{ask}, "max_tokens": 64}}')
     return f"curl {url}{route} -H 'Content-Type: application/json'{key} -d {body}"

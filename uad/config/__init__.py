@@ -3,7 +3,6 @@
 from uad.config.kinds import SPEC_TYPE
 from uad.config.load import load_config
 from uad.config.slices import (
-    FLASH_ATTN,
     KV_TYPES,
     MODEL_TYPE,
     SHARES,
@@ -16,7 +15,6 @@ from uad.config.slices import (
 )
 
 __all__ = [
-    "FLASH_ATTN",
     "KV_TYPES",
     "MODEL_TYPE",
     "SHARES",

@@ -10,6 +10,7 @@ from uad.config.flag import Flag
 from uad.config.flags import FLAGS
 from uad.config.foreign import IGNORED, REFUSED
 from uad.config.given import Given, Layer, did_you_mean, read
+from uad.config.slices import ModelConfig
 from uad.errors import ConfigError
 
 _WIDTH = 36
@@ -124,6 +125,17 @@ def give(args: argparse.Namespace, name: str, text: str) -> None:
     """Set a flag from a positional argument, as if it had been given last. Raises ConfigError."""
     flag = next(flag for flag in FLAGS if name in flag.names.split())
     args.given = (*args.given, read(flag, [text], name.lstrip("-").upper()))
+
+
+def words_of(target: ModelConfig) -> list[str]:
+    """The flags of `uad serve` that have a target loaded and run so; defaults are left out."""
+    default, words = ModelConfig(target.path), ["--model", str(target.path)]
+    for flag in FLAGS:
+        part, _, name = flag.path.partition(".")
+        if part != "target" or name == "path" or len(flag.paths) > 1 or (value := getattr(target, name)) == getattr(default, name):
+            continue
+        words += [flag.name if value else flag.off.split()[0]] if isinstance(value, bool) else [flag.name, str(value)]
+    return words
 
 
 def layer_of(args: argparse.Namespace) -> Layer:

@@ -52,6 +52,13 @@ def config_from(args: argparse.Namespace, environ: Mapping[str, str]) -> Config:
     return config
 
 
+def models_from(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[ModelConfig, ModelConfig]:
+    """How parsed arguments and the environment have a target and a draft loaded and run; their paths are still to be filled in."""
+    values = merge([from_environ(environ), layer_of(args)])
+    target = _target(_section(values, "target") | {"path": Path()})
+    return target, _draft(target, _section(values, "draft") | {"path": Path()})
+
+
 def lookup_from(args: argparse.Namespace, share: str) -> LookupConfig:
     """What parsed arguments alone say of drafters without a model. Raises ConfigError."""
     values = merge([layer_of(args)])
@@ -95,9 +102,10 @@ def _section(values: Mapping[str, Given], section: str) -> dict[str, Any]:
 def _build(values: Mapping[str, Given]) -> Config:
     target = _target(_section(values, "target"))
     drafting = _drafting(values)
+    has_draft = "draft.path" in values and drafting.defaults.enabled and MODEL_TYPE in drafting.types
     return Config(
         target=target,
-        draft=_draft(target, _section(values, "draft")) if drafting.defaults.enabled and MODEL_TYPE in drafting.types else None,
+        draft=_draft(target, _section(values, "draft")) if has_draft else None,
         sampling=SamplingParams(**_section(values, "sampling")),
         drafting=drafting,
         templates=TemplateConfig(**_section(values, "templates")),
@@ -142,10 +150,8 @@ def _target(given: dict[str, Any]) -> ModelConfig:
     return ModelConfig(**_with_batch(given))
 
 
-def _draft(target: ModelConfig, given: dict[str, Any]) -> ModelConfig | None:
+def _draft(target: ModelConfig, given: dict[str, Any]) -> ModelConfig:
     """The draft's own values, then the target's: the machine is the same, the cache types and the context are not."""
-    if "path" not in given:
-        return None
     inherited = {name: getattr(target, name) for name in _INHERITED}
     if "n_threads" in given:
         inherited["n_threads_batch"] = 0

@@ -8,7 +8,6 @@ from pathlib import Path
 from uad.types import SamplingParams, SpeculativeParams
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
-FLASH_ATTN = ("on", "off", "auto")
 SHARES = ("off", "slot", "server")
 MODEL_TYPE = "draft-simple"
 SPEC_TYPES = (MODEL_TYPE, "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache", "suffix")
