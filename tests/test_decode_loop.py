@@ -251,6 +251,23 @@ def test_fail_all_tells_running_and_waiting() -> None:
     assert engine.is_idle
 
 
+def test_fail_all_tells_everyone_though_a_drafter_cannot_end() -> None:
+    class Broken(RandomDrafter):
+        def end(self, seq: int) -> None:
+            raise ZeroDivisionError
+
+    engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2), Broken())
+    sinks = [Collector(), Collector()]
+    for number, sink in enumerate(sinks):
+        engine.submit(number, request(speculative=SpeculativeParams(policy=SpecPolicy.FIXED)), sink)
+    engine.step()
+    with pytest.raises(ZeroDivisionError):
+        engine.fail_all(UnavailableError("down"))
+    assert all(isinstance(sink.failed.error, UnavailableError) for sink in sinks)
+    engine.fail_all(UnavailableError("down"))
+    assert engine.is_idle
+
+
 def test_fail_all_tells_those_whose_start_failed_and_those_who_were_passed() -> None:
     engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2))
     sinks = [Collector() for _ in range(3)]

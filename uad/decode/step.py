@@ -124,9 +124,11 @@ class Engine:
     def _fail(self, runnings: Sequence[Running], error: UadError) -> None:
         for running in runnings:
             running.n_past = 0
-            self._release(running)
-            self._target.clear(running.slot)
+            self._slots.release(running)
             running.sink(Failed(running.number, error))
+        for running in runnings:  # when all are told: what broke may raise again here
+            self._close(running)
+            self._target.clear(running.slot)
 
     @property
     def is_idle(self) -> bool:
@@ -353,6 +355,9 @@ class Engine:
 
     def _release(self, running: Running) -> None:
         self._slots.release(running)
+        self._close(running)
+
+    def _close(self, running: Running) -> None:
         running.sampler.close()
         if self._drafting is not None:
             self._drafting.end(running.slot)

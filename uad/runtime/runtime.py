@@ -8,6 +8,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 
 from uad.config import Config
@@ -196,10 +197,12 @@ class Runtime:
         """Remember the fatal error, tell it to everybody, and go on refusing until closed."""
         _log.error("the model thread stopped: %s", error, exc_info=not isinstance(error, UadError))
         self._error = error if isinstance(error, UadError) else UadError(f"internal error: {type(error).__name__}: {error}")
-        engine.fail_all(self._error)
-        while (command := self._commands.get()) is not None:
-            command()
+        with suppress(Exception):  # what broke may break again while it is cleared away, when all are told
             engine.fail_all(self._error)
+        while (command := self._commands.get()) is not None:
+            with suppress(Exception):
+                command()
+                engine.fail_all(self._error)
 
 
 def statistics(stats: DrafterStats) -> str:
