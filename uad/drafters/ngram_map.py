@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from uad.drafters.copying import CopyDrafter
 from uad.drafters.history import BELIEFS, History, agreement, hash_of, match_length
-from uad.drafters.lookup import LookupDrafter
 from uad.types import Ask, Draft, Origin
 
 _STEP = 64
@@ -62,7 +62,7 @@ class _State:
         return self.history.ids
 
 
-class NgramMap(LookupDrafter[_State]):
+class NgramMap(CopyDrafter[_State]):
     """The map with keys only (ngram-map-k): drafts the value after the key's last occurrence.
 
     Needs min_hits occurrences. Of a value no more is drafted than was accepted of it the last time; none of it, if none was.

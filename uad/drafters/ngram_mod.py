@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from uad.drafters.copying import CopyDrafter
 from uad.drafters.history import BELIEFS, FACTOR, HASH_BITS, HASH_MASK, ID_BYTES, MAX_MATCH, agreement, hash_of, hashes_of
-from uad.drafters.lookup import LookupDrafter
 from uad.types import Ask, Commit, Draft, Origin
 from uad.vocab.prefix import common_prefix
 
@@ -85,7 +85,7 @@ class _State:
     n_submitted: int | None = None
 
 
-class NgramMod(LookupDrafter[_State]):
+class NgramMod(CopyDrafter[_State]):
     """Drafts ids as long as the pool knows the next one: at least n_min (else nothing), at most n_max.
 
     `share` is how far texts meet: "server" one pool for all slots; "slot" one per slot; "off" one per slot that is emptied for each

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from uad.drafters.copying import CopyDrafter
 from uad.drafters.history import BELIEFS, History, copy, hash_of, match_length
-from uad.drafters.lookup import LookupDrafter
 from uad.types import Ask, Draft, Origin
 
 _STEP = 64
 """New ids indexed per round: all that a round can write."""
 
 
-class NgramSimple(LookupDrafter[History]):
+class NgramSimple(CopyDrafter[History]):
     """Drafts the size_m ids after the last earlier place of the last size_n ids, if these have at least min_hits earlier places."""
 
     def __init__(self, size_n: int = 12, size_m: int = 48, min_hits: int = 1) -> None:
