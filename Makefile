@@ -12,6 +12,7 @@ BENCH_TARGET := .cache/target-1b-bf16.gguf
 
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
 SETUP := pyproject.toml hatch_build.py scripts/setup.sh scripts/pip_install.py scripts/amx.h $(wildcard uad/policy/*.py)
 
 .PHONY: serve test check bench vocabs clean
@@ -21,13 +22,13 @@ serve: $(VENV)/.installed
 	@$(BIN)/uad serve --target $(TARGET) --draft $(DRAFT) --host 127.0.0.1 --port $(PORT)
 
 test: $(VENV)/.installed-dev
-	@$(BIN)/python -m pytest
+	@$(PYTEST)
 
 check: $(VENV)/.installed-dev
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -m "not model and not slow"
+	@$(PYTEST) -m "not model and not slow"
 
 bench: $(VENV)/.installed-bench $(BENCH_TARGET)
 	@$(BIN)/uad bench --target $(BENCH_TARGET) --draft $(DRAFT)

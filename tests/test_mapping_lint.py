@@ -106,11 +106,11 @@ def test_every_broken_file_is_told_not_only_the_first(tmp_path: Path):
 
 def test_a_file_of_ten_megabytes_and_bombs_are_refused_at_once(tmp_path: Path):
     bomb = "\n".join(["a0: &a0 [x, x]"] + [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60)])
-    start = time.monotonic()
+    start = time.process_time()
     found = findings(
         tmp_path, "x" * 10_000_000, more={"families/b.yaml": bomb, "families/c.yaml": "title: !!python/object/apply:os.system [x]"}
     )
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2
     assert "anchors and aliases" in found[0]
     assert "tags ('tag:yaml.org,2002:python/object/apply:os.system') are not allowed" in found[1]
     assert "10000000 bytes; mapping files may have 1000000 at most" in found[2]

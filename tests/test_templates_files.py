@@ -104,12 +104,12 @@ def test_files_that_are_no_rules_at_all(tmp_path: Path, text: str, message: str)
 
 def test_bombs_are_refused_quickly(tmp_path: Path):
     lines = ["a0: &a0 [x, x]"] + [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60)]
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(MappingError, match="anchors"):
         load(tmp_path, "\n".join(lines))
     with pytest.raises(MappingError, match="nested"):
         load(tmp_path, "[" * 900_000)
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_not_text_and_not_there(tmp_path: Path):
