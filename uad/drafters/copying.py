@@ -27,7 +27,7 @@ class Doubts:
     def weigh(self, draft: Draft) -> Draft:
         """The draft with beliefs lowered at doubted ids; it is judged by what is written next, submitted or not."""
         self._guess = draft.ids
-        if self._wrong.keys().isdisjoint(draft.ids):
+        if not self._wrong or self._wrong.keys().isdisjoint(draft.ids):
             return draft
         return replace(draft, p=tuple([p * self._odds(id_) for id_, p in zip(draft.ids, draft.p, strict=True)]))
 
@@ -38,6 +38,8 @@ class Doubts:
     def judge(self, ids: Sequence[int]) -> None:
         """The text goes on with ids."""
         guess, self._guess = self._guess, ()
+        if not guess:
+            return
         for guessed, written in zip(guess, ids, strict=False):
             if guessed != written:
                 self._wrong[guessed] = self._wrong.get(guessed, 0) + 1
