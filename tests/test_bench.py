@@ -472,6 +472,15 @@ def test_models_are_run_by_the_flags_of_the_server(tmp_path):
     )
 
 
+def test_variables_count_for_the_flags_that_there_are(tmp_path, monkeypatch):
+    for name, text in {"THREADS": "3", "BATCH": "1", "CTX_SIZE": "7", "N_PARALLEL": "9", "MODEL": "other.gguf"}.items():
+        monkeypatch.setenv(f"LLAMA_ARG_{name}", text)
+    settings = options(tmp_path)
+    config = settings.config(Path("t"), Lineup(None, (Drafters(("suffix",), None),)))
+    assert config.target == ModelConfig(Path("t"), n_ctx=settings.n_ctx, n_threads=3)
+    assert (config.n_parallel, settings.targets) == (1, (tmp_path / "big.gguf",))
+
+
 def test_a_prompt_that_does_not_fit_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"'function-add' of 'chat' needs .* raise --ctx-size"):
         run(options(tmp_path, "-c", "100"), FakeEngine(fixed_speed, n_ctx=100))

@@ -249,7 +249,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def parse(args: argparse.Namespace) -> Options:
     """Check a parsed command line. Raises ConfigError that names the flag."""
-    target, draft = models_from(args, os.environ)
+    target, draft = models_from(args, os.environ, without=_OWN)
     options = Options(
         targets=_files(args.target, "--target"),
         drafts=_files(args.draft, "--draft"),

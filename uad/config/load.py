@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -52,9 +52,13 @@ def config_from(args: argparse.Namespace, environ: Mapping[str, str]) -> Config:
     return config
 
 
-def models_from(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[ModelConfig, ModelConfig]:
-    """How parsed arguments and the environment have a target and a draft loaded and run; their paths are still to be filled in."""
-    values = merge([from_environ(environ), layer_of(args)])
+def models_from(args: argparse.Namespace, environ: Mapping[str, str], without: Collection[str] = ()) -> tuple[ModelConfig, ModelConfig]:
+    """How parsed arguments and the environment have a target and a draft loaded and run; their paths are still to be filled in.
+
+    without: flags, by name, that the command does not have; their variables are left alone. Raises ConfigError.
+    """
+    environment = Layer(tuple(given for given in from_environ(environ).given if given.flag.name not in without))
+    values = merge([environment, layer_of(args)])
     target = _target(_section(values, "target") | {"path": Path()})
     return target, _draft(target, _section(values, "draft") | {"path": Path()})
 
