@@ -55,4 +55,4 @@ def runtime(config: Config, quiet: bool = False) -> Iterator[Runtime]:
 
 def has_template(opened: Runtime) -> bool:
     """Whether chats have a template that the user gave or the target's file holds."""
-    return bool(opened.config.templates.chat_template or opened.info.target.chat_template)
+    return bool(opened.config.templates.template(opened.info.target.chat_template))

@@ -119,6 +119,10 @@ class TemplateConfig:
     draft_family: str | None = None
     chat_template: str | None = None
 
+    def template(self, own: str | None) -> str:
+        """The template in use, by that of the target's file; empty where there is none."""
+        return self.chat_template or own or ""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:

@@ -2,16 +2,20 @@
 
 A copy knows no alternatives, and a long match makes it sure of every id. But where a text is edited, what was changed once is mostly
 changed again (a renamed name): a draft that is cut before it saves the rows behind it. Only beliefs change, never the ids.
+
+Knows no way to look up.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from uad.drafters.lookup import LookupDrafter, S
 from uad.drafters.protocol import Pace
 from uad.types import Ask, Commit, Draft, Origin
+from uad.vocab.prefix import common_prefix
 
 _PRIOR = 0.5  # acceptances that every id begins with
 
@@ -20,8 +24,8 @@ class Doubts:
     """Of one answer: how often which ids were wrong where they were drafted, and how often right since."""
 
     def __init__(self) -> None:
-        self._wrong: dict[int, int] = {}
-        self._right: dict[int, int] = {}
+        self._wrong: Counter[int] = Counter()
+        self._right: Counter[int] = Counter()
         self._guess: tuple[int, ...] = ()
 
     def weigh(self, draft: Draft) -> Draft:
@@ -32,20 +36,16 @@ class Doubts:
         return replace(draft, p=tuple([p * self._odds(id_) for id_, p in zip(draft.ids, draft.p, strict=True)]))
 
     def _odds(self, id_: int) -> float:
-        n_right = self._right.get(id_, 0) + _PRIOR
-        return n_right / (n_right + self._wrong.get(id_, 0))
+        n_right = self._right[id_] + _PRIOR
+        return n_right / (n_right + self._wrong[id_])
 
     def judge(self, ids: Sequence[int]) -> None:
         """The text goes on with ids."""
         guess, self._guess = self._guess, ()
-        if not guess:
-            return
-        for guessed, written in zip(guess, ids, strict=False):
-            if guessed != written:
-                self._wrong[guessed] = self._wrong.get(guessed, 0) + 1
-                return
-            if guessed in self._wrong:
-                self._right[guessed] = self._right.get(guessed, 0) + 1
+        n = common_prefix(guess, ids)
+        self._right.update([id_ for id_ in guess[:n] if id_ in self._wrong])
+        if n < min(len(guess), len(ids)):
+            self._wrong[guess[n]] += 1
 
 
 class CopyDrafter(LookupDrafter[S]):

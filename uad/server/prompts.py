@@ -76,7 +76,7 @@ def render_chat(engine: Engine, body: TemplateBody) -> str:
 
 def chat_template(engine: Engine) -> str:
     """The template in use, empty where neither the model nor the configuration has one."""
-    return engine.config.templates.chat_template or engine.info.target.chat_template or ""
+    return engine.config.templates.template(engine.info.target.chat_template)
 
 
 def _is_id(value: object) -> bool:
