@@ -108,10 +108,10 @@ def test_evidence_needed_in_the_context(gram, followers, drafted):
     assert draft.ids == ((drafted,) if drafted else ())
 
 
-def test_it_drafts_on_behind_its_own_ids_for_twelve_ids():
+def test_it_drafts_on_behind_its_own_ids_for_sixteen_ids():
     text = list(range(30))
     draft = Slot(NgramCache(share="off"), [*text, *text[:6]]).draft()
-    assert draft.ids == tuple(text[6:18])
+    assert draft.ids == tuple(text[6:22])
     assert draft.kind == "ngram-cache/context-4"
     assert Slot(NgramCache(share="off"), [*text, *text[:6]]).draft(3).ids == tuple(text[6:9])
 

@@ -1,4 +1,7 @@
-"""ngram-map-k and ngram-map-k4v, case by case: hits, thresholds, ties, accepted lengths, reset, shrinking history."""
+"""ngram-map-k and ngram-map-k4v, case by case: hits, thresholds, ties, accepted lengths, reset, shrinking history.
+
+All of it is about look-ups, so nothing is followed here (`test_following.py`).
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,11 @@ def text(*values: list[int]) -> list[int]:
 
 
 def k(min_hits: int = 1) -> NgramMap:
-    return NgramMap(2, 3, min_hits)
+    return NgramMap(2, 3, min_hits, follow=False)
 
 
 def k4v(min_hits: int = 1) -> NgramMap4:
-    return NgramMap4(2, 3, min_hits)
+    return NgramMap4(2, 3, min_hits, follow=False)
 
 
 BOTH = pytest.mark.parametrize("make", [k, k4v])
@@ -177,7 +180,7 @@ def scan(ids: list[int], n: int, m: int, min_hits: int, four: bool) -> tuple[int
 def test_counting_step_by_step_is_a_scan(steps, n, m, min_hits, four):
     """With drafts of which nothing is learned: asked behind each step, by a drafter that does not see what comes of it."""
     make = NgramMap4 if four else NgramMap
-    drafter = make(n, m, min_hits)
+    drafter = make(n, m, min_hits, follow=False)
     slot = Slot(drafter)
     for step in steps:
         play(slot, step)

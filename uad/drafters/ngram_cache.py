@@ -18,7 +18,7 @@ from uad.types import Ask, Draft, Origin
 from uad.vocab.prefix import common_prefix
 
 KIND = "ngram statistics"
-N_DRAFT = 12
+N_DRAFT = 16
 """Short contexts say little about what comes later."""
 _STEP = 512
 """New ids counted per round: a long prompt is spread over several, so that other sequences need not wait."""

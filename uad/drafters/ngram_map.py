@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from uad.drafters.copying import CopyDrafter
-from uad.drafters.history import BELIEFS, History, agreement, hash_of, match_length
+from uad.drafters.copying import CopyDrafter, Found
+from uad.drafters.following import TextSource
+from uad.drafters.history import History, agreement, hash_of, match_length
 from uad.types import Ask, Draft, Origin
 
 _STEP = 64
@@ -68,16 +69,16 @@ class NgramMap(CopyDrafter[_State]):
     Needs min_hits occurrences. Of a value no more is drafted than was accepted of it the last time; none of it, if none was.
     """
 
+    _type = Origin.NGRAM_MAP_K
     _one_value = True
 
-    def __init__(self, size_n: int = 12, size_m: int = 48, min_hits: int = 1, origin: Origin = Origin.NGRAM_MAP_K) -> None:
-        super().__init__(origin)
-        self._size_n = size_n
+    def __init__(self, size_n: int = 12, size_m: int = 48, min_hits: int = 1, follow: bool = True) -> None:
+        super().__init__(self._type, size_n, follow)
         self._size_m = size_m
         self._min_hits = min_hits
 
     def _new(self, seq: int) -> _State:
-        return _State(self._size_n)
+        return _State(self._n_match)
 
     def _begin(self, state: _State, prompt: Sequence[int]) -> None:
         """Keys that rest on ids which are no longer there are forgotten, with their counts and accepted lengths."""
@@ -88,18 +89,19 @@ class NgramMap(CopyDrafter[_State]):
     def _draft(self, state: _State, ask: Ask) -> Draft:
         self._settle(state)
         state.history.catch_up(_STEP)
-        ids = state.ids
-        if ask.n_max <= 0 or len(ids) < self._size_n + self._size_m:
-            return self._nothing
-        gram = ids[-self._size_n :]
-        key = self._count(state, gram)
+        draft = self._copy(ask.seq, state, min(ask.n_max, self._size_m))
+        return draft if state.tried is None else draft.first(state.tried.value.n_accepted)
+
+    def _find(self, state: _State) -> Found | None:
+        ids, n = state.ids, self._n_match
+        if len(ids) < n + self._size_m:
+            return None
+        key = self._count(state, ids[-n:])
         value = self._choose(key) if key is not None and key.n_hits >= self._min_hits else None
         if key is None or value is None:
-            return self._nothing
+            return None
         state.tried = _Tried(key, value, len(ids))
-        n = min(ask.n_max, value.n_accepted)
-        length = match_length(ids, value.start, ids, self._size_n)
-        return Draft(tuple(ids[value.start : value.start + n]), BELIEFS[length : length + n], self._origin, kind=self._origin)
+        return Found(TextSource(ids, value.start - 1), match_length(ids, value.start, ids, n))
 
     def _settle(self, state: _State) -> None:
         """Remember how much of the last draft's value was written by now, by whomever it was drafted."""
@@ -149,16 +151,14 @@ class NgramMap(CopyDrafter[_State]):
         return key.values[0]
 
     def _memory_of(self, state: _State) -> int:
-        return state.history.memory + sum(400 + 8 * self._size_n + 80 * len(key.values) for key in state.keys.values())
+        return state.history.memory + sum(400 + 8 * self._n_match + 80 * len(key.values) for key in state.keys.values())
 
 
 class NgramMap4(NgramMap):
     """The map with up to four values per key (ngram-map-k4v): drafts one that is at least twice as frequent as all others together."""
 
+    _type = Origin.NGRAM_MAP_K4V
     _one_value = False
-
-    def __init__(self, size_n: int = 12, size_m: int = 48, min_hits: int = 1) -> None:
-        super().__init__(size_n, size_m, min_hits, Origin.NGRAM_MAP_K4V)
 
     def _choose(self, key: _Key) -> _Value | None:
         best = max(key.values, key=lambda value: value.count)

@@ -1,6 +1,7 @@
 """ngram-mod: a constant pool that maps the hash of n ids to the id that followed, shared by slots. Knows no positions in any history.
 
-The pool is not checked for collisions: a wrong id costs a rejected draft, never wrong text.
+The pool is not checked for collisions: a wrong id costs a rejected draft, never wrong text. An entry that had another id before says so,
+and is believed less.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from uad.drafters.copying import CopyDrafter
-from uad.drafters.history import BELIEFS, FACTOR, HASH_BITS, HASH_MASK, ID_BYTES, MAX_MATCH, agreement, hash_of, hashes_of
+from uad.drafters.copying import CopyDrafter, Found
+from uad.drafters.history import FACTOR, HASH_BITS, HASH_MASK, ID_BYTES, agreement, hash_of, hashes_of
 from uad.types import Ask, Commit, Draft, Origin
 from uad.vocab.prefix import common_prefix
 
@@ -26,14 +28,21 @@ _LOW_RATE = 0.25
 _LOW_STREAK = 5
 """So many drafts in a row of which less than the low rate was accepted of what was submitted, and the pool starts anew."""
 _BULK = 256
+ID = (1 << 30) - 1
+"""Of an entry: the id."""
+_REWRITTEN = 1 << 30
+"""Of an entry: that it had another id before."""
+_TRUST = 0.5
+"""How far such an entry is believed."""
 
 
 class Pool:
-    """Hash of n ids to the next id. `epoch` counts how often it was emptied."""
+    """Hash of n ids to the next id, with the mark of a rewritten entry; -1: none. `epoch` counts how often it was emptied."""
 
     def __init__(self, n: int, size: int = POOL_SIZE) -> None:
         self.n = n
         self.shift = HASH_BITS - (size.bit_length() - 1)
+        self.drop = pow(FACTOR, n + 1, 1 << HASH_BITS)
         self.table = array("i", b"\xff" * (4 * size))
         self.n_used = 0
         self.epoch = 0
@@ -57,20 +66,67 @@ class Pool:
         """Put in every id that has n ids before it, all at once."""
         words = np.array(ids, dtype=np.int64)
         slots = hashes_of(words, self.n)[:-1] >> self.shift
-        table = self._view()
-        self.n_used += len(np.unique(slots[table[slots] < 0]))
-        table[slots] = words[self.n :]  # of equal slots the last one stays
+        table, new = self._view(), words[self.n :].astype(np.int32)
+        old = table[slots]
+        self.n_used += len(np.unique(slots[old < 0]))
+        table[slots] = new  # of equal slots the last one stays
+        rewritten = (old >= _REWRITTEN) | ((old >= 0) & (old != new)) | (table[slots] != new)
+        table[slots[rewritten]] |= _REWRITTEN
 
     def _view(self) -> npt.NDArray[np.int32]:
         return np.frombuffer(self.table, dtype=np.int32)
+
+
+class _Way:
+    """From n ids on through a pool, from id to id, as far as was asked for, and how far each id is believed.
+
+    Where the pool learns something else meanwhile, what was found stays.
+    """
+
+    def __init__(self, pool: Pool, ids: list[int], value: int) -> None:
+        self.pool = pool
+        self.ids = ids
+        self.trust = [1.0] * len(ids)
+        self._value = value
+
+    def extend(self, size: int) -> None:
+        """To so many ids, unless the pool ends."""
+        pool, ids, value = self.pool, self.ids, self._value
+        table, shift, drop, n = pool.table, pool.shift, pool.drop, pool.n
+        for i in range(len(ids), size):
+            entry = table[value >> shift]
+            if entry < 0:
+                break
+            id_ = entry & ID
+            value = ((value + id_) * FACTOR - ids[i - n] * drop) & HASH_MASK
+            ids.append(id_)
+            self.trust.append(1.0 if entry == id_ else _TRUST)
+        self._value = value
+
+
+class Walk(NamedTuple):
+    """A place on a way."""
+
+    way: _Way
+    place: int
+
+    def ahead(self, n: int) -> list[int]:
+        self.way.extend(self.place + n + 1)
+        return self.way.ids[self.place : self.place + n + 1]
+
+    def trust(self, n: int) -> list[float]:
+        return self.way.trust[self.place : self.place + n + 1]
+
+    def moved(self, n: int) -> Walk:
+        return self._replace(place=self.place + n)
 
 
 @dataclass(slots=True)
 class _State:
     """One slot. ids[:size] are in the pool; `value` is the hash of the n ids before `size`.
 
-    `streak` is how many ids up to `size` the pool had foreseen. `guess` is the last draft, from `size` on, with the hash before each id;
-    n_submitted: how many ids were submitted in its round, of whatever draft; None before that is known.
+    `streak` is how many ids up to `size` the pool had foreseen. `guess` is the last draft, from `size` on; n_submitted: how many ids were
+    submitted in its round, of whatever draft; None before that is known.
     """
 
     pool: Pool
@@ -80,8 +136,7 @@ class _State:
     streak: int = 0
     n_low: int = 0
     epoch: int = -1
-    guess: list[int] = field(default_factory=list)
-    values: list[int] = field(default_factory=list)
+    guess: Sequence[int] = ()
     n_submitted: int | None = None
 
 
@@ -92,15 +147,15 @@ class NgramMod(CopyDrafter[_State]):
     prompt. Pools of slots share out the same memory.
     """
 
-    def __init__(self, n_match: int = 24, n_min: int = 48, n_max: int = 64, share: str = "server", n_slots: int = 1) -> None:
-        super().__init__(Origin.NGRAM_MOD)
-        self._n_match = n_match
+    def __init__(
+        self, n_match: int = 24, n_min: int = 48, n_max: int = 64, share: str = "server", n_slots: int = 1, follow: bool = True
+    ) -> None:
+        super().__init__(Origin.NGRAM_MOD, n_match, follow)
         self._n_min = n_min
         self._n_max = n_max
         self._share = share
         self._size = POOL_SIZE if share == "server" else max(POOL_SIZE >> (n_slots - 1).bit_length(), _LEAST_POOL)
         self._pool = Pool(n_match, self._size) if share == "server" else None
-        self._drop = pow(FACTOR, n_match + 1, 1 << HASH_BITS)
 
     @property
     def memory(self) -> int:
@@ -123,7 +178,7 @@ class NgramMod(CopyDrafter[_State]):
             pool.reset()
         known = min(kept, state.size) if state.epoch == pool.epoch else 0
         state.epoch = pool.epoch
-        state.guess, state.values, state.streak, state.n_low = [], [], 0, 0
+        state.guess, state.streak, state.n_low = (), 0, 0
         self._go_to(state, known)
 
     def _draft(self, state: _State, ask: Ask) -> Draft:
@@ -131,38 +186,19 @@ class NgramMod(CopyDrafter[_State]):
         self._learn(state)
         if ask.n_max <= 0 or len(state.ids) < self._n_match:
             return self._nothing
-        self._look_ahead(state, max(min(ask.n_max, self._n_max), self._n_min))
-        if len(state.guess) < self._n_min:
-            state.guess, state.values = [], []
-            return self._nothing
-        n = min(len(state.guess), ask.n_max, self._n_max)
-        length = min(self._n_match + state.streak, MAX_MATCH)
-        return Draft(tuple(state.guess[:n]), BELIEFS[length : length + n], self._origin, kind=self._origin)
+        draft = self._copy(ask.seq, state, max(min(ask.n_max, self._n_max), self._n_min), max(self._n_min, 1))
+        state.guess, state.n_submitted = draft.ids if self._following[ask.seq].copies else (), None
+        return draft.first(min(ask.n_max, self._n_max))
 
-    def _look_ahead(self, state: _State, n: int) -> None:
-        """Walk the pool from the end of the text for up to n ids."""
-        table, shift, drop, value = state.pool.table, state.pool.shift, self._drop, state.value
-        guess: list[int] = []
-        values = [value]
-        leaving = state.ids[-self._n_match :]
-        for _ in range(n):
-            id_ = table[value >> shift]
-            if id_ < 0:
-                break
-            value = ((value + id_) * FACTOR - leaving[len(guess)] * drop) & HASH_MASK
-            guess.append(id_)
-            leaving.append(id_)
-            values.append(value)
-        state.guess, state.values, state.n_submitted = guess, values, None
+    def _find(self, state: _State) -> Found | None:
+        walk = Walk(_Way(state.pool, state.ids[-self._n_match :], state.value), self._n_match - 1)
+        return Found(walk, self._n_match + state.streak) if len(walk.ahead(self._n_min or 1)) > max(self._n_min, 1) else None
 
     def _settle(self, state: _State) -> None:
-        """What was written as foreseen is in the pool already, and its hashes are known; the rest is left to `_learn`."""
-        if not state.guess:
-            return
-        n, known = agreement(state.guess, state.ids, state.size)
-        n_judged = min(state.n_submitted or 0, len(state.guess))
-        state.size, state.value, state.streak = state.size + n, state.values[n], state.streak + n
-        state.guess, state.values = [], []
+        """Empty the pool where too little of what it drafts is right."""
+        guess, state.guess = state.guess, ()
+        n, known = agreement(guess, state.ids, state.size)
+        n_judged = min(state.n_submitted or 0, len(guess))
         if n_judged and (known or n >= n_judged):
             state.n_low = state.n_low + 1 if n < _LOW_RATE * n_judged else 0
         if state.n_low >= _LOW_STREAK:
@@ -178,17 +214,17 @@ class NgramMod(CopyDrafter[_State]):
             return
         if state.size < n:
             self._go_to(state, min(n, len(ids)))
-        table, shift, drop, value, streak = pool.table, pool.shift, self._drop, state.value, state.streak
+        table, shift, drop, value, streak = pool.table, pool.shift, pool.drop, state.value, state.streak
         start = state.size
         for new, old in zip(ids[start:], ids[max(start - n, 0) :], strict=False):
             slot = value >> shift
             found = table[slot]
-            if found == new:
+            if found & ID == new and found >= 0:
                 streak += 1
             else:
                 streak = 0
                 pool.n_used += found < 0
-                table[slot] = new
+                table[slot] = new if found < 0 else new | _REWRITTEN
             value = ((value + new) * FACTOR - old * drop) & HASH_MASK
         state.size, state.value, state.streak = len(ids), value, streak
 

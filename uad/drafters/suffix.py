@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from uad.drafters.history import BELIEFS, MAX_MATCH, History, copy, match_length, suffix_hashes
+from uad.drafters.following import Following, TextSource
+from uad.drafters.history import BELIEFS, MAX_MATCH, History, match_length, suffix_hashes
 from uad.drafters.lookup import LookupDrafter
-from uad.drafters.replacements import Replacements
 from uad.drafters.store import Rows, StoreFile
-from uad.types import Ask, Draft, Origin
+from uad.types import Ask, Commit, Draft, Origin
 from uad.vocab.prefix import common_prefix
 
 KIND = "answers"
@@ -28,12 +28,11 @@ _STEP = 16
 """New ids indexed per round: three levels are too many for more, and what is copied from afar is skipped."""
 _FREE = 4
 """Ids drafted beyond twice the length of the match."""
-_RESUMED = 4
-"""Length of match that a copy resumed behind a replaced id counts as."""
-_ANCHOR = 8
-"""Ids before the replaced one that must agree."""
+_FOLLOWED = 32
+"""Ids in a row that agree with one source, from which on nothing else is looked at."""
+_GOOD = 4
+"""Length of match from which on one elsewhere is preferred to a source that was followed less far, or may be resumed."""
 SEPARATOR = -1
-_RESUMED_KIND = "suffix/resumed"
 _ANSWERS_KIND = "suffix/answers"
 
 
@@ -78,32 +77,45 @@ class Answers:
             self.add([id_ for id_ in answer.tolist() if id_ >= 0])
 
 
-class Match(NamedTuple):
-    """An earlier occurrence of the text's suffix: the text it is in, where it ends, its length, and whether that text is the own one.
+class AnswerSource(NamedTuple):
+    """A place in an earlier answer, with which it ends."""
 
-    One that is `resumed` matches up to the last id only; its length is what such a match is worth.
-    """
+    text: list[int]
+    place: int
+
+    def ahead(self, n: int) -> list[int]:
+        ids = self.text[self.place : self.place + n + 1]
+        return ids[: ids.index(SEPARATOR)] if SEPARATOR in ids else ids
+
+    def trust(self, n: int) -> Sequence[float]:
+        return ()
+
+    def moved(self, n: int) -> AnswerSource:
+        return self._replace(place=self.place + n)
+
+
+class Match(NamedTuple):
+    """An earlier occurrence of the text's suffix: the text it is in, where it ends, its length, and whether that text is the own one."""
 
     text: list[int]
     end: int
     length: int
     own: bool
-    resumed: bool = False
+
+    @property
+    def source(self) -> TextSource | AnswerSource:
+        """The place of its last id."""
+        return TextSource(self.text, self.end - 1) if self.own else AnswerSource(self.text, self.end - 1)
 
     def continuation(self, n: int) -> list[int]:
         """What followed, at most n ids. In the own text a copy may go on into what it writes; of an answer it ends with the answer."""
-        if self.own:
-            return copy(self.text, self.end, n)
-        ids = self.text[self.end : self.end + n]
-        return ids[: ids.index(SEPARATOR)] if SEPARATOR in ids else ids
+        return self.source.ahead(n)[1:]
 
 
-class _Trail(NamedTuple):
-    """The last draft: the match it was copied from, what the source says, the draft's ids, and where in the text they should appear."""
+class _Copied(NamedTuple):
+    """What the last draft was copied from, in the own text, and where in it the copy should appear."""
 
-    match: Match
-    source: tuple[int, ...]
-    ids: tuple[int, ...]
+    source: TextSource
     at: int
 
 
@@ -112,8 +124,8 @@ class _State:
         self.history = History(LEVELS)
         self.answers = answers
         self.n_prompt = 0
-        self.trail: _Trail | None = None
-        self.replacements = Replacements()
+        self.following = Following()
+        self.copied: _Copied | None = None
 
     @property
     def ids(self) -> list[int]:
@@ -166,26 +178,44 @@ class SuffixDrafter(LookupDrafter[_State]):
     def _begin(self, state: _State, prompt: Sequence[int]) -> None:
         state.history.begin(prompt)
         state.n_prompt = len(prompt)
-        state.trail = None
-        state.replacements = Replacements()
+        state.following = Following()
+        state.copied = None
+
+    def observe(self, commit: Commit) -> None:
+        super().observe(commit)
+        self._slots[commit.seq].following.judge(commit.ids)
 
     def _draft(self, state: _State, ask: Ask) -> Draft:
-        if state.trail is not None:
-            self._settle(state, state.trail)
+        if state.copied is not None:
+            self._skip(state, state.copied)
         state.history.catch_up(_STEP)
-        n = min(ask.n_max, self._n_max)
-        matches = self._matches(state) if n > 0 else []
-        state.trail = None
-        if not matches:
+        n, following = min(ask.n_max, self._n_max), state.following
+        if n <= 0:
             return self._nothing
-        n = min(n, _FREE + 2 * max(match.length for match in matches))
-        source, p, winner = vote([(match, match.continuation(n)) for match in matches], n, ask.p_min)
-        ids = state.replacements.apply(source)
-        state.trail = _Trail(winner, source, ids, len(state.ids))
-        return Draft(ids, p, self._origin, kind=_kind(winner))
+        matches = self._matches(state) if following.length < _FOLLOWED else []
+        draft = None
+        goes_on = following.resumed or not following.copies or not matches
+        if goes_on and not any(match.length >= _GOOD for match in matches) and (guess := following.go_on(n)) is not None:
+            draft = guess.draft(min(n, _most(max(guess.length, _GOOD))), self._origin, LEVELS[1])
+        elif matches:
+            draft = self._voted(state, matches, min(n, _most(max(match.length for match in matches))))
+        if draft is None:
+            return self._nothing
+        if isinstance(source := following.source, TextSource) and following.length > LEVELS[-1]:
+            state.copied = _Copied(source, len(state.ids))
+        if draft.p and min(draft.p) < ask.p_min:
+            draft = draft.first(next(i for i, p in enumerate(draft.p) if p < ask.p_min))
+        return draft
+
+    def _voted(self, state: _State, matches: list[Match], n: int) -> Draft:
+        source, p, winner = vote([(match, match.continuation(n)) for match in matches], n)
+        state.following.start(winner.source, winner.length, n)
+        ids, p = state.following.edited(state.ids[-1], source, p)
+        return Draft(ids[:n], p[:n], self._origin, kind=self._origin if winner.own else _ANSWERS_KIND)
 
     def _matches(self, state: _State) -> list[Match]:
-        """Occurrences of the longest suffix that is found, in the text and in both halves of the answers."""
+        """Occurrences of the longest suffix that is found, in the text and in both halves of the answers; and the source of the last draft,
+        whose place may be older than the occurrences that are looked at."""
         ids = state.ids
         hashes = suffix_hashes(ids, LEVELS)
         found = matches_in(state.history, hashes, ids)
@@ -193,30 +223,35 @@ class SuffixDrafter(LookupDrafter[_State]):
             for text in state.answers.texts:
                 if text.ids:
                     found += matches_in(text, hashes, ids)
-        if state.trail is not None and (followed := follow(state.trail.match, len(ids) - state.trail.at, ids, found)) is not None:
+        if (followed := _followed(state.following)) is not None and not any(
+            match.end == followed.end and match.text is followed.text for match in found
+        ):
             found.append(followed)
         return found if self._n_match <= LEVELS[0] else [match for match in found if match.length >= self._n_match]
 
-    def _settle(self, state: _State, trail: _Trail) -> None:
-        """Learn what was replaced. What continued a match longer than all levels need not be indexed now: its suffixes are found at the
-        source as well."""
-        written = state.ids[trail.at : trail.at + len(trail.ids) + 1]
-        n = common_prefix(trail.ids, written)
-        n_copied = n if trail.source is trail.ids else common_prefix(trail.source, written)
-        state.replacements.learn(trail.source, written[: n + 1], min(n_copied, n + 1))
-        if n_copied and trail.match.own and trail.match.length > LEVELS[-1]:
-            n_copied = common_prefix(trail.match.continuation(n_copied), written)  # the vote may have gone on with another match
-            state.history.skip(trail.at, trail.at + n_copied)
+    @staticmethod
+    def _skip(state: _State, copied: _Copied) -> None:
+        """What continued a match longer than all levels need not be indexed now: its suffixes are found at the source as well."""
+        written = state.ids[copied.at : copied.at + MAX_MATCH]
+        n = common_prefix(copied.source.ahead(len(written))[1:], written)
+        if n:
+            state.history.skip(copied.at, copied.at + n)
+        state.copied = None
 
     def _memory_of(self, state: _State) -> int:
         return state.history.memory + (state.answers.memory if state.answers is not None and self._share == "slot" else 0)
 
 
-def _kind(match: Match) -> str:
-    """What drafts from such a match are calibrated as."""
-    if match.resumed:
-        return _RESUMED_KIND
-    return Origin.SUFFIX if match.own else _ANSWERS_KIND
+def _followed(following: Following) -> Match | None:
+    source = following.source
+    if not isinstance(source, TextSource | AnswerSource) or source.place + 1 >= len(source.text):
+        return None
+    return Match(source.text, source.place + 1, min(following.length, MAX_MATCH), isinstance(source, TextSource))
+
+
+def _most(length: int) -> int:
+    """Ids drafted behind a match of this length."""
+    return _FREE + 2 * length
 
 
 def longest(text: list[int], ends: Sequence[int], ids: list[int], known: int) -> list[int]:
@@ -246,25 +281,7 @@ def matches_in(text: History, hashes: Sequence[int], ids: list[int]) -> list[Mat
     return []
 
 
-def follow(match: Match, n_written: int, ids: list[int], found: Sequence[Match]) -> Match | None:
-    """The source of the last draft, so many ids later: its place may be older than the occurrences that are looked at.
-
-    Where the last id is another one than the source has, but the ids before it are the same, it may be a replaced word: the copy is
-    resumed behind it, unless a good match is found elsewhere.
-    """
-    text, end = match.text, match.end + n_written
-    if end >= len(text) or any(other.end == end and other.text is text for other in found):
-        return None
-    length = match_length(text, end, ids, 0)
-    if length >= LEVELS[0]:
-        return Match(text, end, length, match.own)
-    if length or any(other.length >= _RESUMED for other in found):
-        return None
-    before = ids[-_ANCHOR - 1 : -1]
-    return Match(text, end, _RESUMED, match.own, resumed=True) if text[max(end - _ANCHOR - 1, 0) : end - 1] == before else None
-
-
-def vote(matches: list[tuple[Match, list[int]]], n: int, p_min: float) -> tuple[tuple[int, ...], tuple[float, ...], Match]:
+def vote(matches: list[tuple[Match, list[int]]], n: int) -> tuple[tuple[int, ...], tuple[float, ...], Match]:
     """The continuation that most matches agree on, id by id, with the probability of each id; and the longest match behind it.
 
     Each match comes with its continuation. Matches that disagree with a chosen id have no vote on the next ones. Of equal weights the
@@ -293,5 +310,4 @@ def vote(matches: list[tuple[Match, list[int]]], n: int, p_min: float) -> tuple[
         winner = winner or live[0][0]
         ids.append(id_)
         p.append(BELIEFS[live[0][0].length + place] * weights[id_] / sum(weights.values()))
-    cut = next((i for i, one in enumerate(p) if one < p_min), len(p))
-    return tuple(ids[:cut]), tuple(p[:cut]), winner or matches[0][0]
+    return tuple(ids), tuple(p), winner or matches[0][0]

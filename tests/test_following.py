@@ -1,0 +1,206 @@
+"""Copies that are followed through edits: renamed, put in, left out, given up; by each drafter that copies, and on any text."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from drafter_kit import STEPS, Slot, play
+from hypothesis import given
+from hypothesis import strategies as st
+
+from uad.drafters.following import Following, TextSource
+from uad.drafters.lookup import LookupDrafter
+from uad.drafters.ngram_map import NgramMap, NgramMap4
+from uad.drafters.ngram_mod import NgramMod
+from uad.drafters.ngram_simple import NgramSimple
+from uad.drafters.replacements import Edit, Replacements
+from uad.drafters.suffix import SuffixDrafter
+from uad.vocab.prefix import common_prefix
+
+Make = Callable[[], LookupDrafter]
+KINDS: list[Make] = [
+    lambda: NgramSimple(6, 40),
+    lambda: NgramMap(6, 40),
+    lambda: NgramMap4(6, 40),
+    lambda: NgramMod(6, 1, 40, "slot"),
+    SuffixDrafter,
+]
+NAMES = ["ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "suffix"]
+each = pytest.mark.parametrize("make", KINDS, ids=NAMES)
+
+RNG = random.Random(11)
+OLD = (90001, 90002)
+"""A name of two ids. It stands in every tenth place or so of SOURCE."""
+
+
+def lines_with(*name: int) -> list[int]:
+    rng = random.Random(12)
+    out: list[int] = []
+    for _ in range(30):
+        out += [rng.randrange(30000) for _ in range(rng.randrange(6, 14))]
+        out += [*name, 90009]
+    return out
+
+
+SOURCE = lines_with(*OLD)
+
+
+def write(slot: Slot, target: list[int], n_max: int = 40) -> list[tuple[int, int]]:
+    """Drive a slot to the end of the target; (place, id drafted) of each id that was wrong."""
+    at, wrong = 0, []
+    while at < len(target):
+        draft = slot.draft(n_max)
+        n = common_prefix(draft.ids, target[at:])
+        if n < len(draft.ids) and at + n < len(target):
+            wrong.append((at + n, draft.ids[n]))
+        ids = target[at : at + n + 1]
+        slot.write(ids, draft)
+        at += len(ids)
+    return wrong
+
+
+@each
+@pytest.mark.parametrize("new", [(1, 2), (1, 90002), (90001, 2), (1,), (1, 2, 3, 4, 5), (1, *OLD), (*OLD, 1), (90001, 5, 90002), ()])
+def test_a_renamed_name_is_wrong_twice_at_most(make: Make, new: tuple[int, ...]) -> None:
+    target = lines_with(*new)
+    slot = Slot(make(), [*SOURCE, 7, 8])
+    slot.write(target[:8])
+    wrong = write(slot, target[8:])
+    names = [place for place in range(len(target) - 8) if target[8:][place : place + len(new) + 1] == [*new, 90009]]
+    assert len(names) > 25
+    late = [place for place, _ in wrong if place > names[4] + len(new)]
+    assert late == []
+    assert len(wrong) <= 8
+
+
+@each
+def test_it_goes_on_behind_what_was_put_in_or_left_out(make: Make) -> None:
+    text = [RNG.randrange(30000) for _ in range(200)]
+    for edited in ([*text[:50], 1, 2, 3, *text[50:]], [*text[:50], *text[53:]], [*text[:50], 1, 2, 3, 4, *text[52:]]):
+        slot = Slot(make(), [*text, 7, 8])
+        slot.write(edited[:40])
+        wrong = write(slot, edited[40:])
+        assert len(wrong) <= 3, edited[45:60]
+        assert all(place < 20 for place, _ in wrong)
+
+
+@each
+def test_a_copy_keeps_its_place_among_lines_that_are_alike(make: Make) -> None:
+    head = list(range(20))
+    lines = [[*head, 100 + i, 200 + i, 300 + i, 400 + i, 500 + i, 600 + i] for i in range(30)]
+    slot = Slot(make(), [id_ for line in lines for id_ in line])
+    slot.write([700, *lines[3][-6:]])
+    if isinstance(slot.drafter, NgramMod):
+        pytest.skip("its pool knows no places: the last line that went on so has won")
+    slot.write(head, slot.draft())
+    assert slot.draft(2).ids == (104, 204)
+
+
+@pytest.mark.parametrize("make", [kind for name, kind in zip(NAMES, KINDS, strict=True) if name != "ngram-mod"])
+def test_what_was_replaced_is_forgotten_with_the_next_request(make: Make) -> None:
+    target = lines_with(1, 2)
+    slot = Slot(make(), [*SOURCE, 7, 8])
+    slot.write(target[:8])
+    write(slot, target[8:])
+    name = SOURCE.index(OLD[0])
+    slot.end().begin([*SOURCE, 7, 8, *SOURCE[:name]])
+    assert slot.draft(2).ids == OLD
+
+
+@each
+@given(STEPS, st.lists(st.integers(0, 9), min_size=12, max_size=12))
+def test_any_text_can_be_followed(make: Make, steps: list[list[int] | tuple[int, list[int]]], accepted: list[int]) -> None:
+    """Of the draft before each step some ids are taken; what is drafted stays within bounds (`Slot.draft`), and nothing breaks."""
+    slot = Slot(make())
+    for step, n in zip(steps, accepted, strict=False):
+        draft = slot.draft(12)
+        if n and draft.ids:
+            slot.write([*draft.ids[: n - 1], 4], draft)
+        play(slot, step)
+    slot.draft(12)
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=30), st.integers(0, 60))
+def test_while_the_source_is_copied_the_next_ids_are_its_own(text: list[int], n: int) -> None:
+    endless = [text[0], *(text[1:] * 70)]
+    following = Following()
+    following.start(TextSource(text, 0), 1, 8)
+    for at in range(1, 1 + n):
+        guess = following.go_on(8)
+        assert guess is not None
+        assert list(guess.ids[:8]) == endless[at : at + 8]
+        assert guess.length == at
+        text.append(endless[at])
+        following.judge([endless[at]])
+    assert following.copies
+
+
+def test_a_copy_that_is_left_is_given_up() -> None:
+    following = Following()
+    following.start(TextSource(list(range(100)), 0), 8, 8)
+    following.judge([1, 2, 50])
+    assert not following.copies
+    guess = following.go_on(3)
+    assert guess is not None
+    assert list(guess.ids[:3]) == [4, 5, 6], "as if one id had been replaced"
+    following.judge([60])
+    assert following.go_on(3) is None
+    following.judge(range(200, 220))
+    following.judge([4, 5, 6])
+    assert following.go_on(3) is None
+
+
+def test_little_that_was_copied_is_not_resumed_at_once() -> None:
+    following = Following()
+    following.start(TextSource(list(range(100)), 0), 3, 8)
+    following.judge([1, 2, 50])
+    assert following.go_on(3) is None
+    following.judge([4, 5])
+    guess = following.go_on(3)
+    assert guess is not None
+    assert list(guess.ids[:3]) == [6, 7, 8]
+    assert guess.length == 2
+
+
+def expected(edits: Replacements, *source: int) -> list[int]:
+    """Behind an id that is part of no edit."""
+    return list(edits.expect((0, *source)).ids[1:])
+
+
+def test_edits_are_known_by_what_is_around_them() -> None:
+    edits = Replacements()
+    assert expected(edits, 1, 2, 3) == [1, 2, 3]
+    edits.learn(9, (1,), (7, 8), (2,))
+    assert expected(edits, 1, 2, 1, 3, 1, 2) == [7, 8, 2, 1, 3, 7, 8, 2]
+    edits.learn(4, (), (5,), (6,))
+    assert expected(edits, 6, 4, 6, 4) == [6, 4, 5, 6, 4]
+    edits.learn(9, (1, 2), (), (3,))
+    assert expected(edits, 1, 2, 3, 1, 2, 4) == [3, 7, 8, 2, 4], "the longer one first"
+    edits.forget(Edit((1, 2), 0, 1, (7, 8)))
+    edits.forget(Edit((1, 2), 0, 1, (7, 8)))
+    assert expected(edits, 1, 2, 4) == [1, 2, 4]
+    edits.learn(9, tuple(range(20, 29)), (1,), (2,))
+    assert expected(edits, *range(20, 29), 2) == [*range(20, 29), 2], "a sentence, not a name"
+
+
+def test_an_edit_is_believed_by_how_often_it_was_made() -> None:
+    edits, trust = Replacements(), []
+    for _ in range(5):
+        edits.learn(9, (1,), (7,), (2,))
+        trust.append(edits.expect((0, 1, 2)).trust[1])
+    assert trust == sorted(trust)
+    assert 0.5 < trust[0] < trust[1] < trust[-1] < 1
+    edits.learn(9, (1,), (8,), (2,))
+    seen = edits.expect((0, 1, 2))
+    assert (seen.ids[1], seen.trust[1]) == (8, trust[0])
+    assert list(seen.weighed((1, 0.5, 0.25), 1)) == [0.5 * trust[0], 0.25]
+
+
+def test_edits_are_bounded() -> None:
+    edits = Replacements()
+    for i in range(1000):
+        edits.learn(10 * i, (10 * i + 1,), (5,), (10 * i + 2,))
+    assert sum(expected(edits, 10 * i + 1, 10 * i + 2)[0] == 5 for i in range(1000)) == 256
+    assert expected(edits, 9991, 9992) == [5, 9992]

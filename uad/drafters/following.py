@@ -1,0 +1,267 @@
+"""An answer that copies a source, with edits: where in the source it is, and how it goes on behind a difference. Knows ids only.
+
+A copy is followed as `diff` would, id by id: behind a difference the last ids of the answer are looked for among the next ones of the
+source. So it goes on where a look-up needs as many equal ids as its key has, keeps its place among lines that are alike, and expects again
+what was replaced once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from uad.drafters.history import BELIEFS, copy
+from uad.drafters.replacements import LONGEST, Edit, Expected, Replacements
+from uad.types import Draft, Origin
+from uad.vocab.prefix import common_prefix
+
+_REACH = 16
+"""Ids behind a difference, of the source and of the answer, in which they may meet again."""
+_SURE = 2
+"""Ids that must agree there."""
+_KNOWN = 8
+"""Ids of a source that were copied, for it to be resumed where none agrees yet."""
+_MARGIN = 2 * LONGEST + 2
+"""Ids looked at beyond those that are asked for: edits may take some away, and are only known as a whole."""
+_NEAR = 3
+"""Edits with no more ids between them are one: a name that was changed at both ends."""
+_RESUMED = 4
+"""Ids that a copy resumed behind a difference counts as, beside those that agree."""
+
+_LONGEST = len(BELIEFS) // 2
+"""Longer copies are not surer."""
+
+
+class Source(Protocol):
+    """A place in a text that is copied: an id, and what follows it."""
+
+    def ahead(self, n: int) -> Sequence[int]:
+        """This id and at most n that follow; may be empty."""
+        ...
+
+    def trust(self, n: int) -> Sequence[float]:
+        """How far each of these is believed, beside what the copy is; empty where that is the same for all."""
+        ...
+
+    def moved(self, n: int) -> Source:
+        """The place n ids further on, of those that `ahead` told."""
+        ...
+
+
+class TextSource(NamedTuple):
+    """A place in the answer's own text; a copy that reaches the end goes on with what it has written itself."""
+
+    text: list[int]
+    place: int
+
+    def ahead(self, n: int) -> list[int]:
+        ids = self.text[self.place : self.place + n + 1]
+        n_missing = n + 1 - len(ids)
+        return ids + copy(ids, 1, n_missing) if n_missing and len(ids) > 1 else ids
+
+    def trust(self, n: int) -> Sequence[float]:
+        return ()
+
+    def moved(self, n: int) -> TextSource:
+        return self._replace(place=self.place + n)
+
+
+class Guess(NamedTuple):
+    """How the answer is expected to go on, how far each id is believed (empty: all are), and how many ids before agreed in a row."""
+
+    ids: Sequence[int]
+    trust: Sequence[float]
+    length: int
+
+    def draft(self, n: int, origin: Origin, n_match: int) -> Draft:
+        """Its first n ids. A copy that was resumed, and agrees in fewer ids than a look-up of n_match needs, has a kind of its own."""
+        ids, length, kind = tuple(self.ids[:n]), min(self.length, _LONGEST), str(origin)
+        if length < n_match:
+            length, kind = length + _RESUMED, f"{kind}/resumed"
+        p = BELIEFS[length : length + len(ids)]
+        return Draft(ids, tuple([a * b for a, b in zip(p, self.trust, strict=False)]) if self.trust else p, origin, kind=kind)
+
+
+class Following:
+    """Of one answer. `resumed`: what agrees does so since a difference, not since a look-up.
+
+    What is `ahead` begins with the source's id before the next one. Behind a difference, `_differs` is where in it that began (0: there is
+    none), `_meets` the last id up to which the source may be written (0: not known), with `_same` ids before it that agree.
+    """
+
+    def __init__(self) -> None:
+        self.resumed = False
+        self._replacements = Replacements()
+        self._source: Source | None = None
+        self._ahead: Sequence[int] = ()
+        self._expected = Expected((), range(1))
+        self._at = 1  # the next id of what is expected
+        self._length = 0
+        self._differs = 0
+        self._written: list[int] = []
+        self._meets = 0
+        self._same = 0
+        self._edit: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # the last one, source and answer, with what followed
+        self._since = _NEAR + 1  # ids that did
+        self._before = 0  # the source's id before it
+
+    @property
+    def copies(self) -> bool:
+        """Whether a source is known that the answer has not left."""
+        return self._source is not None and not self._differs
+
+    @property
+    def source(self) -> Source | None:
+        """The place of the last id, where the answer copies; None amid an edit, too."""
+        if self._source is None or self._differs or self._edit_at() is not None:
+            return None
+        return self._source.moved(self._expected.places[self._at] - 1)
+
+    @property
+    def length(self) -> int:
+        """Ids in a row that agreed with the source, expected edits included."""
+        return self._length if self.copies else 0
+
+    def start(self, source: Source, length: int, n: int) -> Guess:
+        """Follow a copy from here on, of which `length` ids agree; the next n ids, or as many as there are."""
+        self.resumed = False
+        return self._start(source, length, n)
+
+    def _start(self, source: Source, length: int, n: int, settled: int = 0, rest: tuple[int, ...] = ()) -> Guess:
+        """`rest` of an edit is still to be written; without edit up to `settled`."""
+        self._source, self._ahead, self._length = source, source.ahead(n + _MARGIN), length
+        expected = self._replacements.expect(self._ahead, settled)
+        self._expected = expected = expected.after(rest) if rest else expected
+        self._at, self._differs = 1, 0
+        if not self._ahead:
+            self._source = None
+        return Guess(expected.ids[1:], expected.weighed(source.trust(n + _MARGIN), 1), length)
+
+    def _edit_at(self) -> tuple[int, Edit] | None:
+        """The edit that is half written, or was something put in just now; and where it began."""
+        at = self._at
+        for start, edit in self._expected.edits:
+            if start < at < start + len(edit.new) + (not edit.old):
+                return start, edit
+        return None
+
+    def go_on(self, n: int) -> Guess | None:
+        """The next n ids of what is followed; behind a difference, of what may be it."""
+        source = self._source
+        if source is None:
+            return None
+        if self._differs:
+            if not self._meets or not (self._same or self._length >= _KNOWN):
+                return None
+            place = source.moved(self._meets)
+            expected = self._replacements.expect(place.ahead(n))
+            return Guess(expected.ids[1:], expected.weighed(place.trust(n), 1), self._same)
+        return self._renew(source, n)
+
+    def _renew(self, source: Source, n: int) -> Guess:
+        """Look ahead from the next id."""
+        places, amid = self._expected.places, self._edit_at()
+        if amid is None:
+            return self._start(source.moved(places[self._at] - 1), self._length, n)
+        start, edit = amid
+        rest = edit.new[self._at - start :]
+        return self._start(source.moved(places[start + len(edit.new)] - 1), self._length, n, int(not edit.old), rest)
+
+    def edited(self, before: int, source: Sequence[int], p: Sequence[float]) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """A copy of `source`, which comes after the id `before`, with the edits that are known; p is how likely its ids are."""
+        expected = self._replacements.expect((before, *source))
+        if not expected.edits:
+            return tuple(source), tuple(p)
+        return tuple(expected.ids[1:]), tuple(expected.weighed((1.0, *p), 1))
+
+    def judge(self, ids: Sequence[int]) -> None:
+        """The answer goes on with ids."""
+        while (source := self._source) is not None and ids:
+            if self._differs:
+                self._search(ids[0])
+                ids = ids[1:]
+            elif self._at < len(self._expected.ids):
+                ids = ids[self._follow(ids) :]
+            elif not self._renew(source, len(ids)).ids:
+                self._source = None
+
+    def _follow(self, ids: Sequence[int]) -> int:
+        """Go on as far as these ids are the expected ones, and one further if it is another; returns how many that were."""
+        at, expected = self._at, self._expected.ids
+        n = common_prefix(expected[at : at + len(ids)], ids)
+        self._at += n
+        self._length += n
+        self._passed(at)
+        if n == len(ids) or self._at >= len(expected):
+            return n
+        self._differ(ids[n])
+        return n + 1
+
+    def _passed(self, at: int) -> None:
+        """What was expected from there on was written."""
+        stop = self._at
+        for start, edit in self._expected.edits:
+            end = start + len(edit.new)
+            if at < end <= stop:
+                self._replacements.saw(edit)
+                self._edit, self._since, at = (edit.old, edit.new), 0, end
+                self._before = self._ahead[self._expected.places[start] - 1]
+        self._since += stop - at
+        if self._since <= _NEAR:
+            same = tuple(self._expected.ids[at:stop])
+            self._edit = self._edit[0] + same, self._edit[1] + same
+
+    def _differ(self, id_: int) -> None:
+        """Another id came than the expected one. An edit that had begun is part of the difference."""
+        at = self._at
+        self._differs = self._expected.places[at]
+        for start, edit in self._expected.edits:
+            if start <= self._at < start + max(len(edit.new), 1):
+                self._replacements.forget(edit)
+                at = start
+        self._written = list(self._expected.ids[at : self._at])
+        if self._source is not None:
+            self._ahead = self._source.ahead(self._differs + _REACH)
+        self._search(id_)
+
+    def _search(self, id_: int) -> None:
+        """One more id behind a difference: look for the source's place where most of the last ids agree, and the fewest were put in or left
+        out. Where too few agree to be sure, those are likeliest that were replaced one by one."""
+        written, ahead, first = self._written, self._ahead, self._differs
+        written.append(id_)
+        n_written = len(written)
+        if n_written > _REACH:
+            self._source = None
+            return
+        alone = first if n_written == 1 and first < len(ahead) else 0
+        self._meets, self._same, fewest = alone, 0, 0
+        for place in range(first, min(first + _REACH, len(ahead))):
+            if ahead[place] != id_:
+                continue
+            end = place - first + 1
+            same, most = 1, min(end, n_written)
+            while same < most and ahead[place - same] == written[-1 - same]:
+                same += 1
+            if same < _SURE and end != n_written:
+                continue
+            odd = abs(end - n_written)
+            if same > self._same or (same == self._same and odd < fewest):
+                self._meets, self._same, fewest = place, same, odd
+        if self._same >= _SURE:
+            self._meet()
+
+    def _meet(self) -> None:
+        """The copy goes on: learn what was written instead of the source, and follow it."""
+        ahead, meets, same = self._ahead, self._meets, self._same
+        end = meets + 1 - same
+        old, new = tuple(ahead[self._differs : end]), tuple(self._written[: len(self._written) - same])
+        if self._since <= _NEAR:
+            old, new = self._edit[0] + old, self._edit[1] + new
+        else:
+            self._before = ahead[self._differs - 1]
+        self._replacements.learn(self._before, old, new, ahead[end : end + 2])
+        agreed = tuple(ahead[end : meets + 1])
+        self._edit, self._since = (old + agreed, new + agreed), same
+        self.resumed = True
+        if self._source is not None:
+            self._start(self._source.moved(meets), same, len(ahead) - meets)
