@@ -96,13 +96,17 @@ class Simulation:
         """The whole text, as n_texts requests one after the other."""
         part = len(self.positions) // n_texts
         for i in range(n_texts):
-            self.policy.begin(0, n_prompt)
-            self.n_unread = n_prompt
-            self._read_along()
-            while self.at < (i + 1) * part:
-                self._round((i + 1) * part)
-            self.policy.end(0)
+            self.run_text((i + 1) * part, n_prompt)
         return self
+
+    def run_text(self, end: int, n_prompt: int = 100) -> None:
+        """One request, up to this place."""
+        self.policy.begin(0, n_prompt)
+        self.n_unread = n_prompt
+        self._read_along()
+        while self.at < end:
+            self._round(end)
+        self.policy.end(0)
 
     def _spend(self, ms: float) -> float:
         """Simulated milliseconds, with the machine's noise."""

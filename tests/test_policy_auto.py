@@ -17,7 +17,7 @@ from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
 from uad.policy.protocol import Wish
 from uad.policy.round import groups_of
-from uad.policy.text import Standing
+from uad.policy.text import Standing, Text
 from uad.types import Commit, Draft, Origin, SpecPolicy, SpeculativeParams
 
 MACHINES = {"flat": FLAT, "memory bound": MEMORY_BOUND, "linear": LINEAR, "jagged": jagged}
@@ -115,6 +115,54 @@ def test_a_draft_that_failed_in_the_first_texts_gets_its_chance_in_later_ones(ma
     assert drafted > 0.9 * always
     never = Simulation(fast, bad, **prices).run(50, 40)
     assert never.plain_ms / never.ms > 0.98
+
+
+def misled(n: int, seed: int) -> list[Position]:
+    """A text in which beliefs say less than in others: what seems sure is as often wrong as right, as where a target writes at random."""
+    rng, out = random.Random(seed), []
+    for one in text(n, MIXED, stay=0.6, seed=seed):
+        p = 0.25 + 0.3 * one.p
+        out.append(replace(one, p=p, right=rng.random() < p))
+    return out
+
+
+def test_a_text_that_belies_what_others_taught_loses_little():
+    """On a curve on which a wrong draft costs as much as an id; without caution a tenth of the time is lost."""
+    steps = (37, 65, 73, 76, 77, 79)
+    ratios = []
+    for seed in range(12):
+        taught = Simulation(lambda n: float(steps[n - 1]) if n <= 6 else 79 + 6.0 * (n - 6), text(600, MIXED, seed=seed), call_ms=1.0)
+        taught.run()
+        before, plain_before = taught.ms, taught.plain_ms
+        taught.positions = [*taught.positions, *misled(160, seed + 100)]
+        taught.run_text(760)
+        ratios.append((taught.plain_ms - plain_before) / (taught.ms - before))
+    assert min(ratios) > 0.95
+    assert sum(ratios) / len(ratios) > 0.97
+
+
+def test_what_drafts_lost_in_a_text_speaks_against_them():
+    one = Text(10, plain_ms=40.0)
+    cautions = []
+    for n_accepted in (1, 0, 0, 0, 0, 0, 0, 0, 3, 3):
+        one.spent_ms += 30.0
+        one.settle(n_accepted)
+        cautions.append(one.caution)
+        one.settle(5)  # nothing was spent in this round
+    assert cautions[:2] == [1.0, 1.0], "within the stake"
+    assert 1 > cautions[2] > cautions[3] > cautions[4] > 0
+    assert cautions[6] == cautions[7] > 0.05, "not without end"
+    assert cautions[7] < cautions[8] < cautions[9] == 1.0
+
+
+def test_who_drafts_bears_the_price_of_a_shared_pass():
+    one = policy(MEMORY_BOUND)
+    trust(one)
+    _, chosen = choose(one, [0, 1, 2], {0: [0.99] * 12, 1: [0.95] * 4, 2: []})
+    spent = [one.text(seq).spent_ms for seq in (0, 1, 2)]
+    table = one.machine.table((3,), 50).upto(chosen[0].n_rows)
+    assert spent[0] > spent[1] > 20 * spent[2]
+    assert sum(spent) == pytest.approx(table[chosen[0].n_rows] - table[1], rel=0.02)
 
 
 def test_a_text_of_sure_drafts_gets_long_ones_after_texts_of_unsure_ones():

@@ -71,6 +71,7 @@ class AutoPolicy(Memory):
         if text is None:
             return
         text.n += len(commit.ids)
+        text.settle(commit.n_accepted)
         for use in text.uses.values():
             if use.trail:
                 use.check(commit.ids)

@@ -69,7 +69,7 @@ class Machine:
 class Table:
     """Milliseconds of a round by the rows of each sequence, made as far as they are asked for.
 
-    Where more rows cost less, as on machines whose curve has steps, fewer are padded: `rows` says to how many, and costs are those of it.
+    Where more rows cost less, as on machines whose curve has steps, fewer are padded: `level` says to how many, and costs are those of it.
     """
 
     def __init__(self, machine: Machine, groups: tuple[int, ...], depth: int) -> None:
@@ -94,7 +94,7 @@ class Table:
             ms.append(raw[rows] + self._machine.overhead_ms)
         return ms
 
-    def rows(self, n: int) -> int:
-        """How many rows each sequence should have where n are needed."""
-        self.upto(n)
-        return self._rows[n]
+    def level(self, n: int) -> tuple[int, float]:
+        """How many rows each sequence should have where n are needed, and what they cost beyond a single one."""
+        ms = self.upto(n)
+        return self._rows[n], ms[n] - ms[1]

@@ -37,6 +37,7 @@ class Candidate:
     draft: Draft
     gains: list[float]
     value: float
+    price: float
     sure: float
 
 
@@ -147,7 +148,7 @@ class AutoRound:
         self._spent_ms += habit.call_ms
         for member in self._asked:
             member.p = 0.0 if member.wish.room < 0 else 1.0
-            member.odds = member.text.uses[_MODEL].odds_of(_MODEL).value
+            member.odds = member.text.uses[_MODEL].odds_of(_MODEL).value * member.text.caution
             member.outlook = calibration.outlook.ahead(member.text.run.level)
             member.ahead, member.hope = member.outlook[-1], self._per_step
         self._at = [0.0]  # ids expected from row k of all sequences together
@@ -282,7 +283,7 @@ class AutoRound:
     def _candidate(self, member: _Member, origin: Origin, draft: Draft, calibration: Calibration, price_ms: float) -> Candidate:
         use = member.text.uses[origin]
         text_odds = use.odds_of(draft.kind)
-        odds = text_odds.value
+        odds = text_odds.value * member.text.caution
         bins = [bisect_right(EDGES, belief) for belief in draft.p]
         gains, gain, product = [0.0], 0.0, 1.0
         for chance in calibration.chances_of(bins):
@@ -291,7 +292,7 @@ class AutoRound:
             gains.append(gain)
         use.follow(draft.ids, bins, calibration, text_odds)
         saved_ms, k = self._best(member, gains)
-        return Candidate(origin, draft, gains, saved_ms - price_ms, gains[k] / k if k else 0.0)
+        return Candidate(origin, draft, gains, saved_ms - price_ms, price_ms, gains[k] / k if k else 0.0)
 
     @staticmethod
     def _best(member: _Member, gains: list[float]) -> tuple[float, int]:
@@ -310,7 +311,7 @@ class AutoRound:
     def choose(self) -> Mapping[int, Chosen]:
         for group, table, level in zip(self._groups, self._tables, self._levels()):
             if level > 1:
-                self._submit(group, level, table.rows(level))
+                self._submit(group, level, table)
         for member in self._members.values():
             self._learn(member)
         return self._chosen
@@ -341,24 +342,36 @@ class AutoRound:
         drafting = [self._members[seq] for seq in group if seq in self._members and self._members[seq].candidates]
         return _merged([_merged([one.gains for one in member.candidates], max) for member in drafting], sum)
 
-    def _submit(self, group: Sequence[int], level: int, rows: int) -> None:
+    def _submit(self, group: Sequence[int], level: int, table: Table) -> None:
+        """Cut the group's drafts to this level; who drafts bears its price, by what is expected of it."""
         k = level - 1
-        n_rows = rows if len(group) > 1 or rows > level else 0
+        n_rows, ms = table.level(level)
+        n_rows = n_rows if len(group) > 1 or n_rows > level else 0
+        drafting: list[tuple[Text, float]] = []
+        total = 0.0
         for seq in group:
             member = self._members.get(seq)
             draft = NO_DRAFT
             if member is not None and member.candidates:
-                draft = _best_of(member.candidates, k).draft.first(k)
+                best = _best_of(member.candidates, k)
+                draft = best.draft.first(k)
+                gain = best.gains[-1] if draft is best.draft else best.gains[k]
+                total += gain
+                drafting += ((member.text, gain),)
             if draft.ids or n_rows:
                 self._chosen[seq] = Chosen(draft, n_rows)
+        for text, gain in drafting:
+            text.spent_ms += ms * gain / total if total > 0 else 0.0
 
     def _learn(self, member: _Member) -> None:
         if member.wish.room < 0:
             return
         text, policy = member.text, self._policy
+        text.plain_ms = plain_ms = member.plain_ms
         for one in (*member.candidates, *member.lessons):
-            step = policy.step_ms(one.origin, 1)
-            text.uses[one.origin].judged(one.value, text, policy.habit(one.origin), member.plain_ms, step)
+            text.spent_ms += one.price
+            step_ms = self._step_ms[0] if one.origin is _MODEL else 0.0
+            text.uses[one.origin].judged(one.value, text, policy.habit(one.origin), plain_ms, step_ms)
         text.due = min([use.due for use in text.uses.values()], default=0)
 
 

@@ -30,6 +30,9 @@ _CLEARLY: Final = 1.5
 _FAST_READ: Final = 16  # ids; more are a backlog whose reading has a price of its own
 _STALL_MS: Final = 250.0  # that others may wait for reading, as for a chunk of a prompt
 _LEAST_READ: Final = 64  # ids
+_STAKE: Final = 1.0  # plain decodes that a text may lose before its drafts are believed less
+_MOST_LOST: Final = 2.5  # further ones that count
+_LEAST_CAUTION: Final = exp(-_MOST_LOST)
 _UNKNOWN_READ: Final = 256
 _COST_RATE: Final = 0.15
 
@@ -227,7 +230,11 @@ class Use:
 @dataclass(slots=True)
 class Text:
     """One running text. n counts its ids since its prompt; `due` is when the next drafter is; reading_ms what the draft model took for
-    n_reading ids of the prompt that it read while the target did."""
+    n_reading ids of the prompt that it read while the target did.
+
+    `saved` is the account of what its drafts brought so far, in plain decodes. Below the stake it speaks against all that is believed of
+    them: the odds of each id are multiplied by `caution`, until the account recovers.
+    """
 
     n_prompt: int
     n: int = 0
@@ -236,3 +243,16 @@ class Text:
     n_reading: int = 0
     uses: dict[Origin, Use] = field(default_factory=dict)
     run: TextRun = field(default_factory=TextRun)
+    saved: float = 0.0
+    caution: float = 1.0
+    spent_ms: float = 0.0  # in this round
+    plain_ms: float = 0.0
+
+    def settle(self, n_accepted: int) -> None:
+        """The round is over, and so many drafted ids were accepted: each spared a plain decode."""
+        if not self.spent_ms or self.plain_ms <= 0:
+            return
+        self.saved += n_accepted - self.spent_ms / self.plain_ms
+        self.spent_ms = 0.0
+        left = self.saved + _STAKE
+        self.caution = 1.0 if left >= 0 else exp(left) if left > -_MOST_LOST else _LEAST_CAUTION
