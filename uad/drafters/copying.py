@@ -41,15 +41,15 @@ class CopyDrafter(LookupDrafter[S]):
         super().observe(commit)
         self._following[commit.seq].judge(commit.ids)
 
-    def _copy(self, seq: int, state: S, n: int, n_min: int = 1) -> Draft:
-        """n ids, or as many as there are, if they are n_min: of the copy that is followed, else of one that is found, else of what may be a
-        copy behind a difference."""
+    def _copy(self, seq: int, state: S, n: int) -> Draft:
+        """n ids, or as many as there are: of the copy that is followed, else of one that is found, else of what may be a copy behind a
+        difference."""
         following = self._following[seq] if self._follow else Following()
         if not following.copies and (found := self._find(state)) is not None:
             guess: Guess | None = following.start(found.source, found.length, n)
         else:
             guess = following.go_on(n)
-        return self._nothing if guess is None or len(guess.ids) < n_min else guess.draft(n, self._origin, self._n_match)
+        return self._nothing if guess is None else guess.draft(n, self._origin, self._n_match)
 
     @abstractmethod
     def _find(self, state: S) -> Found | None:

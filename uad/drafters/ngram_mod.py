@@ -186,13 +186,14 @@ class NgramMod(CopyDrafter[_State]):
         self._learn(state)
         if ask.n_max <= 0 or len(state.ids) < self._n_match:
             return self._nothing
-        draft = self._copy(ask.seq, state, max(min(ask.n_max, self._n_max), self._n_min), max(self._n_min, 1))
+        draft = self._copy(ask.seq, state, max(min(ask.n_max, self._n_max), self._n_min))
         state.guess, state.n_submitted = draft.ids if self._following[ask.seq].copies else (), None
         return draft.first(min(ask.n_max, self._n_max))
 
     def _find(self, state: _State) -> Found | None:
         walk = Walk(_Way(state.pool, state.ids[-self._n_match :], state.value), self._n_match - 1)
-        return Found(walk, self._n_match + state.streak) if len(walk.ahead(self._n_min or 1)) > max(self._n_min, 1) else None
+        n = max(self._n_min, 1)
+        return Found(walk, self._n_match + state.streak) if len(walk.ahead(n)) > n else None
 
     def _settle(self, state: _State) -> None:
         """Empty the pool where too little of what it drafts is right."""
