@@ -62,12 +62,13 @@ def write(slot: Slot, target: list[int], n_max: int = 40) -> list[tuple[int, int
 
 
 @each
+@pytest.mark.parametrize("n_max", [40, 3, 1])
 @pytest.mark.parametrize("new", [(1, 2), (1, 90002), (90001, 2), (1,), (1, 2, 3, 4, 5), (1, *OLD), (*OLD, 1), (90001, 5, 90002), ()])
-def test_a_renamed_name_is_wrong_twice_at_most(make: Make, new: tuple[int, ...]) -> None:
+def test_a_renamed_name_is_wrong_twice_at_most(make: Make, new: tuple[int, ...], n_max: int) -> None:
     target = lines_with(*new)
     slot = Slot(make(), [*SOURCE, 7, 8])
     slot.write(target[:8])
-    wrong = write(slot, target[8:])
+    wrong = write(slot, target[8:], n_max)
     names = [place for place in range(len(target) - 8) if target[8:][place : place + len(new) + 1] == [*new, 90009]]
     assert len(names) > 25
     late = [place for place, _ in wrong if place > names[4] + len(new)]
@@ -122,6 +123,73 @@ def test_any_text_can_be_followed(make: Make, steps: list[list[int] | tuple[int,
     slot.draft(12)
 
 
+@each
+def test_no_answer_is_its_own_source(make: Make) -> None:
+    """Ids that were just written are no place to go on, though they agree with themselves."""
+    slot = Slot(make(), [1, 2, 3] * 8)
+    slot.draft(12)
+    slot.write([50, 51, 52, 53])
+    text = [RNG.randrange(100, 30000) for _ in range(60)]
+    wrong, n_drafted = [], 0
+    for _ in range(4):
+        for at in range(0, 60, 4):
+            draft = slot.draft(3)
+            n_drafted += len(draft.ids)
+            wrong += [id_ for id_, right in zip(draft.ids, text[at : at + 3], strict=False) if id_ != right][:1]
+            slot.write(text[at : at + 4], draft)
+    assert n_drafted > 80
+    assert len(wrong) < 10
+
+
+def test_a_text_full_of_edits_costs_no_more_with_its_length() -> None:
+    """Differences that keep coming are not one long edit, and edits that begin alike are not tried one by one."""
+    following, edits = Following(), following_edits()
+    source = [id_ for i in range(400) for id_ in (7, 1000 + i, 8)]
+    following.start(TextSource(source, 0), 8, 8)
+    for at in range(1, len(source)):
+        following.go_on(4)
+        following.judge([source[at] + (5000 if source[at] >= 1000 else 0)])
+    assert max(map(len, following._edit)) < 20
+    assert following.go_on(3) is not None
+    assert len(edits) <= 10
+
+
+def following_edits() -> dict[int, int]:
+    edits = Replacements()
+    for i in range(500):
+        edits.learn(7, tuple(range(i, i + 1 + i % 8)), (1,), (2, 3))
+    return edits._lengths[7]
+
+
+def test_edits_of_different_sources_are_not_one() -> None:
+    following = Following()
+    following.start(TextSource([*range(100, 200)], 0), 8, 8)
+    following.judge([101, 1, 103, 104])
+    following.judge(list(range(900, 940)))
+    following.start(TextSource([*range(300, 400)], 0), 8, 8)
+    following.judge([2, 302, 303, 304])
+    guess = following.start(TextSource([299, 301, 302, 303], 0), 8, 3)
+    assert list(guess.ids[:2]) == [2, 302]
+    guess = following.start(TextSource([101, 102, 103, 104], 0), 8, 3)
+    assert list(guess.ids[:2]) == [1, 103]
+
+
+def test_an_edit_is_finished_over_several_rounds_and_forgotten_where_it_is_not_made() -> None:
+    for written, forgotten in (([1, 2, 3, 106, 107], False), ([1, 9, 9, 106, 107], True), ([105, 106, 107], True)):
+        following = Following()
+        text = list(range(100, 160))
+        following.start(TextSource(text, 0), 8, 8)
+        following.judge([101, 102, 103, 104, 1, 2, 3, 106, 107])
+        for _ in range(2):  # it is known by what is before, and by what is behind
+            following.start(TextSource(text, 3), 8, 8)
+            following.judge([104])
+            for id_ in written:
+                following.go_on(1)
+                following.judge([id_])
+        guess = following.start(TextSource(text, 4), 8, 8)
+        assert (list(guess.ids[:3]) != [1, 2, 3]) is forgotten, written
+
+
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=30), st.integers(0, 60))
 def test_while_the_source_is_copied_the_next_ids_are_its_own(text: list[int], n: int) -> None:
     endless = [text[0], *(text[1:] * 70)]
@@ -132,8 +200,8 @@ def test_while_the_source_is_copied_the_next_ids_are_its_own(text: list[int], n:
         assert guess is not None
         assert list(guess.ids[:8]) == endless[at : at + 8]
         assert guess.length == at
-        text.append(endless[at])
         following.judge([endless[at]])
+        text.append(endless[at])
     assert following.copies
 
 
@@ -180,6 +248,8 @@ def test_edits_are_known_by_what_is_around_them() -> None:
     assert expected(edits, 1, 2, 3, 1, 2, 4) == [3, 7, 8, 2, 4], "the longer one first"
     edits.forget(Edit((1, 2), 0, 1, (7, 8)))
     edits.forget(Edit((1, 2), 0, 1, (7, 8)))
+    edits.learn(9, (4,), (4,), (5,))
+    assert not edits.expect((0, 4, 5)).edits, "nothing was changed"
     assert expected(edits, 1, 2, 4) == [1, 2, 4]
     edits.learn(9, tuple(range(20, 29)), (1,), (2,))
     assert expected(edits, *range(20, 29), 2) == [*range(20, 29), 2], "a sentence, not a name"

@@ -38,8 +38,8 @@ class CopyDrafter(LookupDrafter[S]):
         self._following[seq] = Following()
 
     def observe(self, commit: Commit) -> None:
-        super().observe(commit)
         self._following[commit.seq].judge(commit.ids)
+        super().observe(commit)
 
     def _copy(self, seq: int, state: S, n: int) -> Draft:
         """n ids, or as many as there are: of the copy that is followed, else of one that is found, else of what may be a copy behind a

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from uad.drafters.history import BELIEFS, copy
-from uad.drafters.replacements import LONGEST, Edit, Expected, Replacements
+from uad.drafters.replacements import LONGEST, Edit, Expected, Placed, Replacements
 from uad.types import Draft, Origin
 from uad.vocab.prefix import common_prefix
 
@@ -21,7 +21,7 @@ _SURE = 2
 """Ids that must agree there."""
 _KNOWN = 8
 """Ids of a source that were copied, for it to be resumed where none agrees yet."""
-_MARGIN = 2 * LONGEST + 2
+MARGIN = 2 * LONGEST + 2
 """Ids looked at beyond those that are asked for: edits may take some away, and are only known as a whole."""
 _NEAR = 3
 """Edits with no more ids between them are one: a name that was changed at both ends."""
@@ -111,6 +111,11 @@ class Following:
         return self._source is not None and not self._differs
 
     @property
+    def amid(self) -> bool:
+        """Whether an expected edit is half written."""
+        return self.copies and self._edit_at() is not None
+
+    @property
     def source(self) -> Source | None:
         """The place of the last id, where the answer copies; None amid an edit, too."""
         if self._source is None or self._differs or self._edit_at() is not None:
@@ -124,25 +129,28 @@ class Following:
 
     def start(self, source: Source, length: int, n: int) -> Guess:
         """Follow a copy from here on, of which `length` ids agree; the next n ids, or as many as there are."""
+        if not self.copies:
+            self._since = _NEAR + 1  # an edit of another source
         self.resumed = False
         return self._start(source, length, n)
 
-    def _start(self, source: Source, length: int, n: int, settled: int = 0, rest: tuple[int, ...] = ()) -> Guess:
-        """`rest` of an edit is still to be written; without edit up to `settled`."""
-        self._source, self._ahead, self._length = source, source.ahead(n + _MARGIN), length
-        expected = self._replacements.expect(self._ahead, settled)
-        self._expected = expected = expected.after(rest) if rest else expected
-        self._at, self._differs = 1, 0
-        if not self._ahead:
+    def _start(self, source: Source, length: int, n: int, begun: Edit | None = None, n_written: int = 0) -> Guess:
+        """n_written: ids of the edit that is begun, which were written already."""
+        n += n_written + MARGIN
+        self._source, self._ahead, self._length = source, source.ahead(n), length
+        self._expected = expected = self._replacements.expect(self._ahead, begun)
+        self._at, self._differs = 1 + n_written, 0
+        if len(self._ahead) < 2:
             self._source = None
-        return Guess(expected.ids[1:], expected.weighed(source.trust(n + _MARGIN), 1), length)
+        return Guess(expected.ids[self._at :], expected.weighed(source.trust(n), self._at), length)
 
-    def _edit_at(self) -> tuple[int, Edit] | None:
-        """The edit that is half written, or was something put in just now; and where it began."""
+    def _edit_at(self) -> Placed | None:
+        """The edit that is half written; something put in or left out just now counts, since the id behind it tells nothing of it."""
         at = self._at
-        for start, edit in self._expected.edits:
-            if start < at < start + len(edit.new) + (not edit.old):
-                return start, edit
+        for one in self._expected.edits:
+            old, new = one.edit.old, one.edit.new
+            if one.at - (not new) < at < one.end + (not old or not new):
+                return one
         return None
 
     def go_on(self, n: int) -> Guess | None:
@@ -154,18 +162,15 @@ class Following:
             if not self._meets or not (self._same or self._length >= _KNOWN):
                 return None
             place = source.moved(self._meets)
-            expected = self._replacements.expect(place.ahead(n))
-            return Guess(expected.ids[1:], expected.weighed(place.trust(n), 1), self._same)
+            expected = self._replacements.expect(place.ahead(n + MARGIN))
+            return Guess(expected.ids[1:], expected.weighed(place.trust(n + MARGIN), 1), self._same)
         return self._renew(source, n)
 
     def _renew(self, source: Source, n: int) -> Guess:
         """Look ahead from the next id."""
-        places, amid = self._expected.places, self._edit_at()
-        if amid is None:
-            return self._start(source.moved(places[self._at] - 1), self._length, n)
-        start, edit = amid
-        rest = edit.new[self._at - start :]
-        return self._start(source.moved(places[start + len(edit.new)] - 1), self._length, n, int(not edit.old), rest)
+        if (amid := self._edit_at()) is not None:
+            return self._start(source.moved(amid.place - 1), self._length, n, amid.edit, self._at - amid.at)
+        return self._start(source.moved(self._expected.places[self._at] - 1), self._length, n)
 
     def edited(self, before: int, source: Sequence[int], p: Sequence[float]) -> tuple[tuple[int, ...], tuple[float, ...]]:
         """A copy of `source`, which comes after the id `before`, with the edits that are known; p is how likely its ids are."""
@@ -200,12 +205,12 @@ class Following:
     def _passed(self, at: int) -> None:
         """What was expected from there on was written."""
         stop = self._at
-        for start, edit in self._expected.edits:
-            end = start + len(edit.new)
-            if at < end <= stop:
+        for one in self._expected.edits:
+            edit = one.edit
+            if at < one.end + (not edit.new) <= stop:  # that something was left out is known by the id behind it
                 self._replacements.saw(edit)
-                self._edit, self._since, at = (edit.old, edit.new), 0, end
-                self._before = self._ahead[self._expected.places[start] - 1]
+                self._edit, self._since, at = (edit.old, edit.new), 0, one.end
+                self._before = self._ahead[one.place - 1]
         self._since += stop - at
         if self._since <= _NEAR:
             same = tuple(self._expected.ids[at:stop])
@@ -215,10 +220,10 @@ class Following:
         """Another id came than the expected one. An edit that had begun is part of the difference."""
         at = self._at
         self._differs = self._expected.places[at]
-        for start, edit in self._expected.edits:
-            if start <= self._at < start + max(len(edit.new), 1):
-                self._replacements.forget(edit)
-                at = start
+        for one in self._expected.edits:
+            if one.at <= self._at < max(one.end, one.at + 1):
+                self._replacements.forget(one.edit)
+                at, self._differs = one.at, one.place
         self._written = list(self._expected.ids[at : self._at])
         if self._source is not None:
             self._ahead = self._source.ahead(self._differs + _REACH)
@@ -255,7 +260,7 @@ class Following:
         ahead, meets, same = self._ahead, self._meets, self._same
         end = meets + 1 - same
         old, new = tuple(ahead[self._differs : end]), tuple(self._written[: len(self._written) - same])
-        if self._since <= _NEAR:
+        if self._since <= _NEAR and max(map(len, self._edit)) <= LONGEST:
             old, new = self._edit[0] + old, self._edit[1] + new
         else:
             self._before = ahead[self._differs - 1]

@@ -187,7 +187,7 @@ class NgramMod(CopyDrafter[_State]):
         if ask.n_max <= 0 or len(state.ids) < self._n_match:
             return self._nothing
         draft = self._copy(ask.seq, state, max(min(ask.n_max, self._n_max), self._n_min))
-        state.guess, state.n_submitted = draft.ids if self._following[ask.seq].copies else (), None
+        state.guess, state.n_submitted = draft.ids if draft.kind == self._origin else (), None  # what was resumed says little of the pool
         return draft.first(min(ask.n_max, self._n_max))
 
     def _find(self, state: _State) -> Found | None:

@@ -6,7 +6,7 @@ ids around it or the two behind it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 LONGEST = 8
@@ -14,7 +14,7 @@ LONGEST = 8
 _LIMIT = 512
 """Edits that are remembered, two of each place; the oldest go first."""
 _TRUST = (0.67, 0.8, 0.9)
-"""How far an edit is believed that was seen once, twice, more often."""
+"""How far the first id of an edit is believed that was seen once, twice, more often."""
 
 _Key = tuple[int, ...]
 
@@ -34,24 +34,27 @@ class Edit(NamedTuple):
         return self.key[self.start : self.stop]
 
 
+class Placed(NamedTuple):
+    """An edit where it is expected: the place of its first id in what is expected, and that of what it replaces in the source."""
+
+    at: int
+    place: int
+    edit: Edit
+
+    @property
+    def end(self) -> int:
+        """Behind its last id in what is expected."""
+        return self.at + len(self.edit.new)
+
+
 class Expected(NamedTuple):
     """How a copy of source ids is expected to read: its ids, for each of them (and the end) its place in the source, how far it is believed
-    (empty: all are), and the edits with the place in `ids` where they begin."""
+    (empty: all are), and the edits in it."""
 
     ids: Sequence[int]
     places: Sequence[int]
     trust: Sequence[float] = ()
-    edits: Sequence[tuple[int, Edit]] = ()
-
-    def after(self, rest: tuple[int, ...]) -> Expected:
-        """The same where, behind its first id, the rest of an edit is still to be written."""
-        n, trust = len(rest), self.trust or (1.0,) * len(self.ids)
-        return Expected(
-            (*self.ids[:1], *rest, *self.ids[1:]),
-            (*self.places[:1], *[1] * n, *self.places[1:]),
-            (*trust[:1], *[_TRUST[-1]] * n, *trust[1:]),
-            [(start + n, edit) for start, edit in self.edits],
-        )
+    edits: Sequence[Placed] = ()
 
     def weighed(self, trust: Sequence[float], start: int) -> Sequence[float]:
         """How far ids[start:] are believed, where the source's own ids are so far as `trust` says (empty: all)."""
@@ -69,28 +72,25 @@ class Replacements:
 
     def __init__(self) -> None:
         self._edits: dict[_Key, Edit] = {}
-        self._keys: dict[int, list[_Key]] = {}  # by their first id, the longest first
+        self._lengths: dict[int, dict[int, int]] = {}  # how many keys of each length (the longest first) begin with an id
 
-    def expect(self, source: Sequence[int], settled: int = 0) -> Expected:
-        """A copy of `source`, whose first id was written already; up to the id at `settled` there is no edit."""
-        keys = self._keys
-        places_of_keys = [i for i, id_ in enumerate(source) if id_ in keys] if keys else ()
+    def expect(self, source: Sequence[int], begun: Edit | None = None) -> Expected:
+        """A copy of `source`, whose first id was written already; an edit that is `begun` comes right behind it."""
+        if not self._edits and begun is None:
+            return Expected(source, range(len(source) + 1))
         ids: list[int] = []
         places: list[int] = []
         trust: list[float] = []
-        edits: list[tuple[int, Edit]] = []
-        done, free = 0, settled  # of the source; from where on there may be edits
-        for i in places_of_keys:
-            edit = self._edit_at(source, i) if i >= free else None
-            if edit is None or (i == settled and not edit.start):
-                continue
-            start, stop, new = i + edit.start, i + edit.stop, edit.new
-            ids += (*source[done:start], *new)
-            places += (*range(done, start), *[start] * len(new))
-            trust += (*[1.0] * (start - done), *[_TRUST[min(edit.n, len(_TRUST)) - 1]] * len(new))
-            edits.append((len(ids) - len(new), edit))
-            done = stop
-            free = stop + (start == stop)  # behind what was put in no other edit puts in more
+        edits: list[Placed] = []
+        done = 0
+        for place, edit in self._edits_in(source, begun):
+            edits.append(Placed(len(ids) + place - done, place, edit))
+            ids += (*source[done:place], *edit.new)
+            places += (*range(done, place), *[place] * len(edit.new))
+            trust += [1.0] * (place - done + len(edit.new))
+            if edit.new:
+                trust[-len(edit.new)] = _TRUST[min(edit.n, len(_TRUST)) - 1]  # with its first id it is made
+            done = place + len(edit.old)
         if not edits:
             return Expected(source, range(len(source) + 1))
         ids += source[done:]
@@ -98,16 +98,29 @@ class Replacements:
         trust += [1.0] * (len(source) - done)
         return Expected(ids, places, trust, edits)
 
+    def _edits_in(self, source: Sequence[int], begun: Edit | None) -> Iterator[tuple[int, Edit]]:
+        """The edits and where they begin, in order, none within another; behind what was put in no other edit puts in more."""
+        free = 0
+        if begun is not None:
+            yield 1, begun
+            free = 1 + max(len(begun.old), 1)
+        lengths = self._lengths
+        for i in [i for i, id_ in enumerate(source) if id_ in lengths]:
+            edit = self._edit_at(source, i) if i >= free else None
+            if edit is not None and (i or edit.start):
+                yield i + edit.start, edit
+                free = i + edit.stop + (not edit.old)
+
     def _edit_at(self, source: Sequence[int], i: int) -> Edit | None:
-        for key in self._keys.get(source[i], ()):
-            if tuple(source[i : i + len(key)]) == key:
-                return self._edits[key]
+        for n in self._lengths[source[i]]:
+            if (edit := self._edits.get(tuple(source[i : i + n]))) is not None:
+                return edit
         return None
 
     def learn(self, before: int, old: tuple[int, ...], new: tuple[int, ...], behind: Sequence[int]) -> None:
         """Between these ids (up to two behind), `new` was written for the source's `old`."""
         n = len(old)
-        if max(n, len(new)) > LONGEST:
+        if old == new or max(n, len(new)) > LONGEST:
             return
         self.saw(Edit((before, *(old or behind[:1])), 1, 1 + n, new))
         if len(behind) > (0 if old else 1):
@@ -115,18 +128,24 @@ class Replacements:
 
     def saw(self, edit: Edit) -> None:
         """This edit was made, once more or for the first time."""
-        known = self._edits.pop(edit.key, None)
+        key = edit.key
+        known = self._edits.pop(key, None)
         if known is None:
-            keys = self._keys.setdefault(edit.key[0], [])
-            keys.append(edit.key)
-            keys.sort(key=len, reverse=True)
-        self._edits[edit.key] = edit._replace(n=known.n + 1 if known is not None and known.new == edit.new else 1)
+            lengths = self._lengths.get(key[0], {})
+            lengths[len(key)] = lengths.get(len(key), 0) + 1
+            self._lengths[key[0]] = dict(sorted(lengths.items(), reverse=True))
+        self._edits[key] = edit._replace(n=known.n + 1 if known is not None and known.new == edit.new else 1)
         if len(self._edits) > _LIMIT:
             self.forget(next(iter(self._edits.values())))
 
     def forget(self, edit: Edit) -> None:
         """It was expected and not made."""
-        if self._edits.pop(edit.key, None) is not None:
-            self._keys[edit.key[0]].remove(edit.key)
-            if not self._keys[edit.key[0]]:
-                del self._keys[edit.key[0]]
+        key = edit.key
+        if self._edits.pop(key, None) is None:
+            return
+        lengths = self._lengths[key[0]]
+        lengths[len(key)] -= 1
+        if not lengths[len(key)]:
+            del lengths[len(key)]
+        if not lengths:
+            del self._lengths[key[0]]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from uad.drafters.following import Following, TextSource
+from uad.drafters.following import MARGIN, Following, TextSource
 from uad.drafters.history import BELIEFS, MAX_MATCH, History, match_length, suffix_hashes
 from uad.drafters.lookup import LookupDrafter
 from uad.drafters.store import Rows, StoreFile
@@ -182,8 +182,8 @@ class SuffixDrafter(LookupDrafter[_State]):
         state.copied = None
 
     def observe(self, commit: Commit) -> None:
-        super().observe(commit)
         self._slots[commit.seq].following.judge(commit.ids)
+        super().observe(commit)
 
     def _draft(self, state: _State, ask: Ask) -> Draft:
         if state.copied is not None:
@@ -192,7 +192,7 @@ class SuffixDrafter(LookupDrafter[_State]):
         n, following = min(ask.n_max, self._n_max), state.following
         if n <= 0:
             return self._nothing
-        matches = self._matches(state) if following.length < _FOLLOWED else []
+        matches = self._matches(state) if following.length < _FOLLOWED and not following.amid else []
         draft = None
         goes_on = following.resumed or not following.copies or not matches
         if goes_on and not any(match.length >= _GOOD for match in matches) and (guess := following.go_on(n)) is not None:
@@ -202,13 +202,14 @@ class SuffixDrafter(LookupDrafter[_State]):
         if draft is None:
             return self._nothing
         if isinstance(source := following.source, TextSource) and following.length > LEVELS[-1]:
-            state.copied = _Copied(source, len(state.ids))
+            self._note(state, source)
         if draft.p and min(draft.p) < ask.p_min:
             draft = draft.first(next(i for i, p in enumerate(draft.p) if p < ask.p_min))
         return draft
 
     def _voted(self, state: _State, matches: list[Match], n: int) -> Draft:
-        source, p, winner = vote([(match, match.continuation(n)) for match in matches], n)
+        n_ahead = n + MARGIN
+        source, p, winner = vote([(match, match.continuation(n_ahead)) for match in matches], n_ahead)
         state.following.start(winner.source, winner.length, n)
         ids, p = state.following.edited(state.ids[-1], source, p)
         return Draft(ids[:n], p[:n], self._origin, kind=self._origin if winner.own else _ANSWERS_KIND)
@@ -228,6 +229,13 @@ class SuffixDrafter(LookupDrafter[_State]):
         ):
             found.append(followed)
         return found if self._n_match <= LEVELS[0] else [match for match in found if match.length >= self._n_match]
+
+    @staticmethod
+    def _note(state: _State, source: TextSource) -> None:
+        """Remember a copy that need not be indexed: the ids before it are the source's, too, and no edits."""
+        end, n = source.place + 1, LEVELS[-1]
+        if source.text[max(end - n, 0) : end] == state.ids[-n:]:
+            state.copied = _Copied(source, len(state.ids))
 
     @staticmethod
     def _skip(state: _State, copied: _Copied) -> None:
