@@ -67,8 +67,13 @@ def test_metrics():
         async with serving(FakeRuntime(), ServerConfig(port=0, metrics=True)) as session:
             async with session.post(CHAT, json={"messages": HELLO}) as answer:
                 told = await answer.json()
-            async with session.get("/metrics") as answer:
-                return told, answer.headers, await answer.text()
+            for _ in range(200):  # the last byte of the answer may be here before its slot is free
+                async with session.get("/metrics") as answer:
+                    headers, text = answer.headers, await answer.text()
+                if "llamacpp:requests_processing 0\n" in text:
+                    break
+                await asyncio.sleep(0.01)
+            return told, headers, text
 
     told, headers, text = asyncio.run(run())
     values = dict(line.split() for line in text.splitlines() if not line.startswith("#"))
