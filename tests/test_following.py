@@ -64,7 +64,7 @@ def write(slot: Slot, target: list[int], n_max: int = 40) -> list[tuple[int, int
 @each
 @pytest.mark.parametrize("n_max", [40, 3, 1])
 @pytest.mark.parametrize("new", [(1, 2), (1, 90002), (90001, 2), (1,), (1, 2, 3, 4, 5), (1, *OLD), (*OLD, 1), (90001, 5, 90002), ()])
-def test_a_renamed_name_is_wrong_twice_at_most(make: Make, new: tuple[int, ...], n_max: int) -> None:
+def test_a_renamed_name_is_soon_drafted_with_its_new_name(make: Make, new: tuple[int, ...], n_max: int) -> None:
     target = lines_with(*new)
     slot = Slot(make(), [*SOURCE, 7, 8])
     slot.write(target[:8])

@@ -8,7 +8,7 @@ what was replaced once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 from uad.drafters.history import BELIEFS, copy
 from uad.drafters.replacements import LONGEST, Edit, Expected, Placed, Replacements
@@ -27,8 +27,7 @@ _NEAR = 3
 """Edits with no more ids between them are one: a name that was changed at both ends."""
 _RESUMED = 4
 """Ids that a copy resumed behind a difference counts as, beside those that agree."""
-
-_LONGEST = len(BELIEFS) // 2
+_MOST_AGREED = len(BELIEFS) // 2
 """Longer copies are not surer."""
 
 
@@ -62,7 +61,7 @@ class TextSource(NamedTuple):
     def trust(self, n: int) -> Sequence[float]:
         return ()
 
-    def moved(self, n: int) -> TextSource:
+    def moved(self, n: int) -> Self:
         return self._replace(place=self.place + n)
 
 
@@ -75,7 +74,7 @@ class Guess(NamedTuple):
 
     def draft(self, n: int, origin: Origin, n_match: int) -> Draft:
         """Its first n ids. A copy that was resumed, and agrees in fewer ids than a look-up of n_match needs, has a kind of its own."""
-        ids, length, kind = tuple(self.ids[:n]), min(self.length, _LONGEST), str(origin)
+        ids, length, kind = tuple(self.ids[:n]), min(self.length, _MOST_AGREED), str(origin)
         if length < n_match:
             length, kind = length + _RESUMED, f"{kind}/resumed"
         p = BELIEFS[length : length + len(ids)]

@@ -77,21 +77,14 @@ class Answers:
             self.add([id_ for id_ in answer.tolist() if id_ >= 0])
 
 
-class AnswerSource(NamedTuple):
-    """A place in an earlier answer, with which it ends."""
+class AnswerSource(TextSource):
+    """A place in an earlier answer, with which a copy ends."""
 
-    text: list[int]
-    place: int
+    __slots__ = ()
 
     def ahead(self, n: int) -> list[int]:
         ids = self.text[self.place : self.place + n + 1]
         return ids[: ids.index(SEPARATOR)] if SEPARATOR in ids else ids
-
-    def trust(self, n: int) -> Sequence[float]:
-        return ()
-
-    def moved(self, n: int) -> AnswerSource:
-        return self._replace(place=self.place + n)
 
 
 class Match(NamedTuple):
@@ -103,9 +96,9 @@ class Match(NamedTuple):
     own: bool
 
     @property
-    def source(self) -> TextSource | AnswerSource:
+    def source(self) -> TextSource:
         """The place of its last id."""
-        return TextSource(self.text, self.end - 1) if self.own else AnswerSource(self.text, self.end - 1)
+        return (TextSource if self.own else AnswerSource)(self.text, self.end - 1)
 
     def continuation(self, n: int) -> list[int]:
         """What followed, at most n ids. In the own text a copy may go on into what it writes; of an answer it ends with the answer."""
@@ -201,8 +194,8 @@ class SuffixDrafter(LookupDrafter[_State]):
             draft = self._voted(state, matches, min(n, _most(max(match.length for match in matches))))
         if draft is None:
             return self._nothing
-        if isinstance(source := following.source, TextSource) and following.length > LEVELS[-1]:
-            self._note(state, source)
+        if following.length > LEVELS[-1] and (followed := _followed(following)) is not None and followed.own:
+            self._note(state, followed.source)
         if draft.p and min(draft.p) < ask.p_min:
             draft = draft.first(next(i for i, p in enumerate(draft.p) if p < ask.p_min))
         return draft
@@ -251,10 +244,11 @@ class SuffixDrafter(LookupDrafter[_State]):
 
 
 def _followed(following: Following) -> Match | None:
+    """The source that is followed, as a match; None amid an edit, and where it ends."""
     source = following.source
-    if not isinstance(source, TextSource | AnswerSource) or source.place + 1 >= len(source.text):
+    if not isinstance(source, TextSource) or source.place + 1 >= len(source.text):
         return None
-    return Match(source.text, source.place + 1, min(following.length, MAX_MATCH), isinstance(source, TextSource))
+    return Match(source.text, source.place + 1, min(following.length, MAX_MATCH), not isinstance(source, AnswerSource))
 
 
 def _most(length: int) -> int:

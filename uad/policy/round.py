@@ -31,7 +31,8 @@ NO_DRAFT: Final = Draft()
 @dataclass(slots=True)
 class Candidate:
     """A drafter's guess for one sequence. gains[k] are the ids expected to be accepted of the first k; value the milliseconds that it is
-    expected to save at its best length, its own price taken off; sure the share of that length that is expected to be accepted."""
+    expected to save at its best length, its own price taken off; price what the guess cost; sure the share of that length that is expected
+    to be accepted."""
 
     origin: Origin
     draft: Draft

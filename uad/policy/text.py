@@ -30,11 +30,11 @@ _CLEARLY: Final = 1.5
 _FAST_READ: Final = 16  # ids; more are a backlog whose reading has a price of its own
 _STALL_MS: Final = 250.0  # that others may wait for reading, as for a chunk of a prompt
 _LEAST_READ: Final = 64  # ids
+_UNKNOWN_READ: Final = 256
+_COST_RATE: Final = 0.15
 _STAKE: Final = 1.0  # plain decodes that a text may lose before its drafts are believed less
 _MOST_LOST: Final = 2.5  # further ones that count
 _LEAST_CAUTION: Final = exp(-_MOST_LOST)
-_UNKNOWN_READ: Final = 256
-_COST_RATE: Final = 0.15
 
 
 @dataclass(slots=True)
