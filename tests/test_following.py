@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uad.drafters.following import Following, TextSource
+from uad.drafters.history import hash_of
 from uad.drafters.lookup import LookupDrafter
 from uad.drafters.ngram_map import NgramMap, NgramMap4
 from uad.drafters.ngram_mod import NgramMod
@@ -31,6 +32,7 @@ NAMES = ["ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "suffix"]
 each = pytest.mark.parametrize("make", KINDS, ids=NAMES)
 
 RNG = random.Random(11)
+LINE = list(range(10, 40))
 OLD = (90001, 90002)
 """A name of two ids. It stands in every tenth place or so of SOURCE."""
 
@@ -121,6 +123,43 @@ def test_any_text_can_be_followed(make: Make, steps: list[list[int] | tuple[int,
             slot.write([*draft.ids[: n - 1], 4], draft)
         play(slot, step)
     slot.draft(12)
+
+
+@pytest.mark.parametrize("make", [NgramSimple, NgramMap4, SuffixDrafter])
+@given(STEPS, st.lists(st.integers(0, 9), min_size=12, max_size=12))
+def test_what_is_copied_is_found_though_it_is_not_indexed_again(
+    make: Callable[[], LookupDrafter], steps: list[list[int] | tuple[int, list[int]]], accepted: list[int]
+) -> None:
+    """Of any text, written by drafts, edits and new prompts, each n-gram leads somewhere; and of a long copy some are left out."""
+    slot = Slot(make(), LINE * 2)
+    for step, n in zip(steps, accepted, strict=False):
+        for _ in range(n):
+            draft = slot.draft(12)
+            slot.write([*draft.ids, 4], draft)
+        play(slot, step)
+    for _ in range(5):
+        slot.draft(0)
+    state = slot.drafter._slots[0]
+    history = getattr(state, "history", state)
+    for index in history.indexes:
+        assert index.size == len(slot.ids)
+        for end in range(index.n, len(slot.ids) + 1):
+            gram = slot.ids[end - index.n : end]
+            assert index.ends(slot.ids, gram, hash_of(gram), end + 1, 1)
+
+
+@pytest.mark.parametrize("make", [NgramSimple, NgramMap, NgramMap4, SuffixDrafter])
+def test_a_copy_is_not_indexed_again_but_around_its_edits(make: Callable[[], LookupDrafter]) -> None:
+    drafter = make()
+    slot = Slot(drafter, [*SOURCE, 7, 8])
+    slot.write(SOURCE[:12])
+    written = [id_ + (i % 97 == 96) for i, id_ in enumerate(SOURCE)][12:]
+    write(slot, written)
+    slot.draft(0)
+    state = drafter._slots[0]
+    index = getattr(state, "history", state).indexes[-1]
+    n_linked = sum(value >= 0 for value in index._hashes[len(SOURCE) + 2 :])
+    assert n_linked < len(written) / 2
 
 
 @each

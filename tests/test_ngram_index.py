@@ -128,12 +128,25 @@ def test_skipped_ids_are_indexed_when_the_next_prompt_comes():
     history.begin([1, 2, 3, 4])
     history.catch_up(99)
     history.ids.extend([1, 2, 3])
-    history.skip(4, 7)
+    history.skip(4, 7, 3)
     history.catch_up(99)
     assert history.indexes[0].ends(history.ids, [2, 3], hash_of([2, 3]), 99, 9) == [3]
+    assert history.indexes[0].ends(history.ids, [4, 1], hash_of([4, 1]), 99, 9) == [5]
     history.begin([1, 2, 3, 4, 1, 2, 3, 9])
     history.catch_up(99)
     assert history.indexes[0].ends(history.ids, [2, 3], hash_of([2, 3]), 99, 9) == [7, 3]
+
+
+def test_nothing_is_skipped_that_is_not_a_copy():
+    history = History((2, 3))
+    history.begin([1, 2, 3, 4, 5])
+    history.catch_up(99)
+    history.ids.extend([1, 2, 9, 4, 5])
+    history.skip(5, 10, 5)
+    history.skip(5, 99, 2)
+    history.catch_up(99)
+    assert history.indexes[0].ends(history.ids, [9, 4], hash_of([9, 4]), 99, 9) == [9]
+    assert history.indexes[1].ends(history.ids, [2, 9, 4], hash_of([2, 9, 4]), 99, 9) == [9]
 
 
 @given(st.lists(IDS, max_size=150), st.lists(IDS, max_size=150), st.data())

@@ -9,9 +9,13 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from uad.drafters.following import Following, Guess, Source
+from uad.drafters.following import Following, Guess, Source, TextSource
+from uad.drafters.history import History
 from uad.drafters.lookup import LookupDrafter, S
 from uad.types import Commit, Draft, Origin
+
+STEP = 64
+"""New ids indexed per round: all that a round can write."""
 
 
 class Found(NamedTuple):
@@ -19,6 +23,15 @@ class Found(NamedTuple):
 
     source: Source
     length: int
+
+
+def catch_up(history: History, following: Following, at_most: int) -> None:
+    """`History.catch_up`, without what was copied word for word from the same text: its n-grams are found there."""
+    first = len(history.ids) - following.n
+    for source, start, stop in following.copied():
+        if isinstance(source, TextSource) and source.text is history.ids:
+            history.skip(first + start, first + stop, source.place + 1)
+    history.catch_up(at_most)
 
 
 class CopyDrafter(LookupDrafter[S]):

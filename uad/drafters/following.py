@@ -7,6 +7,7 @@ what was replaced once.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, Self
 
@@ -25,6 +26,8 @@ MARGIN = 2 * LONGEST + 2
 """Ids looked at beyond those that are asked for: edits may take some away, and are only known as a whole."""
 _NEAR = 3
 """Edits with no more ids between them are one: a name that was changed at both ends."""
+_STRETCHES = 8
+"""Copied word for word, of which the ends are remembered: more than are in a round."""
 _RESUMED = 4
 """Ids that a copy resumed behind a difference counts as, beside those that agree."""
 _MOST_AGREED = len(BELIEFS) // 2
@@ -62,7 +65,7 @@ class TextSource(NamedTuple):
         return ()
 
     def moved(self, n: int) -> Self:
-        return self._replace(place=self.place + n)
+        return type(self)(self.text, self.place + n)
 
 
 class Guess(NamedTuple):
@@ -81,14 +84,24 @@ class Guess(NamedTuple):
         return Draft(ids, tuple([a * b for a, b in zip(p, self.trust, strict=False)]) if self.trust else p, origin, kind=kind)
 
 
+class Copied(NamedTuple):
+    """ids[start:stop] of the answer are a source's own, whose place is that of the last of them; what is before the answer counts down
+    from -1."""
+
+    source: Source
+    start: int
+    stop: int
+
+
 class Following:
-    """Of one answer. `resumed`: what agrees does so since a difference, not since a look-up.
+    """Of one answer, of `n` ids up to now. `resumed`: what agrees does so since a difference, not since a look-up.
 
     What is `ahead` begins with the source's id before the next one. Behind a difference, `_differs` is where in it that began (0: there is
     none), `_meets` the last id up to which the source may be written (0: not known), with `_same` ids before it that agree.
     """
 
     def __init__(self) -> None:
+        self.n = 0
         self.resumed = False
         self._replacements = Replacements()
         self._source: Source | None = None
@@ -103,6 +116,8 @@ class Following:
         self._edit: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # the last one, source and answer, with what followed
         self._since = _NEAR + 1  # ids that did
         self._before = 0  # the source's id before it
+        self._own = 0  # from there on the answer's ids are the source's own
+        self._copied: deque[Copied] = deque(maxlen=_STRETCHES)
 
     @property
     def copies(self) -> bool:
@@ -126,10 +141,22 @@ class Following:
         """Ids in a row that agreed with the source, expected edits included."""
         return self._length if self.copies else 0
 
+    def copied(self) -> list[Copied]:
+        """What was copied word for word since this was asked before; of much, the newest."""
+        if self.copies:
+            amid = self._edit_at()
+            self._copied_to(self._at if amid is None else amid.at)
+        found = list(self._copied)
+        self._copied.clear()
+        return found
+
     def start(self, source: Source, length: int, n: int) -> Guess:
         """Follow a copy from here on, of which `length` ids agree; the next n ids, or as many as there are."""
+        own = self.n - length
         if not self.copies:
-            self._since = _NEAR + 1  # an edit of another source
+            self._since = _NEAR + 1  # the last edit was one of another source
+            self._own = own
+        self._own = max(self._own, own)  # what agrees with a source that is followed may be edited
         self.resumed = False
         return self._start(source, length, n)
 
@@ -193,6 +220,7 @@ class Following:
         """Go on as far as these ids are the expected ones, and one further if it is another; returns how many that were."""
         at, expected = self._at, self._expected.ids
         n = common_prefix(expected[at : at + len(ids)], ids)
+        self.n += n
         self._at += n
         self._length += n
         self._passed(at)
@@ -210,10 +238,20 @@ class Following:
                 self._replacements.saw(edit)
                 self._edit, self._since, at = (edit.old, edit.new), 0, one.end
                 self._before = self._ahead[one.place - 1]
+                self._copied_to(one.at)
+                self._own = self._place(one.end)
         self._since += stop - at
         if self._since <= _NEAR:
             same = tuple(self._expected.ids[at:stop])
             self._edit = self._edit[0] + same, self._edit[1] + same
+
+    def _place(self, at: int) -> int:
+        """Where in the answer an expected id is."""
+        return self.n - self._at + at
+
+    def _copied_to(self, at: int) -> None:
+        if self._source is not None and (stop := self._place(at)) > self._own:
+            self._copied.append(Copied(self._source.moved(self._expected.places[at] - 1), self._own, stop))
 
     def _differ(self, id_: int) -> None:
         """Another id came than the expected one. An edit that had begun is part of the difference."""
@@ -224,6 +262,7 @@ class Following:
                 self._replacements.forget(one.edit)
                 at, self._differs = one.at, one.place
         self._written = list(self._expected.ids[at : self._at])
+        self._copied_to(at)
         if self._source is not None:
             self._ahead = self._source.ahead(self._differs + _REACH)
         self._search(id_)
@@ -233,6 +272,7 @@ class Following:
         out. Where too few agree to be sure, those are likeliest that were replaced one by one."""
         written, ahead, first = self._written, self._ahead, self._differs
         written.append(id_)
+        self.n += 1
         n_written = len(written)
         if n_written > _REACH:
             self._source = None
@@ -267,5 +307,5 @@ class Following:
         agreed = tuple(ahead[end : meets + 1])
         self._edit, self._since = (old + agreed, new + agreed), same
         self.resumed = True
-        if self._source is not None:
-            self._start(self._source.moved(meets), same, len(ahead) - meets)
+        self._differs, self._length, self._own = 0, same, self.n - same
+        self._expected, self._at = Expected(ahead[meets : meets + 1], range(meets, meets + 2)), 1  # renewed with the next id

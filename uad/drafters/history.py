@@ -76,6 +76,8 @@ class GramIndex:
 
     def skip(self, stop: int) -> None:
         """Count the ids up to `stop` without indexing them: for copies, whose n-grams are all found at their source."""
+        if stop <= self.size:
+            return
         nothing = bytes(4 * (stop - self.size))
         self._hashes.frombytes(b"\xff" * len(nothing))
         self._before.frombytes(nothing)
@@ -203,12 +205,18 @@ class History:
         self._n_prompt = self._skipped = len(prompt)
         return kept
 
-    def skip(self, start: int, stop: int) -> None:
-        """Do not index ids[start:stop] before the next `begin`: they are a copy, whose n-grams are all found at its source."""
+    def skip(self, start: int, stop: int, end: int) -> None:
+        """ids[start:stop] are a copy of those before `end`: what of them is not indexed yet is left out until the next `begin`, because all
+        n-grams in it are found there."""
+        ids, before = self.ids, max(index.n for index in self.indexes) - 1
+        first = max(start + before, min(index.size for index in self.indexes))
+        shift = stop - end
+        if first >= stop or ids[first - before : stop] != ids[first - before - shift : end]:
+            return
         for index in self.indexes:
-            index.grow(self.ids, start)
+            index.grow(ids, first)
             index.skip(stop)
-        self._skipped = min(self._skipped, start)
+        self._skipped = min(self._skipped, first)
 
     def catch_up(self, at_most: int) -> None:
         """Index the prompt, and of what a round wrote at most so many ids; all of it where more waits, as after a sleep."""

@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from uad.drafters.copying import CopyDrafter, Found
+from uad.drafters.copying import STEP, CopyDrafter, Found, catch_up
 from uad.drafters.following import TextSource
 from uad.drafters.history import History, agreement, hash_of, match_length
 from uad.types import Ask, Draft, Origin
 
-_STEP = 64
-"""New ids indexed per round: all that a round can write."""
 _N_KEYS = 4096
 """Keys remembered per slot; the oldest go first."""
 _N_VALUES = 4
@@ -88,7 +86,7 @@ class NgramMap(CopyDrafter[_State]):
 
     def _draft(self, state: _State, ask: Ask) -> Draft:
         self._settle(state)
-        state.history.catch_up(_STEP)
+        catch_up(state.history, self._following[ask.seq], STEP)
         draft = self._copy(ask.seq, state, min(ask.n_max, self._size_m))
         return draft if state.tried is None else draft.first(state.tried.value.n_accepted)
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from uad.drafters.copying import CopyDrafter, Found
+from uad.drafters.copying import STEP, CopyDrafter, Found, catch_up
 from uad.drafters.following import TextSource
 from uad.drafters.history import History, hash_of, match_length
 from uad.types import Ask, Draft, Origin
-
-_STEP = 64
-"""New ids indexed per round: all that a round can write."""
 
 
 class NgramSimple(CopyDrafter[History]):
@@ -28,7 +25,7 @@ class NgramSimple(CopyDrafter[History]):
         state.begin(prompt)
 
     def _draft(self, state: History, ask: Ask) -> Draft:
-        state.catch_up(_STEP)
+        catch_up(state, self._following[ask.seq], STEP)
         return self._copy(ask.seq, state, min(ask.n_max, self._size_m))
 
     def _find(self, state: History) -> Found | None:

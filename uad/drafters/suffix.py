@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from uad.drafters.copying import catch_up
 from uad.drafters.following import MARGIN, Following, TextSource
 from uad.drafters.history import BELIEFS, MAX_MATCH, History, match_length, suffix_hashes
 from uad.drafters.lookup import LookupDrafter
 from uad.drafters.store import Rows, StoreFile
 from uad.types import Ask, Commit, Draft, Origin
-from uad.vocab.prefix import common_prefix
 
 KIND = "answers"
 LEVELS = (2, 5, 12)
@@ -105,20 +105,12 @@ class Match(NamedTuple):
         return self.source.ahead(n)[1:]
 
 
-class _Copied(NamedTuple):
-    """What the last draft was copied from, in the own text, and where in it the copy should appear."""
-
-    source: TextSource
-    at: int
-
-
 class _State:
     def __init__(self, answers: Answers | None) -> None:
         self.history = History(LEVELS)
         self.answers = answers
         self.n_prompt = 0
         self.following = Following()
-        self.copied: _Copied | None = None
 
     @property
     def ids(self) -> list[int]:
@@ -172,17 +164,14 @@ class SuffixDrafter(LookupDrafter[_State]):
         state.history.begin(prompt)
         state.n_prompt = len(prompt)
         state.following = Following()
-        state.copied = None
 
     def observe(self, commit: Commit) -> None:
         self._slots[commit.seq].following.judge(commit.ids)
         super().observe(commit)
 
     def _draft(self, state: _State, ask: Ask) -> Draft:
-        if state.copied is not None:
-            self._skip(state, state.copied)
-        state.history.catch_up(_STEP)
         n, following = min(ask.n_max, self._n_max), state.following
+        catch_up(state.history, following, _STEP)
         if n <= 0:
             return self._nothing
         matches = self._matches(state) if following.length < _FOLLOWED and not following.amid else []
@@ -194,8 +183,6 @@ class SuffixDrafter(LookupDrafter[_State]):
             draft = self._voted(state, matches, min(n, _most(max(match.length for match in matches))))
         if draft is None:
             return self._nothing
-        if following.length > LEVELS[-1] and (followed := _followed(following)) is not None and followed.own:
-            self._note(state, followed.source)
         if draft.p and min(draft.p) < ask.p_min:
             draft = draft.first(next(i for i, p in enumerate(draft.p) if p < ask.p_min))
         return draft
@@ -222,22 +209,6 @@ class SuffixDrafter(LookupDrafter[_State]):
         ):
             found.append(followed)
         return found if self._n_match <= LEVELS[0] else [match for match in found if match.length >= self._n_match]
-
-    @staticmethod
-    def _note(state: _State, source: TextSource) -> None:
-        """Remember a copy that need not be indexed: the ids before it are the source's, too, and no edits."""
-        end, n = source.place + 1, LEVELS[-1]
-        if source.text[max(end - n, 0) : end] == state.ids[-n:]:
-            state.copied = _Copied(source, len(state.ids))
-
-    @staticmethod
-    def _skip(state: _State, copied: _Copied) -> None:
-        """What continued a match longer than all levels need not be indexed now: its suffixes are found at the source as well."""
-        written = state.ids[copied.at : copied.at + MAX_MATCH]
-        n = common_prefix(copied.source.ahead(len(written))[1:], written)
-        if n:
-            state.history.skip(copied.at, copied.at + n)
-        state.copied = None
 
     def _memory_of(self, state: _State) -> int:
         return state.history.memory + (state.answers.memory if state.answers is not None and self._share == "slot" else 0)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress, count
+from operator import ne
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     """Number of leading ids that a and b share."""
     n = min(len(a), len(b))
-    if list(a[:n]) == list(b[:n]):
+    if tuple(a[:n]) == tuple(b[:n]):
         return n
-    return next(i for i in range(n) if a[i] != b[i])
+    return next(compress(count(), map(ne, a, b)))
