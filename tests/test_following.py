@@ -145,7 +145,7 @@ def test_what_is_copied_is_found_though_it_is_not_indexed_again(
         assert index.size == len(slot.ids)
         for end in range(index.n, len(slot.ids) + 1):
             gram = slot.ids[end - index.n : end]
-            assert index.ends(slot.ids, gram, hash_of(gram), end + 1, 1)
+            assert index.ends(slot.ids, gram, hash_of(gram), len(slot.ids) + 1, 1)
 
 
 @pytest.mark.parametrize("make", [NgramSimple, NgramMap, NgramMap4, SuffixDrafter])

@@ -143,6 +143,7 @@ def test_nothing_is_skipped_that_is_not_a_copy():
     history.catch_up(99)
     history.ids.extend([1, 2, 9, 4, 5])
     history.skip(5, 10, 5)
+    history.skip(5, 10, 10)  # not of itself
     history.skip(5, 99, 2)
     history.catch_up(99)
     assert history.indexes[0].ends(history.ids, [9, 4], hash_of([9, 4]), 99, 9) == [9]

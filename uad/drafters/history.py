@@ -76,8 +76,6 @@ class GramIndex:
 
     def skip(self, stop: int) -> None:
         """Count the ids up to `stop` without indexing them: for copies, whose n-grams are all found at their source."""
-        if stop <= self.size:
-            return
         nothing = bytes(4 * (stop - self.size))
         self._hashes.frombytes(b"\xff" * len(nothing))
         self._before.frombytes(nothing)
@@ -188,6 +186,7 @@ class History:
     def __init__(self, sizes: Sequence[int]) -> None:
         self.ids: list[int] = []
         self.indexes = tuple(GramIndex(n) for n in sizes)
+        self._longest = max(sizes)
         self._n_prompt = 0
         self._skipped = 0
 
@@ -208,10 +207,9 @@ class History:
     def skip(self, start: int, stop: int, end: int) -> None:
         """ids[start:stop] are a copy of those before `end`: what of them is not indexed yet is left out until the next `begin`, because all
         n-grams in it are found there."""
-        ids, before = self.ids, max(index.n for index in self.indexes) - 1
-        first = max(start + before, min(index.size for index in self.indexes))
-        shift = stop - end
-        if first >= stop or ids[first - before : stop] != ids[first - before - shift : end]:
+        ids, before, shift = self.ids, self._longest - 1, stop - end
+        first = max(start + before, self.indexes[0].size)
+        if first >= stop or shift <= 0 or ids[first - before : stop] != ids[first - before - shift : end]:
             return
         for index in self.indexes:
             index.grow(ids, first)
