@@ -159,6 +159,33 @@ def test_learning_at_once_is_learning_one_by_one(ids, n):
     assert pool.n_used == len(table)
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_is_ambiguous_is_told_apart_by_more_ids(at_once):
+    """Four ids are followed by one id here and by another there: where eight are known, both places are copied as they were."""
+    here, there = [*TEXT[:20], 1, 2, 3, 4, *TEXT[20:40]], [*TEXT[40:60], 1, 2, 3, 4, *TEXT[60:80]]
+    drafter = mod(n_min=1, n_max=30)
+    slot = Slot(drafter, [7])
+    for _ in range(2):  # the first place is known to be ambiguous from the second on
+        for text in (here, there):
+            slot.write(text, slot.draft(0))
+            if not at_once:
+                slot.draft(0)
+    if at_once:
+        slot = Slot(mod(n_min=1, n_max=30), slot.ids)
+    for text in (here, there):
+        slot.write(text[:17])
+        draft = slot.draft(24)
+        assert draft.ids == tuple(text[17:41])
+        assert draft.p[7] > draft.p[6]  # no doubt
+        slot.end().begin([*slot.ids, 8])
+
+
+def test_look_ups_alone_know_nothing_longer():
+    slot = Slot(NgramMod(4, 1, 8, "slot", n_slots=64, follow=False), [*TEXT[:20], *TEXT[50:54], 1, *TEXT[20:30], *TEXT[50:54], 2])
+    slot.write([*TEXT[16:20], *TEXT[50:54]], slot.draft(0))
+    assert slot.draft(1).ids == (2,)
+
+
 def test_memory_is_constant():
     assert NgramMod().memory == 16 << 20
     drafter = mod(share="server")

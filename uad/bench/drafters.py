@@ -26,7 +26,7 @@ from uad.config import LookupConfig
 from uad.config.slices import MODEL_TYPE, SPEC_TYPES
 from uad.drafters.lookup import LookupDrafter
 from uad.errors import ConfigError
-from uad.types import Ask, Commit, Origin
+from uad.types import N_MAX_AUTO, Ask, Commit, Origin
 
 HISTORIES = (1024, 8192, 32768, 131072)
 TYPES = tuple(name for name in SPEC_TYPES if name != MODEL_TYPE)
@@ -46,7 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--history", metavar="N,N", default=",".join(map(str, HISTORIES)), help="lengths of history in tokens (default: %(default)s)")
     add("--rounds", metavar="N", type=int, default=300, help="rounds per cell (default: %(default)s)")
     add("--repeats", metavar="N", type=int, default=5, help="runs of the same rounds (default: %(default)s)")
-    add("--n-max", metavar="N", type=int, default=64, help="most tokens per draft (default: %(default)s)")
+    add(
+        "--n-max",
+        metavar="N",
+        type=int,
+        default=N_MAX_AUTO,
+        help="most tokens per draft (default: %(default)s, as the automatic policy asks)",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from functools import cache
+from operator import mul
 
 import numpy as np
 import numpy.typing as npt
@@ -143,12 +145,16 @@ class GramIndex:
         _view(self._before)[ends] = before
 
 
+@cache
+def _powers(n: int) -> tuple[int, ...]:
+    """What the ids of an n-gram are multiplied by, the oldest first."""
+    return tuple(pow(FACTOR, i, 1 << HASH_BITS) for i in range(n, 0, -1))
+
+
 def hash_of(gram: Sequence[int]) -> int:
     """The hash of one n-gram: a polynomial in FACTOR without constant term, so that the newest id reaches the upper bits too."""
-    value = 0
-    for id_ in gram:
-        value = (value + id_) * FACTOR & HASH_MASK
-    return value
+    value: int = sum(map(mul, gram, _powers(len(gram))))
+    return value & HASH_MASK
 
 
 def suffix_hashes(ids: list[int], sizes: Sequence[int]) -> list[int]:

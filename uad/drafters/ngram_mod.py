@@ -7,6 +7,7 @@ and is believed less.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uad.drafters.copying import CopyDrafter, Found
+from uad.drafters.following import Following
 from uad.drafters.history import FACTOR, HASH_BITS, HASH_MASK, ID_BYTES, agreement, hash_of, hashes_of
 from uad.types import Ask, Commit, Draft, Origin
 from uad.vocab.prefix import common_prefix
@@ -32,15 +34,23 @@ ID = (1 << 30) - 1
 """Of an entry: the id."""
 _REWRITTEN = 1 << 30
 """Of an entry: that it had another id before."""
+_LONGER = 2
+"""Times n ids, after which what is ambiguous after n is remembered as well, by who follows copies: so they stay where they are."""
+_SALT = 0x15A4E35
+"""Keeps entries for longer n-grams apart from the others."""
 _TRUST = 0.5
-"""How far such an entry is believed."""
+"""How far a rewritten entry is believed."""
 
 
 class Pool:
-    """Hash of n ids to the next id, with the mark of a rewritten entry; -1: none. `epoch` counts how often it was emptied."""
+    """Hash of n ids to the next id, with the mark of a rewritten entry; -1: none. `epoch` counts how often it was emptied.
 
-    def __init__(self, n: int, size: int = POOL_SIZE) -> None:
+    Of rewritten entries the ids after `longer` ids are kept as well (0: they are not).
+    """
+
+    def __init__(self, n: int, size: int = POOL_SIZE, longer: int = 0) -> None:
         self.n = n
+        self.longer = longer
         self.shift = HASH_BITS - (size.bit_length() - 1)
         self.drop = pow(FACTOR, n + 1, 1 << HASH_BITS)
         self.table = array("i", b"\xff" * (4 * size))
@@ -66,41 +76,66 @@ class Pool:
         """Put in every id that has n ids before it, all at once."""
         words = np.array(ids, dtype=np.int64)
         slots = hashes_of(words, self.n)[:-1] >> self.shift
-        table, new = self._view(), words[self.n :].astype(np.int32)
+        self._put_all(slots, words[self.n :].astype(np.int32))
+        if 0 < self.longer < len(ids):
+            ambiguous = np.flatnonzero(self._view()[slots[self.longer - self.n :]] >= _REWRITTEN)
+            values = hashes_of(words, self.longer)[ambiguous] + _SALT & HASH_MASK
+            self._put_all(values >> self.shift, words[self.longer + ambiguous].astype(np.int32))
+
+    def _put_all(self, slots: npt.NDArray[np.int32], new: npt.NDArray[np.int32]) -> None:
+        table = self._view()
         old = table[slots]
         self.n_used += len(np.unique(slots[old < 0]))
         table[slots] = new  # of equal slots the last one stays
         rewritten = (old >= _REWRITTEN) | ((old >= 0) & (old != new)) | (table[slots] != new)
         table[slots[rewritten]] |= _REWRITTEN
 
+    def longer_slot(self, ids: Sequence[int], stop: int) -> int:
+        """Where the id after the `longer` ids before `stop` is; there must be so many."""
+        return (hash_of(ids[stop - self.longer : stop]) + _SALT & HASH_MASK) >> self.shift
+
+    def put(self, slot: int, id_: int) -> None:
+        """One more entry."""
+        found = self.table[slot]
+        if found < 0:
+            self.n_used += 1
+            self.table[slot] = id_
+        elif found & ID != id_:
+            self.table[slot] = id_ | _REWRITTEN
+
     def _view(self) -> npt.NDArray[np.int32]:
         return np.frombuffer(self.table, dtype=np.int32)
 
 
 class _Way:
-    """From n ids on through a pool, from id to id, as far as was asked for, and how far each id is believed.
+    """From some ids on (at least n) through a pool, from id to id, as far as was asked for. `doubtful`: the places of rewritten entries.
 
     Where the pool learns something else meanwhile, what was found stays.
     """
 
     def __init__(self, pool: Pool, ids: list[int], value: int) -> None:
         self.pool = pool
+        self.epoch = pool.epoch
         self.ids = ids
-        self.trust = [1.0] * len(ids)
+        self.doubtful: list[int] = []
         self._value = value
 
     def extend(self, size: int) -> None:
         """To so many ids, unless the pool ends."""
         pool, ids, value = self.pool, self.ids, self._value
-        table, shift, drop, n = pool.table, pool.shift, pool.drop, pool.n
+        table, shift, drop, n, longer, add = pool.table, pool.shift, pool.drop, pool.n, pool.longer, ids.append
         for i in range(len(ids), size):
-            entry = table[value >> shift]
-            if entry < 0:
+            id_ = table[value >> shift]
+            if id_ < 0:
                 break
-            id_ = entry & ID
+            if id_ >= _REWRITTEN:
+                if 0 < longer <= i and (known := table[pool.longer_slot(ids, i)]) >= 0:
+                    id_ = known
+                if id_ >= _REWRITTEN:
+                    self.doubtful.append(i)
+                    id_ &= ID
             value = ((value + id_) * FACTOR - ids[i - n] * drop) & HASH_MASK
-            ids.append(id_)
-            self.trust.append(1.0 if entry == id_ else _TRUST)
+            add(id_)
         self._value = value
 
 
@@ -111,14 +146,23 @@ class Walk(NamedTuple):
     place: int
 
     def ahead(self, n: int) -> list[int]:
-        self.way.extend(self.place + n + 1)
-        return self.way.ids[self.place : self.place + n + 1]
+        stop = self.place + n + 1
+        if len(self.way.ids) < stop:
+            self.way.extend(stop)
+        return self.way.ids[self.place : stop]
 
-    def trust(self, n: int) -> list[float]:
-        return self.way.trust[self.place : self.place + n + 1]
+    def trust(self, n: int) -> Sequence[float]:
+        doubtful, place = self.way.doubtful, self.place
+        first = bisect_left(doubtful, place)
+        if first == len(doubtful) or doubtful[first] > place + n:
+            return ()
+        trust = [1.0] * (n + 1)
+        for at in doubtful[first : bisect_right(doubtful, place + n)]:
+            trust[at - place] = _TRUST
+        return trust
 
     def moved(self, n: int) -> Walk:
-        return self._replace(place=self.place + n)
+        return Walk(self.way, self.place + n)
 
 
 @dataclass(slots=True)
@@ -155,7 +199,8 @@ class NgramMod(CopyDrafter[_State]):
         self._n_max = n_max
         self._share = share
         self._size = POOL_SIZE if share == "server" else max(POOL_SIZE >> (n_slots - 1).bit_length(), _LEAST_POOL)
-        self._pool = Pool(n_match, self._size) if share == "server" else None
+        self._longer = _LONGER * n_match if follow else 0
+        self._pool = Pool(n_match, self._size, self._longer) if share == "server" else None
 
     @property
     def memory(self) -> int:
@@ -168,7 +213,7 @@ class NgramMod(CopyDrafter[_State]):
             state.n_submitted = commit.n_drafted
 
     def _new(self, seq: int) -> _State:
-        return _State(self._pool or Pool(self._n_match, self._size))
+        return _State(self._pool or Pool(self._n_match, self._size, self._longer))
 
     def _begin(self, state: _State, prompt: Sequence[int]) -> None:
         kept = common_prefix(state.ids, prompt)
@@ -183,7 +228,7 @@ class NgramMod(CopyDrafter[_State]):
 
     def _draft(self, state: _State, ask: Ask) -> Draft:
         self._settle(state)
-        self._learn(state)
+        self._learn(state, self._following[ask.seq])
         if ask.n_max <= 0 or len(state.ids) < self._n_match:
             return self._nothing
         draft = self._copy(ask.seq, state, max(min(ask.n_max, self._n_max), self._n_min))
@@ -191,7 +236,8 @@ class NgramMod(CopyDrafter[_State]):
         return draft.first(min(ask.n_max, self._n_max))
 
     def _find(self, state: _State) -> Found | None:
-        walk = Walk(_Way(state.pool, state.ids[-self._n_match :], state.value), self._n_match - 1)
+        ids = state.ids[-max(state.pool.longer, self._n_match) :]
+        walk = Walk(_Way(state.pool, ids, state.value), len(ids) - 1)
         n = max(self._n_min, 1)
         return Found(walk, self._n_match + state.streak) if len(walk.ahead(n)) > n else None
 
@@ -206,28 +252,47 @@ class NgramMod(CopyDrafter[_State]):
             state.n_low = 0
             state.pool.reset()
 
-    def _learn(self, state: _State) -> None:
-        """Put the new ids into the pool."""
+    def _learn(self, state: _State, following: Following) -> None:
+        """Put the new ids into the pool. What was copied word for word is there."""
         ids, pool, n = state.ids, state.pool, self._n_match
         if len(ids) - state.size >= _BULK and len(ids) > n:
             pool.learn(ids[max(state.size - n, 0) :])
             self._go_to(state, len(ids))
             return
+        first = len(ids) - following.n
+        for source, start, stop in following.copied():
+            start, stop = max(first + start + n, state.size), first + stop
+            if isinstance(source, Walk) and source.way.epoch == pool.epoch and stop - start > n:
+                self._learn_to(state, start)
+                streak = state.streak + stop - start
+                self._go_to(state, stop)
+                state.streak = streak
+        self._learn_to(state, len(ids))
+
+    def _learn_to(self, state: _State, stop: int) -> None:
+        if stop <= state.size:
+            return
+        ids, pool, n = state.ids, state.pool, self._n_match
         if state.size < n:
-            self._go_to(state, min(n, len(ids)))
+            self._go_to(state, min(n, stop))
         table, shift, drop, value, streak = pool.table, pool.shift, pool.drop, state.value, state.streak
         start = state.size
-        for new, old in zip(ids[start:], ids[max(start - n, 0) :], strict=False):
+        for at, (new, old) in enumerate(zip(ids[start:stop], ids[max(start - n, 0) :], strict=False), start):
             slot = value >> shift
             found = table[slot]
-            if found & ID == new and found >= 0:
+            if found == new:
                 streak += 1
-            else:
+            elif found < 0:
                 streak = 0
-                pool.n_used += found < 0
-                table[slot] = new if found < 0 else new | _REWRITTEN
+                pool.n_used += 1
+                table[slot] = new
+            else:
+                streak = streak + 1 if found & ID == new else 0
+                pool.put(slot, new)
+                if 0 < pool.longer <= at:
+                    pool.put(pool.longer_slot(ids, at), new)
             value = ((value + new) * FACTOR - old * drop) & HASH_MASK
-        state.size, state.value, state.streak = len(ids), value, streak
+        state.size, state.value, state.streak = stop, value, streak
 
     def _go_to(self, state: _State, size: int) -> None:
         state.size, state.streak = size, 0

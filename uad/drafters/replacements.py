@@ -131,12 +131,24 @@ class Replacements:
         key = edit.key
         known = self._edits.pop(key, None)
         if known is None:
-            lengths = self._lengths.get(key[0], {})
-            lengths[len(key)] = lengths.get(len(key), 0) + 1
-            self._lengths[key[0]] = dict(sorted(lengths.items(), reverse=True))
-        self._edits[key] = edit._replace(n=known.n + 1 if known is not None and known.new == edit.new else 1)
+            self._count(key)
+        elif known.new == edit.new:
+            edit = edit._replace(n=known.n + 1)
+        elif edit.n != 1:
+            edit = edit._replace(n=1)
+        self._edits[key] = edit
         if len(self._edits) > _LIMIT:
             self.forget(next(iter(self._edits.values())))
+
+    def _count(self, key: _Key) -> None:
+        lengths = self._lengths.setdefault(key[0], {})
+        n = len(key)
+        if n in lengths:
+            lengths[n] += 1
+        else:
+            lengths[n] = 1
+            if len(lengths) > 1:
+                self._lengths[key[0]] = dict(sorted(lengths.items(), reverse=True))
 
     def forget(self, edit: Edit) -> None:
         """It was expected and not made."""
