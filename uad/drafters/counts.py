@@ -1,4 +1,4 @@
-"""How often each id followed each n-gram of 1, 2, 4 and 12 ids. Counts can be taken back; knows no slot and no thresholds.
+"""How often each id followed each n-gram of 1, 2, 6 and 12 ids. Counts can be taken back; knows no slot and no thresholds.
 
 An n-gram is the number that its ids make, newest in the lowest bits. One that was followed by one id only, as most were, is a packed
 number; the others keep their winner, so that asking is constant time however many ids followed.
@@ -14,8 +14,8 @@ import numpy as np
 
 from uad.drafters.store import Rows
 
-SIZES = (1, 2, 4, 12)
-"""llama.cpp has 1 to 4. In code four ids are ambiguous: twelve instead of three cost the same and foresee twice as many."""
+SIZES = (1, 2, 6, 12)
+"""llama.cpp has 1 to 4. In code four ids are ambiguous: six and twelve cost the same and foresee twice as many."""
 LONGEST = SIZES[-1]
 ID_BITS = 21
 """Wide enough for every vocabulary; llama.cpp's largest have 2^18 ids."""

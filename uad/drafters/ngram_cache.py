@@ -10,16 +10,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from uad.drafters.counts import ID_BITS, LONGEST, SIZES, WIDTH, Entry, NgramCounts, best, items, key_of
+from uad.drafters.copying import CopyDrafter, Found
+from uad.drafters.counts import ID_BITS, ID_MASK, LONGEST, SIZES, WIDTH, Entry, NgramCounts, best, items, key_of
+from uad.drafters.following import Following
 from uad.drafters.history import ID_BYTES
-from uad.drafters.lookup import LookupDrafter
 from uad.drafters.store import StoreFile
+from uad.drafters.ways import Walk, Way
 from uad.types import Ask, Draft, Origin
 from uad.vocab.prefix import common_prefix
 
-KIND = "ngram statistics"
+KIND = f"statistics of n-grams of {SIZES} ids"
 N_DRAFT = 16
 """Short contexts say little about what comes later."""
+_N_MATCH = SIZES[-2]
+"""Ids that must be known for the way on from there to be followed."""
+N_COPIED = 24
+"""Ids of a copy that is followed. More take longer to find than other drafters need."""
 _STEP = 512
 """New ids counted per round: a long prompt is spread over several, so that other sequences need not wait."""
 _TAKE_BACK = 1 << 13
@@ -57,24 +63,53 @@ def store_file(path: Path, vocabulary: str) -> StoreFile:
 
 @dataclass(slots=True)
 class _State:
-    """One slot: counts of ids[:size]; the answer starts at n_prompt."""
+    """One slot: counts of ids[:size], without the stretches that were `copied`; the answer starts at n_prompt."""
 
     dynamic: NgramCounts | None
     ids: list[int] = field(default_factory=list)
     size: int = 0
+    copied: list[tuple[int, int]] = field(default_factory=list)
     n_prompt: int = 0
     context: NgramCounts = field(default_factory=NgramCounts)
 
 
-class NgramCache(LookupDrafter[_State]):
-    """Drafts id by id what most often followed the last 8, 4, 2 or 1 ids in the context, else in earlier answers, else in a corpus.
+class _Way(Way):
+    """Through the counts of a slot."""
+
+    def __init__(self, cache: NgramCache, state: _State) -> None:
+        super().__init__(state.ids[-LONGEST:])
+        self._cache = cache
+        self._state = state
+        self._key = key_of(self.ids)
+
+    def extend(self, size: int) -> None:
+        ids, key, known = self.ids, self._key, self._state.context.tables[-1].get
+        for n in range(len(ids), size):
+            entry = known(key)
+            if type(entry) is int:  # all that is known to follow so many ids
+                id_ = entry & ID_MASK
+            elif (pick := self._cache.pick(self._state, key, n)) is not None:
+                id_, share, _ = pick
+                self.doubt(share)
+            else:
+                break
+            ids.append(id_)
+            key = (key << ID_BITS | id_) & _KEY_MASK
+        self._key = key
+
+
+class NgramCache(CopyDrafter[_State]):
+    """Drafts id by id what most often followed the last 12, 6, 2 or 1 ids in the context, else in earlier answers, else in a corpus. Where
+    at least 6 were known the way on from there is followed, edits and all.
 
     `static` and `dynamic` are files; a file that cannot be used is left alone. `share`: earlier answers of all slots ("server"), of the
     same slot ("slot") or none ("off"); the dynamic file needs "server".
     """
 
-    def __init__(self, static: StoreFile | None = None, dynamic: StoreFile | None = None, share: str = "server") -> None:
-        super().__init__(Origin.NGRAM_CACHE)
+    def __init__(
+        self, static: StoreFile | None = None, dynamic: StoreFile | None = None, share: str = "server", follow: bool = True
+    ) -> None:
+        super().__init__(Origin.NGRAM_CACHE, _N_MATCH, follow)
         self._share = share
         self._static = _static(static)
         self._shared = NgramCounts() if share == "server" else None
@@ -103,26 +138,61 @@ class NgramCache(LookupDrafter[_State]):
 
     def _begin(self, state: _State, prompt: Sequence[int]) -> None:
         kept = common_prefix(state.ids, prompt)
-        if state.size - kept > min(kept, _TAKE_BACK):
+        size = min(kept, state.copied[0][0]) if state.copied else kept
+        if state.size - size > min(size, _TAKE_BACK):
             state.context, state.size = NgramCounts(), 0
-        elif kept < state.size:
-            state.context.take(state.ids[: state.size], kept)
-            state.size = kept
+        elif size < state.size:
+            stop = state.size
+            for start, end in reversed(state.copied):
+                state.context.take(state.ids[:stop], max(end, size))
+                stop = start
+            if stop > size:
+                state.context.take(state.ids[:stop], size)
+            state.size = size
+        state.copied = []
         state.ids[kept:] = prompt[kept:]
         state.n_prompt = len(prompt)
 
     def _draft(self, state: _State, ask: Ask) -> Draft:
-        ids = state.ids
-        start, stop = max(state.size - LONGEST, 0), min(len(ids), state.size + _STEP)
-        state.context.add(ids[start:stop], state.size - start)
-        state.size = stop
-        n = min(ask.n_max, N_DRAFT)
-        if n <= 0 or not ids:
+        self._count(state, self._following[ask.seq])
+        if ask.n_max <= 0 or not state.ids:
             return self._nothing
+        draft = self._copy(ask.seq, state, min(ask.n_max, N_COPIED)) if self._follow else self._nothing
+        return draft if draft.ids else self._picked(state, min(ask.n_max, N_DRAFT))
+
+    def _count(self, state: _State, following: Following) -> None:
+        """The new ids, but for what was copied word for word: its n-grams are counted where it came from."""
+        first = len(state.ids) - following.n
+        for source, start, stop in following.copied():
+            start, stop = max(first + start + LONGEST, state.size), first + stop
+            if isinstance(source, Walk) and stop - start > LONGEST:
+                self._count_to(state, start)
+                if state.size == start:
+                    state.copied.append((start, stop))
+                    state.size = stop
+        self._count_to(state, len(state.ids))
+
+    @staticmethod
+    def _count_to(state: _State, stop: int) -> None:
+        start, stop = max(state.size - LONGEST, 0), min(stop, state.size + _STEP)
+        if stop > state.size:
+            state.context.add(state.ids[start:stop], state.size - start)
+            state.size = stop
+
+    def _find(self, state: _State) -> Found | None:
+        if len(state.ids) < LONGEST or state.size < len(state.ids):
+            return None
+        pick = self.pick(state, key_of(state.ids[-LONGEST:]), LONGEST)
+        length = 0 if pick is None else _LENGTHS.get(pick[2], 0)
+        return Found(Walk(_Way(self, state), LONGEST - 1), length) if length >= _N_MATCH else None
+
+    def _picked(self, state: _State, n: int) -> Draft:
+        """Without following."""
+        ids = state.ids
         guess: list[int] = []
         p: list[float] = []
         kind, key, n_known = "", key_of(ids[-LONGEST:]), len(ids)
-        while len(guess) < n and (pick := self._pick(state, key, n_known)) is not None:
+        while len(guess) < n and (pick := self.pick(state, key, n_known)) is not None:
             id_, share, source = pick
             kind = kind or source
             guess.append(id_)
@@ -131,7 +201,7 @@ class NgramCache(LookupDrafter[_State]):
             n_known += 1
         return Draft(tuple(guess), tuple(p), self._origin, kind=kind) if guess else self._nothing
 
-    def _pick(self, state: _State, key: int, n_known: int) -> _Pick | None:
+    def pick(self, state: _State, key: int, n_known: int) -> _Pick | None:
         """The next id after the n-gram `key`, of which n_known ids are there."""
         static = self._static.get(key & _MASKS[_PAIR]) if self._static and n_known > _PAIR else None
         if (pick := _look_up(state.context, key, n_known, _CONTEXT, static)) is not None:
@@ -164,6 +234,7 @@ _Level: TypeAlias = tuple[int, int, int, int, int, str]
 """Place of the table, size and mask of the n-gram, counts and percentage needed, and the kind of drafts that begin here."""
 _CONTEXT = _levels("context", LAX)
 _DYNAMIC = _levels("dynamic", STRICT)
+_LENGTHS = {kind: size for _, size, _, _, _, kind in (*_CONTEXT, *_DYNAMIC)}
 
 
 def _look_up(counts: NgramCounts, key: int, n_known: int, levels: tuple[_Level, ...], static: _Top | None) -> _Pick | None:

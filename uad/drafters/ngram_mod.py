@@ -7,10 +7,8 @@ and is believed less.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +16,7 @@ import numpy.typing as npt
 from uad.drafters.copying import CopyDrafter, Found
 from uad.drafters.following import Following
 from uad.drafters.history import FACTOR, HASH_BITS, HASH_MASK, ID_BYTES, agreement, hash_of, hashes_of
+from uad.drafters.ways import Walk, Way
 from uad.types import Ask, Commit, Draft, Origin
 from uad.vocab.prefix import common_prefix
 
@@ -107,21 +106,16 @@ class Pool:
         return np.frombuffer(self.table, dtype=np.int32)
 
 
-class _Way:
-    """From some ids on (at least n) through a pool, from id to id, as far as was asked for. `doubtful`: the places of rewritten entries.
-
-    Where the pool learns something else meanwhile, what was found stays.
-    """
+class _Way(Way):
+    """Through a pool, from at least n ids on. What the pool learns meanwhile does not change what was found."""
 
     def __init__(self, pool: Pool, ids: list[int], value: int) -> None:
+        super().__init__(ids)
         self.pool = pool
         self.epoch = pool.epoch
-        self.ids = ids
-        self.doubtful: list[int] = []
         self._value = value
 
     def extend(self, size: int) -> None:
-        """To so many ids, unless the pool ends."""
         pool, ids, value = self.pool, self.ids, self._value
         table, shift, drop, n, longer, add = pool.table, pool.shift, pool.drop, pool.n, pool.longer, ids.append
         for i in range(len(ids), size):
@@ -132,37 +126,11 @@ class _Way:
                 if 0 < longer <= i and (known := table[pool.longer_slot(ids, i)]) >= 0:
                     id_ = known
                 if id_ >= _REWRITTEN:
-                    self.doubtful.append(i)
+                    self.doubt(_TRUST)
                     id_ &= ID
             value = ((value + id_) * FACTOR - ids[i - n] * drop) & HASH_MASK
             add(id_)
         self._value = value
-
-
-class Walk(NamedTuple):
-    """A place on a way."""
-
-    way: _Way
-    place: int
-
-    def ahead(self, n: int) -> list[int]:
-        stop = self.place + n + 1
-        if len(self.way.ids) < stop:
-            self.way.extend(stop)
-        return self.way.ids[self.place : stop]
-
-    def trust(self, n: int) -> Sequence[float]:
-        doubtful, place = self.way.doubtful, self.place
-        first = bisect_left(doubtful, place)
-        if first == len(doubtful) or doubtful[first] > place + n:
-            return ()
-        trust = [1.0] * (n + 1)
-        for at in doubtful[first : bisect_right(doubtful, place + n)]:
-            trust[at - place] = _TRUST
-        return trust
-
-    def moved(self, n: int) -> Walk:
-        return Walk(self.way, self.place + n)
 
 
 @dataclass(slots=True)
@@ -262,7 +230,7 @@ class NgramMod(CopyDrafter[_State]):
         first = len(ids) - following.n
         for source, start, stop in following.copied():
             start, stop = max(first + start + n, state.size), first + stop
-            if isinstance(source, Walk) and source.way.epoch == pool.epoch and stop - start > n:
+            if isinstance(source, Walk) and isinstance(source.way, _Way) and source.way.epoch == pool.epoch and stop - start > n:
                 self._learn_to(state, start)
                 streak = state.streak + stop - start
                 self._go_to(state, stop)
