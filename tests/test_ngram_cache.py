@@ -164,6 +164,24 @@ def test_earlier_answers_need_more_evidence_and_are_shared_as_told():
     assert slot.begin(range(1, 7)).draft(1).ids == (7,)
 
 
+def test_what_was_copied_from_earlier_answers_is_counted():
+    """The context does not know it yet."""
+    text = [random.Random(i).randrange(30_000) for i in range(300)]
+    drafter = NgramCache(share="slot")
+    for _ in range(2):
+        Slot(drafter, [next(FILL)]).write(text).end()
+    slot = Slot(drafter, [next(FILL), *text[:12]])
+    n_drafted = 0
+    while len(slot.ids) < 250:
+        draft = slot.draft(24)
+        n_drafted += len(draft.ids)
+        at = len(slot.ids) - 1
+        slot.write([*draft.ids, *text[at + len(draft.ids) :][:1]], draft)
+    slot.draft(0)
+    assert n_drafted > 200
+    assert counted(drafter._slots[0].context) == scan(slot.ids)
+
+
 def test_dynamic_statistics_are_bounded(monkeypatch):
     monkeypatch.setattr(ngram_cache, "_LIMIT", 1000)
     drafter = NgramCache()

@@ -25,12 +25,14 @@ class Found(NamedTuple):
     length: int
 
 
-def catch_up(history: History, following: Following, at_most: int) -> None:
-    """`History.catch_up`, without what was copied word for word from the same text: its n-grams are found there."""
-    first = len(history.ids) - following.n
-    for source, start, stop in following.copied():
-        if isinstance(source, TextSource) and source.text is history.ids:
-            history.skip(first + start, first + stop, source.place + 1)
+def catch_up(history: History, following: Following | None, at_most: int) -> None:
+    """`History.catch_up`, without what was copied word for word from the same text: its n-grams are found there. None: all of it, for who
+    counts how often they occur."""
+    if following is not None:
+        first = len(history.ids) - following.n
+        for source, start, stop in following.copied():
+            if isinstance(source, TextSource) and source.text is history.ids:
+                history.skip(first + start, first + stop, source.place + 1)
     history.catch_up(at_most)
 
 

@@ -5,6 +5,7 @@ The thresholds are llama.cpp's: the context needs less evidence than earlier ans
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,10 +75,11 @@ class _State:
 
 
 class _Way(Way):
-    """Through the counts of a slot."""
+    """Through the counts of a slot. `guessed`: places of ids that the context does not have after the LONGEST ids before them."""
 
     def __init__(self, cache: NgramCache, state: _State) -> None:
         super().__init__(state.ids[-LONGEST:])
+        self.guessed: list[int] = []
         self._cache = cache
         self._state = state
         self._key = key_of(self.ids)
@@ -89,8 +91,10 @@ class _Way(Way):
             if type(entry) is int:  # all that is known to follow so many ids
                 id_ = entry & ID_MASK
             elif (pick := self._cache.pick(self._state, key, n)) is not None:
-                id_, share, _ = pick
+                id_, share, kind = pick
                 self.doubt(share)
+                if kind != _LONGEST_KIND:
+                    self.guessed.append(n)
             else:
                 break
             ids.append(id_)
@@ -161,11 +165,15 @@ class NgramCache(CopyDrafter[_State]):
         return draft if draft.ids else self._picked(state, min(ask.n_max, N_DRAFT))
 
     def _count(self, state: _State, following: Following) -> None:
-        """The new ids, but for what was copied word for word: its n-grams are counted where it came from."""
+        """The new ids, but for what was copied word for word: it is counted where it came from."""
         first = len(state.ids) - following.n
         for source, start, stop in following.copied():
+            if not isinstance(source, Walk) or not isinstance(source.way, _Way):
+                continue
             start, stop = max(first + start + LONGEST, state.size), first + stop
-            if isinstance(source, Walk) and stop - start > LONGEST:
+            if i := bisect_right(source.way.guessed, source.place):
+                start = max(start, stop - source.place + source.way.guessed[i - 1])
+            if stop - start > LONGEST:
                 self._count_to(state, start)
                 if state.size == start:
                     state.copied.append((start, stop))
@@ -234,6 +242,7 @@ _Level: TypeAlias = tuple[int, int, int, int, int, str]
 """Place of the table, size and mask of the n-gram, counts and percentage needed, and the kind of drafts that begin here."""
 _CONTEXT = _levels("context", LAX)
 _DYNAMIC = _levels("dynamic", STRICT)
+_LONGEST_KIND = _CONTEXT[0][-1]
 _LENGTHS = {kind: size for _, size, _, _, _, kind in (*_CONTEXT, *_DYNAMIC)}
 
 

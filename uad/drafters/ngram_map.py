@@ -86,7 +86,7 @@ class NgramMap(CopyDrafter[_State]):
 
     def _draft(self, state: _State, ask: Ask) -> Draft:
         self._settle(state)
-        catch_up(state.history, self._following[ask.seq], STEP)
+        catch_up(state.history, self._following[ask.seq] if self._min_hits == 1 else None, STEP)
         draft = self._copy(ask.seq, state, min(ask.n_max, self._size_m))
         return draft if state.tried is None else draft.first(state.tried.value.n_accepted)
 

@@ -25,7 +25,7 @@ class NgramSimple(CopyDrafter[History]):
         state.begin(prompt)
 
     def _draft(self, state: History, ask: Ask) -> Draft:
-        catch_up(state, self._following[ask.seq], STEP)
+        catch_up(state, self._following[ask.seq] if self._min_hits == 1 else None, STEP)
         return self._copy(ask.seq, state, min(ask.n_max, self._size_m))
 
     def _find(self, state: History) -> Found | None:
