@@ -13,7 +13,7 @@ BENCH_TARGET := .cache/target-1b-bf16.gguf
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
-SETUP := pyproject.toml hatch_build.py scripts/setup.sh scripts/pip_install.py scripts/amx.h $(wildcard uad/policy/*.py)
+SETUP := pyproject.toml hatch_build.py scripts/setup.sh scripts/pip_install.py scripts/amx.h $(wildcard uad/policy/*.py uad/drafters/*.py)
 
 .PHONY: serve test check bench vocabs clean
 .DEFAULT_GOAL := serve
@@ -37,7 +37,7 @@ vocabs: $(VENV)/.installed-dev
 	@$(BIN)/python scripts/vocabs.py
 
 clean:
-	rm -rf uad/policy/*.so uad/policy/*.sha256 $(VENV) .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf uad/*/*.so uad/*/*.sha256 $(VENV) .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.installed: $(SETUP)
 	@scripts/setup.sh $(VENV) .

@@ -1,4 +1,4 @@
-"""The policy is compiled where the machine can: to the same decisions, never from other sources than those that lie there."""
+"""Policy and drafters are compiled where the machine can: to the same decisions and drafts, never from other sources than lie there."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 import as_written
 import pytest
 
-from uad.policy import is_compiled
+from uad.compiled import ROOMS, is_compiled
 
 DECIDE = """
 import json
 from simulator import BAD, FLAT, GOOD, MEMORY_BOUND, MIXED, Simulation, jagged, text
 from uad.bench.policy import Script
-from uad.policy import is_compiled
+from uad.compiled import is_compiled
 
 seen = {"compiled": is_compiled(), "simulated": [], "scripted": []}
 noise = lambda rng, at: rng.lognormvariate(0, 0.1)
@@ -45,15 +45,55 @@ def test_compiled_and_as_written_decide_alike(tmp_path):
     assert written.stdout == here.stdout.replace('"compiled": true', '"compiled": false')
 
 
-def test_other_sources_than_it_was_compiled_from_are_refused(tmp_path):
+DRAFT = """
+import json, random
+from uad.bench.drafters import WORKLOADS, rounds
+from uad.compiled import is_compiled
+from uad.config import LookupConfig
+from uad.drafters.ngram_simple import NgramSimple
+from uad.runtime.drafters import build_one
+from uad.types import Ask, Commit, Origin
+
+seen = {"compiled": is_compiled(), "drafts": []}
+for name in ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache", "suffix"):
+    for workload, write in WORKLOADS.items():
+        rng = random.Random(7)
+        text = write(rng, 600, 4000)
+        drafter = build_one(Origin(name), LookupConfig(), "", 1)
+        drafter.begin(0, tuple(text[:600]))
+        at = 600
+        for _ in range(120):
+            (draft,) = drafter.propose([Ask(0, 40)])
+            seen["drafts"].append([draft.ids, [round(p, 12) for p in draft.p], draft.kind])
+            n = next((i for i, id_ in enumerate(draft.ids) if id_ != text[at + i]), len(draft.ids))
+            drafter.observe(Commit(0, tuple(text[at : at + n + 1]), n_drafted=len(draft.ids), n_accepted=n))
+            at += n + 1
+        drafter.end(0)
+        drafter.begin(0, tuple(text[: at - 50]))
+        (draft,) = drafter.propose([Ask(0, 40)])
+        seen["drafts"].append([draft.ids, draft.kind, drafter.memory])
+print(json.dumps(seen))
+"""
+
+
+def test_compiled_and_as_written_draft_alike(tmp_path):
     folder = as_written.copy_to(tmp_path)
-    assert as_written.run(folder, "import uad.policy.auto").returncode == 0
-    made_from = folder / "uad/policy/sources.sha256"
-    digest = as_written.run(folder, "import pathlib, uad.policy; print(uad.policy.digest(pathlib.Path('uad/policy')))").stdout.strip()
+    written, here = as_written.run(folder, DRAFT), as_written.run(as_written.ROOT.parent, DRAFT)
+    assert written.returncode == here.returncode == 0, written.stderr + here.stderr
+    assert '"compiled": false' in written.stdout
+    assert written.stdout == here.stdout.replace('"compiled": true', '"compiled": false')
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_other_sources_than_it_was_compiled_from_are_refused(tmp_path, room):
+    folder = as_written.copy_to(tmp_path)
+    assert as_written.run(folder, f"import uad.{room}.protocol").returncode == 0
+    made_from = folder / f"uad/{room}/sources.sha256"
+    digest = as_written.run(folder, f"import pathlib, uad.compiled; print(uad.compiled.digest(pathlib.Path('uad/{room}')))").stdout.strip()
     made_from.write_text(digest, encoding="utf-8")
-    assert as_written.run(folder, "import uad.policy.auto").returncode == 0
-    with (folder / "uad/policy/text.py").open("a", encoding="utf-8") as file:
+    assert as_written.run(folder, f"import uad.{room}.protocol").returncode == 0
+    with (folder / f"uad/{room}/protocol.py").open("a", encoding="utf-8") as file:
         file.write("\n")
-    stale = as_written.run(folder, "import uad.policy.auto")
+    stale = as_written.run(folder, f"import uad.{room}.protocol")
     assert stale.returncode == 1
     assert "changed since it was compiled: run make" in stale.stderr

@@ -26,6 +26,7 @@ class Room:
 ROOMS = {
     "uad": Room(),
     "uad.__main__": Room(("uad.cli",)),
+    "uad.compiled": Room(("uad.errors",)),
     "uad.errors": Room(),
     "uad.types": Room(),
     "uad.config": Room((*BASE, "yaml", "rapidfuzz")),
@@ -33,8 +34,8 @@ ROOMS = {
     "uad.vocab": Room((*BASE, "numpy", "tokenizers")),
     "uad.templates": Room((*BASE, "uad.vocab", "yaml", "rapidfuzz", "jinja2")),
     "uad.sampling": Room((*BASE, "numpy")),
-    "uad.drafters": Room((*BASE, "uad.vocab", "uad.templates", "uad.sampling", "numpy")),
-    "uad.policy": Room(BASE),
+    "uad.drafters": Room((*BASE, "uad.compiled", "uad.vocab", "uad.templates", "uad.sampling", "numpy")),
+    "uad.policy": Room((*BASE, "uad.compiled")),
     "uad.decode": Room((*BASE, "uad.vocab", "uad.sampling", "uad.drafters.protocol", "uad.policy.protocol", "numpy")),
     "uad.runtime": Room(
         (
@@ -45,7 +46,7 @@ ROOMS = {
     ),
     "uad.server": Room((*BASE, "uad.config", "uad.runtime", "uad.__version__", "aiohttp", "pydantic", "pydantic_core")),
     "uad.bench": Room((*BASE, "uad.config", "rich", "numpy"), lazy=("uad.runtime", "gguf")),
-    "uad.cli": Room((*BASE, "uad.config", "uad.__version__", "rich"), lazy=("uad.runtime", "uad.server", "uad.bench", "uad.policy")),
+    "uad.cli": Room((*BASE, "uad.compiled", "uad.config", "uad.__version__", "rich"), lazy=("uad.runtime", "uad.server", "uad.bench")),
 }
 EXTRA = {
     "uad.llama.model": ("uad.vocab.quick",),
@@ -57,7 +58,7 @@ EXTRA = {
     "uad.bench.crossing": ("uad.vocab", "uad.drafters.mirror"),
     "uad.bench.drafters": ("uad.drafters.lookup", "uad.drafters.protocol"),
     "uad.bench.ideal": ("uad.vocab",),
-    "uad.bench.policy": ("uad.policy",),
+    "uad.bench.policy": ("uad.compiled", "uad.policy"),
     "uad.bench.translate": ("uad.vocab", "uad.llama.vocab"),
 }
 """Modules that may import more than their room."""

@@ -15,7 +15,7 @@ from time import perf_counter
 
 from rich.table import Table
 
-from uad.policy import is_compiled
+from uad.compiled import is_compiled
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from uad import __version__
 from uad.cli import bench, generate, inspect, mapping, profile, serve
+from uad.compiled import is_compiled
 from uad.config.given import did_you_mean
 from uad.errors import ConfigError, DecodeError, UadError, UnavailableError
 
@@ -72,10 +73,8 @@ def _dispatch(argv: list[str]) -> int:
 
 
 def _version() -> str:
-    from uad.policy import is_compiled
-
-    policy = "compiled" if is_compiled() else "not compiled"
-    return f"uad {__version__} (llama-cpp-python {importlib.metadata.version('llama-cpp-python')}, policy {policy})"
+    compiled = "compiled" if is_compiled() else "not compiled"
+    return f"uad {__version__} ({compiled}; llama-cpp-python {importlib.metadata.version('llama-cpp-python')})"
 
 
 def _help() -> str:

@@ -17,6 +17,7 @@ from uad.drafters.store import Rows
 SIZES = (1, 2, 6, 12)
 """llama.cpp has 1 to 4. In code four ids are ambiguous: six and twelve cost the same and foresee twice as many."""
 LONGEST = SIZES[-1]
+LONGER = 48
 ID_BITS = 21
 """Wide enough for every vocabulary; llama.cpp's largest have 2^18 ids."""
 ID_MASK = (1 << ID_BITS) - 1
@@ -58,6 +59,7 @@ class NgramCounts:
 
     def __init__(self) -> None:
         self.tables: tuple[Table, ...] = tuple({} for _ in SIZES)
+        self.longer: dict[int, int] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self.tables))
@@ -75,13 +77,16 @@ class NgramCounts:
             for table, mask in places[: bisect_right(SIZES, i)]:
                 count(table, key & mask, ids[i])
             key = (key << ID_BITS | ids[i]) & _MASKS[-1]
-        for id_ in ids[max(start, LONGEST) :]:
+        for i, id_ in enumerate(ids[max(start, LONGEST) :], max(start, LONGEST)):
             once = _ONE | id_
+            entry: Entry = once
             for table, mask in places:
                 gram = key & mask
                 entry = table.setdefault(gram, once)
                 if entry is not once:
                     count(table, gram, id_)
+            if entry is not once and i >= LONGER:
+                self.longer[longer_key(ids, i)] = id_
             key = (key << ID_BITS | id_) & _MASKS[-1]
 
     def take(self, ids: Sequence[int], start: int) -> None:
@@ -90,6 +95,8 @@ class NgramCounts:
             for size, table in zip(SIZES, self.tables, strict=True):
                 if size <= i:
                     _uncount(table, key_of(ids[i - size : i]), ids[i])
+            if i >= LONGER:
+                self.longer.pop(longer_key(ids, i), None)
 
     def age(self) -> None:
         """Halve all counts: what was seen once only is forgotten."""
@@ -124,6 +131,11 @@ class NgramCounts:
 
 
 _MASKS = tuple((1 << ID_BITS * size) - 1 for size in SIZES)
+
+
+def longer_key(ids: Sequence[int], stop: int) -> int:
+    """Of the LONGER ids before `stop`."""
+    return hash(tuple(ids[stop - LONGER : stop]))
 
 
 def key_of(ids: Sequence[int]) -> int:

@@ -207,13 +207,17 @@ class Following:
 
     def judge(self, ids: Sequence[int]) -> None:
         """The answer goes on with ids."""
-        while (source := self._source) is not None and ids:
+        at, n = 0, len(ids)
+        while at < n:
+            source = self._source
+            if source is None:
+                return
             if self._differs:
-                self._search(ids[0])
-                ids = ids[1:]
+                self._search(ids[at])
+                at += 1
             elif self._at < len(self._expected.ids):
-                ids = ids[self._follow(ids) :]
-            elif not self._renew(source, len(ids)).ids:
+                at += self._follow(ids[at:])
+            elif not self._renew(source, n - at).ids:
                 self._source = None
 
     def _follow(self, ids: Sequence[int]) -> int:

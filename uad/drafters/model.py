@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -110,7 +110,7 @@ class _Work:
 class ModelDrafter:
     """Drafts with a model through bytes. heal: re-choose the ids behind the edge; salvage: keep guesses that the target re-cut."""
 
-    origin = Origin.MODEL
+    origin: ClassVar[Origin] = Origin.MODEL
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from uad.drafters.copying import CopyDrafter, Found
-from uad.drafters.counts import ID_BITS, ID_MASK, LONGEST, SIZES, WIDTH, Entry, NgramCounts, best, items, key_of
+from uad.drafters.counts import ID_BITS, ID_MASK, LONGER, LONGEST, SIZES, WIDTH, Entry, NgramCounts, best, items, key_of, longer_key
 from uad.drafters.following import Following
 from uad.drafters.history import ID_BYTES
 from uad.drafters.store import StoreFile
@@ -25,7 +25,7 @@ N_DRAFT = 16
 """Short contexts say little about what comes later."""
 _N_MATCH = SIZES[-2]
 """Ids that must be known for the way on from there to be followed."""
-N_COPIED = 24
+N_COPIED = 32
 """Ids of a copy that is followed. More take longer to find than other drafters need."""
 _STEP = 512
 """New ids counted per round: a long prompt is spread over several, so that other sequences need not wait."""
@@ -78,18 +78,21 @@ class _Way(Way):
     """Through the counts of a slot. `guessed`: places of ids that the context does not have after the LONGEST ids before them."""
 
     def __init__(self, cache: NgramCache, state: _State) -> None:
-        super().__init__(state.ids[-LONGEST:])
+        super().__init__(state.ids[-LONGER:])
         self.guessed: list[int] = []
         self._cache = cache
         self._state = state
-        self._key = key_of(self.ids)
+        self._key = key_of(self.ids[-LONGEST:])
 
     def extend(self, size: int) -> None:
         ids, key, known = self.ids, self._key, self._state.context.tables[-1].get
+        longer = self._state.context.longer
         for n in range(len(ids), size):
             entry = known(key)
             if type(entry) is int:  # all that is known to follow so many ids
                 id_ = entry & ID_MASK
+            elif n >= LONGER and entry is not None and (one := longer.get(longer_key(ids, n))) is not None:
+                id_ = one
             elif (pick := self._cache.pick(self._state, key, n)) is not None:
                 id_, share, kind = pick
                 self.doubt(share)
@@ -182,7 +185,7 @@ class NgramCache(CopyDrafter[_State]):
 
     @staticmethod
     def _count_to(state: _State, stop: int) -> None:
-        start, stop = max(state.size - LONGEST, 0), min(stop, state.size + _STEP)
+        start, stop = max(state.size - LONGER, 0), min(stop, state.size + _STEP)
         if stop > state.size:
             state.context.add(state.ids[start:stop], state.size - start)
             state.size = stop
@@ -192,7 +195,8 @@ class NgramCache(CopyDrafter[_State]):
             return None
         pick = self.pick(state, key_of(state.ids[-LONGEST:]), LONGEST)
         length = 0 if pick is None else _LENGTHS.get(pick[2], 0)
-        return Found(Walk(_Way(self, state), LONGEST - 1), length) if length >= _N_MATCH else None
+        way = _Way(self, state)
+        return Found(Walk(way, len(way.ids) - 1), length) if length >= _N_MATCH else None
 
     def _picked(self, state: _State, n: int) -> Draft:
         """Without following."""

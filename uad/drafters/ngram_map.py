@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from uad.drafters.copying import STEP, CopyDrafter, Found, catch_up
 from uad.drafters.following import TextSource
@@ -67,8 +68,8 @@ class NgramMap(CopyDrafter[_State]):
     Needs min_hits occurrences. Of a value no more is drafted than was accepted of it the last time; none of it, if none was.
     """
 
-    _type = Origin.NGRAM_MAP_K
-    _one_value = True
+    _type: ClassVar[Origin] = Origin.NGRAM_MAP_K
+    _one_value: ClassVar[bool] = True
 
     def __init__(self, size_n: int = 12, size_m: int = 48, min_hits: int = 1, follow: bool = True) -> None:
         super().__init__(self._type, size_n, follow)
@@ -155,8 +156,8 @@ class NgramMap(CopyDrafter[_State]):
 class NgramMap4(NgramMap):
     """The map with up to four values per key (ngram-map-k4v): drafts one that is at least twice as frequent as all others together."""
 
-    _type = Origin.NGRAM_MAP_K4V
-    _one_value = False
+    _type: ClassVar[Origin] = Origin.NGRAM_MAP_K4V
+    _one_value: ClassVar[bool] = False
 
     def _choose(self, key: _Key) -> _Value | None:
         best = max(key.values, key=lambda value: value.count)

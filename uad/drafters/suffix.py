@@ -77,10 +77,17 @@ class Answers:
             self.add([id_ for id_ in answer.tolist() if id_ >= 0])
 
 
-class AnswerSource(TextSource):
+class AnswerSource(NamedTuple):
     """A place in an earlier answer, with which a copy ends."""
 
-    __slots__ = ()
+    text: list[int]
+    place: int
+
+    def trust(self, n: int) -> Sequence[float]:
+        return ()
+
+    def moved(self, n: int) -> AnswerSource:
+        return AnswerSource(self.text, self.place + n)
 
     def ahead(self, n: int) -> list[int]:
         ids = self.text[self.place : self.place + n + 1]
@@ -96,7 +103,7 @@ class Match(NamedTuple):
     own: bool
 
     @property
-    def source(self) -> TextSource:
+    def source(self) -> TextSource | AnswerSource:
         """The place of its last id."""
         return (TextSource if self.own else AnswerSource)(self.text, self.end - 1)
 
@@ -217,7 +224,7 @@ class SuffixDrafter(LookupDrafter[_State]):
 def _followed(following: Following) -> Match | None:
     """The source that is followed, as a match; None amid an edit, and where it ends."""
     source = following.source
-    if not isinstance(source, TextSource) or source.place + 1 >= len(source.text):
+    if not isinstance(source, TextSource | AnswerSource) or source.place + 1 >= len(source.text):
         return None
     return Match(source.text, source.place + 1, min(following.length, MAX_MATCH), not isinstance(source, AnswerSource))
 
