@@ -148,7 +148,7 @@ def test_it_drafts_on_behind_its_own_ids_for_sixteen_ids():
     draft = Slot(NgramCache(share="off", follow=False), [*text, *text[:8]]).draft()
     assert draft.ids == tuple(text[8:24])
     assert draft.kind == "ngram-cache/context-6"
-    assert Slot(NgramCache(share="off"), [*text, *text[:8]]).draft().ids == tuple(text[8:32]), "further where the way is followed"
+    assert Slot(NgramCache(share="off"), [*text, *text[:8]]).draft().ids == tuple(text[8:40]), "further where the way is followed"
     assert Slot(NgramCache(share="off"), [*text, *text[:8]]).draft(3).ids == tuple(text[8:11])
 
 
@@ -182,6 +182,24 @@ def test_what_was_copied_from_earlier_answers_is_counted():
     assert counted(drafter._slots[0].context) == scan(slot.ids)
 
 
+def test_places_that_go_on_differently_after_twelve_ids_are_told_apart():
+    rng = random.Random(8)
+    common = [rng.randrange(30_000) for _ in range(14)]
+    lines = [[*(rng.randrange(30_000) for _ in range(40)), *common, *(rng.randrange(30_000) for _ in range(20))] for _ in range(3)]
+    drafter = NgramCache(share="off")
+    slot = Slot(drafter, [*lines[0], *lines[1], *lines[2], 7])
+    for line in (lines[1], lines[2]):  # of the first one it was not known yet that there are others
+        slot.write(line[:30]).draft(0)
+        draft = slot.draft(40)
+        assert draft.ids == tuple(line[30:62])
+        assert draft.p[24] > draft.p[23]  # no doubt
+        slot.write([*line[30:], 8], draft)
+    slot.end().begin([7])
+    slot.draft(0)
+    assert drafter._slots[0].context.longer == {}
+    assert drafter._shared is None
+
+
 def test_dynamic_statistics_are_bounded(monkeypatch):
     monkeypatch.setattr(ngram_cache, "_LIMIT", 1000)
     drafter = NgramCache()
@@ -190,6 +208,7 @@ def test_dynamic_statistics_are_bounded(monkeypatch):
     for _ in range(30):
         slot.begin([1]).write([rng.randrange(10_000) for _ in range(100)]).end()
         assert len(drafter._shared) <= 1000 + 400
+    assert drafter._shared.longer is None
 
 
 def test_a_long_prompt_is_counted_over_several_rounds():

@@ -17,7 +17,8 @@ from uad.drafters.store import Rows
 SIZES = (1, 2, 6, 12)
 """llama.cpp has 1 to 4. In code four ids are ambiguous: six and twelve cost the same and foresee twice as many."""
 LONGEST = SIZES[-1]
-LONGER = 48
+LONGER = 4 * LONGEST
+"""Ids that tell places apart which go on differently after LONGEST."""
 ID_BITS = 21
 """Wide enough for every vocabulary; llama.cpp's largest have 2^18 ids."""
 ID_MASK = (1 << ID_BITS) - 1
@@ -55,11 +56,12 @@ Table = dict[int, Entry]
 
 
 class NgramCounts:
-    """Tables by n-gram size (tables[0] is for size 1)."""
+    """Tables by n-gram size (tables[0] is for size 1). `longer`, if asked for: what followed LONGER ids, by their hash, where the last
+    LONGEST of them had occurred before."""
 
-    def __init__(self) -> None:
+    def __init__(self, longer: bool = False) -> None:
         self.tables: tuple[Table, ...] = tuple({} for _ in SIZES)
-        self.longer: dict[int, int] = {}
+        self.longer: dict[int, int] | None = {} if longer else None
 
     def __len__(self) -> int:
         return sum(map(len, self.tables))
@@ -67,26 +69,27 @@ class NgramCounts:
     @property
     def memory(self) -> int:
         """Bytes, from typical sizes of CPython's objects: a walk over all entries would take too long."""
-        return sum(table.__sizeof__() + 79 * len(table) for table in self.tables)
+        return sum(table.__sizeof__() + 79 * len(table) for table in self.tables) + 140 * len(self.longer or ())
 
     def add(self, ids: Sequence[int], start: int) -> None:
         """Count ids[start:] as followers of what is before them."""
         key = key_of(ids[max(start - LONGEST, 0) : start])
-        places = tuple(zip(self.tables, _MASKS, strict=True))
+        places, longer = tuple(zip(self.tables, _MASKS, strict=True)), self.longer
         for i in range(start, min(len(ids), LONGEST)):
             for table, mask in places[: bisect_right(SIZES, i)]:
                 count(table, key & mask, ids[i])
             key = (key << ID_BITS | ids[i]) & _MASKS[-1]
         for i, id_ in enumerate(ids[max(start, LONGEST) :], max(start, LONGEST)):
-            once = _ONE | id_
-            entry: Entry = once
+            entry: Entry | None = None
             for table, mask in places:
                 gram = key & mask
-                entry = table.setdefault(gram, once)
-                if entry is not once:
+                entry = table.get(gram)
+                if entry is None:
+                    table[gram] = _ONE | id_
+                else:
                     count(table, gram, id_)
-            if entry is not once and i >= LONGER:
-                self.longer[longer_key(ids, i)] = id_
+            if entry is not None and longer is not None and i >= LONGER:
+                longer[longer_key(ids, i)] = id_
             key = (key << ID_BITS | id_) & _MASKS[-1]
 
     def take(self, ids: Sequence[int], start: int) -> None:
@@ -95,7 +98,7 @@ class NgramCounts:
             for size, table in zip(SIZES, self.tables, strict=True):
                 if size <= i:
                     _uncount(table, key_of(ids[i - size : i]), ids[i])
-            if i >= LONGER:
+            if self.longer is not None and i >= LONGER:
                 self.longer.pop(longer_key(ids, i), None)
 
     def age(self) -> None:
@@ -149,7 +152,7 @@ def key_of(ids: Sequence[int]) -> int:
 def count(table: Table, key: int, id_: int, n: int = 1) -> None:
     """Count n more of an id after an n-gram."""
     entry = table.get(key)
-    if type(entry) is int:
+    if isinstance(entry, int):
         if entry & ID_MASK == id_:
             table[key] = entry + (n << ID_BITS)
         else:

@@ -71,7 +71,7 @@ class _State:
     size: int = 0
     copied: list[tuple[int, int]] = field(default_factory=list)
     n_prompt: int = 0
-    context: NgramCounts = field(default_factory=NgramCounts)
+    context: NgramCounts = field(default_factory=lambda: NgramCounts(longer=True))
 
 
 class _Way(Way):
@@ -89,9 +89,9 @@ class _Way(Way):
         longer = self._state.context.longer
         for n in range(len(ids), size):
             entry = known(key)
-            if type(entry) is int:  # all that is known to follow so many ids
+            if isinstance(entry, int):  # all that is known to follow so many ids
                 id_ = entry & ID_MASK
-            elif n >= LONGER and entry is not None and (one := longer.get(longer_key(ids, n))) is not None:
+            elif longer is not None and n >= LONGER and entry is not None and (one := longer.get(longer_key(ids, n))) is not None:
                 id_ = one
             elif (pick := self._cache.pick(self._state, key, n)) is not None:
                 id_, share, kind = pick
@@ -147,7 +147,7 @@ class NgramCache(CopyDrafter[_State]):
         kept = common_prefix(state.ids, prompt)
         size = min(kept, state.copied[0][0]) if state.copied else kept
         if state.size - size > min(size, _TAKE_BACK):
-            state.context, state.size = NgramCounts(), 0
+            state.context, state.size = NgramCounts(longer=True), 0
         elif size < state.size:
             stop = state.size
             for start, end in reversed(state.copied):
