@@ -25,7 +25,7 @@ N_DRAFT = 16
 """Short contexts say little about what comes later."""
 _N_MATCH = SIZES[-2]
 """Ids that must be known for the way on from there to be followed."""
-N_COPIED = 32
+N_COPIED = 24
 """Ids of a copy that is followed. More take longer to find than other drafters need."""
 _STEP = 512
 """New ids counted per round: a long prompt is spread over several, so that other sequences need not wait."""
