@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from uad.drafters import ngram_cache
 from uad.drafters.counts import ID_BITS, SIZES, NgramCounts, best, items, key_of
-from uad.drafters.ngram_cache import NgramCache, store_file
+from uad.drafters.ngram_cache import N_COPIED, NgramCache, store_file
 
 
 def counted(counts: NgramCounts) -> dict[tuple[int, int], Counter[int]]:
@@ -148,7 +148,9 @@ def test_it_drafts_on_behind_its_own_ids_for_sixteen_ids():
     draft = Slot(NgramCache(share="off", follow=False), [*text, *text[:8]]).draft()
     assert draft.ids == tuple(text[8:24])
     assert draft.kind == "ngram-cache/context-6"
-    assert Slot(NgramCache(share="off"), [*text, *text[:8]]).draft().ids == tuple(text[8:40]), "further where the way is followed"
+    assert Slot(NgramCache(share="off"), [*text, *text[:8]]).draft().ids == tuple(text[8 : 8 + N_COPIED]), (
+        "further where the way is followed"
+    )
     assert Slot(NgramCache(share="off"), [*text, *text[:8]]).draft(3).ids == tuple(text[8:11])
 
 
@@ -189,11 +191,11 @@ def test_places_that_go_on_differently_after_twelve_ids_are_told_apart():
     drafter = NgramCache(share="off")
     slot = Slot(drafter, [*lines[0], *lines[1], *lines[2], 7])
     for line in (lines[1], lines[2]):  # of the first one it was not known yet that there are others
-        slot.write(line[:30]).draft(0)
+        slot.write(line[:46]).draft(0)
         draft = slot.draft(40)
-        assert draft.ids == tuple(line[30:62])
-        assert draft.p[24] > draft.p[23]  # no doubt
-        slot.write([*line[30:], 8], draft)
+        assert draft.ids == tuple(line[46 : 46 + N_COPIED])
+        assert draft.p[8] > draft.p[7]  # no doubt
+        slot.write([*line[46:], 8], draft)
     slot.end().begin([7])
     slot.draft(0)
     assert drafter._slots[0].context.longer == {}
