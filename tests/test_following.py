@@ -245,6 +245,20 @@ def test_while_the_source_is_copied_the_next_ids_are_its_own(text: list[int], n:
     assert following.copies
 
 
+def test_what_follows_nothing_is_counted_as_well() -> None:
+    """Or what is told to be copied later on would be elsewhere."""
+    following, source = Following(), TextSource(list(range(40)), 10)
+    following.judge([1, 2, 3])
+    following.start(source, 5, 8)
+    following.judge([11, 12, *range(100, 140)])
+    assert following.source is None
+    assert following.n == 45
+    following.copied()
+    following.start(TextSource(list(range(40)), 20), 5, 8)
+    following.judge([21, 22])
+    assert [(one.start, one.stop) for one in following.copied()] == [(40, 47)]
+
+
 def test_a_copy_that_is_left_is_given_up() -> None:
     following = Following()
     following.start(TextSource(list(range(100)), 0), 8, 8)

@@ -207,6 +207,11 @@ class Following:
 
     def judge(self, ids: Sequence[int]) -> None:
         """The answer goes on with ids."""
+        n = self.n + len(ids)
+        self._judge(ids)
+        self.n = n  # those behind a source that was given up, too
+
+    def _judge(self, ids: Sequence[int]) -> None:
         at, n = 0, len(ids)
         while at < n:
             source = self._source
