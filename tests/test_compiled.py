@@ -30,6 +30,32 @@ print(json.dumps(seen))
 """
 
 
+DRAFT = """
+import json, random
+from drafter_kit import Slot
+from uad.bench.drafters import WORKLOADS
+from uad.compiled import is_compiled
+from uad.config import LookupConfig
+from uad.runtime.drafters import build_one
+from uad.types import Origin
+from uad.vocab.prefix import common_prefix
+
+seen = {"compiled": is_compiled(), "drafts": []}
+for name in ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache", "suffix"):
+    for write in WORKLOADS.values():
+        text = write(random.Random(7), 600, 4000)
+        drafter = build_one(Origin(name), LookupConfig(), "", 1)
+        slot = Slot(drafter, text[:600])
+        for _ in range(120):
+            at, draft = len(slot.ids), slot.draft(40)
+            seen["drafts"].append([draft.ids, [round(p, 12) for p in draft.p], draft.kind])
+            slot.write(text[at : at + common_prefix(draft.ids, text[at:]) + 1], draft)
+        draft = slot.end().begin(slot.ids[:-50]).draft(40)
+        seen["drafts"].append([draft.ids, draft.kind, drafter.memory])
+print(json.dumps(seen))
+"""
+
+
 def test_this_machine_can_compile_it():
     """Where Python's headers and a C compiler are, `make` has compiled it: or these tests would compare it with itself."""
     if not (shutil.which("cc") and Path(sysconfig.get_paths()["include"], "Python.h").exists()):
@@ -37,48 +63,10 @@ def test_this_machine_can_compile_it():
     assert is_compiled(), "run make"
 
 
-def test_compiled_and_as_written_decide_alike(tmp_path):
+@pytest.mark.parametrize("program", [DECIDE, DRAFT], ids=["decisions", "drafts"])
+def test_compiled_and_as_written_do_the_same(tmp_path, program):
     folder = as_written.copy_to(tmp_path)
-    written, here = as_written.run(folder, DECIDE), as_written.run(as_written.ROOT.parent, DECIDE)
-    assert written.returncode == here.returncode == 0, written.stderr + here.stderr
-    assert '"compiled": false' in written.stdout
-    assert written.stdout == here.stdout.replace('"compiled": true', '"compiled": false')
-
-
-DRAFT = """
-import json, random
-from uad.bench.drafters import WORKLOADS, rounds
-from uad.compiled import is_compiled
-from uad.config import LookupConfig
-from uad.drafters.ngram_simple import NgramSimple
-from uad.runtime.drafters import build_one
-from uad.types import Ask, Commit, Origin
-
-seen = {"compiled": is_compiled(), "drafts": []}
-for name in ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache", "suffix"):
-    for workload, write in WORKLOADS.items():
-        rng = random.Random(7)
-        text = write(rng, 600, 4000)
-        drafter = build_one(Origin(name), LookupConfig(), "", 1)
-        drafter.begin(0, tuple(text[:600]))
-        at = 600
-        for _ in range(120):
-            (draft,) = drafter.propose([Ask(0, 40)])
-            seen["drafts"].append([draft.ids, [round(p, 12) for p in draft.p], draft.kind])
-            n = next((i for i, id_ in enumerate(draft.ids) if id_ != text[at + i]), len(draft.ids))
-            drafter.observe(Commit(0, tuple(text[at : at + n + 1]), n_drafted=len(draft.ids), n_accepted=n))
-            at += n + 1
-        drafter.end(0)
-        drafter.begin(0, tuple(text[: at - 50]))
-        (draft,) = drafter.propose([Ask(0, 40)])
-        seen["drafts"].append([draft.ids, draft.kind, drafter.memory])
-print(json.dumps(seen))
-"""
-
-
-def test_compiled_and_as_written_draft_alike(tmp_path):
-    folder = as_written.copy_to(tmp_path)
-    written, here = as_written.run(folder, DRAFT), as_written.run(as_written.ROOT.parent, DRAFT)
+    written, here = as_written.run(folder, program), as_written.run(as_written.ROOT.parent, program)
     assert written.returncode == here.returncode == 0, written.stderr + here.stderr
     assert '"compiled": false' in written.stdout
     assert written.stdout == here.stdout.replace('"compiled": true', '"compiled": false')

@@ -253,10 +253,10 @@ def test_what_follows_nothing_is_counted_as_well() -> None:
     following.judge([11, 12, *range(100, 140)])
     assert following.source is None
     assert following.n == 45
-    following.copied()
+    following.copied(following.n)
     following.start(TextSource(list(range(40)), 20), 5, 8)
     following.judge([21, 22])
-    assert [(one.start, one.stop) for one in following.copied()] == [(40, 47)]
+    assert [(one.start, one.stop) for one in following.copied(following.n)] == [(40, 47)]
 
 
 def test_a_copy_that_is_left_is_given_up() -> None:

@@ -65,13 +65,13 @@ def told(family: Family, messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def test_families_load_quickly():
-    """A tenth of a second, not seconds: as often as a slow or busy machine may need to show it."""
+    """The fastest of five: what else the machine does meanwhile is not theirs."""
     seconds = []
     for _ in range(5):
         start = time.process_time()
         assert len(load_families([bundled_mappings()])) >= 50
         seconds.append(time.process_time() - start)
-    assert min(seconds) < 0.3
+    assert min(seconds) < 0.15
 
 
 def agree(read: str, write: str, messages: tuple[Message, ...], wanted: tuple[Message, ...]) -> bool:

@@ -29,10 +29,9 @@ def catch_up(history: History, following: Following | None, at_most: int) -> Non
     """`History.catch_up`, without what was copied word for word from the same text: its n-grams are found there. None: all of it, for who
     counts how often they occur."""
     if following is not None:
-        first = len(history.ids) - following.n
-        for source, start, stop in following.copied():
+        for source, start, stop in following.copied(len(history.ids)):
             if isinstance(source, TextSource) and source.text is history.ids:
-                history.skip(first + start, first + stop, source.place + 1)
+                history.skip(start, stop, source.place + 1)
     history.catch_up(at_most)
 
 

@@ -85,8 +85,7 @@ class Guess(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """ids[start:stop] of the answer are a source's own, whose place is that of the last of them; what is before the answer counts down
-    from -1."""
+    """ids[start:stop] are a source's own, whose place is that of the last of them."""
 
     source: Source
     start: int
@@ -117,7 +116,7 @@ class Following:
         self._since = _NEAR + 1  # ids that did
         self._before = 0  # the source's id before it
         self._own = 0  # from there on the answer's ids are the source's own
-        self._copied: deque[Copied] = deque(maxlen=_STRETCHES)
+        self._copied: deque[Copied] = deque(maxlen=_STRETCHES)  # in ids of the answer
 
     @property
     def copies(self) -> bool:
@@ -141,12 +140,13 @@ class Following:
         """Ids in a row that agreed with the source, expected edits included."""
         return self._length if self.copies else 0
 
-    def copied(self) -> list[Copied]:
-        """What was copied word for word since this was asked before; of much, the newest."""
+    def copied(self, size: int) -> list[Copied]:
+        """What was copied word for word since this was asked before, in a text of `size` ids up to now; of much, the newest."""
         if self.copies:
             amid = self._edit_at()
             self._copied_to(self._at if amid is None else amid.at)
-        found = list(self._copied)
+        first = size - self.n
+        found = [Copied(source, first + start, first + stop) for source, start, stop in self._copied]
         self._copied.clear()
         return found
 

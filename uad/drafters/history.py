@@ -20,7 +20,6 @@ HASH_BITS = 30
 """Width of a hash. CPython multiplies numbers below 2^30 on its fast path."""
 HASH_MASK = (1 << HASH_BITS) - 1
 FACTOR = 0x2C1B3C6D & HASH_MASK
-_POWERS = tuple(pow(FACTOR, i, 1 << HASH_BITS) for i in range(64))
 _BULK = 256
 """From so many new ids on, numpy is faster than a loop."""
 _ROUND = 64
@@ -159,16 +158,7 @@ def hash_of(gram: Sequence[int]) -> int:
 
 def suffix_hashes(ids: list[int], sizes: Sequence[int]) -> list[int]:
     """The hashes of the last ids, for each size (ascending) that ids has."""
-    found = []
-    value, done = 0, 0
-    for size in sizes:
-        if size > len(ids):
-            break
-        for i in range(done + 1, size + 1):
-            value += ids[-i] * _POWERS[i]
-        done = size
-        found.append(value & HASH_MASK)
-    return found
+    return [hash_of(ids[-size:]) for size in sizes if size <= len(ids)]
 
 
 def hashes_of(ids: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int32]:

@@ -169,11 +169,10 @@ class NgramCache(CopyDrafter[_State]):
 
     def _count(self, state: _State, following: Following) -> None:
         """The new ids, but for what was copied word for word: it is counted where it came from."""
-        first = len(state.ids) - following.n
-        for source, start, stop in following.copied():
+        for source, start, stop in following.copied(len(state.ids)):
             if not isinstance(source, Walk) or not isinstance(source.way, _Way):
                 continue
-            start, stop = max(first + start + LONGEST, state.size), first + stop
+            start = max(start + LONGEST, state.size)
             if i := bisect_right(source.way.guessed, source.place):
                 start = max(start, stop - source.place + source.way.guessed[i - 1])
             if stop - start > LONGEST:

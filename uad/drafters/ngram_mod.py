@@ -227,9 +227,8 @@ class NgramMod(CopyDrafter[_State]):
             pool.learn(ids[max(state.size - n, 0) :])
             self._go_to(state, len(ids))
             return
-        first = len(ids) - following.n
-        for source, start, stop in following.copied():
-            start, stop = max(first + start + n, state.size), first + stop
+        for source, start, stop in following.copied(len(ids)):
+            start = max(start + n, state.size)
             if isinstance(source, Walk) and isinstance(source.way, _Way) and source.way.epoch == pool.epoch and stop - start > n:
                 self._learn_to(state, start)
                 streak = state.streak + stop - start
@@ -250,14 +249,10 @@ class NgramMod(CopyDrafter[_State]):
             found = table[slot]
             if found == new:
                 streak += 1
-            elif found < 0:
-                streak = 0
-                pool.n_used += 1
-                table[slot] = new
             else:
-                streak = streak + 1 if found & ID == new else 0
+                streak = streak + 1 if found >= 0 and found & ID == new else 0
                 pool.put(slot, new)
-                if 0 < pool.longer <= at:
+                if found >= 0 and 0 < pool.longer <= at:
                     pool.put(pool.longer_slot(ids, at), new)
             value = ((value + new) * FACTOR - old * drop) & HASH_MASK
         state.size, state.value, state.streak = stop, value, streak

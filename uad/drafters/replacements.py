@@ -132,11 +132,8 @@ class Replacements:
         known = self._edits.pop(key, None)
         if known is None:
             self._count(key)
-        elif known.new == edit.new:
-            edit = edit._replace(n=known.n + 1)
-        elif edit.n != 1:
-            edit = edit._replace(n=1)
-        self._edits[key] = edit
+        n = known.n + 1 if known is not None and known.new == edit.new else 1
+        self._edits[key] = edit if edit.n == n else edit._replace(n=n)
         if len(self._edits) > _LIMIT:
             self.forget(next(iter(self._edits.values())))
 
