@@ -10,9 +10,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
+from operator import mul
 from typing import Final
 
 from uad.policy.calibration import EDGES, HORIZON, Calibration
+from uad.policy.evidence import beside
 from uad.policy.machine import Table
 from uad.policy.memory import TYPICAL_ROUNDS, Memory
 from uad.policy.protocol import Chosen, Wish
@@ -30,12 +33,13 @@ NO_DRAFT: Final = Draft()
 
 @dataclass(slots=True)
 class Candidate:
-    """A drafter's guess for one sequence. gains[k] are the ids expected to be accepted of the first k; value the milliseconds that it is
-    expected to save at its best length, its own price taken off; price what the guess cost; sure the share of that length that is expected
-    to be accepted."""
+    """A drafter's guess for one sequence. chances are those of its ids, each given that all before it are right; gains[k] the ids expected
+    to be accepted of the first k; value the milliseconds that it is expected to save at its best length, its own price taken off; price
+    what the guess cost; sure the share of that length that is expected to be accepted."""
 
     origin: Origin
     draft: Draft
+    chances: list[float]
     gains: list[float]
     value: float
     price: float
@@ -286,14 +290,23 @@ class AutoRound:
         text_odds = use.odds_of(draft.kind)
         odds = text_odds.value * member.text.caution
         bins = [bisect_right(EDGES, belief) for belief in draft.p]
-        gains, gain, product = [0.0], 0.0, 1.0
-        for chance in calibration.chances_of(bins):
-            product *= chance * odds / (1.0 + chance * (odds - 1.0))
-            gain += product
-            gains.append(gain)
+        chances = [chance * odds / (1.0 + chance * (odds - 1.0)) for chance in calibration.chances_of(bins)]
         use.follow(draft.ids, bins, calibration, text_odds)
+        gains = _gains_of(chances)
         saved_ms, k = self._best(member, gains)
-        return Candidate(origin, draft, gains, saved_ms - price_ms, price_ms, gains[k] / k if k else 0.0)
+        return Candidate(origin, draft, chances, gains, saved_ms - price_ms, price_ms, gains[k] / k if k else 0.0)
+
+    @staticmethod
+    def _compare(candidates: Sequence[Candidate]) -> None:
+        """The draft model's guess and the best of those that were looked up bear on each other."""
+        models = [one for one in candidates if one.origin is _MODEL]
+        others = [one for one in candidates if one.origin is not _MODEL]
+        if not models or not others:
+            return
+        model, best = models[0], max(others, key=lambda one: one.value)
+        model.gains = _gains_of(beside(model.draft.ids, model.chances, best.draft.ids, best.chances))
+        for one in others:
+            one.gains = _gains_of(beside(one.draft.ids, one.chances, model.draft.ids, model.chances))
 
     @staticmethod
     def _best(member: _Member, gains: list[float]) -> tuple[float, int]:
@@ -310,6 +323,9 @@ class AutoRound:
         return best / member.size, length
 
     def choose(self) -> Mapping[int, Chosen]:
+        for member in self._members.values():
+            if len(member.candidates) > 1:
+                self._compare(member.candidates)
         for group, table, level in zip(self._groups, self._tables, self._levels()):
             if level > 1:
                 self._submit(group, level, table)
@@ -379,6 +395,11 @@ class AutoRound:
 def _best_of(candidates: Sequence[Candidate], k: int) -> Candidate:
     """The guess that gains most with k rows."""
     return candidates[0] if len(candidates) == 1 else max(candidates, key=lambda one: one.gains[min(k, len(one.gains) - 1)])
+
+
+def _gains_of(chances: Sequence[float]) -> list[float]:
+    """Ids expected to be accepted of the first k, by k."""
+    return [0.0, *accumulate(accumulate(chances, mul))]
 
 
 def _merged(guesses: Sequence[list[float]], merge: Callable[[list[float]], float]) -> list[float]:
