@@ -13,16 +13,28 @@ _SAME_ERROR: Final = 0.2  # of two wrong guesses, how many are alike: fits 1,900
 _MOST: Final = 0.9999
 
 
-def beside(ids: Sequence[int], chances: list[float], its_ids: Sequence[int], its_chances: list[float]) -> list[float]:
-    """The chances of a draft's ids, each given that all before it are right, now that another draft is known, too."""
-    out = list(chances)
+def first_difference(ids: Sequence[int], its_ids: Sequence[int]) -> int:
+    """The place at which both drafts have an id for the first time that is not the same; -1 if there is none."""
     for k in range(min(len(ids), len(its_ids))):
-        odds, its_odds = _odds(chances[k]), _odds(its_chances[k])
         if ids[k] != its_ids[k]:
-            out[k] = odds / (odds + its_odds + 1.0 - _SAME_ERROR)
-            break
-        odds *= max(its_odds / _SAME_ERROR, 1.0)  # that an unsure one says the same does not speak against it
+            return k
+    return -1
+
+
+def beside(chances: list[float], its_chances: list[float], differ: int, trust: float = 1.0, its_trust: float = 1.0) -> list[float]:
+    """The chances of a draft's ids, each given that all before it are right, now that another draft is known, too.
+
+    differ: where they differ first (-1: nowhere); what has been learned of such cases multiplies the odds there (trust).
+    """
+    out = list(chances)
+    n = min(len(chances), len(its_chances))
+    for k in range(n if differ < 0 else differ):
+        # that an unsure one says the same does not speak against it
+        odds = _odds(chances[k]) * max(_odds(its_chances[k]) / _SAME_ERROR, 1.0)
         out[k] = odds / (1.0 + odds)
+    if differ >= 0:
+        odds, its_odds = trust * _odds(chances[differ]), its_trust * _odds(its_chances[differ])
+        out[differ] = odds / (odds + its_odds + 1.0 - _SAME_ERROR)
     return out
 
 

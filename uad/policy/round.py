@@ -15,11 +15,11 @@ from operator import mul
 from typing import Final
 
 from uad.policy.calibration import EDGES, HORIZON, Calibration
-from uad.policy.evidence import beside
+from uad.policy.evidence import beside, first_difference
 from uad.policy.machine import Table
 from uad.policy.memory import TYPICAL_ROUNDS, Memory
 from uad.policy.protocol import Chosen, Wish
-from uad.policy.text import Habit, Text
+from uad.policy.text import DISPUTED, Habit, Text
 from uad.types import Ask, Draft, Origin
 
 _USUAL_ROWS: Final = 18  # whose costs are looked up beforehand
@@ -297,16 +297,22 @@ class AutoRound:
         return Candidate(origin, draft, chances, gains, saved_ms - price_ms, price_ms, gains[k] / k if k else 0.0)
 
     @staticmethod
-    def _compare(candidates: Sequence[Candidate]) -> None:
+    def _compare(text: Text, candidates: Sequence[Candidate]) -> None:
         """The draft model's guess and the best of those that were looked up bear on each other."""
         models = [one for one in candidates if one.origin is _MODEL]
         others = [one for one in candidates if one.origin is not _MODEL]
         if not models or not others:
             return
         model, best = models[0], max(others, key=lambda one: one.value)
-        model.gains = _gains_of(beside(model.draft.ids, model.chances, best.draft.ids, best.chances))
         for one in others:
-            one.gains = _gains_of(beside(one.draft.ids, one.chances, model.draft.ids, model.chances))
+            differ = first_difference(one.draft.ids, model.draft.ids)
+            trust = text.uses[one.origin].odds_of(DISPUTED)
+            chances = beside(one.chances, model.chances, differ, trust.value)
+            one.gains = _gains_of(chances)
+            if differ >= 0:
+                text.uses[one.origin].dispute(differ, beside(one.chances, model.chances, differ)[differ])
+            if one is best:
+                model.gains = _gains_of(beside(model.chances, one.chances, differ, its_trust=trust.value))
 
     @staticmethod
     def _best(member: _Member, gains: list[float]) -> tuple[float, int]:
@@ -325,7 +331,7 @@ class AutoRound:
     def choose(self) -> Mapping[int, Chosen]:
         for member in self._members.values():
             if len(member.candidates) > 1:
-                self._compare(member.candidates)
+                self._compare(member.text, member.candidates)
         for group, table, level in zip(self._groups, self._tables, self._levels()):
             if level > 1:
                 self._submit(group, level, table)

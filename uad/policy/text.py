@@ -13,6 +13,7 @@ from typing import Final
 from uad.policy.calibration import Calibration, TextOdds, TextRun
 from uad.types import Origin
 
+DISPUTED: Final = "disputed"  # the kind of those ids at which what was looked up and the draft model differ
 _VALUE_RATE: Final = 0.2
 _SHIFT_RATE: Final = 0.3  # of a text's odds, per text, into what the next ones begin with
 _BIRTH_RATE: Final = 0.03
@@ -144,6 +145,8 @@ class Use:
     at: int = 0
     calibration: Calibration | None = None
     odds: TextOdds | None = None
+    disputed: int = -1  # where it differs from the draft model's
+    disputed_p: float = 0.0
 
     def odds_of(self, kind: str) -> TextOdds:
         """This text's odds for drafts of a kind."""
@@ -212,6 +215,11 @@ class Use:
         """Wait for the verdict on this draft, submitted or not; bins are those of its beliefs."""
         self.trail, self.bins, self.at = ids, bins, 0
         self.calibration, self.odds = calibration, odds
+        self.disputed = -1
+
+    def dispute(self, at: int, p: float) -> None:
+        """The draft that waits differs there first from the draft model's; p is to be expected of its id, if nothing was learned of such."""
+        self.disputed, self.disputed_p = at, p
 
     def check(self, ids: Sequence[int]) -> None:
         """The text goes on with ids: learn from every guess up to the first wrong one."""
@@ -222,6 +230,8 @@ class Use:
         guesses = self.trail[at : at + n]
         n_right = n if guesses == ids[:n] else next((i for i in range(n) if guesses[i] != ids[i]), n)
         odds.judge(calibration.judge(self.bins[at : at + min(n_right + 1, n)], n_right), n_right)
+        if at <= self.disputed < at + min(n_right + 1, n):
+            self.odds_of(DISPUTED).judge([self.disputed_p], int(self.disputed < at + n_right))
         if n_right < n:
             self.trail = ()
         self.at = at + n
