@@ -218,7 +218,7 @@ class Use:
         self.disputed = -1
 
     def dispute(self, at: int, p: float) -> None:
-        """The draft that waits differs there first from the draft model's; p is to be expected of its id, if nothing was learned of such."""
+        """The draft that waits differs there first from the draft model's; p is expected of its id where nothing was learned of such."""
         self.disputed, self.disputed_p = at, p
 
     def check(self, ids: Sequence[int]) -> None:
