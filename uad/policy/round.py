@@ -7,19 +7,17 @@ curve looked past; the length at which it peaks is submitted. Arithmetic only: n
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import accumulate
-from operator import mul
 from typing import Final
 
 from uad.policy.calibration import EDGES, HORIZON, Calibration
-from uad.policy.evidence import beside, first_difference
+from uad.policy.candidate import Candidate, best_of, compare, gains_of, merged
 from uad.policy.machine import Table
 from uad.policy.memory import TYPICAL_ROUNDS, Memory
 from uad.policy.protocol import Chosen, Wish
-from uad.policy.text import DISPUTED, Habit, Text
+from uad.policy.text import Habit, Text
 from uad.types import Ask, Draft, Origin
 
 _USUAL_ROWS: Final = 18  # whose costs are looked up beforehand
@@ -29,21 +27,6 @@ _NO_GAIN: Final = 1 + 1e-9
 _MOST_TIMES: Final = 3.0  # a measured cost counts as no more than so many times the expected one
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 NO_DRAFT: Final = Draft()
-
-
-@dataclass(slots=True)
-class Candidate:
-    """A drafter's guess for one sequence. chances are those of its ids, each given that all before it are right; gains[k] the ids expected
-    to be accepted of the first k; value the milliseconds that it is expected to save at its best length, its own price taken off; price
-    what the guess cost; sure the share of that length that is expected to be accepted."""
-
-    origin: Origin
-    draft: Draft
-    chances: list[float]
-    gains: list[float]
-    value: float
-    price: float
-    sure: float
 
 
 @dataclass(slots=True)
@@ -292,27 +275,9 @@ class AutoRound:
         bins = [bisect_right(EDGES, belief) for belief in draft.p]
         chances = [chance * odds / (1.0 + chance * (odds - 1.0)) for chance in calibration.chances_of(bins)]
         use.follow(draft.ids, bins, calibration, text_odds)
-        gains = _gains_of(chances)
+        gains = gains_of(chances)
         saved_ms, k = self._best(member, gains)
         return Candidate(origin, draft, chances, gains, saved_ms - price_ms, price_ms, gains[k] / k if k else 0.0)
-
-    @staticmethod
-    def _compare(text: Text, candidates: Sequence[Candidate]) -> None:
-        """The draft model's guess and the best of those that were looked up bear on each other."""
-        models = [one for one in candidates if one.origin is _MODEL]
-        others = [one for one in candidates if one.origin is not _MODEL]
-        if not models or not others:
-            return
-        model, best = models[0], max(others, key=lambda one: one.value)
-        for one in others:
-            differ = first_difference(one.draft.ids, model.draft.ids)
-            trust = text.uses[one.origin].odds_of(DISPUTED)
-            chances = beside(one.chances, model.chances, differ, trust.value)
-            one.gains = _gains_of(chances)
-            if differ >= 0:
-                text.uses[one.origin].dispute(differ, beside(one.chances, model.chances, differ)[differ])
-            if one is best:
-                model.gains = _gains_of(beside(model.chances, one.chances, differ, its_trust=trust.value))
 
     @staticmethod
     def _best(member: _Member, gains: list[float]) -> tuple[float, int]:
@@ -331,7 +296,7 @@ class AutoRound:
     def choose(self) -> Mapping[int, Chosen]:
         for member in self._members.values():
             if len(member.candidates) > 1:
-                self._compare(member.text, member.candidates)
+                compare(member.candidates, member.text.uses)
         for group, table, level in zip(self._groups, self._tables, self._levels()):
             if level > 1:
                 self._submit(group, level, table)
@@ -363,7 +328,7 @@ class AutoRound:
     def _gains(self, group: Sequence[int]) -> list[float]:
         """Ids expected beyond one each, by the number of drafted rows of each sequence."""
         drafting = [self._members[seq] for seq in group if seq in self._members and self._members[seq].candidates]
-        return _merged([_merged([one.gains for one in member.candidates], max) for member in drafting], sum)
+        return merged([merged([one.gains for one in member.candidates], max) for member in drafting], sum)
 
     def _submit(self, group: Sequence[int], level: int, table: Table) -> None:
         """Cut the group's drafts to this level; who drafts bears its price, by what is expected of it."""
@@ -376,7 +341,7 @@ class AutoRound:
             member = self._members.get(seq)
             draft = NO_DRAFT
             if member is not None and member.candidates:
-                best = _best_of(member.candidates, k)
+                best = best_of(member.candidates, k)
                 draft = best.draft.first(k)
                 gain = best.gains[-1] if draft is best.draft else best.gains[k]
                 total += gain
@@ -396,24 +361,6 @@ class AutoRound:
             step_ms = self._step_ms[0] if one.origin is _MODEL else 0.0
             text.uses[one.origin].judged(one.value, text, policy.habit(one.origin), plain_ms, step_ms)
         text.due = min([use.due for use in text.uses.values()], default=0)
-
-
-def _best_of(candidates: Sequence[Candidate], k: int) -> Candidate:
-    """The guess that gains most with k rows."""
-    return candidates[0] if len(candidates) == 1 else max(candidates, key=lambda one: one.gains[min(k, len(one.gains) - 1)])
-
-
-def _gains_of(chances: Sequence[float]) -> list[float]:
-    """Ids expected to be accepted of the first k, by k."""
-    return [0.0, *accumulate(accumulate(chances, mul))]
-
-
-def _merged(guesses: Sequence[list[float]], merge: Callable[[list[float]], float]) -> list[float]:
-    """Gains of several guesses together, by length; beyond its end a guess gains no more."""
-    if len(guesses) == 1:
-        return guesses[0]
-    longest = max([len(gains) for gains in guesses], default=1)
-    return [merge([gains[min(k, len(gains) - 1)] for gains in guesses]) for k in range(longest)]
 
 
 def _peak(gains: list[float], costs: list[float], n_writing: int, spent_ms: float) -> int:

@@ -1,0 +1,65 @@
+"""The guesses that compete for a sequence's rows in a round, and how those of different drafters bear on each other. Arithmetic only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
+from typing import Final
+
+from uad.policy.evidence import beside, first_difference
+from uad.policy.text import DISPUTED, Use
+from uad.types import Draft, Origin
+
+_MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A drafter's guess for one sequence. chances are those of its ids, each given that all before it are right; gains[k] the ids expected
+    to be accepted of the first k; value the milliseconds that it is expected to save at its best length, its own price taken off; price
+    what the guess cost; sure the share of that length that is expected to be accepted."""
+
+    origin: Origin
+    draft: Draft
+    chances: list[float]
+    gains: list[float]
+    value: float
+    price: float
+    sure: float
+
+
+def gains_of(chances: Sequence[float]) -> list[float]:
+    """Ids expected to be accepted of the first k, by k."""
+    return [0.0, *accumulate(accumulate(chances, mul))]
+
+
+def compare(candidates: Sequence[Candidate], uses: Mapping[Origin, Use]) -> None:
+    """Change the gains of the draft model's guess by the best of those that were looked up, and of those by the model's."""
+    models = [one for one in candidates if one.origin is _MODEL]
+    others = [one for one in candidates if one.origin is not _MODEL]
+    if not models or not others:
+        return
+    model, best = models[0], max(others, key=lambda one: one.value)
+    for one in others:
+        use, differ = uses[one.origin], first_difference(one.draft.ids, model.draft.ids)
+        trust = use.odds_of(DISPUTED).value
+        if differ >= 0:
+            use.dispute(differ, beside(one.chances, model.chances, differ)[differ])
+        if one is best:
+            model.gains = gains_of(beside(model.chances, one.chances, differ, its_trust=trust))
+        one.gains = gains_of(beside(one.chances, model.chances, differ, trust))
+
+
+def best_of(candidates: Sequence[Candidate], k: int) -> Candidate:
+    """The guess that gains most with k rows."""
+    return candidates[0] if len(candidates) == 1 else max(candidates, key=lambda one: one.gains[min(k, len(one.gains) - 1)])
+
+
+def merged(guesses: Sequence[list[float]], merge: Callable[[list[float]], float]) -> list[float]:
+    """Gains of several guesses together, by length; beyond its end a guess gains no more."""
+    if len(guesses) == 1:
+        return guesses[0]
+    longest = max([len(gains) for gains in guesses], default=1)
+    return [merge([gains[min(k, len(gains) - 1)] for gains in guesses]) for k in range(longest)]
