@@ -2,7 +2,7 @@
 # make check   format, lint, types, fast tests                          make bench   plain against drafted, on a scaled target
 # make vocabs  fetch real vocabularies and chat templates for the tests   make clean  remove the environment and caches
 #
-# PORT=8080, TARGET=…, DRAFT=… choose what is served; PYTHON=… the interpreter; CMAKE_ARGS=… go to llama.cpp's build
+# PORT=8080, TARGET=…, DRAFT=…, ARGS=… choose what is served and how; PYTHON=… the interpreter; CMAKE_ARGS=… go to llama.cpp's build
 # (for example make serve CMAKE_ARGS=-DGGML_CUDA=on, after make clean if there is an environment already).
 
 PORT ?= 8080
@@ -19,7 +19,7 @@ SETUP := pyproject.toml hatch_build.py scripts/setup.sh scripts/pip_install.py s
 .DEFAULT_GOAL := serve
 
 serve: $(VENV)/.installed
-	@$(BIN)/uad serve --target $(TARGET) --draft $(DRAFT) --host 127.0.0.1 --port $(PORT)
+	@$(BIN)/uad serve --target $(TARGET) --draft $(DRAFT) --host 127.0.0.1 --port $(PORT) $(ARGS)
 
 test: $(VENV)/.installed-dev
 	@$(PYTEST)

@@ -165,7 +165,7 @@ def _train(*args, hide=()):
 def test_missing_packages_are_one_line(tmp_path):
     run = _train("draft-zephyr", tmp_path / "out.gguf", hide=("torch", "sentencepiece"))
     assert run.returncode == 1
-    assert run.stderr == "train.py: training needs sentencepiece, torch: pip install 'uad[train]'\n"
+    assert run.stderr == "train.py: training needs sentencepiece, torch: pip install '.[train]'\n"
 
 
 def test_a_bad_call_is_refused(tmp_path):

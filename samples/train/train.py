@@ -62,11 +62,11 @@ def check_packages() -> None:
     """UsageError with the remedy if a package is missing or too old."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise UsageError(f"training needs {', '.join(missing)}: pip install 'uad[train]'")
+        raise UsageError(f"training needs {', '.join(missing)}: pip install '.[train]'")
     import torch
 
     if not hasattr(torch.optim, "Muon"):
-        raise UsageError(f"training needs torch 2.9 or later, this is {torch.__version__}: pip install -U 'uad[train]'")
+        raise UsageError(f"training needs torch 2.9 or later, this is {torch.__version__}: pip install -U '.[train]'")
 
 
 def device_name(wanted: str) -> str:

@@ -209,7 +209,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="counted runs of each prompt under each policy; the median counts (default: %(default)s)",
     )
-    add("--exact", action="store_true", help="bitwise the plain text on BF16 and F16 targets too, as on `uad serve`")
+    add("--exact", action="store_true", help="bitwise the plain text, whatever the target's weights, as on `uad serve`")
     add(
         "--spec-replace",
         action="append",
@@ -296,7 +296,7 @@ def _report_folder(text: str | None) -> Path | None:
     if text is None:
         return None
     if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError("--report needs matplotlib: pip install 'uad[bench]'")
+        raise ConfigError("--report needs matplotlib: pip install matplotlib")
     folder = Path(text)
     try:
         folder.mkdir(parents=True, exist_ok=True)

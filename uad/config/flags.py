@@ -40,7 +40,7 @@ _MODELS = (
         "target.repack",
         SWITCH,
         MODEL,
-        "rearrange weights for this processor's kernels (off: slower, but every batch gives the same bits with K-quants)",
+        "rearrange weights for this processor's kernels (off: slower; --exact switches it off where it must, as with K-quants)",
         env=_ENV + "REPACK",
         off="--no-repack -nr",
     ),
@@ -67,7 +67,15 @@ _CONTEXT = (
     ),
     Flag("-n --predict --n-predict", "n_predict", integer(-1), CONTEXT, "most tokens per answer; -1 is no limit", "N", _ENV + "N_PREDICT"),
     Flag("-b --batch-size", "target.n_batch", integer(1), CONTEXT, "most tokens per decode call", "N", _ENV + "BATCH"),
-    Flag("-ub --ubatch-size", "target.n_ubatch", integer(1), CONTEXT, "most tokens computed at once", "N", _ENV + "UBATCH"),
+    Flag(
+        "-ub --ubatch-size",
+        "target.n_ubatch",
+        integer(1),
+        CONTEXT,
+        "most tokens computed at once; on CPUs at most 60 (128 with -fa off)",
+        "N",
+        _ENV + "UBATCH",
+    ),
     Flag(
         "-np --parallel", "n_parallel", kinds.PARALLEL, CONTEXT, "slots: answers that run side by side; -1 is one", "N", _ENV + "N_PARALLEL"
     ),
@@ -122,7 +130,7 @@ _DRAFT = (
         DRAFT,
         "threads for drafting",
         "N",
-        default=_SAME,
+        default="--threads if given, else one or all cores, what is faster",
     ),
     Flag(
         "-tbd --threads-batch-draft --spec-draft-threads-batch",
@@ -182,7 +190,8 @@ _DRAFTING = (
         "drafting.defaults.policy",
         kinds.SPEC_POLICY,
         DRAFTING,
-        "who decides how far to draft: auto (what pays on this machine, at most --spec-draft-n-max) or fixed (n-max, n-min, p-min)",
+        "who decides how far to draft: auto (what pays on this machine, at most --spec-draft-n-max) or fixed (n-max, n-min and p-min of the draft "
+        "model, sizes of the others)",
         "POLICY",
         _ENV + "SPEC_POLICY",
     ),
@@ -191,7 +200,7 @@ _DRAFTING = (
         "drafting.defaults.n_max",
         integer(0),
         DRAFTING,
-        "most tokens per draft",
+        "most tokens per draft of the draft model; 0: nothing drafts",
         "N",
         f"{_ENV}SPEC_DRAFT_N_MAX {_ENV}DRAFT_MAX",
         default=f"{N_MAX_FIXED} where they are fixed, {N_MAX_AUTO} where the policy chooses",
@@ -276,7 +285,13 @@ _DRAFTING = (
         default="",
     ),
     Flag("", "drafting.defaults.enabled", SWITCH, DRAFTING, "do not load the draft model; plain decoding", off="--no-draft", default=""),
-    Flag("--exact", "drafting.exact", SWITCH, DRAFTING, "never decode a single row, so that unquantized targets are exact to the bit too"),
+    Flag(
+        "--exact",
+        "drafting.exact",
+        SWITCH,
+        DRAFTING,
+        "measure at start which batch sizes give the same bits, and pad smaller ones (for BF16, F16 and K-quants, and with -fa off)",
+    ),
     Flag("--heal", "drafting.heal", SWITCH, DRAFTING, "re-choose draft bytes where words are cut at the edge", off="--no-heal"),
     Flag("--salvage", "drafting.salvage", SWITCH, DRAFTING, "reuse what is left of a draft after other cut points", off="--no-salvage"),
 )

@@ -190,8 +190,6 @@ class SuffixDrafter(LookupDrafter[_State]):
             draft = self._voted(state, matches, min(n, _most(max(match.length for match in matches))))
         if draft is None:
             return self._nothing
-        if ask.p_min > 0 and draft.p and min(draft.p) < ask.p_min:
-            draft = draft.first(next(i for i, p in enumerate(draft.p) if p < ask.p_min))
         return draft
 
     def _voted(self, state: _State, matches: list[Match], n: int) -> Draft:

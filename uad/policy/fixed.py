@@ -1,4 +1,5 @@
-"""Fixed control, as llama-server's: the request's n_max, n_min and p_min, whatever they cost. The first drafter with a guess wins."""
+"""Fixed control, as llama-server's: the draft model's n_max, n_min and p_min, the sizes of the others, whatever they cost. The first drafter
+with a guess wins."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ _READ_AT_ONCE: Final = 256  # ids of a backlog, where others wait for the round
 
 
 class FixedRound:
-    """Every sequence drafts as far as it asks."""
+    """Every sequence drafts as far as its request asks, with the first drafter that has a guess."""
 
     def __init__(self, wishes: Sequence[Wish], weighed: Collection[Origin] = (), others_wait: bool = False) -> None:
         """weighed: drafters whose guesses are only compared, never taken as they come, unless a request asks for them by name."""

@@ -35,7 +35,7 @@ class Round(Protocol):
     """One round of decisions. Also the `Pace` that drafters ask while they draft."""
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
-        """Whom to ask of this drafter; asked once per drafter, in the order of their cost. Empty: leave it alone."""
+        """What to ask this drafter, one Ask per sequence; called once per drafter, those without a model first. Empty: leave it alone."""
         ...
 
     def proposed(self, origin: Origin, drafts: Sequence[Draft], seconds: float) -> None:
@@ -45,9 +45,15 @@ class Round(Protocol):
         """What each sequence submits; those that are missing write one id."""
         ...
 
-    def wrote(self, seq: int, p: float) -> None: ...
-    def go_on(self, seqs: Sequence[int]) -> Sequence[bool]: ...
-    def stepped(self, n_seq: int, seconds: float) -> None: ...
+    def wrote(self, seq: int, p: float) -> None:
+        """See `drafters.protocol.Pace`."""
+
+    def go_on(self, seqs: Sequence[int]) -> Sequence[bool]:
+        """See `drafters.protocol.Pace`."""
+        ...
+
+    def stepped(self, n_seq: int, seconds: float) -> None:
+        """See `drafters.protocol.Pace`."""
 
 
 class Policy(Protocol):

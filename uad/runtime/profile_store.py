@@ -43,7 +43,7 @@ class Key:
 def key(config: ModelConfig, role: str) -> Key:
     """The key of one model in its role, "target" or "draft", as configured. Raises ModelLoadError where the file cannot be read.
 
-    The role counts since a draft without --threads-draft chooses the number of its threads by measuring.
+    The role counts since a draft without --threads and --threads-draft chooses the number of its threads by measuring.
     """
     flash_attn, most_rows = attention(config, on_cpu=not offloads())
     facts: dict[str, object] = {

@@ -55,7 +55,9 @@ def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, 
     """A line for those who have room for long texts and did not choose: neither setting is best for all lengths on a CPU."""
     if not on_cpu or config.flash_attn != "auto" or n_ctx < _LONG or config.type_v not in _WITHOUT_IT:
         return ()
-    return ("flash attention is on, as suits short texts; from some 2,000 tokens on -fa off is faster on a CPU (docs/drafters.md)",)
+    return (
+        "flash attention is on, as suits short texts; from some 1,000 tokens on -fa off is faster on a CPU where drafts help (with --exact for equal bits)",
+    )
 
 
 def _exactness(context: Context, config: Config) -> tuple[Least, tuple[str, ...], bool]:

@@ -1,4 +1,5 @@
-"""Fields of features that this server does not have. Neutral values pass, active ones are refused by name: nothing is ignored silently."""
+"""Fields of features that this server does not have. Neutral values pass, active ones are refused by name. Unknown fields
+and those that only change how an answer is presented are ignored, as llama-server does."""
 
 from __future__ import annotations
 
