@@ -190,8 +190,7 @@ _DRAFTING = (
         "drafting.defaults.policy",
         kinds.SPEC_POLICY,
         DRAFTING,
-        "who decides how far to draft: auto (what pays on this machine, at most --spec-draft-n-max) or fixed (n-max, n-min and p-min of the draft "
-        "model, sizes of the others)",
+        "who decides how far to draft: auto (what pays on this machine, at most --spec-draft-n-max) or fixed (n-max, n-min, p-min)",
         "POLICY",
         _ENV + "SPEC_POLICY",
     ),

@@ -1,5 +1,7 @@
-"""Fixed control, as llama-server's: the draft model's n_max, n_min and p_min, the sizes of the others, whatever they cost. The first drafter
-with a guess wins."""
+"""Fixed control, as llama-server's: the draft model's n_max, n_min and p_min, the sizes of the others, whatever they cost.
+
+The first drafter with a guess wins.
+"""
 
 from __future__ import annotations
 
