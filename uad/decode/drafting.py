@@ -35,12 +35,14 @@ class Drafting:
         return tuple(self._stats.values())
 
     def begin(self, seq: int, prompt: Sequence[int]) -> None:
+        """A sequence starts (again) with this prompt of target ids."""
         self._seqs.add(seq)
         self._policy.begin(seq, len(prompt))
         for drafter in self._drafters:
             drafter.begin(seq, prompt)
 
     def end(self, seq: int) -> None:
+        """The sequence is over; drafters may keep what they know of it for the next one in this slot."""
         if seq not in self._seqs:
             return
         self._seqs.discard(seq)
@@ -94,7 +96,9 @@ class Drafting:
             drafter.observe(commit)
 
     def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
+        """See `Policy.decoded`."""
         self._policy.decoded(passes, depth, seconds)
 
     def rested(self, seconds: float) -> None:
+        """See `Policy.rested`."""
         self._policy.rested(seconds)

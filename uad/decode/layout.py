@@ -54,6 +54,7 @@ class Least:
     of_each: bool = False
 
     def holds(self, n_sequences: int, n: int, n_ubatch: int) -> bool:
+        """Whether a pass of so many sequences with n rows each is large enough, or as large as passes get."""
         return (n if self.of_each else n_sequences * n) >= min(self.rows, max(n_ubatch // n_sequences, 1))
 
 

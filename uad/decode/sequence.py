@@ -42,6 +42,7 @@ class Tally:
     by: dict[Origin, DrafterStats] = field(default_factory=dict)
 
     def count(self, draft: Draft, n_accepted: int) -> None:
+        """One more round, with this draft or none (no ids)."""
         self.n_rounds += 1
         if draft.ids:
             self.n_drafts += 1
@@ -53,6 +54,7 @@ class Tally:
             self.by[draft.origin] = own.judged(len(draft.ids), n_accepted)
 
     def freeze(self) -> DraftStats:
+        """The counts so far."""
         drafted = self.n_rounds, self.n_drafts, self.n_drafted, self.n_accepted
         return DraftStats(*drafted, self.n_healed, self.n_salvaged, self.draft_ms, self.crossing, tuple(self.by.values()))
 
@@ -153,6 +155,7 @@ class Running:
         )
 
     def timings(self) -> Timings:
+        """Reading the prompt, from start to the first id of the answer; writing, from there to the last."""
         return Timings(
             prompt_ms=1e3 * (self.first - self.started),
             predicted_ms=1e3 * (self.last - self.first),

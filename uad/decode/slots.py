@@ -30,10 +30,12 @@ class Slots:
         self._clock = 0
 
     def running(self) -> list[Running]:
+        """What runs, in the order of slots."""
         return [slot.running for slot in self.all if slot.running is not None]
 
     @property
     def has_free(self) -> bool:
+        """Whether a request could start."""
         return any(slot.running is None for slot in self.all)
 
     def choose(self, request: Request) -> Slot | None:
@@ -59,11 +61,13 @@ class Slots:
         return n if self._can_truncate or n == len(slot.cached) else 0
 
     def occupy(self, slot: Slot, running: Running) -> None:
+        """The slot is taken."""
         self._clock += 1
         slot.running = running
         slot.used = self._clock
 
     def release(self, running: Running) -> None:
+        """The slot is free; what its KV holds stays for the next prompt."""
         slot = self.all[running.slot]
         slot.running = None
         slot.cached = running.ids[: running.n_past]

@@ -105,6 +105,7 @@ class Engine:
             raise InvalidRequestError(f"there is no slot {request.slot}; slots are 0 to {len(self._slots.all) - 1}", "id_slot")
 
     def submit(self, number: int, request: Request, sink: Sink) -> None:
+        """The request waits for a slot; it was checked."""
         self._waiting.append((number, request, sink))
 
     def cancel(self, number: int) -> None:
@@ -132,15 +133,19 @@ class Engine:
 
     @property
     def is_idle(self) -> bool:
+        """Whether nothing runs or waits."""
         return not self._waiting and not self._slots.running()
 
     def slots(self) -> tuple[SlotInfo, ...]:
+        """What each slot does and holds."""
         return tuple(_describe(slot) for slot in self._slots.all)
 
     def drafters(self) -> tuple[DrafterStats, ...]:
+        """What each drafter did since start."""
         return self._drafting.stats() if self._drafting is not None else ()
 
     def totals(self) -> Totals:
+        """What was done since start."""
         return self._totals
 
     # --- a round

@@ -35,4 +35,5 @@ class Target(Protocol):
     def truncate(self, seq: int, n: int) -> None:
         """Forget positions >= n."""
 
-    def clear(self, seq: int) -> None: ...
+    def clear(self, seq: int) -> None:
+        """Forget all positions."""

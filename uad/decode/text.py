@@ -17,6 +17,7 @@ class TextStream:
         self.stopped: str | None = None
 
     def feed(self, data: bytes) -> str:
+        """The answer goes on with these bytes; returns the text that can no longer become part of a stop string."""
         if self.stopped is not None:
             return ""
         return self._release(self._decoder.decode(data))

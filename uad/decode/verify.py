@@ -18,9 +18,15 @@ Row = npt.NDArray[np.float32]
 class Picker(Protocol):
     """Chooses the ids of one sequence. `uad.sampling.sampler.Sampler` is one."""
 
-    def pick(self, row: Row, position: Position) -> int: ...
-    def accept(self, id_: int) -> None: ...
-    def close(self) -> None: ...
+    def pick(self, row: Row, position: Position) -> int:
+        """The id drawn from a row of logits, [n_vocab], at this place of the answer."""
+        ...
+
+    def accept(self, id_: int) -> None:
+        """The id is part of the text: penalties count it."""
+
+    def close(self) -> None:
+        """Free what the sampler holds."""
 
 
 def verify(

@@ -36,12 +36,14 @@ class Followers:
     best: int
 
     def add(self, id_: int, n: int) -> None:
+        """It followed n more times."""
         count = self.counts[id_] = self.counts.get(id_, 0) + n
         self.total += n
         if count > self.counts[self.best]:
             self.best = id_
 
     def take(self, id_: int) -> None:
+        """It followed once less."""
         self.total -= 1
         if self.counts[id_] == 1:
             del self.counts[id_]

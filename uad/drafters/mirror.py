@@ -40,6 +40,7 @@ class Mirror:
         return len(self.data) + len(self.tentative)
 
     def piece(self, i: int) -> bytes:
+        """The bytes of ids[i]."""
         return self.encoder.vocab.pieces[self.ids[i]]
 
     def extend(self, items: Iterable[bytes | int], tentative: bytes = b"") -> None:
@@ -125,6 +126,7 @@ class Mirror:
         self._append(id_, self._begin(len(self.ids)) + len(self.encoder.vocab.pieces[id_]), p)
 
     def drop_guesses(self) -> None:
+        """Keep what is committed, and what a rule still holds back."""
         self._keep(self.edge)
 
     def retract(self, k: int) -> None:

@@ -53,10 +53,18 @@ class DraftContext(Protocol):
     n_batch: int
     vocab: VocabTable
 
-    def decode(self, rows: Sequence[Rows]) -> None: ...
-    def logits(self) -> npt.NDArray[np.float32]: ...
-    def truncate(self, seq: int, n: int) -> None: ...
-    def clear(self, seq: int) -> None: ...
+    def decode(self, rows: Sequence[Rows]) -> None:
+        """Raises NoKvRoomError or DecodeError."""
+
+    def logits(self) -> npt.NDArray[np.float32]:
+        """[rows that wanted logits, n_vocab] in the order of the rows; valid until the next decode."""
+        ...
+
+    def truncate(self, seq: int, n: int) -> None:
+        """Forget positions >= n."""
+
+    def clear(self, seq: int) -> None:
+        """Forget all positions."""
 
 
 @dataclass(slots=True)

@@ -32,7 +32,8 @@ Rows = npt.NDArray[np.int32]
 class Loadable(Protocol):
     """What is made of a file's rows."""
 
-    def load(self, rows: Rows) -> None: ...
+    def load(self, rows: Rows) -> None:
+        """Take over these rows, [n, width]."""
 
 
 class StoreError(Exception):

@@ -50,6 +50,7 @@ _RUN_KEPT: Final = 0.87
 
 
 def bin_of(belief: float) -> int:
+    """0 to N_BINS - 1."""
     return bisect_right(EDGES, belief)
 
 
@@ -220,6 +221,7 @@ class Calibration:
         return [chances[i] if chances[i] >= 0.0 else self.chance(i) for i in bins]
 
     def probability(self, belief: float) -> float:
+        """`chance` of the bin of this belief."""
         return self.chance(bisect_right(EDGES, belief))
 
     def observe(self, belief: float, accepted: bool) -> None:

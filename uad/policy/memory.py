@@ -29,6 +29,7 @@ class Memory:
         self._n_slept = 0
 
     def calibration(self, kind: str) -> Calibration:
+        """That of this kind of drafts; made when first asked for, with what is known of the kind before the slash."""
         calibration = self.calibrations.get(kind)
         if calibration is None:
             parent = kind.rpartition("/")[0]
@@ -36,6 +37,7 @@ class Memory:
         return calibration
 
     def habit(self, origin: Origin) -> Habit:
+        """What this drafter's calls cost."""
         habit = self.habits.get(origin)
         if habit is None:
             habit = self.habits[origin] = Habit()
@@ -45,6 +47,7 @@ class Memory:
         return self._standings.setdefault((origin, max(n_prompt.bit_length(), _SHORT_BITS) // 2), Standing())
 
     def text(self, seq: int) -> Text:
+        """What is known of the text that runs in this sequence."""
         return self._texts[seq]
 
     def use(self, text: Text, origin: Origin, depth: int) -> Use:
@@ -77,4 +80,5 @@ class Memory:
         return False
 
     def step_ms(self, origin: Origin, n_seq: int) -> float:
+        """Milliseconds of a draft step of so many sequences; nothing for drafters without a model."""
         return self.machine.draft.ms(n_seq) if origin is _MODEL else 0.0

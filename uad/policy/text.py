@@ -163,6 +163,7 @@ class Use:
 
     @property
     def awake(self) -> bool:
+        """Whether it is asked in every round."""
         return self.due == 0
 
     def backlog(self, text: Text) -> int:

@@ -56,7 +56,7 @@ def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, 
     if not on_cpu or config.flash_attn != "auto" or n_ctx < _LONG or config.type_v not in _WITHOUT_IT:
         return ()
     return (
-        "flash attention is on, as suits short texts; on CPUs -fa off drafts faster from some 1,000 tokens on (for equal bits with --exact)",
+        "flash attention is on, as suits short texts; on CPUs -fa off drafts faster from some 1,000 tokens on (--exact for equal bits)",
     )
 
 
