@@ -492,6 +492,8 @@ def test_drafters_without_a_model_are_compared_by_their_types(tmp_path):
     assert [one.label for one in lineup.compared] == ["suffix", "suffix+small", "small"]
     assert [one.model is not None for one in lineup.compared] == [False, True, True]
     assert [both.has_oracle(one) for one in lineup.compared] == [False, False, True]
+    quick = options(tmp_path, "--spec-type", "draft", "--no-oracle")
+    assert [quick.has_oracle(one) for one in quick.lineups[0].compared] == [False]
     assert both.config(Path("t"), lineup).drafting.types == ("suffix", "draft-simple")
     assert both.config(Path("t"), lineup).drafting.lookup.share == "off", "an earlier run of a prompt holds its answer"
 

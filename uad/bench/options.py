@@ -127,6 +127,7 @@ class Options:
     n_ctx_given: int = 0
     replace: tuple[tuple[str, str], ...] = ()
     exact: bool = False
+    oracle: bool = True
     peer: Peer | None = None
     overhead: bool = False
     verbose: bool = False
@@ -152,7 +153,7 @@ class Options:
 
     def has_oracle(self, drafters: Drafters) -> bool:
         """True if automatic lengths are to be compared with the best possible ones: the draft model's alone are known beforehand."""
-        return drafters.types == (MODEL_TYPE,) and any(policy.is_auto for policy in self.policies)
+        return self.oracle and drafters.types == (MODEL_TYPE,) and any(policy.is_auto for policy in self.policies)
 
     @property
     def n_ctx(self) -> int:
@@ -208,6 +209,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="3",
         metavar="N",
         help="counted runs of each prompt under each policy; the median counts (default: %(default)s)",
+    )
+    add(
+        "--no-oracle",
+        action="store_true",
+        help="leave out the run that the oracle is told by; with a bad draft it takes longer than all others",
     )
     add("--exact", action="store_true", help="bitwise the plain text, whatever the target's weights, as on `uad serve`")
     add(
@@ -265,6 +271,7 @@ def parse(args: argparse.Namespace) -> Options:
         n_ctx_given=_int(args.ctx_size, "--ctx-size", 0),
         replace=tuple((a, b) for a, b in args.spec_replace or ()),
         exact=args.exact,
+        oracle=not args.no_oracle,
         peer=_peer(args),
         overhead=args.overhead,
         verbose=args.verbose,
