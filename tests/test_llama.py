@@ -185,3 +185,14 @@ def test_the_vocabulary_is_a_table_of_bytes(path) -> None:
         pieces, _ = vocab.sorted_pieces
         assert all(piece.startswith(b"re") for piece in pieces[lo:hi])
         assert sum(piece.startswith(b"re") for piece in vocab.pieces) == hi - lo > 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"), [(("--spec-draft-n-max", "100"), "at most 58 tokens, not 100"), (("--spec-draft-n-max", "58"), "")]
+)
+def test_drafts_that_cannot_be_as_long_as_was_asked_for_are_named(flags, said) -> None:
+    config = load_config(["-m", str(TARGET), "-c", "256", *flags], {})
+    with ExitStack() as stack:
+        notes = open_target(config, stack, lambda what, share: None).notes
+    found = [note for note in notes if "drafts have" in note]
+    assert found == [] if not said else said in found[0]

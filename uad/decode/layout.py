@@ -58,6 +58,11 @@ class Least:
         return (n if self.of_each else n_sequences * n) >= min(self.rows, max(n_ubatch // n_sequences, 1))
 
 
+def longest_draft(n_ubatch: int, n_batch: int, n_seq: int, least: Least) -> int:
+    """Most ids of a draft: with the id before it, and what `exact` adds, it fits into one pass and a sequence's share of the batch."""
+    return max(min(n_ubatch, n_batch // n_seq) - 1 - least.rows, 0)
+
+
 def padding(counts: Mapping[int, int], n_ubatch: int, least: Least) -> dict[int, int]:
     """Extra rows per sequence so that no pass is too small. They are dummies, forgotten after the decode."""
     extra = dict.fromkeys(counts, 0)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uad.decode.drafting import Drafting
-from uad.decode.layout import Least, padding, sizes_of_passes
+from uad.decode.layout import Least, longest_draft, padding, sizes_of_passes
 from uad.decode.sequence import Running
 from uad.decode.slots import Slot, Slots
 from uad.decode.target import Target
@@ -85,6 +85,7 @@ class Engine:
         self._clock = clock
         self._slots = Slots(target.n_seq, target.can_truncate)
         self._waiting: deque[tuple[int, Request, Sink]] = deque()
+        self._longest_draft = longest_draft(target.n_ubatch, target.n_batch, target.n_seq, self._least)
         self._prefill_rate = 0.0
         self._totals = Totals()
 
@@ -286,8 +287,7 @@ class Engine:
         """No more than can still be written, fits into one pass, and leaves every sequence its share of the batch."""
         if running.is_prefilling:
             return -1
-        share = min(self._target.n_ubatch, self._target.n_batch // self._target.n_seq)
-        return max(min(running.n_left - 1, share - 1 - self._least.rows), 0)
+        return max(min(running.n_left - 1, self._longest_draft), 0)
 
     @staticmethod
     def _part(running: Running, chosen: Chosen) -> _Part:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from uad.config import Config, ModelConfig
-from uad.decode.layout import Least
+from uad.decode.layout import Least, longest_draft
 from uad.errors import ConfigError
 from uad.llama import amx
 from uad.llama.context import Context
@@ -47,7 +47,7 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> Target:
         least, exact_notes, again = _exactness(context, config)
         if not again:
             stack.enter_context(attempt.pop_all())
-            return Target(model, context, config.target, least, (*notes, *exact_notes))
+            return Target(model, context, config.target, least, (*notes, *exact_notes, *_length_note(config, context, least)))
     return open_target(replace(config, target=replace(config.target, repack=False)), stack, progress)
 
 
@@ -58,6 +58,13 @@ def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, 
     return (
         "flash attention is on, as suits short texts; on CPUs -fa off drafts faster from some 1,000 tokens on (--exact for equal bits)",
     )
+
+
+def _length_note(config: Config, context: Context, least: Least) -> tuple[str, ...]:
+    """A line where drafts cannot be as long as was asked for."""
+    n = longest_draft(context.n_ubatch, context.n_batch, context.n_seq, least)
+    asked = config.drafting.defaults.n_max or 0
+    return (f"drafts have at most {n} tokens, not {asked}: a pass here has {context.n_ubatch} rows at most",) if asked > n else ()
 
 
 def _exactness(context: Context, config: Config) -> tuple[Least, tuple[str, ...], bool]:
