@@ -105,3 +105,41 @@ def test_padding_and_passes_are_part_of_a_rounds_cost():
     assert machine.group_ms(4, 20, 0) == 60.0 + 20.0
     each = Machine(curve(lambda n: float(n), range(1, 65)), n_ubatch=60, least=8, of_each=True)
     assert each.group_ms(4, 5, 0) == 32.0
+
+
+def deep(n: int, depth: int) -> float:
+    """A machine on which a second row is free where the text is short, and attention reads each position for each row and once for all."""
+    return 97 * (0.94 if 1 < n < 7 else 1.0 + max(n - 6, 0) / 16) + depth * (0.02 + 0.03 * n)
+
+
+@pytest.mark.parametrize("n", [2, 5, 12])
+def test_one_decode_behind_a_long_text_tells_what_rows_cost_there(n):
+    """Only depth 0 was measured: a second row would be taken for free for ever, since it seems that single rows became slower, too."""
+    one = curve(lambda n: deep(n, 0))
+    assert one.ms(2, 1300) < one.ms(1, 1300)
+    one.observe(n, 1300, deep(n, 1300))
+    for k in (1, 2, 5, 12):
+        assert one.ms(k, 1300) == pytest.approx(deep(k, 1300), rel=0.2)
+        assert one.ms(k, 0) == pytest.approx(deep(k, 0), rel=0.03), "shorter texts cost what they did"
+    for k in (1, 2, 1, 2, 1):
+        one.observe(k, 1300, deep(k, 1300))
+    assert one.ms(2, 1300) - one.ms(1, 1300) == pytest.approx(deep(2, 1300) - deep(1, 1300), rel=0.15)
+    assert one.ms(8, 2600) == pytest.approx(deep(8, 2600), rel=0.15), "and longer ones what they will"
+
+
+def test_a_slow_neighbour_in_a_long_text_changes_no_decision():
+    one = curve(lambda n: deep(n, 0))
+    for factor in (1, 2, 1):
+        for k in (1, 4, 8) * 12:
+            one.observe(k, 1300, factor * deep(k, 1300))
+        assert one.ms(8, 1300) == pytest.approx(factor * deep(8, 1300), rel=0.15)
+        assert one.ms(8, 1300) / one.ms(1, 1300) == pytest.approx(deep(8, 1300) / deep(1, 1300), rel=0.1)
+
+
+@given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 30_000), st.floats(0.1, 10)), max_size=60))
+def test_whatever_decodes_take_costs_stay_positive_and_do_not_fall_with_depth(seen):
+    one = curve(lambda n: deep(n, 0))
+    for n, depth, factor in seen:
+        one.observe(n, depth, factor * deep(n, depth))
+    assert 0 < one.ms(1, 0) < float("inf")
+    assert one.ms(4, 100) <= one.ms(4, 5000) < float("inf")

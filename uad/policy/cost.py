@@ -1,7 +1,8 @@
 """What a decode costs: T(rows, depth), from measured samples, followed online. Arithmetic only: no clock, no model.
 
-A curve is kept as it was measured, steps and all; between measured points it is interpolated. Two things follow the machine: one factor
-for all sizes (a neighbour slows everything down alike, and then no decision changes), quickly; and each size on its own, slowly.
+A curve is kept as it was measured, steps and all; between measured points it is interpolated. Three things follow the machine: one factor
+for all sizes (a neighbour slows everything down alike, and then no decision changes), quickly; each size on its own, slowly; and what
+attention adds behind texts longer than measured ones, at once.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ _UNKNOWN_SLOPE: Final = 0.5  # of proportional
 _MEASURED: Final = 20  # what a size measured beforehand counts as
 _KNOWN: Final = 3  # measurements; sizes with fewer learn faster and say nothing about the machine's speed
 _MOST_PER_STEP: Final = 1.5  # an outlier counts as no more than this much too slow (or too fast)
+_NOISE: Final = 0.08  # of a decode
+_PER_POSITION: Final = 1e-3  # of a single row behind nothing, and of each further row: what a position might add, by its order
+_DRIFT: Final = 1e-5  # of that, squared, per decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,8 @@ class CostCurve:
     """T(n, depth) in milliseconds, n >= 1; above the largest measured n it goes on with the slope from half of that n on: single steps, and
     the noise of single sizes, would be carried far.
 
-    Each measured depth is one table; in between they are mixed linearly, beyond the last one the last one holds.
+    Each measured depth is one table; in between they are mixed linearly, beyond the last one positions add to the last one what decodes
+    there showed.
     """
 
     def __init__(self, samples: Sequence[CostSample]) -> None:
@@ -46,6 +51,7 @@ class CostCurve:
             by_depth.setdefault(one.depth, {}).setdefault(one.n, []).append(one.ms)
         self._depths = sorted(by_depth)
         self._tables = [_Table({n: median(ms) for n, ms in by_depth[depth].items()}) for depth in self._depths]
+        self._beyond = _Beyond(self._tables[-1].at(1))
         self.speed = 1.0
         self._surprise = 0.0  # of late, of all sizes together (log): what the common factor has not caught up with
 
@@ -55,20 +61,23 @@ class CostCurve:
 
     def _base(self, n: int, depth: int) -> float:
         tables, depths = self._tables, self._depths
-        if len(depths) == 1 or depth <= depths[0]:
+        if depth <= depths[0]:
             return tables[0].at(n)
         if depth >= depths[-1]:
-            return tables[-1].at(n)
+            return tables[-1].at(n) + self._beyond.ms(n, depth - depths[-1])
         i = bisect_left(depths, depth)
         share = (depth - depths[i - 1]) / (depths[i] - depths[i - 1])
         return (1 - share) * tables[i - 1].at(n) + share * tables[i].at(n)
 
     def observe(self, n: int, depth: int, ms: float) -> None:
-        """A decode of n rows took ms: most of a surprise is the machine's, a little is this size's."""
+        """A decode of n rows took ms: most of a surprise is the machine's, a little is this size's; behind more positions than were ever
+        measured it is theirs as long as little is known of them."""
         tables = self._tables
         table = tables[0] if len(tables) == 1 else tables[min(range(len(tables)), key=lambda i: abs(self._depths[i] - depth))]
         expected = self.ms(n, depth)
         ratio = ms / expected if expected > 0 else 1.0
+        if depth > self._depths[-1]:
+            ratio **= self._beyond.learn(n, depth - self._depths[-1], (ms - expected) / self.speed, _NOISE * expected / self.speed)
         if table.n_known(n) >= _KNOWN:
             ratio = self.observe_ratio(ratio) / exp(self._surprise)
         table.learn(n, ratio)
@@ -79,6 +88,39 @@ class CostCurve:
         self.speed *= ratio**_SPEED_RATE
         self._surprise += _SPEED_RATE * (log(ratio) - self._surprise)
         return ratio
+
+
+class _Beyond:
+    """What each position beyond the deepest measured one adds to a pass of n rows: ms_once + n * ms_per_row (attention reads it for each
+    row, or once for all of them, or both). Recursive least squares; single_ms: a row where the measured depths end.
+
+    One decode of several rows in a longer text than any before shows most of it, before it would be taken for a slow machine: that slows
+    single rows alike, and where no single row is ever decoded, nothing would correct it.
+    """
+
+    def __init__(self, single_ms: float) -> None:
+        self._ms_once = self._ms_per_row = 0.0
+        self._variance = (_PER_POSITION * single_ms) ** 2
+        self._once, self._both, self._per_row = self._variance, 0.0, self._variance  # the covariance of the two
+
+    def ms(self, n: int, depth: int) -> float:
+        return depth * (self._ms_once + n * self._ms_per_row)
+
+    def learn(self, n: int, depth: int, surprise_ms: float, noise_ms: float) -> float:
+        """n rows behind depth positions took surprise_ms more than expected; returns the share of it that has another cause."""
+        x, y = float(depth), float(n * depth)
+        cx, cy = self._once * x + self._both * y, self._both * x + self._per_row * y
+        noise = noise_ms * noise_ms
+        total = x * cx + y * cy + noise
+        if total <= 0:
+            return 1.0
+        self._ms_once = max(self._ms_once + surprise_ms * cx / total, 0.0)
+        self._ms_per_row = max(self._ms_per_row + surprise_ms * cy / total, 0.0)
+        drift = _DRIFT * self._variance
+        self._once += drift - cx * cx / total
+        self._both -= cx * cy / total
+        self._per_row += drift - cy * cy / total
+        return noise / total
 
 
 class _Table:
