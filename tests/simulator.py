@@ -67,7 +67,8 @@ BAD = ((0.0, 0.05),)
 @dataclass
 class Simulation:
     """One text on one machine under a policy. noise: a factor on every measured time, drawn per decode. read_ms: what the draft model takes
-    for each id of a prompt, or that was written while it was left alone."""
+    for each id of a prompt, or that was written while it was left alone. deep: what decodes cost beyond `cost`, behind `depth` positions;
+    nobody told the policy."""
 
     cost: Cost
     positions: Sequence[Position]
@@ -76,6 +77,8 @@ class Simulation:
     read_ms: float = 0.0
     n_max: int = 16
     noise: Callable[[random.Random, float], float] = lambda rng, at: 1.0
+    depth: int = 100
+    deep: Cost = lambda n: 0.0
     seed: int = 0
     policy: AutoPolicy = field(init=False)
     ms: float = 0.0
@@ -131,7 +134,7 @@ class Simulation:
 
     def _round(self, end: int) -> None:
         room = end - self.at - 1
-        round_ = self.policy.plan([Wish(0, SpeculativeParams(n_max=self.n_max), room, 100)])
+        round_ = self.policy.plan([Wish(0, SpeculativeParams(n_max=self.n_max), room, self.depth)])
         draft, n_rows = Draft(), 1
         if round_ is not None:
             if self.positions[self.at].copy and round_.asks(Origin.SUFFIX):
@@ -146,8 +149,8 @@ class Simulation:
         n_accepted = 0
         while n_accepted < k and draft.ids[n_accepted] == self.at + n_accepted:
             n_accepted += 1
-        seconds = self._spend(self.cost(n_rows)) / 1e3
-        self.policy.decoded([(1, n_rows)], 100, seconds)
+        seconds = self._spend(self.cost(n_rows) + self.deep(n_rows)) / 1e3
+        self.policy.decoded([(1, n_rows)], self.depth, seconds)
         n = min(n_accepted + 1, end - self.at)
         self.lengths.append((self.at, k))
         self.rows.append(n_rows)
@@ -155,7 +158,7 @@ class Simulation:
         self.policy.committed(Commit(0, ids, k, n_accepted))
         self.at += n
         self.n_unread += n
-        self.plain_ms += self.cost(1) * n
+        self.plain_ms += (self.cost(1) + self.deep(1)) * n
 
     def _copy(self) -> Draft:
         ahead = itertools.takewhile(lambda position: position.copy, self.positions[self.at : self.at + self.n_max])
