@@ -22,6 +22,7 @@ _KNOWN: Final = 3  # measurements; sizes with fewer learn faster and say nothing
 _MOST_PER_STEP: Final = 1.5  # an outlier counts as no more than this much too slow (or too fast)
 _NOISE: Final = 0.08  # of a decode
 _PER_POSITION: Final = 1e-3  # of a single row behind nothing, and of each further row: what a position might add, by its order
+_MUCH: Final = 0.8
 _DRIFT: Final = 1e-5  # of that, squared, per decode
 
 
@@ -52,6 +53,7 @@ class CostCurve:
         self._depths = sorted(by_depth)
         self._tables = [_Table({n: median(ms) for n, ms in by_depth[depth].items()}) for depth in self._depths]
         self._beyond = _Beyond(self._tables[-1].at(1))
+        self.n_found = 0  # decodes that told much of what nothing was known of
         self.speed = 1.0
         self._surprise = 0.0  # of late, of all sizes together (log): what the common factor has not caught up with
 
@@ -77,7 +79,9 @@ class CostCurve:
         expected = self.ms(n, depth)
         ratio = ms / expected if expected > 0 else 1.0
         if depth > self._depths[-1]:
-            ratio **= self._beyond.learn(n, depth - self._depths[-1], (ms - expected) / self.speed, _NOISE * expected / self.speed)
+            rest = self._beyond.learn(n, depth - self._depths[-1], (ms - expected) / self.speed, _NOISE * expected / self.speed)
+            ratio **= rest
+            self.n_found += rest < _MUCH
         if table.n_known(n) >= _KNOWN:
             ratio = self.observe_ratio(ratio) / exp(self._surprise)
         table.learn(n, ratio)

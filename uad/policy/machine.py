@@ -35,7 +35,7 @@ class Machine:
         """Cost of a round by rows of each sequence, for groups of so many consecutively numbered sequences."""
         key = (groups, depth // _DEPTH_STEP)
         table = self._tables.get(key)
-        if table is None or table.n_uses >= _REFRESH:
+        if table is None or table.n_uses >= _REFRESH or table.n_found != self.target.n_found:
             if len(self._tables) > 256:
                 self._tables.clear()
             table = self._tables[key] = Table(self, groups, depth)
@@ -80,6 +80,7 @@ class Table:
         self._ms = [0.0]
         self._rows = [0]
         self.n_uses = 0
+        self.n_found = machine.target.n_found
 
     def upto(self, n: int) -> list[float]:
         """[k]: cost with k rows of each sequence, for k up to n at least."""
