@@ -27,8 +27,8 @@ class Slot:
         self.drafter.end(self.seq)
         return self
 
-    def draft(self, n_max: int = 64, n_min: int = 0, p_min: float = 0.0) -> Draft:
-        (draft,) = self.drafter.propose([Ask(self.seq, n_max, n_min, p_min)])
+    def draft(self, n_max: int = 64, n_min: int = 0) -> Draft:
+        (draft,) = self.drafter.propose([Ask(self.seq, n_max, n_min)])
         assert len(draft.ids) == len(draft.p) <= n_max
         assert draft.origin is self.drafter.origin
         assert draft.kind.startswith(draft.origin)

@@ -77,7 +77,7 @@ def test_a_draft_that_is_sure_now_and_then_and_always_wrong(machine):
 
 @pytest.mark.parametrize("draft", [*DRAFTS, "lies"])
 def test_long_texts_where_only_short_ones_were_measured(draft):
-    """Two rows take no longer than one, but attention reads the text for each row. It once took all for a slow machine: 0.8 of plain."""
+    """Two rows take no longer than one, but attention reads the text for each row. Taken for a slow machine it was 0.85 of plain."""
     positions = [Position(0.97, 0.0, False)] * 300 if draft == "lies" else text(300, DRAFTS[draft])
     amx = lambda n: 97 * (0.94 if 1 < n < 7 else 1 + max(n - 6, 0) / 16)  # noqa: E731
     one = Simulation(amx, positions, depth=1300, deep=lambda n: 1300 * (0.02 + 0.03 * n)).run(n_prompt=1300)
