@@ -151,7 +151,7 @@ class Crossing:
 class Ask:
     """How far one sequence may draft in this round, in target ids. n_max 0 asks for no draft but lets the drafter catch up.
 
-    n_read: most ids that it should catch up with, where others wait for the round (0: all).
+    n_min and p_min are for the draft model. n_read: most ids that it should catch up with, where others wait for the round (0: all).
     """
 
     seq: int

@@ -22,7 +22,7 @@ _KNOWN: Final = 3  # measurements; sizes with fewer learn faster and say nothing
 _MOST_PER_STEP: Final = 1.5  # an outlier counts as no more than this much too slow (or too fast)
 _NOISE: Final = 0.08  # of a decode
 _PER_POSITION: Final = 1e-3  # of a single row behind nothing, and of each further row: what a position might add, by its order
-_MUCH: Final = 0.8
+_MUCH: Final = 0.8  # of a surprise, at most, left to the machine: then costs are looked up anew at once
 _DRIFT: Final = 1e-5  # of that, squared, per decode
 
 

@@ -1,4 +1,4 @@
-"""What two drafts of the same text say about each other. Arithmetic only.
+"""What two drafts of the same text say about each other. Arithmetic only: knows no drafter and no text.
 
 The draft model and what looks texts up go by different evidence. Where they propose the same id, a wrong one would have had to be the same
 wrong one; where they do not, at most one of them is right. Both follow from Bayes' rule for two witnesses who err independently.
