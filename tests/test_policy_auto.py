@@ -458,6 +458,44 @@ def test_short_texts_do_not_pay_for_asking_in_long_ones():
     assert long.plain_ms / long.ms > 0.985
 
 
+def test_a_draft_that_failed_in_short_texts_must_earn_its_first_chance_in_long_ones():
+    """Reading 1,500 ids in an answer of 24 was 6 % of its time."""
+    machine = {"step_ms": 0.4, "call_ms": 0.7, "read_ms": 0.02}
+    short = Simulation(lambda n: 0.4 * MEMORY_BOUND(n), text(600, BAD, seed=1), **machine).run(60, n_texts=6)
+    long = Simulation(lambda n: 0.4 * MEMORY_BOUND(n), text(9000, BAD, seed=2), **machine)
+    long.policy = short.policy
+    long.run_text(24, 1500)
+    assert not long.asked
+    for end in range(1000, 9001, 1000):
+        long.run_text(end, 1500)
+    assert long.asked, "a long one pays for it sooner or later"
+    assert long.plain_ms / long.ms > 0.985
+
+
+@pytest.mark.parametrize(("step_ms", "can_win"), [(3.0, False), (0.5, True)])
+def test_a_draft_that_could_not_win_if_it_were_always_right_is_not_asked(step_ms, can_win):
+    one = Simulation(LINEAR, text(500, GOOD), step_ms=step_ms, call_ms=step_ms).run()
+    assert bool(one.asked) is can_win
+
+
+def test_a_draft_that_cannot_win_beside_others_is_asked_again_when_they_are_gone():
+    """Four sequences fill the machine, so that their drafts cost as much as they save."""
+    one = policy(lambda n: 10.0 if n <= 4 else 10.0 + 2.5 * (n - 4))
+    for seq in range(4):
+        one.begin(seq, 10)
+    every = [Wish(seq, SpeculativeParams(n_max=8), 40, 50) for seq in range(4)]
+    round_ = one.plan(every)
+    assert round_ is not None
+    assert not round_.asks(Origin.MODEL)
+    round_.choose()
+    for seq in range(1, 4):
+        one.end(seq)
+    one.committed(Commit(0, tuple(range(32))))
+    round_ = one.plan(every[:1])
+    assert round_ is not None
+    assert round_.asks(Origin.MODEL)
+
+
 def test_reading_of_several_texts_is_priced_by_what_each_had_to_read():
     one = policy(MEMORY_BOUND)
     for seq, n in enumerate((30, 90)):

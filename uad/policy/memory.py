@@ -44,7 +44,12 @@ class Memory:
         return habit
 
     def _standing(self, origin: Origin, n_prompt: int) -> Standing:
-        return self._standings.setdefault((origin, max(n_prompt.bit_length(), _SHORT_BITS) // 2), Standing())
+        length = max(n_prompt.bit_length(), _SHORT_BITS) // 2
+        standing = self._standings.get((origin, length))
+        if standing is None:
+            shorter = [self._standings[origin, n] for n in range(_SHORT_BITS // 2, length) if (origin, n) in self._standings]
+            standing = self._standings[origin, length] = Standing(is_new=not shorter or shorter[-1].birth >= 0)
+        return standing
 
     def text(self, seq: int) -> Text:
         """What is known of the text that runs in this sequence."""

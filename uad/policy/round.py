@@ -115,6 +115,8 @@ class AutoRound:
             use.n_read += n
             text.n_reading += n
             return Ask(wish.seq, 0, n_read=self._n_read)
+        if origin is _MODEL and text.n >= use.reckon and not use.reckoned(text.n, self._could_win(member), member.plain_ms):
+            return None
         if use.awake:
             if origin is _MODEL and use.is_beaten(max([one.value for one in member.candidates if one.sure >= _SURE], default=0.0)):
                 return None
@@ -123,6 +125,15 @@ class AutoRound:
         if origin is not _MODEL:
             return Ask(wish.seq, wish.room)
         return Ask(wish.seq, min(wish.params.longest, wish.room), n_read=self._n_read)
+
+    def _could_win(self, member: _Member) -> bool:
+        """Whether the draft model would save time if all its ids were right, and all sequences of the group shared its steps."""
+        policy, habit = self._policy, self._policy.habit(_MODEL)
+        n = min(member.wish.params.longest, member.wish.room, _USUAL_ROWS)
+        costs, step_ms = member.table.upto(n + 1), policy.step_ms(_MODEL, member.size)
+        first_ms = habit.call_ms if habit.n_calls else step_ms
+        step_ms /= habit.ids_per_step
+        return any(costs[k + 1] + first_ms + (k - 1) * step_ms < (k + 1) * costs[1] for k in range(1, n + 1))
 
     # --- while the draft model writes
 

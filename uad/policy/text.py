@@ -24,6 +24,7 @@ _GROWTH: Final = 1.5
 _PROBE_STEPS: Final = 2
 _NOTHING: Final = 0.002  # of a plain decode
 _LONGEST_SLEEP: Final = 64  # ids between two looks at the account
+_RECKON: Final = 32  # ids until it is reckoned again whether the draft model could win at all
 _TITHE: Final = 0.05  # of what drafts save
 _MOST_SAVED: Final = 100  # plain decodes
 _MOST_BEATEN: Final = 16  # rounds
@@ -89,7 +90,7 @@ class Standing:
     Into the account, texts that leave it alone pay a small share of their time, texts in which it pays a share of what it saves; no short
     text could afford it by itself, and a drafter that failed in the first ones would never be asked again. By length, since a small model
     that is good at short texts may be lost in long ones, where asking it is dear: those are not to be paid by these. The first time is
-    free.
+    free, but not where it already failed in shorter texts.
     """
 
     birth: float = 0.0
@@ -128,11 +129,13 @@ class Standing:
 class Use:
     """One drafter in one text. value: milliseconds saved per round, lately, beside what reading its backlog took. n_read: ids, those of the
     prompt too, that it has seen. Asked again when `due` ids are written, each of which pays a share of plain_ms into the drafter's account
-    until then, booked up to `booked`. n_beaten: rounds in a row in which a free guess was preferred."""
+    until then, booked up to `booked`. `reckon`: when it is to be asked next whether it can win at all. n_beaten: rounds in a row in which
+    a free guess was preferred."""
 
     standing: Standing
     value: float = 0.0
     due: int = 0
+    reckon: int = 0
     interval: float = _FIRST_INTERVAL
     n_read: int = 0
     booked: int = 0
@@ -196,6 +199,14 @@ class Use:
         wait = owed / per_id if per_id > 0 else _LONGEST_SLEEP if owed else 0.0
         interval = int(self.interval) if habit.cost(0, step_ms) > _NOTHING * plain_ms else 1
         self.due = text.n + max(interval, min(int(wait) + 1, _LONGEST_SLEEP))
+
+    def reckoned(self, n: int, can_win: bool, plain_ms: float) -> bool:
+        """Whether it can win at all holds from the n-th id on for a while, in which it is left alone where it cannot."""
+        self.reckon = n + _RECKON
+        if not can_win:
+            self.book(n)
+            self.plain_ms, self.booked, self.due = plain_ms, n, self.reckon
+        return can_win
 
     def book(self, n: int) -> None:
         """Pay for the ids that were written without it, up to the n-th of the text."""
