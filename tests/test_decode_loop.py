@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -13,7 +15,8 @@ from toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, Collector, RandomDrafter, Sc
 from uad.decode.layout import Least, padding, passes
 from uad.drafters.model import ModelDrafter
 from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UnavailableError
-from uad.types import Ask, Draft, Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.policy.fixed import FixedPolicy
+from uad.types import Ask, Commit, Draft, Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder
 
 GREEDY = SamplingParams(temperature=0)
@@ -424,3 +427,45 @@ def test_nothing_is_submitted_from_the_end_of_the_answer_on() -> None:
     assert copied.ids[-1] == TARGET_VOCAB.eos
     stats = copied.done.timings.draft
     assert stats.n_drafted == stats.n_accepted == len(plain.ids) - stats.n_rounds
+
+
+class Resting(FixedPolicy):
+    """Rests for some rounds before each that it plans."""
+
+    def __init__(self, *rests: int) -> None:
+        self.rests = itertools.cycle(rests)
+
+    def sleeps(self, seqs: Iterable[int]) -> int:
+        return next(self.rests)
+
+
+class Listener(Copies):
+    """Remembers what it is told, and that it is told everything before it is asked."""
+
+    def __init__(self, truth: dict[int, list[int]]) -> None:
+        super().__init__(truth)
+        self.told: dict[int, list[tuple[int, ...]]] = {seq: [] for seq in truth}
+        self.ended: dict[int, int] = {}
+
+    def observe(self, commit: Commit) -> None:
+        super().observe(commit)
+        self.told[commit.seq].append(commit.ids)
+
+    def end(self, seq: int) -> None:
+        self.ended[seq] = self.at[seq]
+        super().end(seq)
+
+
+@pytest.mark.parametrize("rests", [(7,), (3, 0, 0, 1), (100,)])
+def test_what_was_written_at_rest_is_told_before_the_next_draft_and_at_the_end(rests: tuple[int, ...]) -> None:
+    asked = [request(n, max_tokens=40, speculative=SpeculativeParams(policy=SpecPolicy.FIXED, n_max=4)) for n in (12, 30)]
+    plain = run(make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2)), [replace(one, speculative=OFF) for one in asked])
+    listener = Listener({seq: list(one.ids) for seq, one in enumerate(plain)})
+    rested = run(make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2), listener, policy=Resting(*rests)), asked)
+    for seq, one in enumerate(rested):
+        assert one.ids == plain[seq].ids
+        assert [id_ for ids_ in listener.told[seq] for id_ in ids_] == list(one.ids)
+        assert listener.ended[seq] == len(one.ids)
+        stats = one.done.timings.draft
+        assert stats.n_drafted == stats.n_accepted, "every draft began where the text was"
+        assert (stats.n_drafted > 0) is (rests != (100,))

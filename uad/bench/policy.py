@@ -63,6 +63,7 @@ class Script:
         self._range = _SURE if n_ids else _ALWAYS_WRONG
         self._n_ids = n_ids or _N_TOLD
         self._seqs = range(n_seq)
+        self._n_rest = self._n_untold = 0
         self._wishes = [Wish(seq, SpeculativeParams(n_max=self._n_ids), self._n_ids) for seq in range(n_seq)]
 
     def run(self, n_rounds: int) -> list[tuple[float, int]]:
@@ -84,8 +85,14 @@ class Script:
         beliefs = [[self._rng.uniform(*self._range) for _ in range(self._n_ids)] for _ in self._wishes]
         right = [next((k for k, p in enumerate(row) if self._rng.random() > p), len(row)) for row in beliefs]
         began = perf_counter()
-        rests = self.policy.sleeps(self._seqs)  # as the loop does
-        round_ = None if rests else self.policy.plan(self._wishes)
+        self._n_rest -= 1  # as the loop does
+        if self._n_rest < 0:
+            self._n_rest = self.policy.sleeps(self._seqs)
+        if self._n_rest > 0:
+            self._n_untold += 1
+            return perf_counter() - began, 0
+        self._tell()
+        round_ = self.policy.plan(self._wishes)
         asks = round_.asks(Origin.MODEL) if round_ is not None else ()
         written = self._write(round_, asks, beliefs) if round_ is not None and asks else {}
         seconds = perf_counter() - began
@@ -96,11 +103,18 @@ class Script:
         n_rows = max([1, *(max(one.n_rows, 1 + len(one.draft.ids)) for one in chosen.values())])
         commits = [_commit(wish.seq, chosen[wish.seq].draft if wish.seq in chosen else _NOTHING, right[wish.seq]) for wish in self._wishes]
         began = perf_counter()
-        if not rests:
-            self.policy.decoded([(len(commits), n_rows)], 0, 1e-3 * (_DECODE_MS + _ROW_MS * n_rows * len(commits)))
+        self.policy.decoded([(len(commits), n_rows)], 0, 1e-3 * (_DECODE_MS + _ROW_MS * n_rows * len(commits)))
         for commit in commits:
             self.policy.committed(commit)
         return seconds + perf_counter() - began, sum(written.values())
+
+    def _tell(self) -> None:
+        """What was written at rest."""
+        if self._n_untold:
+            ids = (0,) * self._n_untold
+            self._n_untold = 0
+            for seq in self._seqs:
+                self.policy.committed(Commit(seq, ids))
 
     def _write(self, round_: Round | _Idle, asks: Sequence[Ask], beliefs: Sequence[Sequence[float]]) -> dict[int, int]:
         """Draft in lockstep as far as the policy lets it; how many ids of each sequence."""

@@ -50,8 +50,8 @@ class Drafting:
         for drafter in self._drafters:
             drafter.end(seq)
 
-    def sleeps(self, seqs: Iterable[int]) -> bool:
-        """Whether these sequences, which write, do so without drafts this time; then there is nothing to propose, and to tell of."""
+    def sleeps(self, seqs: Iterable[int]) -> int:
+        """For how many rounds these sequences, which write, do so without drafts; see `Policy.sleeps`."""
         return self._policy.sleeps(seqs)
 
     def propose(self, wishes: Sequence[Wish]) -> Mapping[int, Chosen]:

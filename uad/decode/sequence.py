@@ -61,7 +61,8 @@ class Tally:
 
 @dataclass(slots=True)
 class Running:
-    """A request in a slot. `ids` are prompt and answer; ids[:n_past] are in the target's KV; `limit` bounds their number."""
+    """A request in a slot. `ids` are prompt and answer; ids[:n_past] are in the target's KV; `limit` bounds their number. The drafters
+    have yet to hear of the last n_untold."""
 
     number: int
     request: Request
@@ -80,6 +81,7 @@ class Running:
     tally: Tally = field(default_factory=Tally)
     first: float = 0.0
     last: float = 0.0
+    n_untold: int = 0
 
     @property
     def n_prompt(self) -> int:

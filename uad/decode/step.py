@@ -86,6 +86,7 @@ class Engine:
         self._slots = Slots(target.n_seq, target.can_truncate)
         self._waiting: deque[tuple[int, Request, Sink]] = deque()
         self._longest_draft = longest_draft(target.n_ubatch, target.n_batch, target.n_seq, self._least)
+        self._n_rest = 0  # rounds in which nothing is drafted, this one included
         self._prefill_rate = 0.0
         self._totals = Totals()
 
@@ -162,6 +163,8 @@ class Engine:
         if self._is_resting(runnings, writing):
             self._run([self._part(running, _PLAIN) for running in writing])
             return
+        for running in writing:
+            self._tell(running)
         began = self._clock()
         chosen, spent = self._propose(runnings)
         spent += self._write([self._part(running, chosen.get(running.slot, _PLAIN)) for running in writing])
@@ -174,10 +177,15 @@ class Engine:
                 room -= self._read_chunk(running, room)
 
     def _is_resting(self, runnings: Sequence[Running], writing: Sequence[Running]) -> bool:
-        """Whether all that is to be done is one id for each sequence."""
+        """Whether all that is to be done is one id for each sequence. A rest is followed by a round that is none."""
+        self._n_rest -= 1
         if len(writing) < len(runnings) or not writing:
-            return False
-        return self._drafting is None or self._drafting.sleeps([running.slot for running in writing])
+            self._n_rest = 0
+        elif self._drafting is None:
+            self._n_rest = 1
+        elif self._n_rest < 0:
+            self._n_rest = self._drafting.sleeps([running.slot for running in writing])
+        return self._n_rest > 0
 
     def _write(self, parts: Sequence[_Part]) -> float:
         """The round's decode of all sequences that write; returns the seconds that it took, and tells them to the policy."""
@@ -349,8 +357,19 @@ class Engine:
         return lambda row, id_: token_prob(row, id_, n_top, pieces)
 
     def _commit(self, running: Running, draft: Draft, ids: tuple[int, ...], n_accepted: int) -> None:
-        if self._drafting is not None:
+        if self._drafting is None:
+            return
+        if self._n_rest > 0:
+            running.n_untold += len(ids)
+        else:
             self._drafting.commit(Commit(running.slot, ids, len(draft.ids), n_accepted), draft)
+
+    def _tell(self, running: Running) -> None:
+        """The drafters hear of what was written at rest."""
+        if self._drafting is not None and running.n_untold:
+            ids = tuple(running.ids[-running.n_untold :])
+            running.n_untold = 0
+            self._drafting.commit(Commit(running.slot, ids), NO_DRAFT)
 
     def _finish(self, running: Running, done: Done) -> None:
         self._release(running)
@@ -365,6 +384,7 @@ class Engine:
     def _close(self, running: Running) -> None:
         running.sampler.close()
         if self._drafting is not None:
+            self._tell(running)
             self._drafting.end(running.slot)
 
 

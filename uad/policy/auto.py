@@ -18,7 +18,7 @@ from uad.policy.round import AutoRound
 from uad.policy.text import Text
 from uad.types import Ask, Commit, Draft, Origin, SpecPolicy
 
-_REPORTED: Final = 8  # rounds in which nothing is due, of which one is planned all the same
+_LONGEST_REST: Final = 7  # rounds in which nothing is due, before one is planned all the same
 _FIXED: Final = SpecPolicy.FIXED  # members of an enum are slow to reach
 
 
@@ -35,15 +35,14 @@ class AutoPolicy(Memory):
         for use in text.uses.values():
             use.end(text.n)
 
-    def sleeps(self, seqs: Iterable[int]) -> bool:
-        """False every eighth time, too: to hear of the machine."""
-        texts = self._texts
+    def sleeps(self, seqs: Iterable[int]) -> int:
+        """Not for long: to hear of the machine."""
+        texts, n = self._texts, _LONGEST_REST
         for seq in seqs:
             text = texts.get(seq)
-            if text is not None and text.n >= text.due:
-                return False
-        self._n_slept = (self._n_slept + 1) % _REPORTED
-        return self._n_slept != 0
+            if text is not None and text.due - text.n < n:
+                n = max(text.due - text.n, 0)
+        return n
 
     def plan(self, wishes: Sequence[Wish]) -> Round | None:
         enabled = [wish for wish in wishes if wish.params.enabled]

@@ -66,8 +66,8 @@ class FixedPolicy:
     def begin(self, seq: int, n_prompt: int) -> None:
         """Nothing is remembered."""
 
-    def sleeps(self, seqs: Iterable[int]) -> bool:
-        return False
+    def sleeps(self, seqs: Iterable[int]) -> int:
+        return 0
 
     def plan(self, wishes: Sequence[Wish]) -> FixedRound:
         return FixedRound(wishes)

@@ -26,7 +26,6 @@ class Memory:
         self.habits: dict[Origin, Habit] = {}
         self._standings: dict[tuple[Origin, int], Standing] = {}
         self._texts: dict[int, Text] = {}
-        self._n_slept = 0
 
     def calibration(self, kind: str) -> Calibration:
         """That of this kind of drafts; made when first asked for, with what is known of the kind before the slash."""

@@ -62,8 +62,9 @@ class Policy(Protocol):
     def begin(self, seq: int, n_prompt: int) -> None:
         """A new text starts in this sequence, behind a prompt of so many ids."""
 
-    def sleeps(self, seqs: Iterable[int]) -> bool:
-        """Whether nothing is to be asked for these sequences, which write: `plan`, `decoded` and `rested` are left out in this round."""
+    def sleeps(self, seqs: Iterable[int]) -> int:
+        """For how many rounds nothing is to be asked for these sequences, which write an id in each. They are neither planned nor told of;
+        what was committed meanwhile is told before the next plan."""
         ...
 
     def plan(self, wishes: Sequence[Wish]) -> Round | None:
