@@ -472,6 +472,17 @@ def test_a_draft_that_failed_in_short_texts_must_earn_its_first_chance_in_long_o
     assert long.plain_ms / long.ms > 0.985
 
 
+def test_reading_is_paid_at_the_price_that_it_has_in_texts_of_that_length():
+    """Attention makes each id dearer in long ones; at the price of short ones the account would seem to suffice for every text."""
+    machine = {"step_ms": 0.1, "call_ms": 0.7}
+    short = Simulation(lambda n: 3 * MEMORY_BOUND(n), text(600, BAD, seed=1), read_ms=0.02, **machine).run(100, n_texts=10)
+    long = Simulation(lambda n: 3 * MEMORY_BOUND(n), text(1200, BAD, seed=2), read_ms=0.15, **machine)
+    long.policy = short.policy
+    long.run(1500, n_texts=20)
+    reading_ms = 0.15 * 1500 * len({at // 60 for at in long.asked})
+    assert reading_ms < 0.011 * long.plain_ms
+
+
 @pytest.mark.parametrize(("step_ms", "can_win"), [(3.0, False), (0.5, True)])
 def test_a_draft_that_could_not_win_if_it_were_always_right_is_not_asked(step_ms, can_win):
     one = Simulation(LINEAR, text(500, GOOD), step_ms=step_ms, call_ms=step_ms).run()

@@ -45,11 +45,13 @@ def compare(candidates: Sequence[Candidate], uses: Mapping[Origin, Use]) -> None
     for one in others:
         use, differ = uses[one.origin], first_difference(one.draft.ids, model.draft.ids)
         trust = use.odds_of(DISPUTED).value
-        if differ >= 0:
-            use.dispute(differ, beside(one.chances, model.chances, differ)[differ])
         if one is best:
             model.gains = gains_of(beside(model.chances, one.chances, differ, its_trust=trust))
-        one.gains = gains_of(beside(one.chances, model.chances, differ, trust))
+        chances = beside(one.chances, model.chances, differ, trust)
+        one.gains = gains_of(chances)
+        if differ >= 0:
+            p = chances[differ]
+            use.dispute(differ, p / (p + trust * (1.0 - p)))  # as if nothing had been learned: by that it is judged
 
 
 def best_of(candidates: Sequence[Candidate], k: int) -> Candidate:

@@ -67,8 +67,8 @@ class Memory:
         standing = self._standing(origin, text.n_prompt)
         use = Use(standing, value=standing.birth * plain_ms)
         step_ms = self.step_ms(origin, 1)
-        pays = 0 <= use.value >= habit.read_ms * use.backlog(text) / TYPICAL_ROUNDS
-        if not pays and not standing.pay(habit.cost(use.backlog(text), step_ms)):
+        pays = 0 <= use.value >= use.read_ms(habit) * use.backlog(text) / TYPICAL_ROUNDS
+        if not pays and not standing.pay(use.price(habit, use.backlog(text), step_ms)):
             use.sleep(text, habit, plain_ms, step_ms)
         return use
 
@@ -78,7 +78,7 @@ class Memory:
             return False
         use.book(text.n)
         habit, step_ms = self.habit(origin), self.step_ms(origin, 1)
-        if use.standing.pay(habit.cost(use.backlog(text), step_ms)):
+        if use.standing.pay(use.price(habit, use.backlog(text), step_ms)):
             return True
         use.sleep(text, habit, plain_ms, step_ms)
         return False

@@ -251,8 +251,11 @@ class AutoRound:
                 continue
             use = text.uses[origin]
             use.n_read += n_read
+            if reading_ms:
+                use.standing.read(reading_ms, n_read)
             if text.reading_ms:
                 habit.read(text.reading_ms, text.n_reading)
+                use.standing.read(text.reading_ms, text.n_reading)
                 text.reading_ms, text.n_reading = 0.0, 0
             if n_read < n_unread:  # it reads on in the next round, before anything can be said of its drafts
                 use.due = text.due = 0
@@ -273,8 +276,9 @@ class AutoRound:
         """
         n_read, n_prompts = sum(reads), len([member for member in asked if member.wish.room < 0])
         if n_prompts:
-            rest = max(ms - habit.call_ms - habit.read_ms * n_read, 0.0) / n_prompts
-            return [rest if member.wish.room < 0 else habit.read_ms * n for member, n in zip(asked, reads)]
+            known = [member.text.uses[_MODEL].read_ms(habit) * n for member, n in zip(asked, reads)]
+            rest = max(ms - habit.call_ms - sum(known), 0.0) / n_prompts
+            return [rest if member.wish.room < 0 else one for member, one in zip(asked, known)]
         reading_ms = habit.reading(ms, n_read)
         habit.called(ms, n_read)
         return [reading_ms * n / n_read if reading_ms else 0.0 for n in reads]

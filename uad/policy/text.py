@@ -70,22 +70,23 @@ class Habit:
     def read(self, ms: float, n_ids: int) -> None:
         """Reading n_ids took ms."""
         if n_ids >= _FAST_READ:
-            self.read_ms += (_COST_RATE if self.read_ms else 1.0) * (ms / n_ids - self.read_ms)
+            self.read_ms = _per_id(self.read_ms, ms, n_ids)
 
     def wrote(self, n_steps: int, n_ids: int) -> None:
         """n_steps ids of the draft became n_ids of the target."""
         if n_steps > 1:
             self.ids_per_step += 0.05 * (min(max(n_ids / n_steps, 0.25), 4.0) - self.ids_per_step)
 
-    def cost(self, backlog: int, step_ms: float) -> float:
-        """What asking once would cost."""
-        return self.call_ms + backlog * self.read_ms + _PROBE_STEPS * step_ms
+
+def _per_id(known_ms: float, ms: float, n_ids: int) -> float:
+    """What reading an id takes, by what was known of it and a reading of n_ids in ms."""
+    return known_ms + (_COST_RATE if known_ms else 1.0) * (ms / n_ids - known_ms)
 
 
 @dataclass(slots=True)
 class Standing:
-    """One drafter in texts with prompts of about one length: what a new text may expect of it (in plain decodes saved per round), and what
-    may be spent on asking it where it does not pay.
+    """One drafter in texts with prompts of about one length: what a new text may expect of it (in plain decodes saved per round), what
+    reading an id takes in them (0: not known), and what may be spent on asking it where it does not pay.
 
     Into the account, texts that leave it alone pay a small share of their time, texts in which it pays a share of what it saves; no short
     text could afford it by itself, and a drafter that failed in the first ones would never be asked again. By length, since a small model
@@ -94,6 +95,7 @@ class Standing:
     """
 
     birth: float = 0.0
+    read_ms: float = 0.0
     account_ms: float = 0.0
     is_new: bool = True
     shifts: dict[str, float] = field(default_factory=dict)
@@ -109,6 +111,11 @@ class Standing:
     def earn(self, ms: float, plain_ms: float) -> None:
         """Put ms into the account, as far as it goes."""
         self.account_ms = min(self.account_ms + ms, _MOST_SAVED * plain_ms)
+
+    def read(self, ms: float, n_ids: int) -> None:
+        """Reading n_ids of such a text took ms."""
+        if n_ids >= _FAST_READ:
+            self.read_ms = _per_id(self.read_ms, ms, n_ids)
 
     def odds(self, kind: str) -> TextOdds:
         """A new text's, at first as those of the texts before it were."""
@@ -173,6 +180,14 @@ class Use:
         """Ids that it has yet to read."""
         return text.n_prompt + text.n - self.n_read
 
+    def read_ms(self, habit: Habit) -> float:
+        """What reading an id of this text takes."""
+        return self.standing.read_ms or habit.read_ms
+
+    def price(self, habit: Habit, n_ids: int, step_ms: float) -> float:
+        """What asking once would cost, when n_ids are to be read first."""
+        return habit.call_ms + n_ids * self.read_ms(habit) + _PROBE_STEPS * step_ms
+
     def judged(self, value: float, text: Text, habit: Habit, plain_ms: float, step_ms: float) -> None:
         """A round was worth so much: go on, or sleep until asking again costs little."""
         self.book(text.n)
@@ -194,10 +209,10 @@ class Use:
     def sleep(self, text: Text, habit: Habit, plain_ms: float, step_ms: float) -> None:
         """Ask again after `interval` ids (at once where asking costs nothing to speak of), and not before the account has its price."""
         self.plain_ms, self.booked = plain_ms, text.n
-        owed = max(habit.cost(self.backlog(text), step_ms) - self.standing.account_ms, 0.0)
-        per_id = _SHARE * plain_ms - habit.read_ms
+        owed = max(self.price(habit, self.backlog(text), step_ms) - self.standing.account_ms, 0.0)
+        per_id = _SHARE * plain_ms - self.read_ms(habit)
         wait = owed / per_id if per_id > 0 else _LONGEST_SLEEP if owed else 0.0
-        interval = int(self.interval) if habit.cost(0, step_ms) > _NOTHING * plain_ms else 1
+        interval = int(self.interval) if self.price(habit, 0, step_ms) > _NOTHING * plain_ms else 1
         self.due = text.n + max(interval, min(int(wait) + 1, _LONGEST_SLEEP))
 
     def reckoned(self, n: int, can_win: bool, plain_ms: float) -> bool:
