@@ -484,9 +484,30 @@ def test_reading_is_paid_at_the_price_that_it_has_in_texts_of_that_length():
 
 
 @pytest.mark.parametrize(("step_ms", "can_win"), [(3.0, False), (0.5, True)])
-def test_a_draft_that_could_not_win_if_it_were_always_right_is_not_asked(step_ms, can_win):
-    one = Simulation(LINEAR, text(500, GOOD), step_ms=step_ms, call_ms=step_ms).run()
-    assert bool(one.asked) is can_win
+def test_a_draft_that_could_not_win_if_it_were_always_right_hardly_ever_reads_or_writes(step_ms, can_win):
+    one = Simulation(LINEAR, text(500, GOOD), step_ms=step_ms, call_ms=step_ms, read_ms=0.05).run(n_texts=5)
+    assert (min(one.asked) < 100) is can_win
+    assert (one.draft_ms > 0.002 * one.ms) is can_win
+
+
+def test_a_draft_that_was_dear_for_a_while_is_found_again():
+    """What it costs is known from asking only, so it is asked now and then though it could not win by what is known."""
+    one = Simulation(MEMORY_BOUND, text(12000, GOOD), step_ms=40.0, call_ms=40.0)
+    one.policy.habit(Origin.MODEL).called(40.0, 0)
+    one.step_ms = one.call_ms = 0.3
+    one.run(n_texts=40)
+    assert 0 < one.asked[0] < 3000
+    drafted = [k for at, k in one.lengths if at > 6000]
+    assert sum(k > 0 for k in drafted) > 0.8 * len(drafted)
+
+
+def test_the_dearest_texts_are_not_asked_for_free_because_no_others_were_judged_since():
+    one = policy(MEMORY_BOUND)
+    one._standing(Origin.MODEL, 100).birth = -0.5
+    assert not one._standing(Origin.MODEL, 1500).is_new
+    assert not one._standing(Origin.MODEL, 6000).is_new
+    one._standing(Origin.MODEL, 1500).birth = 0.5
+    assert one._standing(Origin.MODEL, 30000).is_new
 
 
 def test_a_draft_that_cannot_win_beside_others_is_asked_again_when_they_are_gone():

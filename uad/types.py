@@ -206,7 +206,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The only thing that leaves a round: ids that are now part of the text; ids[:n_accepted] were drafted."""
+    """Ids that are now part of the text; ids[:n_accepted] were drafted. Of a round, or of several in which nothing was drafted."""
 
     seq: int
     ids: tuple[int, ...]

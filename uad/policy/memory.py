@@ -7,10 +7,12 @@ from typing import Final
 
 from uad.policy.calibration import Calibration
 from uad.policy.machine import Machine
-from uad.policy.text import Habit, Standing, Text, Use
+from uad.policy.protocol import Wish
+from uad.policy.text import RECKON, UNLIKELY, Habit, Standing, Text, Use
 from uad.types import Origin
 
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
+_USUAL_IDS: Final = 18  # of a draft
 _SHORT_BITS: Final = 9  # prompts of fewer than 512 ids are alike
 TYPICAL_ROUNDS: Final = 60  # of an answer: what drafting saves in them must pay for reading the prompt
 
@@ -46,42 +48,62 @@ class Memory:
         length = max(n_prompt.bit_length(), _SHORT_BITS) // 2
         standing = self._standings.get((origin, length))
         if standing is None:
-            shorter = [self._standings[origin, n] for n in range(_SHORT_BITS // 2, length) if (origin, n) in self._standings]
-            standing = self._standings[origin, length] = Standing(is_new=not shorter or shorter[-1].birth >= 0)
+            births = [one.birth for n in range(length) if (one := self._standings.get((origin, n))) is not None and one.birth]
+            standing = self._standings[origin, length] = Standing(is_new=not births or births[-1] > 0)
         return standing
 
     def text(self, seq: int) -> Text:
         """What is known of the text that runs in this sequence."""
         return self._texts[seq]
 
-    def use(self, text: Text, origin: Origin, depth: int) -> Use:
-        """What this drafter is to this text; a new text starts with what the drafter was to others."""
-        use = text.uses.get(origin)
-        if use is None:
-            use = text.uses[origin] = self._first_use(text, origin, depth)
-        return use
-
-    def _first_use(self, text: Text, origin: Origin, depth: int) -> Use:
-        habit = self.habit(origin)
-        plain_ms = self.machine.table((1,), depth).upto(1)[1]
+    def first_use(self, text: Text, origin: Origin, wish: Wish, n_seq: int) -> Use:
+        """What this drafter is to a new text, which is one of n_seq: at first, what the drafter was to others."""
+        plain_ms = self.machine.table((1,), wish.depth).upto(1)[1]
         standing = self._standing(origin, text.n_prompt)
-        use = Use(standing, value=standing.birth * plain_ms)
-        step_ms = self.step_ms(origin, 1)
-        pays = 0 <= use.value >= use.read_ms(habit) * use.backlog(text) / TYPICAL_ROUNDS
-        if not pays and not standing.pay(use.price(habit, use.backlog(text), step_ms)):
-            use.sleep(text, habit, plain_ms, step_ms)
+        use = text.uses[origin] = Use(standing, value=standing.birth * plain_ms, reckon=RECKON)
+        can_win = self.could_win(origin, wish, n_seq)
+        pays = can_win and 0 <= use.value >= use.read_ms(self.habit(origin)) * use.backlog(text) / TYPICAL_ROUNDS
+        if not pays:
+            self._pay_or_sleep(text, origin, use, plain_ms, can_win)
         return use
 
-    def wakes(self, text: Text, origin: Origin, use: Use, plain_ms: float) -> bool:
+    def wakes(self, text: Text, origin: Origin, use: Use, plain_ms: float, wish: Wish, n_seq: int) -> bool:
         """Whether a drafter that was left alone is asked now, which is paid from its account; if that does not suffice, it sleeps on."""
         if text.n < use.due:
             return False
         use.book(text.n)
-        habit, step_ms = self.habit(origin), self.step_ms(origin, 1)
-        if use.standing.pay(use.price(habit, use.backlog(text), step_ms)):
+        can_win = self.could_win(origin, wish, n_seq)
+        if can_win and use.value >= 0 and not use.is_new:  # it paid, until others filled the machine
+            use.due, use.reckon = 0, text.n + RECKON
             return True
-        use.sleep(text, habit, plain_ms, step_ms)
+        return self._pay_or_sleep(text, origin, use, plain_ms, can_win)
+
+    def _pay_or_sleep(self, text: Text, origin: Origin, use: Use, plain_ms: float, can_win: bool) -> bool:
+        habit, step_ms = self.habit(origin), self.step_ms(origin, 1)
+        times = 1.0 if can_win else UNLIKELY
+        if use.standing.pay(times * use.price(habit, use.backlog(text), step_ms), can_win):
+            return True
+        use.sleep(text, habit, plain_ms, step_ms, times)
         return False
+
+    def still_wins(self, text: Text, origin: Origin, use: Use, plain_ms: float, wish: Wish, n_seq: int) -> bool:
+        """Whether a drafter that pays could do so from here on; if not, it sleeps."""
+        use.reckon = text.n + RECKON
+        if self.could_win(origin, wish, n_seq):
+            return True
+        use.sleep(text, self.habit(origin), plain_ms, self.step_ms(origin, 1), UNLIKELY)
+        return False
+
+    def could_win(self, origin: Origin, wish: Wish, n_seq: int) -> bool:
+        """Whether a drafter would save time if all its ids were right, and n_seq sequences shared its steps."""
+        if origin is not _MODEL:
+            return True
+        habit, step_ms = self.habit(origin), self.step_ms(origin, n_seq)
+        n = min(wish.params.longest, _USUAL_IDS)
+        costs = self.machine.table((n_seq,), wish.depth).upto(n + 1)
+        first_ms = habit.call_ms if habit.n_calls else step_ms
+        step_ms /= habit.ids_per_step
+        return any(costs[k + 1] + first_ms + (k - 1) * step_ms < (k + 1) * costs[1] for k in range(1, n + 1))
 
     def step_ms(self, origin: Origin, n_seq: int) -> float:
         """Milliseconds of a draft step of so many sequences; nothing for drafters without a model."""

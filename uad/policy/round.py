@@ -33,14 +33,16 @@ NO_DRAFT: Final = Draft()
 class _Member:
     """A sequence that may draft in this round. `lessons` are guesses of unknown kinds: judged by the text, but not submitted.
 
-    `table` has the costs of its group of `size` sequences. While the draft model writes: the bins of its beliefs, this text's odds,
-    how likely all ids are right, and how many of the next ones are expected to be, behind each bin (outlook) and now (ahead).
+    `table` has the costs of its group of `size` sequences; n_reading ids of its prompt are read along by the draft model. While that
+    writes: the bins of its beliefs, this text's odds, how likely all ids are right, and how many of the next ones are expected to be,
+    behind each bin (outlook) and now (ahead).
     """
 
     wish: Wish
     text: Text
     table: Table
     size: int
+    n_reading: int = 0
     p: float = 1.0
     odds: float = 1.0
     hope: float = 0.0
@@ -106,7 +108,10 @@ class AutoRound:
         wish, text = member.wish, member.text
         if wish.params.types and origin not in wish.params.types:
             return None
-        use = self._policy.use(text, origin, wish.depth)
+        n_seq = member.size if wish.room >= 0 else self._n_wishes
+        use = text.uses.get(origin)
+        if use is None:
+            use = self._policy.first_use(text, origin, wish, n_seq)
         if wish.room < 0:  # it reads its prompt: a drafter that is likely to be used reads along
             if origin is not _MODEL or not use.awake:
                 return None
@@ -114,26 +119,18 @@ class AutoRound:
             n = min(n, self._n_read) if self._n_read else n
             use.n_read += n
             text.n_reading += n
+            member.n_reading = n
             return Ask(wish.seq, 0, n_read=self._n_read)
-        if origin is _MODEL and text.n >= use.reckon and not use.reckoned(text.n, self._could_win(member), member.plain_ms):
-            return None
         if use.awake:
+            if text.n >= use.reckon and not self._policy.still_wins(text, origin, use, member.plain_ms, wish, n_seq):
+                return None
             if origin is _MODEL and use.is_beaten(max([one.value for one in member.candidates if one.sure >= _SURE], default=0.0)):
                 return None
-        elif not self._policy.wakes(text, origin, use, member.plain_ms):
+        elif not self._policy.wakes(text, origin, use, member.plain_ms, wish, n_seq):
             return None
         if origin is not _MODEL:
             return Ask(wish.seq, wish.room)
         return Ask(wish.seq, min(wish.params.longest, wish.room), n_read=self._n_read)
-
-    def _could_win(self, member: _Member) -> bool:
-        """Whether the draft model would save time if all its ids were right, and all sequences of the group shared its steps."""
-        policy, habit = self._policy, self._policy.habit(_MODEL)
-        n = min(member.wish.params.longest, member.wish.room, _USUAL_ROWS)
-        costs, step_ms = member.table.upto(n + 1), policy.step_ms(_MODEL, member.size)
-        first_ms = habit.call_ms if habit.n_calls else step_ms
-        step_ms /= habit.ids_per_step
-        return any(costs[k + 1] + first_ms + (k - 1) * step_ms < (k + 1) * costs[1] for k in range(1, n + 1))
 
     # --- while the draft model writes
 
@@ -252,10 +249,10 @@ class AutoRound:
             use = text.uses[origin]
             use.n_read += n_read
             if reading_ms:
-                use.standing.read(reading_ms, n_read)
+                use.standing.read(reading_ms, n_read, habit)
             if text.reading_ms:
                 habit.read(text.reading_ms, text.n_reading)
-                use.standing.read(text.reading_ms, text.n_reading)
+                use.standing.read(text.reading_ms, text.n_reading, habit)
                 text.reading_ms, text.n_reading = 0.0, 0
             if n_read < n_unread:  # it reads on in the next round, before anything can be said of its drafts
                 use.due = text.due = 0
@@ -274,11 +271,11 @@ class AutoRound:
 
         Reading is done once for many rounds: it is no round's own cost.
         """
-        n_read, n_prompts = sum(reads), len([member for member in asked if member.wish.room < 0])
-        if n_prompts:
+        n_read, n_along = sum(reads), sum([member.n_reading for member in asked])
+        if n_along:
             known = [member.text.uses[_MODEL].read_ms(habit) * n for member, n in zip(asked, reads)]
-            rest = max(ms - habit.call_ms - sum(known), 0.0) / n_prompts
-            return [rest if member.wish.room < 0 else one for member, one in zip(asked, known)]
+            per_id = max(ms - habit.call_ms - sum(known), 0.0) / n_along
+            return [per_id * member.n_reading if member.n_reading else one for member, one in zip(asked, known)]
         reading_ms = habit.reading(ms, n_read)
         habit.called(ms, n_read)
         return [reading_ms * n / n_read if reading_ms else 0.0 for n in reads]

@@ -24,7 +24,8 @@ _GROWTH: Final = 1.5
 _PROBE_STEPS: Final = 2
 _NOTHING: Final = 0.002  # of a plain decode
 _LONGEST_SLEEP: Final = 64  # ids between two looks at the account
-_RECKON: Final = 32  # ids until it is reckoned again whether the draft model could win at all
+RECKON: Final = 32  # ids until it is reckoned again whether the draft model could win at all
+UNLIKELY: Final = 4.0  # times the price for asking one that could not: what is known of it may be out of date
 _TITHE: Final = 0.05  # of what drafts save
 _MOST_SAVED: Final = 100  # plain decodes
 _MOST_BEATEN: Final = 16  # rounds
@@ -34,6 +35,8 @@ _STALL_MS: Final = 250.0  # that others may wait for reading, as for a chunk of 
 _LEAST_READ: Final = 64  # ids
 _UNKNOWN_READ: Final = 256
 _COST_RATE: Final = 0.15
+_MOST_TIMES: Final = 3.0  # a reading counts as no more than so many times as dear as known
+_MOST_DEARER: Final = 10.0  # nor the first one in texts of some length than so many times as usual
 _STAKE: Final = 1.0  # plain decodes that a text may lose before its drafts are believed less
 _MOST_LOST: Final = 2.5  # further ones that count
 _LEAST_CAUTION: Final = exp(-_MOST_LOST)
@@ -60,10 +63,9 @@ class Habit:
     def called(self, ms: float, backlog: int) -> None:
         """A call took ms beside its draft steps, for texts that had `backlog` ids to be read first."""
         if backlog > _FAST_READ:
-            ms = self.reading(ms, backlog)
-            self.read(min(ms, 3 * self.read_ms * backlog) if self.read_ms else ms, backlog)
+            self.read(self.reading(ms, backlog), backlog)
             return
-        believed = min(ms, 3 * self.call_ms) if self.n_calls else ms
+        believed = min(ms, _MOST_TIMES * self.call_ms) if self.n_calls else ms
         self.n_calls += 1
         self.call_ms += max(_COST_RATE, 1 / self.n_calls) * (believed - self.call_ms)
 
@@ -79,8 +81,8 @@ class Habit:
 
 
 def _per_id(known_ms: float, ms: float, n_ids: int) -> float:
-    """What reading an id takes, by what was known of it and a reading of n_ids in ms."""
-    return known_ms + (_COST_RATE if known_ms else 1.0) * (ms / n_ids - known_ms)
+    """What reading an id takes, by what was known of it (0: nothing) and a reading of n_ids in ms."""
+    return known_ms + _COST_RATE * (min(ms / n_ids, _MOST_TIMES * known_ms) - known_ms) if known_ms else ms / n_ids
 
 
 @dataclass(slots=True)
@@ -91,7 +93,7 @@ class Standing:
     Into the account, texts that leave it alone pay a small share of their time, texts in which it pays a share of what it saves; no short
     text could afford it by itself, and a drafter that failed in the first ones would never be asked again. By length, since a small model
     that is good at short texts may be lost in long ones, where asking it is dear: those are not to be paid by these. The first time is
-    free, but not where it already failed in shorter texts.
+    free, but not where it already failed in shorter texts, or could not win at all.
     """
 
     birth: float = 0.0
@@ -100,9 +102,9 @@ class Standing:
     is_new: bool = True
     shifts: dict[str, float] = field(default_factory=dict)
 
-    def pay(self, ms: float) -> bool:
+    def pay(self, ms: float, may_be_free: bool = True) -> bool:
         """Take the price of asking once from the account, if it is there."""
-        if self.account_ms < ms and not self.is_new:
+        if self.account_ms < ms and not (self.is_new and may_be_free):
             return False
         self.account_ms = max(self.account_ms - ms, 0.0)
         self.is_new = False
@@ -112,10 +114,11 @@ class Standing:
         """Put ms into the account, as far as it goes."""
         self.account_ms = min(self.account_ms + ms, _MOST_SAVED * plain_ms)
 
-    def read(self, ms: float, n_ids: int) -> None:
+    def read(self, ms: float, n_ids: int, habit: Habit) -> None:
         """Reading n_ids of such a text took ms."""
         if n_ids >= _FAST_READ:
-            self.read_ms = _per_id(self.read_ms, ms, n_ids)
+            usual = habit.read_ms
+            self.read_ms = _per_id(self.read_ms, min(ms, _MOST_DEARER * usual * n_ids) if usual else ms, n_ids)
 
     def odds(self, kind: str) -> TextOdds:
         """A new text's, at first as those of the texts before it were."""
@@ -136,8 +139,8 @@ class Standing:
 class Use:
     """One drafter in one text. value: milliseconds saved per round, lately, beside what reading its backlog took. n_read: ids, those of the
     prompt too, that it has seen. Asked again when `due` ids are written, each of which pays a share of plain_ms into the drafter's account
-    until then, booked up to `booked`. `reckon`: when it is to be asked next whether it can win at all. n_beaten: rounds in a row in which
-    a free guess was preferred."""
+    until then, booked up to `booked`. `reckon`: when to find out next whether it can win at all. n_beaten: rounds in a row in which a free
+    guess was preferred."""
 
     standing: Standing
     value: float = 0.0
@@ -206,22 +209,15 @@ class Use:
             self.sleep(text, habit, plain_ms, step_ms)
             self.interval = min(self.interval * _GROWTH, _LAST_INTERVAL)
 
-    def sleep(self, text: Text, habit: Habit, plain_ms: float, step_ms: float) -> None:
-        """Ask again after `interval` ids (at once where asking costs nothing to speak of), and not before the account has its price."""
+    def sleep(self, text: Text, habit: Habit, plain_ms: float, step_ms: float, times: float = 1.0) -> None:
+        """Ask again after `interval` ids (at once where asking costs nothing to speak of), and not before the account has so many times its
+        price."""
         self.plain_ms, self.booked = plain_ms, text.n
-        owed = max(self.price(habit, self.backlog(text), step_ms) - self.standing.account_ms, 0.0)
+        owed = max(times * self.price(habit, self.backlog(text), step_ms) - self.standing.account_ms, 0.0)
         per_id = _SHARE * plain_ms - self.read_ms(habit)
         wait = owed / per_id if per_id > 0 else _LONGEST_SLEEP if owed else 0.0
         interval = int(self.interval) if self.price(habit, 0, step_ms) > _NOTHING * plain_ms else 1
         self.due = text.n + max(interval, min(int(wait) + 1, _LONGEST_SLEEP))
-
-    def reckoned(self, n: int, can_win: bool, plain_ms: float) -> bool:
-        """Whether it can win at all holds from the n-th id on for a while, in which it is left alone where it cannot."""
-        self.reckon = n + _RECKON
-        if not can_win:
-            self.book(n)
-            self.plain_ms, self.booked, self.due = plain_ms, n, self.reckon
-        return can_win
 
     def book(self, n: int) -> None:
         """Pay for the ids that were written without it, up to the n-th of the text."""
