@@ -60,7 +60,7 @@ class Memory:
         """What this drafter is to a new text, which is one of n_seq: at first, what the drafter was to others."""
         plain_ms = self.machine.table((1,), wish.depth).upto(1)[1]
         standing = self._standing(origin, text.n_prompt)
-        use = text.uses[origin] = Use(standing, value=standing.birth * plain_ms, reckon=RECKON)
+        use = text.uses[origin] = Use(standing, value=standing.birth * plain_ms)
         can_win = self.could_win(origin, wish, n_seq)
         pays = can_win and 0 <= use.value >= use.read_ms(self.habit(origin)) * use.backlog(text) / TYPICAL_ROUNDS
         if not pays:
@@ -82,6 +82,7 @@ class Memory:
         habit, step_ms = self.habit(origin), self.step_ms(origin, 1)
         times = 1.0 if can_win else UNLIKELY
         if use.standing.pay(times * use.price(habit, use.backlog(text), step_ms), can_win):
+            use.reckon = text.n + RECKON  # if it pays until then, more is known of its costs
             return True
         use.sleep(text, habit, plain_ms, step_ms, times)
         return False
