@@ -17,14 +17,13 @@ from uad.policy.candidate import Candidate, best_of, compare, gains_of, merged
 from uad.policy.machine import Table
 from uad.policy.memory import TYPICAL_ROUNDS, Memory
 from uad.policy.protocol import Chosen, Wish
-from uad.policy.text import Habit, Text
+from uad.policy.text import MOST_TIMES, Habit, Text
 from uad.types import Ask, Draft, Origin
 
 _USUAL_ROWS: Final = 18  # whose costs are looked up beforehand
 _HOPELESS: Final = 0.02  # a guess less likely than this is not worth looking behind
 _SURE: Final = 0.8  # of a guess at its best length: then it may spare asking the draft model
 _NO_GAIN: Final = 1 + 1e-9
-_MOST_TIMES: Final = 3.0  # a measured cost counts as no more than so many times the expected one
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 NO_DRAFT: Final = Draft()
 
@@ -240,7 +239,7 @@ class AutoRound:
         for member, reading_ms in zip(asked, prices):
             n_writing += member.wish.room >= 0
             rest -= reading_ms
-        common = (min(rest, _MOST_TIMES * habit.call_ms + 0.01) + steps_ms) / max(n_writing, 1)
+        common = (min(rest, MOST_TIMES * habit.call_ms + 0.01) + steps_ms) / max(n_writing, 1)
         for member, draft, reading_ms, n_read, n_unread in zip(asked, drafts, prices, reads, backlogs):
             text = member.text
             if member.wish.room < 0:

@@ -35,8 +35,8 @@ _STALL_MS: Final = 250.0  # that others may wait for reading, as for a chunk of 
 _LEAST_READ: Final = 64  # ids
 _UNKNOWN_READ: Final = 256
 _COST_RATE: Final = 0.15
-_MOST_TIMES: Final = 3.0  # a reading counts as no more than so many times as dear as known
-_MOST_DEARER: Final = 10.0  # nor the first one in texts of some length than so many times as usual
+MOST_TIMES: Final = 3.0  # a measured cost counts as no more than so many times the expected one
+_MOST_DEARER: Final = 10.0  # nor the first reading in texts of some length as more than so many times the usual one
 _STAKE: Final = 1.0  # plain decodes that a text may lose before its drafts are believed less
 _MOST_LOST: Final = 2.5  # further ones that count
 _LEAST_CAUTION: Final = exp(-_MOST_LOST)
@@ -65,7 +65,7 @@ class Habit:
         if backlog > _FAST_READ:
             self.read(self.reading(ms, backlog), backlog)
             return
-        believed = min(ms, _MOST_TIMES * self.call_ms) if self.n_calls else ms
+        believed = min(ms, MOST_TIMES * self.call_ms) if self.n_calls else ms
         self.n_calls += 1
         self.call_ms += max(_COST_RATE, 1 / self.n_calls) * (believed - self.call_ms)
 
@@ -82,7 +82,7 @@ class Habit:
 
 def _per_id(known_ms: float, ms: float, n_ids: int) -> float:
     """What reading an id takes, by what was known of it (0: nothing) and a reading of n_ids in ms."""
-    return known_ms + _COST_RATE * (min(ms / n_ids, _MOST_TIMES * known_ms) - known_ms) if known_ms else ms / n_ids
+    return known_ms + _COST_RATE * (min(ms / n_ids, MOST_TIMES * known_ms) - known_ms) if known_ms else ms / n_ids
 
 
 @dataclass(slots=True)
