@@ -12,9 +12,10 @@ from uad.bench.facts import collect
 from uad.bench.markdown import write_report
 from uad.bench.measure import EngineArm, Round
 from uad.bench.options import parse_policy
-from uad.bench.oracle import CurveCosts, passes, speed_up
+from uad.bench.oracle import passes, speed_up
 from uad.bench.report import summarize
 from uad.errors import ConfigError
+from uad.policy.cost import RoundCosts
 from uad.types import Delta, Done, DraftStats, Finish, Origin, SpecPolicy, StopKind, Timings, Usage
 
 
@@ -69,9 +70,12 @@ def test_what_costs_do_not_explain_is_overhead_of_every_round():
     assert speed_up([[4, 4]], 0, FLAT, plain_ms=8 * 12.0) == pytest.approx(96 / (2 * 12.0))
 
 
-def test_costs_from_a_slow_moment_are_brought_down():
+def test_single_rows_that_were_quicker_say_nothing_of_passes_with_more():
     step = Table(lambda n: 20.0 if n == 1 else 30.0)
-    assert speed_up([[4]], 0, step, plain_ms=40) == pytest.approx(40 / 15)
+    assert speed_up([[4]], 0, step, plain_ms=40) == pytest.approx(40 / 30)
+    assert speed_up([[1, 1, 4]], 0, step, plain_ms=60) == pytest.approx(60 / (10 + 10 + 30))
+    dear = Table(lambda n: 20.0 if n == 1 else 70.0)
+    assert speed_up([[4]], 0, dear, plain_ms=40) == 1
 
 
 def test_costs_follow_the_depth():
@@ -124,16 +128,23 @@ def test_equal_parts_of_several_sequences_are_one_pass():
     assert speed_up([[2, 2], [2, 2]], 0, steep, plain_ms=40) == pytest.approx(2)
 
 
+class Curve:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def ms(self, n, depth=0):
+        return self.factor * n + depth
+
+
 def test_curves_of_the_engine_become_costs():
-    class Curve:
-        def __init__(self, factor):
-            self.factor = factor
-
-        def ms(self, n, depth=0):
-            return self.factor * n + depth
-
-    costs = CurveCosts(Curve(10), Curve(2))
+    costs = RoundCosts(Curve(10), Curve(2))
     assert (costs.target_ms(3, 5), costs.draft_ms(0), costs.draft_ms(4), costs.draft_ms(4, 3)) == (35, 0, 8, 24)
+    assert RoundCosts(Curve(10), None).draft_ms(4) == 0
+
+
+def test_a_call_of_the_draft_has_a_price_of_its_own_and_steps_write_several_ids():
+    costs = RoundCosts(Curve(10), Curve(2), call_ms=5.0, ids_per_step=2.0)
+    assert [costs.draft_ms(n) for n in (0, 1, 2, 4, 6)] == [0, 5, 5, 7, 9]
 
 
 # a scripted engine with costs
@@ -148,13 +159,7 @@ class Scripted(FakeEngine):
         self.wrong, self.length, self.chosen, self.origin = wrong, length, chosen, origin
 
     def costs(self):
-        class Target:
-            ms = staticmethod(lambda n, depth=0: self.table.target_ms(n, depth))
-
-        class Draft:
-            ms = staticmethod(lambda n, depth=0: self.table.per_id)
-
-        return Target, Draft
+        return self.table
 
     def calibration(self):
         return [("draft-simple", 0.9, 0.8, 40), ("draft-simple", 0.3, 0.35, 10)]

@@ -91,8 +91,8 @@ def _bins(engine: Engine, types: Collection[str]) -> tuple[Bin, ...] | None:
 
 
 def _costs(engine: Engine) -> tuple[tuple[int, float], ...]:
-    curves = engine.costs() if isinstance(engine, HasCosts) else None
-    return tuple((n, curves[0].ms(n)) for n in range(1, _ROWS + 1)) if curves else ()
+    costs = engine.costs() if isinstance(engine, HasCosts) else None
+    return tuple((n, costs.target_ms(n, 0)) for n in range(1, _ROWS + 1)) if costs else ()
 
 
 def _count(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:

@@ -25,33 +25,13 @@ class Costs(Protocol):
         ...
 
 
-class Curve(Protocol):
-    """Milliseconds of one pass by rows and depth, as the engine's policy keeps it."""
-
-    def ms(self, n: int, depth: int = 0) -> float: ...
-
-
 @runtime_checkable
 class HasCosts(Protocol):
     """An engine that knows the costs it decides by."""
 
-    def costs(self) -> tuple[Curve, Curve] | None:
-        """(target, draft), or None without a draft model."""
+    def costs(self) -> Costs | None:
+        """None where nothing drafts."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class CurveCosts:
-    """Costs from the engine's own curves: drafts of n ids are n draft decodes with a row of each sequence."""
-
-    target: Curve
-    draft: Curve
-
-    def target_ms(self, n: int, depth: int) -> float:
-        return self.target.ms(n, depth)
-
-    def draft_ms(self, n: int, n_seq: int = 1) -> float:
-        return n * self.draft.ms(n_seq) if n > 0 else 0.0
 
 
 def speed_up(runs: Sequence[Sequence[int]], depth: int, costs: Costs, plain_ms: float) -> float:
@@ -59,6 +39,7 @@ def speed_up(runs: Sequence[Sequence[int]], depth: int, costs: Costs, plain_ms: 
 
     runs[s]: ids per recorded round of sequence s, accepted ones and the target's own. depth: positions at the start. plain_ms: how long
     plain decoding took for the same ids; what the costs do not explain of it is overhead, the same for every round of the oracle, too.
+    Where it was quicker than they say, so are the oracle's rounds without drafts.
     """
     lengths = [sum(run) for run in runs]
     if not any(lengths) or plain_ms <= 0:
@@ -78,15 +59,15 @@ def passes(rows: Sequence[int]) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """Costs brought into line with the plain run that was measured beside them: `speed` for all, `overhead` milliseconds per round."""
+    """Costs brought into line with the plain run that was measured beside them: `undrafted` times those of rounds without drafts, which
+    say nothing of passes with more rows, and `overhead` milliseconds per round."""
 
     costs: Costs
-    speed: float = 1.0
+    undrafted: float = 1.0
     overhead: float = 0.0
 
     @classmethod
     def anchored(cls, costs: Costs, lengths: Sequence[int], depth: int, plain_ms: float) -> _Machine:
-        """Plain decoding slower than its costs: the rest is overhead. Quicker: the costs were measured in a slow moment."""
         n_rounds = max(lengths)
         expected = sum(costs.target_ms(sum(1 for n in lengths if n > t), depth + t) for t in range(n_rounds))
         return cls(costs, min(plain_ms / expected, 1.0), max(plain_ms - expected, 0.0) / n_rounds)
@@ -94,8 +75,10 @@ class _Machine:
     def round_ms(self, ids: Sequence[int], depth: int) -> float:
         """A round in which each sequence gets that many ids, all but one of them drafted; drafts are written side by side."""
         apart = sum(self.costs.target_ms(size, depth) for size in passes(ids))
+        if max(ids) == 1:
+            return self.overhead + self.undrafted * apart
         target = min(apart, self.costs.target_ms(len(ids) * max(ids), depth))  # or with dummy rows, all in one pass
-        return self.overhead + self.speed * (target + self.costs.draft_ms(max(ids) - 1, len(ids)))
+        return self.overhead + target + self.costs.draft_ms(max(ids) - 1, len(ids))
 
 
 def _alone(run: Sequence[int], depth: int, machine: _Machine) -> float:

@@ -8,7 +8,7 @@ from statistics import mean, median
 
 from uad.bench.measure import Engine, EngineArm, Job, Measured, Sample
 from uad.bench.options import RECORDING
-from uad.bench.oracle import CurveCosts, HasCosts, speed_up
+from uad.bench.oracle import Costs, HasCosts, speed_up
 
 
 class Recorder:
@@ -27,15 +27,18 @@ class Recorder:
 
     def add(self, jobs: Sequence[Job], measured: Measured) -> Measured:
         """The measured group with a recording and the oracle's speed-up; run it after the counted runs, so that they are as they were."""
+        costs = self._engine.costs()  # before calls that draft far more than usual
         recorded = self._arm.run(jobs)
-        return replace(measured, recorded=recorded, oracle=self._speed_up(jobs, recorded, measured.samples[0]))
+        oracle = _speed_up(jobs, recorded, measured.samples[0], costs) if costs is not None else None
+        return replace(measured, recorded=recorded, oracle=oracle)
 
-    def _speed_up(self, jobs: Sequence[Job], recorded: Sample, plain: Sequence[Sample]) -> float | None:
-        curves, tps = self._engine.costs(), median(one.tps for one in plain)
-        # the rate of a single answer is counted from its first id on, that of several from the start
-        first = 1 if len(jobs) == 1 else 0
-        runs = [[one.n_ids for one in answer.rounds[first:]] for answer in recorded.answers]
-        n_ids = sum(map(sum, runs))
-        if curves is None or tps <= 0 or not n_ids:
-            return None
-        return speed_up(runs, round(mean(len(job.ids) for job in jobs)), CurveCosts(*curves), 1e3 * n_ids / tps)
+
+def _speed_up(jobs: Sequence[Job], recorded: Sample, plain: Sequence[Sample], costs: Costs) -> float | None:
+    tps = median(one.tps for one in plain)
+    # the rate of a single answer is counted from its first id on, that of several from the start
+    first = 1 if len(jobs) == 1 else 0
+    runs = [[one.n_ids for one in answer.rounds[first:]] for answer in recorded.answers]
+    n_ids = sum(map(sum, runs))
+    if tps <= 0 or not n_ids:
+        return None
+    return speed_up(runs, round(mean(len(job.ids) for job in jobs)), costs, 1e3 * n_ids / tps)

@@ -14,11 +14,11 @@ from types import TracebackType
 from uad.config import Config
 from uad.decode.step import Engine
 from uad.errors import InvalidRequestError, UadError, UnavailableError
-from uad.policy.cost import CostCurve
+from uad.policy.cost import RoundCosts
 from uad.runtime.counted import Costs
 from uad.runtime.parts import Parts, build
 from uad.runtime.target import Progress
-from uad.types import Clock, DrafterStats, Request, RuntimeInfo, Sink, SlotInfo, Totals
+from uad.types import Clock, DrafterStats, Origin, Request, RuntimeInfo, Sink, SlotInfo, Totals
 
 _log = logging.getLogger("uad")
 _Command = Callable[[], None]
@@ -113,12 +113,14 @@ class Runtime:
         """What each drafter did since start."""
         return self._engine.drafters()
 
-    def costs(self) -> tuple[CostCurve, CostCurve | None] | None:
-        """What a decode costs, the target's and the draft model's, as it is known now; None where nothing drafts."""
-        if self._parts.policy is None:
+    def costs(self) -> RoundCosts | None:
+        """What rounds cost, as it is known now; None where nothing drafts."""
+        policy = self._parts.policy
+        if policy is None:
             return None
-        machine = self._parts.policy.machine
-        return machine.target, machine.draft if self.info.draft is not None else None
+        habit = policy.habit(Origin.MODEL)
+        draft = policy.machine.draft if self.info.draft is not None else None
+        return RoundCosts(policy.machine.target, draft, habit.call_ms, habit.ids_per_step)
 
     def calibration(self) -> list[tuple[str, float, float, float]]:
         """(kind of draft, acceptance predicted, observed, over how many ids), one for each bin of belief that has seen something."""
