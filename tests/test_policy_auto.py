@@ -501,6 +501,16 @@ def test_a_draft_that_was_dear_for_a_while_is_found_again():
     assert sum(k > 0 for k in drafted) > 0.8 * len(drafted)
 
 
+@pytest.mark.parametrize("is_rough", [True, False])
+def test_costs_measured_on_a_busy_machine_do_not_lock_a_draft_out(is_rough):
+    one = Simulation(MEMORY_BOUND, text(400, GOOD), step_ms=40.0, call_ms=0.3)
+    one.policy.machine.is_rough = is_rough
+    one.step_ms = 0.3
+    one.run()
+    drafted = [k for at, k in one.lengths if at > 40]
+    assert (sum(k > 0 for k in drafted) > 0.8 * len(drafted)) is is_rough
+
+
 def test_the_dearest_texts_are_not_asked_for_free_because_no_others_were_judged_since():
     one = policy(MEMORY_BOUND)
     one._standing(Origin.MODEL, 100).birth = -0.5

@@ -13,6 +13,7 @@ from uad.types import Origin
 
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 _USUAL_IDS: Final = 18  # of a draft
+_ENOUGH_CALLS: Final = 8  # of the draft model, to rely on what it costs where that was measured on a busy machine
 _SHORT_BITS: Final = 9  # prompts of fewer than 512 ids are alike
 TYPICAL_ROUNDS: Final = 60  # of an answer: what drafting saves in them must pay for reading the prompt
 
@@ -100,6 +101,8 @@ class Memory:
         if origin is not _MODEL:
             return True
         habit, step_ms = self.habit(origin), self.step_ms(origin, n_seq)
+        if self.machine.is_rough and habit.n_calls < _ENOUGH_CALLS:
+            return True
         n = min(wish.params.longest, _USUAL_IDS)
         costs = self.machine.table((n_seq,), wish.depth).upto(n + 1)
         first_ms = habit.call_ms if habit.n_calls else step_ms

@@ -33,9 +33,12 @@ def open_policy(
     if draft is not None and draft_config is not None:
         sizes = range(1, min(config.n_parallel, _MOST_SEQUENCES) + 1)
         draft_curve = CostCurve(costs.draft if costs is not None else curve(draft, draft_config, "draft", sizes, _DRAFT_SECONDS)[0])
-    machine = Machine(CostCurve(samples), draft_curve, n_ubatch=context.n_ubatch, least=least.rows, of_each=least.of_each)
+    is_rough = not stored and spread(samples) > BUSY
+    machine = Machine(
+        CostCurve(samples), draft_curve, n_ubatch=context.n_ubatch, least=least.rows, of_each=least.of_each, is_rough=is_rough
+    )
     how = "" if stored else "; measured quickly, `uad profile` measures well and remembers"
-    busy = "" if stored or spread(samples) <= BUSY else " (the machine is busy: these times are rough)"
+    busy = " (the machine is busy: these times are rough)" if is_rough else ""
     return AutoPolicy(machine, frozenset(map(Origin, config.drafting.weighed))), (_curve_note(machine, n_max) + busy + how,)
 
 

@@ -1,0 +1,22 @@
+"""The policy that a server starts with knows whether its costs can be relied on."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from uad.config import DraftingConfig
+from uad.policy.cost import CostSample
+from uad.runtime import pacing
+
+
+@pytest.mark.parametrize(
+    ("times", "stored", "is_rough"), [((10, 10, 11), False, False), ((10, 30, 60), False, True), ((10, 30, 60), True, False)]
+)
+def test_costs_of_a_busy_machine_are_called_rough(monkeypatch, times, stored, is_rough):
+    samples = tuple(CostSample(n, 0, float(ms)) for n in (1, 2, 4) for ms in times)
+    monkeypatch.setattr(pacing, "curve", lambda *_: (samples, stored))
+    config = SimpleNamespace(drafting=DraftingConfig(), n_parallel=1)
+    target = SimpleNamespace(context=SimpleNamespace(n_ubatch=60), config=None, least=SimpleNamespace(rows=1, of_each=False))
+    policy, (line,) = pacing.open_policy(config, target, None, None)
+    assert policy.machine.is_rough is is_rough
+    assert ("rough" in line) is is_rough
