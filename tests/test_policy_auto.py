@@ -111,6 +111,20 @@ def test_a_change_of_nature_is_followed_within_forty_ids(machine):
     assert sum(k > 0 for k in rest) > 0.8 * len(rest), "code is drafted again"
 
 
+def test_a_draft_that_is_right_while_it_is_left_alone_is_soon_asked_again():
+    """Behind words of which it seemed sure, an id or two in sixteen would take a hundred ids to show that it is good again."""
+    found = []
+    for seed in range(20):
+        rng = random.Random(seed)
+        words = [Position(rng.uniform(0.2, 0.9), 0.04, rng.random() < 0.04) for _ in range(200)]
+        code = text(400, ((0.7, 0.98),), seed=seed + 20), text(200, ((0.7, 0.98),), seed=seed + 40)
+        one = Simulation(steep, code[0] + words + code[1], step_ms=0.35, call_ms=1.2, read_ms=0.03).run()
+        found.append(next((at - 600 for at, k in one.lengths if at >= 600 and k > 1), 200))
+    found.sort()
+    assert found[9] < 20
+    assert found[16] < 40
+
+
 @pytest.mark.parametrize("machine", ["flat", "memory bound", "jagged"])
 def test_a_draft_that_failed_in_the_first_texts_gets_its_chance_in_later_ones(machine):
     """Though no short text by itself ever pays for reading its prompt; and a draft that never pays costs next to nothing all the same."""
@@ -124,6 +138,12 @@ def test_a_draft_that_failed_in_the_first_texts_gets_its_chance_in_later_ones(ma
     assert drafted > 0.9 * always
     never = Simulation(fast, bad, **prices).run(50, 40)
     assert never.plain_ms / never.ms > 0.98
+
+
+def steep(n: int) -> float:
+    """As measured with Q4_0 weights on two cores: two rows cost nearly twice what one does, the next ones little."""
+    steps = (21, 38, 41, 42, 45, 47, 49, 51, 55, 63, 70, 77, 80, 83, 85, 86, 90)
+    return float(steps[min(n, 17) - 1])
 
 
 def misled(n: int, seed: int) -> list[Position]:

@@ -74,6 +74,8 @@ class AutoPolicy(Memory):
         for use in text.uses.values():
             if use.trail:
                 use.check(commit.ids)
+                if use.due < text.due:
+                    text.due = use.due
 
 
 class _Both:

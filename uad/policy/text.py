@@ -252,6 +252,8 @@ class Use:
             return
         guesses = self.trail[at : at + n]
         n_right = n if guesses == ids[:n] else next((i for i in range(n) if guesses[i] != ids[i]), n)
+        if self.due and n_right == n:
+            self.due = 1  # left alone, and right: that it is to be asked again cannot wait
         odds.judge(calibration.judge(self.bins[at : at + min(n_right + 1, n)], n_right), n_right)
         if at <= self.disputed < at + min(n_right + 1, n):
             self.odds_of(DISPUTED).judge([self.disputed_p], int(self.disputed < at + n_right))
