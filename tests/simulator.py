@@ -67,13 +67,15 @@ BAD = ((0.0, 0.05),)
 @dataclass
 class Simulation:
     """One text on one machine under a policy. noise: a factor on every measured time, drawn per decode. read_ms: what the draft model takes
-    for each id of a prompt, or that was written while it was left alone. deep: what decodes cost beyond `cost`, behind `depth` positions;
+    for each id of a prompt, or that was written while it was left alone; pause_ms: what a call takes more that is not in the round behind
+    another. deep: what decodes cost beyond `cost`, behind `depth` positions;
     nobody told the policy."""
 
     cost: Cost
     positions: Sequence[Position]
     step_ms: float = 0.3
     call_ms: float = 0.2
+    pause_ms: float = 0.0
     read_ms: float = 0.0
     n_max: int = 16
     noise: Callable[[random.Random, float], float] = lambda rng, at: 1.0
@@ -127,7 +129,8 @@ class Simulation:
 
     def _catch_up(self) -> float:
         """Seconds of a call in which the draft model reads what it has not seen."""
-        ms = self._spend(self.call_ms + self.n_unread * self.read_ms)
+        paused = bool(self.lengths) and (len(self.asked) < 2 or self.asked[-2] != self.lengths[-1][0])
+        ms = self._spend(self.call_ms + self.pause_ms * paused + self.n_unread * self.read_ms)
         self.n_unread = 0
         self.draft_ms += ms
         return ms / 1e3

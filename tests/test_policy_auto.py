@@ -17,7 +17,7 @@ from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
 from uad.policy.protocol import Wish
 from uad.policy.round import groups_of
-from uad.policy.text import Standing, Text
+from uad.policy.text import Habit, Standing, Text
 from uad.types import Commit, Draft, Origin, SpecPolicy, SpeculativeParams
 
 MACHINES = {"flat": FLAT, "memory bound": MEMORY_BOUND, "linear": LINEAR, "jagged": jagged}
@@ -529,6 +529,30 @@ def test_costs_measured_on_a_busy_machine_do_not_lock_a_draft_out(is_rough):
     one.run()
     drafted = [k for at, k in one.lengths if at > 40]
     assert (sum(k > 0 for k in drafted) > 0.8 * len(drafted)) is is_rough
+
+
+def test_calls_behind_a_pause_have_a_price_of_their_own():
+    habit = Habit()
+    for _ in range(20):
+        habit.called(1.0, 1)
+    for _ in range(20):
+        habit.called(3.0, 16, paused=True)
+    assert habit.usual_ms(paused=False) == pytest.approx(1.0)
+    assert habit.usual_ms(paused=True) == pytest.approx(3.0, rel=0.1)
+    assert habit.called(4.6, 40, paused=True) == pytest.approx(1.6, rel=0.1)
+    for _ in range(20):
+        habit.called(0.5, 16, paused=True)
+    assert habit.usual_ms(paused=False) < 0.6
+
+
+@pytest.mark.parametrize(("call_ms", "pause_ms"), [(1.0, 0.0), (1.0, 4.0), (3.0, 6.0)])
+def test_a_long_text_in_which_the_draft_failed_is_drafted_where_it_turns_good(call_ms, pause_ms):
+    """Neither what asking it cost meanwhile speaks against it, nor what only calls behind a pause cost. Share of drafted rounds."""
+    positions = text(1000, BAD) + text(1000, ((0.8, 0.97),))
+    one = Simulation(steep, positions, call_ms=call_ms, pause_ms=pause_ms).run()
+    known = [k for at, k in one.lengths if at > 1200]
+    assert sum(k > 0 for k in known) > 0.7 * len(known)
+    assert one.policy.habit(Origin.MODEL).call_ms == pytest.approx(call_ms, rel=0.1)
 
 
 def test_the_dearest_texts_are_not_asked_for_free_because_no_others_were_judged_since():

@@ -235,11 +235,15 @@ class AutoRound:
             policy.machine.draft.observe(int(self._n_stepped / self._n_steps + 0.5), 0, steps_ms / self._n_steps)
         backlogs = [0 if member.wish.room < 0 else member.text.uses[origin].backlog(member.text) for member in asked]
         reads = [n if n < self._n_read else self._n_read for n in backlogs] if self._n_read else backlogs
-        prices, n_writing, rest = self._prices(asked, reads, habit, ms), 0, ms
+        paused = self._is_paused(origin)
+        prices, n_writing, rest = self._prices(asked, reads, habit, ms, paused), 0, ms
         for member, reading_ms in zip(asked, prices):
             n_writing += member.wish.room >= 0
             rest -= reading_ms
-        common = (min(rest, MOST_TIMES * habit.call_ms + 0.01) + steps_ms) / max(n_writing, 1)
+        n_writing = n_writing or 1
+        rest = min(rest, MOST_TIMES * habit.usual_ms(paused) + 0.01)
+        common = (rest + steps_ms) / n_writing
+        pause_ms = max(rest - habit.call_ms, 0.0) / n_writing if paused and habit.n_calls else 0.0
         for member, draft, reading_ms, n_read, n_unread in zip(asked, drafts, prices, reads, backlogs):
             text = member.text
             if member.wish.room < 0:
@@ -261,11 +265,20 @@ class AutoRound:
                 policy.calibration(origin).drafted(member.bins, text.run)
             calibration = policy.calibration(draft.kind)
             candidates = member.lessons if calibration.is_unknown else member.candidates
-            candidates.append(self._candidate(member, origin, draft, calibration, common + reading_ms / TYPICAL_ROUNDS))
+            price_ms = common + reading_ms / TYPICAL_ROUNDS
+            candidates.append(self._candidate(member, origin, draft, calibration, price_ms, pause_ms))
             self._guesses_ms += common + reading_ms
 
+    def _is_paused(self, origin: Origin) -> bool:
+        """Whether none of these texts had asked this drafter in the round before."""
+        for member in self._asked:
+            use = member.text.uses[origin]
+            if not use.due and not use.is_new:
+                return False
+        return True
+
     @staticmethod
-    def _prices(asked: list[_Member], reads: list[int], habit: Habit, ms: float) -> list[float]:
+    def _prices(asked: list[_Member], reads: list[int], habit: Habit, ms: float, paused: bool) -> list[float]:
         """Milliseconds of a call, beside draft steps, that went into reading so many ids of each text, or a prompt along with the target.
 
         Reading is done once for many rounds: it is no round's own cost.
@@ -273,13 +286,15 @@ class AutoRound:
         n_read, n_along = sum(reads), sum([member.n_reading for member in asked])
         if n_along:
             known = [member.text.uses[_MODEL].read_ms(habit) * n for member, n in zip(asked, reads)]
-            per_id = max(ms - habit.call_ms - sum(known), 0.0) / n_along
+            per_id = max(ms - habit.usual_ms(paused) - sum(known), 0.0) / n_along
             return [per_id * member.n_reading if member.n_reading else one for member, one in zip(asked, known)]
-        reading_ms = habit.reading(ms, n_read)
-        habit.called(ms, n_read)
+        reading_ms = habit.called(ms, n_read, paused)
         return [reading_ms * n / n_read if reading_ms else 0.0 for n in reads]
 
-    def _candidate(self, member: _Member, origin: Origin, draft: Draft, calibration: Calibration, price_ms: float) -> Candidate:
+    def _candidate(
+        self, member: _Member, origin: Origin, draft: Draft, calibration: Calibration, price_ms: float, pause_ms: float
+    ) -> Candidate:
+        """pause_ms of its price would be missing if it were asked in each round: its value is what it would have then."""
         use = member.text.uses[origin]
         text_odds = use.odds_of(draft.kind)
         odds = text_odds.value * member.text.caution
@@ -288,7 +303,7 @@ class AutoRound:
         use.follow(draft.ids, bins, calibration, text_odds)
         gains = gains_of(chances)
         saved_ms, k = self._best(member, gains)
-        return Candidate(origin, draft, chances, gains, saved_ms - price_ms, price_ms, gains[k] / k if k else 0.0)
+        return Candidate(origin, draft, chances, gains, saved_ms - price_ms + pause_ms, price_ms, gains[k] / k if k else 0.0)
 
     @staticmethod
     def _best(member: _Member, gains: list[float]) -> tuple[float, int]:
@@ -368,9 +383,11 @@ class AutoRound:
         text, policy = member.text, self._policy
         text.plain_ms = plain_ms = member.plain_ms
         for one in (*member.candidates, *member.lessons):
-            text.spent_ms += one.price
+            use = text.uses[one.origin]
+            if not use.due:  # else it is paid from its account
+                text.spent_ms += one.price
             step_ms = self._step_ms[0] if one.origin is _MODEL else 0.0
-            text.uses[one.origin].judged(one.value, text, policy.habit(one.origin), plain_ms, step_ms)
+            use.judged(one.value, text, policy.habit(one.origin), plain_ms, step_ms)
         text.due = min([use.due for use in text.uses.values()], default=0)
 
 

@@ -44,9 +44,11 @@ _LEAST_CAUTION: Final = exp(-_MOST_LOST)
 
 @dataclass(slots=True)
 class Habit:
-    """One drafter over all texts: what a call costs, what reading an id costs, how many target ids a step of it makes."""
+    """One drafter over all texts: what a call costs, in round after round and behind a pause (in which caches forget its weights), what
+    reading an id costs, how many target ids a step of it makes."""
 
     call_ms: float = 0.0
+    paused_ms: float = 0.0
     read_ms: float = 0.0
     ids_per_step: float = 1.0
     n_calls: int = 0
@@ -56,18 +58,26 @@ class Habit:
         n = int(_STALL_MS / self.read_ms) if self.read_ms > 0 else _UNKNOWN_READ
         return max(n // n_texts, _LEAST_READ)
 
-    def reading(self, ms: float, backlog: int) -> float:
-        """How much of a call that took ms beside its draft steps went into reading `backlog` ids, of all texts in it."""
-        return max(ms - self.call_ms, 0.0) if backlog > _FAST_READ else 0.0
+    def usual_ms(self, paused: bool) -> float:
+        """What a call costs beside draft steps and reading."""
+        return max(self.paused_ms, self.call_ms) if paused else self.call_ms
 
-    def called(self, ms: float, backlog: int) -> None:
-        """A call took ms beside its draft steps, for texts that had `backlog` ids to be read first."""
+    def called(self, ms: float, backlog: int, paused: bool = False) -> float:
+        """A call took ms beside its draft steps, for texts that had `backlog` ids to be read first: how much of it went into reading."""
+        usual = self.usual_ms(paused)
         if backlog > _FAST_READ:
-            self.read(self.reading(ms, backlog), backlog)
-            return
-        believed = min(ms, MOST_TIMES * self.call_ms) if self.n_calls else ms
+            reading_ms = max(ms - usual, 0.0)
+            self.read(reading_ms, backlog)
+            return reading_ms
+        if self.n_calls and ms > MOST_TIMES * usual:
+            ms = MOST_TIMES * usual
+        if paused and self.n_calls:
+            self.paused_ms = usual + _COST_RATE * (ms - usual)
+            if ms >= self.call_ms:  # else it would not take more in round after round
+                return 0.0
         self.n_calls += 1
-        self.call_ms += max(_COST_RATE, 1 / self.n_calls) * (believed - self.call_ms)
+        self.call_ms += max(_COST_RATE, 1 / self.n_calls) * (ms - self.call_ms)
+        return 0.0
 
     def read(self, ms: float, n_ids: int) -> None:
         """Reading n_ids took ms."""
@@ -189,7 +199,7 @@ class Use:
 
     def price(self, habit: Habit, n_ids: int, step_ms: float) -> float:
         """What asking once would cost, when n_ids are to be read first."""
-        return habit.call_ms + n_ids * self.read_ms(habit) + _PROBE_STEPS * step_ms
+        return habit.usual_ms(paused=True) + n_ids * self.read_ms(habit) + _PROBE_STEPS * step_ms
 
     def judged(self, value: float, text: Text, habit: Habit, plain_ms: float, step_ms: float) -> None:
         """A round was worth so much: go on, or sleep until asking again costs little."""
