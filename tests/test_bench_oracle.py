@@ -15,7 +15,7 @@ from uad.bench.options import parse_policy
 from uad.bench.oracle import passes, speed_up
 from uad.bench.report import summarize
 from uad.errors import ConfigError
-from uad.policy.cost import RoundCosts
+from uad.policy.cost import CostCurve, CostSample, RoundCosts
 from uad.types import Delta, Done, DraftStats, Finish, Origin, SpecPolicy, StopKind, Timings, Usage
 
 
@@ -128,23 +128,20 @@ def test_equal_parts_of_several_sequences_are_one_pass():
     assert speed_up([[2, 2], [2, 2]], 0, steep, plain_ms=40) == pytest.approx(2)
 
 
-class Curve:
-    def __init__(self, factor):
-        self.factor = factor
-
-    def ms(self, n, depth=0):
-        return self.factor * n + depth
+def curve(ms_per_row):
+    return CostCurve([CostSample(n, 0, ms_per_row * n) for n in range(1, 5)])
 
 
 def test_curves_of_the_engine_become_costs():
-    costs = RoundCosts(Curve(10), Curve(2))
-    assert (costs.target_ms(3, 5), costs.draft_ms(0), costs.draft_ms(4), costs.draft_ms(4, 3)) == (35, 0, 8, 24)
-    assert RoundCosts(Curve(10), None).draft_ms(4) == 0
+    costs = RoundCosts(curve(10), curve(2))
+    assert (costs.target_ms(3, 0), costs.draft_ms(0)) == (pytest.approx(30), 0)
+    assert (costs.draft_ms(4), costs.draft_ms(4, 3)) == (pytest.approx(8), pytest.approx(24))
+    assert RoundCosts(curve(10), None).draft_ms(4) == 0
 
 
 def test_a_call_of_the_draft_has_a_price_of_its_own_and_steps_write_several_ids():
-    costs = RoundCosts(Curve(10), Curve(2), call_ms=5.0, ids_per_step=2.0)
-    assert [costs.draft_ms(n) for n in (0, 1, 2, 4, 6)] == [0, 5, 5, 7, 9]
+    costs = RoundCosts(curve(10), curve(2), call_ms=5.0, ids_per_step=2.0)
+    assert [costs.draft_ms(n) for n in (0, 1, 2, 4, 6)] == pytest.approx([0, 5, 5, 7, 9])
 
 
 # a scripted engine with costs

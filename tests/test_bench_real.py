@@ -11,7 +11,7 @@ from uad.bench.options import PLAIN, RECORDING, parse_policy
 from uad.bench.recording import Recorder
 from uad.bench.workloads import Prompt
 from uad.cli.bench import main
-from uad.policy.cost import CostCurve, CostSample
+from uad.policy.cost import CostCurve, CostSample, RoundCosts
 from uad.runtime import Runtime
 from uad.types import Origin, SpeculativeParams
 
@@ -60,7 +60,7 @@ def test_the_recording_of_a_real_pair_gives_an_oracle():
             return getattr(self._runtime, name)
 
         def costs(self):
-            return CostCurve([CostSample(n, 0, 1.0) for n in (1, 64)]), CostCurve([CostSample(1, 0, 1e-9)])
+            return RoundCosts(CostCurve([CostSample(n, 0, 1.0) for n in (1, 64)]), CostCurve([CostSample(1, 0, 1e-9)]))
 
     with Runtime.open(config()) as runtime:
         engine = WithCosts(runtime)
