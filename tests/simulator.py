@@ -68,8 +68,7 @@ BAD = ((0.0, 0.05),)
 class Simulation:
     """One text on one machine under a policy. noise: a factor on every measured time, drawn per decode. read_ms: what the draft model takes
     for each id of a prompt, or that was written while it was left alone; pause_ms: what a call takes more that is not in the round behind
-    another. deep: what decodes cost beyond `cost`, behind `depth` positions;
-    nobody told the policy."""
+    another. deep: what decodes cost beyond `cost`, behind `depth` positions; nobody told the policy."""
 
     cost: Cost
     positions: Sequence[Position]

@@ -15,7 +15,8 @@ from uad.bench.options import parse_policy
 from uad.bench.oracle import passes, speed_up
 from uad.bench.report import summarize
 from uad.errors import ConfigError
-from uad.policy.cost import CostCurve, CostSample, RoundCosts
+from uad.policy.cost import CostCurve, CostSample
+from uad.policy.machine import RoundCosts
 from uad.types import Delta, Done, DraftStats, Finish, Origin, SpecPolicy, StopKind, Timings, Usage
 
 

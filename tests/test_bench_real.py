@@ -11,7 +11,8 @@ from uad.bench.options import PLAIN, RECORDING, parse_policy
 from uad.bench.recording import Recorder
 from uad.bench.workloads import Prompt
 from uad.cli.bench import main
-from uad.policy.cost import CostCurve, CostSample, RoundCosts
+from uad.policy.cost import CostCurve, CostSample
+from uad.policy.machine import RoundCosts
 from uad.runtime import Runtime
 from uad.types import Origin, SpeculativeParams
 

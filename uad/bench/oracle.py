@@ -78,7 +78,7 @@ class _Machine:
         if max(ids) == 1:
             return self.overhead + self.undrafted * apart
         target = min(apart, self.costs.target_ms(len(ids) * max(ids), depth))  # or with dummy rows, all in one pass
-        return self.overhead + target + self.costs.draft_ms(max(ids) - 1, len(ids))
+        return self.overhead + target + self.costs.draft_ms(max(ids) - 1, sum(n > 1 for n in ids))
 
 
 def _alone(run: Sequence[int], depth: int, machine: _Machine) -> float:

@@ -27,7 +27,7 @@ class Recorder:
 
     def add(self, jobs: Sequence[Job], measured: Measured) -> Measured:
         """The measured group with a recording and the oracle's speed-up; run it after the counted runs, so that they are as they were."""
-        costs = self._engine.costs()  # before calls that draft far more than usual
+        costs = self._engine.costs()  # at the speed of the runs that are compared
         recorded = self._arm.run(jobs)
         oracle = _speed_up(jobs, recorded, measured.samples[0], costs) if costs is not None else None
         return replace(measured, recorded=recorded, oracle=oracle)

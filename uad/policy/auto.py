@@ -45,6 +45,7 @@ class AutoPolicy(Memory):
         return n
 
     def plan(self, wishes: Sequence[Wish]) -> Round | None:
+        self.n_rounds += 1
         enabled = [wish for wish in wishes if wish.params.enabled]
         fixed = [wish for wish in enabled if wish.params.policy is _FIXED]
         auto = [wish for wish in enabled if wish.params.policy is not _FIXED and self._is_due(wish)]
@@ -70,6 +71,8 @@ class AutoPolicy(Memory):
         if text is None:
             return
         text.n += len(commit.ids)
+        if len(commit.ids) > commit.n_accepted + 1:  # of rounds that nobody planned
+            self.n_rounds += 1
         text.settle(commit.n_accepted)
         for use in text.uses.values():
             if use.trail:

@@ -18,8 +18,8 @@ _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 @dataclass(slots=True)
 class Candidate:
     """A drafter's guess for one sequence. chances are those of its ids, each given that all before it are right; gains[k] the ids expected
-    to be accepted of the first k; value the milliseconds that it is expected to save at its best length, its own price taken off; price
-    what the guess cost; sure the share of that length that is expected to be accepted."""
+    to be accepted of the first k; value the milliseconds that it is expected to save at its best length, beside what it would cost in
+    round after round; price what it did cost; sure the share of that length that is expected to be accepted."""
 
     origin: Origin
     draft: Draft

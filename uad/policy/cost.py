@@ -94,28 +94,6 @@ class CostCurve:
         return ratio
 
 
-@dataclass(frozen=True, slots=True)
-class RoundCosts:
-    """What rounds consist of. draft: None without a draft model, a call of which writes the first id of each sequence in call_ms (0: not
-    known), and ids_per_step ids of the target with each further step."""
-
-    target: CostCurve
-    draft: CostCurve | None
-    call_ms: float = 0.0
-    ids_per_step: float = 1.0
-
-    def target_ms(self, n: int, depth: int) -> float:
-        """One pass of n rows of the target, each behind about `depth` positions."""
-        return self.target.ms(n, depth)
-
-    def draft_ms(self, n: int, n_seq: int = 1) -> float:
-        """Drafts of n ids for n_seq sequences side by side."""
-        if n <= 0 or self.draft is None:
-            return 0.0
-        step_ms = self.draft.ms(n_seq)
-        return (self.call_ms or step_ms) + max(n / self.ids_per_step - 1.0, 0.0) * step_ms
-
-
 class _Beyond:
     """What each position beyond the deepest measured one adds to a pass of n rows: ms_once + n * ms_per_row (attention reads it for each
     row, or once for all of them, or both). Recursive least squares; single_ms: a row where the measured depths end.

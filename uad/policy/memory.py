@@ -25,6 +25,7 @@ class Memory:
         """weighed: drafters that requests with a fixed policy do without."""
         self.machine = machine
         self.weighed = weighed
+        self.n_rounds = 0  # those that were planned, and rests between them
         self.calibrations: dict[str, Calibration] = {}
         self.habits: dict[Origin, Habit] = {}
         self._standings: dict[tuple[Origin, int], Standing] = {}
@@ -82,7 +83,9 @@ class Memory:
     def _pay_or_sleep(self, text: Text, origin: Origin, use: Use, plain_ms: float, can_win: bool) -> bool:
         habit, step_ms = self.habit(origin), self.step_ms(origin, 1)
         times = 1.0 if can_win else UNLIKELY
-        if use.standing.pay(times * use.price(habit, use.backlog(text), step_ms), can_win):
+        use.n_early = 0 if use.due > 1 else use.n_early
+        use.is_paid = use.standing.pay(times * use.price(habit, use.backlog(text), step_ms), can_win)
+        if use.is_paid:
             use.reckon = text.n + RECKON  # if it pays until then, more is known of its costs
             return True
         use.sleep(text, habit, plain_ms, step_ms, times)
@@ -105,10 +108,15 @@ class Memory:
             return True
         n = min(wish.params.longest, _USUAL_IDS)
         costs = self.machine.table((n_seq,), wish.depth).upto(n + 1)
-        first_ms = habit.call_ms if habit.n_calls else step_ms
-        step_ms /= habit.ids_per_step
-        return any(costs[k + 1] + first_ms + (k - 1) * step_ms < (k + 1) * costs[1] for k in range(1, n + 1))
+        first_ms, per_step = habit.least_ms if habit.n_calls else step_ms, habit.ids_per_step
+        return any(costs[k + 1] + first_ms + max(k / per_step - 1.0, 0.0) * step_ms < (k + 1) * costs[1] for k in range(1, n + 1))
 
     def step_ms(self, origin: Origin, n_seq: int) -> float:
-        """Milliseconds of a draft step of so many sequences; nothing for drafters without a model."""
-        return self.machine.draft.ms(n_seq) if origin is _MODEL else 0.0
+        """Milliseconds of a draft step of so many sequences; nothing for drafters without a model. What was measured on a busy machine is
+        bounded by what calls take, each of which has such a step."""
+        if origin is not _MODEL:
+            return 0.0
+        draft = self.machine.draft
+        if not self.machine.is_rough or not self.habit(origin).n_calls:
+            return draft.ms(n_seq)
+        return draft.ms(n_seq) * min(self.habit(origin).least_ms / draft.ms(1), 1.0)

@@ -56,6 +56,11 @@ class _Member:
         """This sequence's share of a round without drafts."""
         return self.table.upto(1)[1] / self.size
 
+    @property
+    def sure_ms(self) -> float:
+        """What the best of the guesses so far that are sure is worth."""
+        return max([one.value for one in self.candidates if one.sure >= _SURE], default=0.0)
+
 
 class AutoRound:
     """The decisions of one round."""
@@ -123,7 +128,7 @@ class AutoRound:
         if use.awake:
             if text.n >= use.reckon and not self._policy.still_wins(text, origin, use, member.plain_ms, wish, n_seq):
                 return None
-            if origin is _MODEL and use.is_beaten(max([one.value for one in member.candidates if one.sure >= _SURE], default=0.0)):
+            if origin is _MODEL and member.candidates and use.is_beaten(member.sure_ms):
                 return None
         elif not self._policy.wakes(text, origin, use, member.plain_ms, wish, n_seq):
             return None
@@ -136,11 +141,11 @@ class AutoRound:
     def _begin_writing(self) -> None:
         """Look up once what does not change until all drafts are written."""
         policy, habit = self._policy, self._policy.habit(_MODEL)
-        calibration, draft = policy.calibration(_MODEL), policy.machine.draft
+        calibration = policy.calibration(_MODEL)
         self._calibration = calibration
-        self._step_ms = [draft.ms(n) for n in range(1, len(self._asked) + 1)]
+        self._step_ms = [policy.step_ms(_MODEL, n) for n in range(1, len(self._asked) + 1)]
         self._per_step = habit.ids_per_step
-        self._spent_ms += habit.call_ms
+        self._spent_ms += habit.usual_ms(paused=False)
         for member in self._asked:
             member.p = 0.0 if member.wish.room < 0 else 1.0
             member.odds = member.text.uses[_MODEL].odds_of(_MODEL).value * member.text.caution
@@ -235,7 +240,8 @@ class AutoRound:
             policy.machine.draft.observe(int(self._n_stepped / self._n_steps + 0.5), 0, steps_ms / self._n_steps)
         backlogs = [0 if member.wish.room < 0 else member.text.uses[origin].backlog(member.text) for member in asked]
         reads = [n if n < self._n_read else self._n_read for n in backlogs] if self._n_read else backlogs
-        paused = self._is_paused(origin)
+        paused = policy.n_rounds > habit.called_at + 1
+        habit.called_at = policy.n_rounds
         prices, n_writing, rest = self._prices(asked, reads, habit, ms, paused), 0, ms
         for member, reading_ms in zip(asked, prices):
             n_writing += member.wish.room >= 0
@@ -243,7 +249,7 @@ class AutoRound:
         n_writing = n_writing or 1
         rest = min(rest, MOST_TIMES * habit.usual_ms(paused) + 0.01)
         common = (rest + steps_ms) / n_writing
-        pause_ms = max(rest - habit.call_ms, 0.0) / n_writing if paused and habit.n_calls else 0.0
+        pause_ms = max(rest - habit.call_ms, 0.0) / n_writing if paused and habit.call_ms else 0.0
         for member, draft, reading_ms, n_read, n_unread in zip(asked, drafts, prices, reads, backlogs):
             text = member.text
             if member.wish.room < 0:
@@ -266,16 +272,9 @@ class AutoRound:
             calibration = policy.calibration(draft.kind)
             candidates = member.lessons if calibration.is_unknown else member.candidates
             price_ms = common + reading_ms / TYPICAL_ROUNDS
-            candidates.append(self._candidate(member, origin, draft, calibration, price_ms, pause_ms))
+            lasting_ms = price_ms - pause_ms if use.due and not member.sure_ms else price_ms
+            candidates.append(self._candidate(member, origin, draft, calibration, price_ms, lasting_ms))
             self._guesses_ms += common + reading_ms
-
-    def _is_paused(self, origin: Origin) -> bool:
-        """Whether none of these texts had asked this drafter in the round before."""
-        for member in self._asked:
-            use = member.text.uses[origin]
-            if not use.due and not use.is_new:
-                return False
-        return True
 
     @staticmethod
     def _prices(asked: list[_Member], reads: list[int], habit: Habit, ms: float, paused: bool) -> list[float]:
@@ -292,9 +291,9 @@ class AutoRound:
         return [reading_ms * n / n_read if reading_ms else 0.0 for n in reads]
 
     def _candidate(
-        self, member: _Member, origin: Origin, draft: Draft, calibration: Calibration, price_ms: float, pause_ms: float
+        self, member: _Member, origin: Origin, draft: Draft, calibration: Calibration, price_ms: float, lasting_ms: float
     ) -> Candidate:
-        """pause_ms of its price would be missing if it were asked in each round: its value is what it would have then."""
+        """lasting_ms: what it would cost if it were asked in each round; its value is what it would be worth then."""
         use = member.text.uses[origin]
         text_odds = use.odds_of(draft.kind)
         odds = text_odds.value * member.text.caution
@@ -303,7 +302,7 @@ class AutoRound:
         use.follow(draft.ids, bins, calibration, text_odds)
         gains = gains_of(chances)
         saved_ms, k = self._best(member, gains)
-        return Candidate(origin, draft, chances, gains, saved_ms - price_ms + pause_ms, price_ms, gains[k] / k if k else 0.0)
+        return Candidate(origin, draft, chances, gains, saved_ms - lasting_ms, price_ms, gains[k] / k if k else 0.0)
 
     @staticmethod
     def _best(member: _Member, gains: list[float]) -> tuple[float, int]:
@@ -384,8 +383,9 @@ class AutoRound:
         text.plain_ms = plain_ms = member.plain_ms
         for one in (*member.candidates, *member.lessons):
             use = text.uses[one.origin]
-            if not use.due:  # else it is paid from its account
+            if not use.is_paid:
                 text.spent_ms += one.price
+            use.is_paid = False
             step_ms = self._step_ms[0] if one.origin is _MODEL else 0.0
             use.judged(one.value, text, policy.habit(one.origin), plain_ms, step_ms)
         text.due = min([use.due for use in text.uses.values()], default=0)

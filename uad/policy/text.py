@@ -18,6 +18,7 @@ _VALUE_RATE: Final = 0.2
 _SHIFT_RATE: Final = 0.3  # of a text's odds, per text, into what the next ones begin with
 _BIRTH_RATE: Final = 0.03
 _SHARE: Final = 0.006  # of the time, at most, goes into asking drafters that do not pay
+_MOST_SHARE: Final = 0.012  # of a text's own time, where others filled the account
 _FIRST_INTERVAL: Final = 2.0
 _LAST_INTERVAL: Final = 16.0
 _GROWTH: Final = 1.5
@@ -37,6 +38,7 @@ _UNKNOWN_READ: Final = 256
 _COST_RATE: Final = 0.15
 MOST_TIMES: Final = 3.0  # a measured cost counts as no more than so many times the expected one
 _MOST_DEARER: Final = 10.0  # nor the first reading in texts of some length as more than so many times the usual one
+_MOST_EARLY: Final = 2
 _STAKE: Final = 1.0  # plain decodes that a text may lose before its drafts are believed less
 _MOST_LOST: Final = 2.5  # further ones that count
 _LEAST_CAUTION: Final = exp(-_MOST_LOST)
@@ -44,14 +46,16 @@ _LEAST_CAUTION: Final = exp(-_MOST_LOST)
 
 @dataclass(slots=True)
 class Habit:
-    """One drafter over all texts: what a call costs, in round after round and behind a pause (in which caches forget its weights), what
-    reading an id costs, how many target ids a step of it makes."""
+    """One drafter over all texts: what a call costs in round after round, and behind a pause, in which caches forget its weights (0: not
+    known); what reading an id costs; how many target ids a step of it makes. called_at: the round of its last call."""
 
     call_ms: float = 0.0
     paused_ms: float = 0.0
     read_ms: float = 0.0
     ids_per_step: float = 1.0
     n_calls: int = 0
+    n_paused: int = 0
+    called_at: int = 0
 
     def read_at_once(self, n_texts: int) -> int:
         """How many ids each of so many texts may read in a round for which others wait."""
@@ -60,7 +64,12 @@ class Habit:
 
     def usual_ms(self, paused: bool) -> float:
         """What a call costs beside draft steps and reading."""
-        return max(self.paused_ms, self.call_ms) if paused else self.call_ms
+        return (self.paused_ms or self.call_ms) if paused else (self.call_ms or self.paused_ms)
+
+    @property
+    def least_ms(self) -> float:
+        """The lesser of both prices: the other may be of a time when the machine was busy."""
+        return min(self.usual_ms(True), self.usual_ms(False))
 
     def called(self, ms: float, backlog: int, paused: bool = False) -> float:
         """A call took ms beside its draft steps, for texts that had `backlog` ids to be read first: how much of it went into reading."""
@@ -71,12 +80,12 @@ class Habit:
             return reading_ms
         if self.n_calls and ms > MOST_TIMES * usual:
             ms = MOST_TIMES * usual
-        if paused and self.n_calls:
-            self.paused_ms = usual + _COST_RATE * (ms - usual)
-            if ms >= self.call_ms:  # else it would not take more in round after round
-                return 0.0
         self.n_calls += 1
-        self.call_ms += max(_COST_RATE, 1 / self.n_calls) * (ms - self.call_ms)
+        if paused:
+            self.n_paused += 1
+            self.paused_ms += max(_COST_RATE, 1 / self.n_paused) * (ms - self.paused_ms)
+        else:
+            self.call_ms += max(_COST_RATE, 1 / (self.n_calls - self.n_paused)) * (ms - self.call_ms)
         return 0.0
 
     def read(self, ms: float, n_ids: int) -> None:
@@ -148,9 +157,10 @@ class Standing:
 @dataclass(slots=True)
 class Use:
     """One drafter in one text. value: milliseconds saved per round, lately, beside what reading its backlog took. n_read: ids, those of the
-    prompt too, that it has seen. Asked again when `due` ids are written, each of which pays a share of plain_ms into the drafter's account
-    until then, booked up to `booked`. `reckon`: when to find out next whether it can win at all. n_beaten: rounds in a row in which a free
-    guess was preferred."""
+    prompt too, that it has seen. Asked again when `due` ids are written (1: at once), each of which pays a share of plain_ms into the
+    drafter's account until then, booked up to `booked`. `reckon`: when to find out next whether it can win at all. n_beaten: rounds in a
+    row in which a free guess was preferred. n_early: times that it was asked before that, for being right. is_paid: asking it in this
+    round was paid from the account. is_hopeless: it could not win, though all its ids were right."""
 
     standing: Standing
     value: float = 0.0
@@ -161,7 +171,10 @@ class Use:
     booked: int = 0
     plain_ms: float = 0.0
     n_beaten: int = 0
+    n_early: int = 0
     is_new: bool = True
+    is_paid: bool = False
+    is_hopeless: bool = False
     odds_by_kind: dict[str, TextOdds] = field(default_factory=dict)
     trail: Sequence[int] = ()
     bins: list[int] = field(default_factory=list)
@@ -205,6 +218,7 @@ class Use:
         """A round was worth so much: go on, or sleep until asking again costs little."""
         self.book(text.n)
         self.is_new = False
+        self.n_beaten = 0
         if value > 0:
             self.standing.earn(_TITHE * value, plain_ms)
         if value > 0 and not self.awake:
@@ -217,12 +231,13 @@ class Use:
             self.due, self.interval = 0, _FIRST_INTERVAL
         else:
             self.sleep(text, habit, plain_ms, step_ms)
-            self.interval = min(self.interval * _GROWTH, _LAST_INTERVAL)
+            rarely = self.price(habit, 0, step_ms) / (_MOST_SHARE * plain_ms) if plain_ms > 0 else 0.0
+            self.interval = min(self.interval * _GROWTH, max(_LAST_INTERVAL, rarely))
 
     def sleep(self, text: Text, habit: Habit, plain_ms: float, step_ms: float, times: float = 1.0) -> None:
         """Ask again after `interval` ids (at once where asking costs nothing to speak of), and not before the account has so many times its
         price."""
-        self.plain_ms, self.booked = plain_ms, text.n
+        self.plain_ms, self.booked, self.is_hopeless = plain_ms, text.n, times > 1.0
         owed = max(times * self.price(habit, self.backlog(text), step_ms) - self.standing.account_ms, 0.0)
         per_id = _SHARE * plain_ms - self.read_ms(habit)
         wait = owed / per_id if per_id > 0 else _LONGEST_SLEEP if owed else 0.0
@@ -239,7 +254,6 @@ class Use:
         """Whether a free and sure guess of this value spares asking: one that promises clearly more than this drafter's usually do, since
         those do better, too, where a text is copied. Asked all the same now and then, or what is known of it would never change."""
         if self.is_new or self.n_beaten >= _MOST_BEATEN or value <= _CLEARLY * max(self.value, 0.0):
-            self.n_beaten = 0
             return False
         self.n_beaten += 1
         return True
@@ -255,15 +269,17 @@ class Use:
         self.disputed, self.disputed_p = at, p
 
     def check(self, ids: Sequence[int]) -> None:
-        """The text goes on with ids: learn from every guess up to the first wrong one."""
+        """The text goes on with ids: learn from every guess up to the first wrong one; a drafter that was right while it was left alone is
+        asked again at once, twice at most before it was asked at its time."""
         at, calibration, odds = self.at, self.calibration, self.odds
         n = min(len(self.trail) - at, len(ids))
         if n <= 0 or calibration is None or odds is None:
             return
         guesses = self.trail[at : at + n]
         n_right = n if guesses == ids[:n] else next((i for i in range(n) if guesses[i] != ids[i]), n)
-        if self.due and n_right == n:
-            self.due = 1  # left alone, and right: that it is to be asked again cannot wait
+        if self.due and n_right == n and self.n_early < _MOST_EARLY and not self.is_hopeless:
+            self.due = 1  # left alone, and right: asking it again cannot wait
+            self.n_early += 1
         odds.judge(calibration.judge(self.bins[at : at + min(n_right + 1, n)], n_right), n_right)
         if at <= self.disputed < at + min(n_right + 1, n):
             self.odds_of(DISPUTED).judge([self.disputed_p], int(self.disputed < at + n_right))
@@ -277,8 +293,8 @@ class Text:
     """One running text. n counts its ids since its prompt; `due` is when the next drafter is; reading_ms what the draft model took for
     n_reading ids of the prompt that it read while the target did.
 
-    `saved` is the account of what its drafts brought so far, in plain decodes. Below the stake it speaks against all that is believed of
-    them: the odds of each id are multiplied by `caution`, until the account recovers.
+    `saved` is the account of what its drafts brought so far, in plain decodes; those that a drafter's own account paid cost it nothing.
+    Below the stake it speaks against all that is believed of them: the odds of each id are multiplied by `caution`, until it recovers.
     """
 
     n_prompt: int

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from uad.config import Config, ModelConfig
 from uad.llama.context import Context
 from uad.policy.auto import AutoPolicy
-from uad.policy.cost import CostCurve
+from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
 from uad.runtime.counted import Costs
 from uad.runtime.profile import BUSY, spread
@@ -29,17 +30,23 @@ def open_policy(
     n_max = min(context.n_ubatch, config.n_parallel * (1 + usual))
     sizes = range(1, n_max + 1)
     samples, stored = (costs.target, True) if costs is not None else curve(context, target.config, "target", sizes, _TARGET_SECONDS)
+    is_rough = _is_rough(samples, stored)
     draft_curve = None
     if draft is not None and draft_config is not None:
         sizes = range(1, min(config.n_parallel, _MOST_SEQUENCES) + 1)
-        draft_curve = CostCurve(costs.draft if costs is not None else curve(draft, draft_config, "draft", sizes, _DRAFT_SECONDS)[0])
-    is_rough = not stored and spread(samples) > BUSY
+        steps = (costs.draft, True) if costs is not None else curve(draft, draft_config, "draft", sizes, _DRAFT_SECONDS)
+        is_rough = is_rough or _is_rough(*steps)
+        draft_curve = CostCurve(steps[0])
     machine = Machine(
         CostCurve(samples), draft_curve, n_ubatch=context.n_ubatch, least=least.rows, of_each=least.of_each, is_rough=is_rough
     )
     how = "" if stored else "; measured quickly, `uad profile` measures well and remembers"
     busy = " (the machine is busy: these times are rough)" if is_rough else ""
     return AutoPolicy(machine, frozenset(map(Origin, config.drafting.weighed))), (_curve_note(machine, n_max) + busy + how,)
+
+
+def _is_rough(samples: Sequence[CostSample], stored: bool) -> bool:
+    return not stored and spread(samples) > BUSY
 
 
 def _curve_note(machine: Machine, n_max: int) -> str:

@@ -14,7 +14,8 @@ from types import TracebackType
 from uad.config import Config
 from uad.decode.step import Engine
 from uad.errors import InvalidRequestError, UadError, UnavailableError
-from uad.policy.cost import RoundCosts
+from uad.policy.machine import RoundCosts
+from uad.policy.text import Habit
 from uad.runtime.counted import Costs
 from uad.runtime.parts import Parts, build
 from uad.runtime.target import Progress
@@ -118,9 +119,9 @@ class Runtime:
         policy = self._parts.policy
         if policy is None:
             return None
-        habit = policy.habit(Origin.MODEL)
-        draft = policy.machine.draft if self.info.draft is not None else None
-        return RoundCosts(policy.machine.target, draft, habit.call_ms, habit.ids_per_step)
+        machine, habit = policy.machine, policy.habits.get(Origin.MODEL) or Habit()
+        draft = machine.draft if self.info.draft is not None else None
+        return RoundCosts(machine.target, draft, habit.usual_ms(paused=False), habit.ids_per_step, machine.target.speed)
 
     def calibration(self) -> list[tuple[str, float, float, float]]:
         """(kind of draft, acceptance predicted, observed, over how many ids), one for each bin of belief that has seen something."""
