@@ -17,7 +17,8 @@ from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
 from uad.policy.protocol import Wish
 from uad.policy.round import groups_of
-from uad.policy.text import Habit, Standing, Text
+from uad.policy.standing import Habit, Standing
+from uad.policy.text import Text
 from uad.types import Commit, Draft, Origin, SpecPolicy, SpeculativeParams
 
 MACHINES = {"flat": FLAT, "memory bound": MEMORY_BOUND, "linear": LINEAR, "jagged": jagged}

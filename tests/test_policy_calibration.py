@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uad.policy.calibration import HORIZON, USUAL, Calibration, TextOdds, TextRun, bin_of
-from uad.policy.text import Standing
+from uad.policy.standing import Standing
 
 beliefs = st.floats(0, 1)
 

@@ -1,7 +1,7 @@
 """Draft as far as it pays: expected ids per millisecond, from the cost curve and calibrated acceptance. Off competes like any length.
 
-A drafter whose rounds lately cost more than they saved is left alone and asked again so rarely that asking stays under a hundredth of the
-time (`text.Use`); `round.AutoRound` has the rule for a single round. Arithmetic only: no clock, no model, no I/O.
+A drafter whose rounds lately cost more than they saved is left alone and asked again so rarely that asking takes about a hundredth of the
+time at most (`text.Use`); `round.AutoRound` has the rule for a single round. Arithmetic only: no clock, no model, no I/O.
 
 The rule is profile-guided expected value (jukofyork, llama.cpp discussion 10466), with calibration, several sequences, and off as a choice.
 """

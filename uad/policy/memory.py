@@ -8,7 +8,8 @@ from typing import Final
 from uad.policy.calibration import Calibration
 from uad.policy.machine import Machine
 from uad.policy.protocol import Wish
-from uad.policy.text import RECKON, UNLIKELY, Habit, Standing, Text, Use
+from uad.policy.standing import Habit, Standing
+from uad.policy.text import RECKON, UNLIKELY, Text, Use
 from uad.types import Origin
 
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach

@@ -17,7 +17,8 @@ from uad.policy.candidate import Candidate, best_of, compare, gains_of, merged
 from uad.policy.machine import Table
 from uad.policy.memory import TYPICAL_ROUNDS, Memory
 from uad.policy.protocol import Chosen, Wish
-from uad.policy.text import MOST_TIMES, Habit, Text
+from uad.policy.standing import MOST_TIMES, Habit
+from uad.policy.text import Text
 from uad.types import Ask, Draft, Origin
 
 _USUAL_ROWS: Final = 18  # whose costs are looked up beforehand

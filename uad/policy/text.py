@@ -11,12 +11,11 @@ from math import exp
 from typing import Final
 
 from uad.policy.calibration import Calibration, TextOdds, TextRun
+from uad.policy.standing import Habit, Standing
 from uad.types import Origin
 
 DISPUTED: Final = "disputed"  # the kind of those ids at which what was looked up and the draft model differ
 _VALUE_RATE: Final = 0.2
-_SHIFT_RATE: Final = 0.3  # of a text's odds, per text, into what the next ones begin with
-_BIRTH_RATE: Final = 0.03
 _SHARE: Final = 0.006  # of the time, at most, goes into asking drafters that do not pay
 _MOST_SHARE: Final = 0.012  # of a text's own time, where others filled the account
 _FIRST_INTERVAL: Final = 2.0
@@ -28,130 +27,12 @@ _LONGEST_SLEEP: Final = 64  # ids between two looks at the account
 RECKON: Final = 32  # ids until it is reckoned again whether the draft model could win at all
 UNLIKELY: Final = 4.0  # times the price for asking one that could not: what is known of it may be out of date
 _TITHE: Final = 0.05  # of what drafts save
-_MOST_SAVED: Final = 100  # plain decodes
 _MOST_BEATEN: Final = 16  # rounds
 _CLEARLY: Final = 1.5
-_FAST_READ: Final = 16  # ids; more are a backlog whose reading has a price of its own
-_STALL_MS: Final = 250.0  # that others may wait for reading, as for a chunk of a prompt
-_LEAST_READ: Final = 64  # ids
-_UNKNOWN_READ: Final = 256
-_COST_RATE: Final = 0.15
-MOST_TIMES: Final = 3.0  # a measured cost counts as no more than so many times the expected one
-_MOST_DEARER: Final = 10.0  # nor the first reading in texts of some length as more than so many times the usual one
 _MOST_EARLY: Final = 2
 _STAKE: Final = 1.0  # plain decodes that a text may lose before its drafts are believed less
 _MOST_LOST: Final = 2.5  # further ones that count
 _LEAST_CAUTION: Final = exp(-_MOST_LOST)
-
-
-@dataclass(slots=True)
-class Habit:
-    """One drafter over all texts: what a call costs in round after round, and behind a pause, in which caches forget its weights (0: not
-    known); what reading an id costs; how many target ids a step of it makes. called_at: the round of its last call."""
-
-    call_ms: float = 0.0
-    paused_ms: float = 0.0
-    read_ms: float = 0.0
-    ids_per_step: float = 1.0
-    n_calls: int = 0
-    n_paused: int = 0
-    called_at: int = 0
-
-    def read_at_once(self, n_texts: int) -> int:
-        """How many ids each of so many texts may read in a round for which others wait."""
-        n = int(_STALL_MS / self.read_ms) if self.read_ms > 0 else _UNKNOWN_READ
-        return max(n // n_texts, _LEAST_READ)
-
-    def usual_ms(self, paused: bool) -> float:
-        """What a call costs beside draft steps and reading."""
-        return (self.paused_ms or self.call_ms) if paused else (self.call_ms or self.paused_ms)
-
-    @property
-    def least_ms(self) -> float:
-        """The lesser of both prices: the other may be of a time when the machine was busy."""
-        return min(self.usual_ms(True), self.usual_ms(False))
-
-    def called(self, ms: float, backlog: int, paused: bool = False) -> float:
-        """A call took ms beside its draft steps, for texts that had `backlog` ids to be read first: how much of it went into reading."""
-        usual = self.usual_ms(paused)
-        if backlog > _FAST_READ:
-            reading_ms = max(ms - usual, 0.0)
-            self.read(reading_ms, backlog)
-            return reading_ms
-        if self.n_calls and ms > MOST_TIMES * usual:
-            ms = MOST_TIMES * usual
-        self.n_calls += 1
-        if paused:
-            self.n_paused += 1
-            self.paused_ms += max(_COST_RATE, 1 / self.n_paused) * (ms - self.paused_ms)
-        else:
-            self.call_ms += max(_COST_RATE, 1 / (self.n_calls - self.n_paused)) * (ms - self.call_ms)
-        return 0.0
-
-    def read(self, ms: float, n_ids: int) -> None:
-        """Reading n_ids took ms."""
-        if n_ids >= _FAST_READ:
-            self.read_ms = _per_id(self.read_ms, ms, n_ids)
-
-    def wrote(self, n_steps: int, n_ids: int) -> None:
-        """n_steps ids of the draft became n_ids of the target."""
-        if n_steps > 1:
-            self.ids_per_step += 0.05 * (min(max(n_ids / n_steps, 0.25), 4.0) - self.ids_per_step)
-
-
-def _per_id(known_ms: float, ms: float, n_ids: int) -> float:
-    """What reading an id takes, by what was known of it (0: nothing) and a reading of n_ids in ms."""
-    return known_ms + _COST_RATE * (min(ms / n_ids, MOST_TIMES * known_ms) - known_ms) if known_ms else ms / n_ids
-
-
-@dataclass(slots=True)
-class Standing:
-    """One drafter in texts with prompts of about one length: what a new text may expect of it (in plain decodes saved per round), what
-    reading an id takes in them (0: not known), and what may be spent on asking it where it does not pay.
-
-    Into the account, texts that leave it alone pay a small share of their time, texts in which it pays a share of what it saves; no short
-    text could afford it by itself, and a drafter that failed in the first ones would never be asked again. By length, since a small model
-    that is good at short texts may be lost in long ones, where asking it is dear: those are not to be paid by these. The first time is
-    free, but not where it already failed in shorter texts, or could not win at all.
-    """
-
-    birth: float = 0.0
-    read_ms: float = 0.0
-    account_ms: float = 0.0
-    is_new: bool = True
-    shifts: dict[str, float] = field(default_factory=dict)
-
-    def pay(self, ms: float, may_be_free: bool = True) -> bool:
-        """Take the price of asking once from the account, if it is there."""
-        if self.account_ms < ms and not (self.is_new and may_be_free):
-            return False
-        self.account_ms = max(self.account_ms - ms, 0.0)
-        self.is_new = False
-        return True
-
-    def earn(self, ms: float, plain_ms: float) -> None:
-        """Put ms into the account, as far as it goes."""
-        self.account_ms = min(self.account_ms + ms, _MOST_SAVED * plain_ms)
-
-    def read(self, ms: float, n_ids: int, habit: Habit) -> None:
-        """Reading n_ids of such a text took ms."""
-        if n_ids >= _FAST_READ:
-            usual = habit.read_ms
-            self.read_ms = _per_id(self.read_ms, min(ms, _MOST_DEARER * usual * n_ids) if usual else ms, n_ids)
-
-    def odds(self, kind: str) -> TextOdds:
-        """A new text's, at first as those of the texts before it were."""
-        shift = self.shifts.get(kind, 0.0)
-        return TextOdds(shift, value=exp(shift))
-
-    def ended(self, kind: str, odds: TextOdds) -> None:
-        """Those of a text that is over."""
-        shift = self.shifts.get(kind, 0.0)
-        self.shifts[kind] = shift + _SHIFT_RATE * odds.known / (odds.known + 1.0) * (odds.shift - shift)
-
-    def judged(self, value: float) -> None:
-        """A round of some text was worth so many plain decodes."""
-        self.birth += _BIRTH_RATE * (min(max(value, -1.0), 3.0) - self.birth)
 
 
 @dataclass(slots=True)

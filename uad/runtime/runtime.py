@@ -15,7 +15,7 @@ from uad.config import Config
 from uad.decode.step import Engine
 from uad.errors import InvalidRequestError, UadError, UnavailableError
 from uad.policy.machine import RoundCosts
-from uad.policy.text import Habit
+from uad.policy.standing import Habit
 from uad.runtime.counted import Costs
 from uad.runtime.parts import Parts, build
 from uad.runtime.target import Progress
