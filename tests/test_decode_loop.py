@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -435,12 +435,17 @@ class Resting:
     def __init__(self, *rests: int) -> None:
         self.rests = itertools.cycle(rests)
         self.fixed = FixedPolicy()
+        self.heard: list[tuple[list[tuple[int, int]], int]] = []
 
     def __getattr__(self, name: str):
         return getattr(self.fixed, name)
 
     def sleeps(self, seqs: Iterable[int]) -> int:
         return next(self.rests)
+
+    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float, n: int = 1) -> None:
+        assert seconds > 0
+        self.heard.append((list(passes), n))
 
 
 class Listener(Copies):
@@ -473,3 +478,17 @@ def test_what_was_written_at_rest_is_told_before_the_next_draft_and_at_the_end(r
         stats = one.done.timings.draft
         assert stats.n_drafted == stats.n_accepted, "every draft began where the text was"
         assert (stats.n_drafted > 0) is (rests != (100,))
+
+
+def test_the_policy_hears_what_decodes_took_at_rest() -> None:
+    """Single rows are what drafts are compared with; two texts of different lengths share some of the passes."""
+    policy = Resting(7)
+    engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2), Copies({0: [], 1: []}), policy=policy)
+    run(engine, [request(12, max_tokens=20), request(30, max_tokens=40)])
+    assert ([(2, 1)], 7) in policy.heard
+    assert ([(1, 1)], 7) in policy.heard
+    n_alone = sum(n for passes, n in policy.heard if passes == [(1, 1)])
+    n_both = sum(n for passes, n in policy.heard if passes == [(2, 1)])
+    assert 17 <= n_both <= 20
+    assert 13 <= n_alone <= 20
+    assert sum(n == 1 for _, n in policy.heard) >= 4, "rounds that are planned are told one by one"

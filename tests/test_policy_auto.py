@@ -543,6 +543,20 @@ def test_costs_measured_on_a_busy_machine_do_not_lock_a_draft_out(is_rough):
     assert (sum(drafted) > 3 * len(drafted)) is is_rough
 
 
+@pytest.mark.parametrize("ms", [74.0, 78.0, 85.0])
+def test_single_rows_that_were_measured_as_too_dear_do_not_have_wrong_guesses_submitted(ms):
+    """BF16 on two cores without matrix units: the profile said 85 ms for one row and 79 for two."""
+    truth = {1: ms, 2: 79.0, 3: 90.0, 4: 122.0}
+    liar = [Position(0.98, 0.0, False)] * 2000
+    one = Simulation(lambda n: truth.get(n, 122.0 + 17.0 * (n - 4)), liar, step_ms=0.3, call_ms=1.0)
+    believed = [CostSample(n, 0, 85.0 if n == 1 else one.cost(n)) for n in range(1, 18)]
+    one.policy = AutoPolicy(Machine(CostCurve(believed), CostCurve([CostSample(1, 0, 0.3)])))
+    one.run()
+    assert one.plain_ms / one.ms > 0.99
+    planned = [rows for (at, _), rows in zip(one.lengths, one.rows, strict=True) if at >= 1000 and at in one.asked]
+    assert (2 in planned) is (ms == 85.0), "what really costs less is used"
+
+
 def test_a_step_takes_no_longer_than_a_call_whatever_was_measured_on_a_busy_machine():
     """Where two rows cost twice what one does, nothing is drafted by single steps that are believed to be dear."""
     one = Simulation(steep, text(400, GOOD), step_ms=18.0, call_ms=6.0)

@@ -95,9 +95,9 @@ class Drafting:
         for drafter in self._drafters:
             drafter.observe(commit)
 
-    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
+    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float, n: int = 1) -> None:
         """See `Policy.decoded`."""
-        self._policy.decoded(passes, depth, seconds)
+        self._policy.decoded(passes, depth, seconds, n)
 
     def rested(self, seconds: float) -> None:
         """See `Policy.rested`."""

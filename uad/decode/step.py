@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import numpy as np
@@ -61,6 +61,16 @@ class _Part:
 SamplerFactory = Callable[[Request, int], Picker]
 
 
+@dataclass(slots=True)
+class _Rest:
+    """Decodes of rounds that nobody planned, since the policy was told last: rows by slot, positions behind them, seconds, how many."""
+
+    counts: dict[int, int] = field(default_factory=dict)
+    depth: int = 0
+    seconds: float = 0.0
+    n: int = 0
+
+
 class Engine:
     """Runs requests on a target. Everything here happens on one thread; events go to each request's sink.
 
@@ -87,6 +97,7 @@ class Engine:
         self._waiting: deque[tuple[int, Request, Sink]] = deque()
         self._longest_draft = longest_draft(target.n_ubatch, target.n_batch, target.n_seq, self._least)
         self._n_rest = 0  # rounds in which nothing is drafted, this one included
+        self._rest = _Rest()
         self._prefill_rate = 0.0
         self._totals = Totals()
 
@@ -161,8 +172,9 @@ class Engine:
         runnings = self._slots.running()
         writing = [running for running in runnings if not running.is_prefilling]
         if self._is_resting(runnings, writing):
-            self._run([self._part(running, _PLAIN) for running in writing])
+            self._write_at_rest(writing)
             return
+        self._tell_of_rest()
         for running in writing:
             self._tell(running)
         began = self._clock()
@@ -196,6 +208,23 @@ class Engine:
         if self._drafting is not None and seconds > 0:
             self._drafting.decoded(sizes_of_passes(counts, self._target.n_ubatch), depth, seconds)
         return seconds
+
+    def _write_at_rest(self, writing: Sequence[Running]) -> None:
+        depth = sum(running.n_past for running in writing) // len(writing)
+        seconds, counts = self._run([self._part(running, _PLAIN) for running in writing])
+        if self._drafting is not None and seconds > 0:
+            if counts != self._rest.counts:
+                self._tell_of_rest()
+                self._rest.counts, self._rest.depth = counts, depth
+            self._rest.seconds += seconds
+            self._rest.n += 1
+
+    def _tell_of_rest(self) -> None:
+        """The policy hears what decodes took at rest."""
+        rest = self._rest
+        if self._drafting is not None and rest.n:
+            self._drafting.decoded(sizes_of_passes(rest.counts, self._target.n_ubatch), rest.depth, rest.seconds / rest.n, rest.n)
+            self._rest = _Rest()
 
     def _run(self, parts: Sequence[_Part]) -> tuple[float, dict[int, int]]:
         """Decode and settle; returns the seconds that the decode took and the rows of each sequence. Requests that find no KV room fail

@@ -60,8 +60,8 @@ class AutoPolicy(Memory):
         text = self._texts[wish.seq]
         return text.n >= text.due if wish.room > 0 else wish.room < 0
 
-    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
-        self.machine.decoded(passes, depth, 1e3 * seconds)
+    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float, n: int = 1) -> None:
+        self.machine.decoded(passes, depth, 1e3 * seconds, n)
 
     def rested(self, seconds: float) -> None:
         self.machine.rested(1e3 * seconds)

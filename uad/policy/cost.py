@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, log, sqrt
 from statistics import median
 from typing import Final
 
@@ -71,26 +71,36 @@ class CostCurve:
         share = (depth - depths[i - 1]) / (depths[i] - depths[i - 1])
         return (1 - share) * tables[i - 1].at(n) + share * tables[i].at(n)
 
-    def observe(self, n: int, depth: int, ms: float) -> None:
-        """A decode of n rows took ms: most of a surprise is the machine's, a little is this size's; behind more positions than were ever
-        measured it is theirs as long as little is known of them."""
+    def n_seen(self, n: int, depth: int = 0) -> int:
+        """How many decodes of n rows were observed behind about so many positions."""
+        return self._nearest(depth).n_seen(n)
+
+    def _nearest(self, depth: int) -> _Table:
         tables = self._tables
-        table = tables[0] if len(tables) == 1 else tables[min(range(len(tables)), key=lambda i: abs(self._depths[i] - depth))]
+        return tables[0] if len(tables) == 1 else tables[min(range(len(tables)), key=lambda i: abs(self._depths[i] - depth))]
+
+    def observe(self, n: int, depth: int, ms: float, n_times: int = 1) -> None:
+        """A decode of n rows took ms, the mean of n_times: most of a surprise is the machine's, a little is this size's; behind more
+        positions than were ever measured it is theirs as long as little is known of them."""
+        table = self._nearest(depth)
         expected = self.ms(n, depth)
         ratio = ms / expected if expected > 0 else 1.0
         if depth > self._depths[-1]:
-            rest = self._beyond.learn(n, depth - self._depths[-1], (ms - expected) / self.speed, _NOISE * expected / self.speed)
+            rest = self._beyond.learn(
+                n, depth - self._depths[-1], (ms - expected) / self.speed, _NOISE * expected / self.speed / sqrt(n_times)
+            )
             ratio **= rest
             self.n_found += rest < _MUCH
         if table.n_known(n) >= _KNOWN:
-            ratio = self.observe_ratio(ratio) / exp(self._surprise)
-        table.learn(n, ratio)
+            ratio = self.observe_ratio(ratio, n_times) / exp(self._surprise)
+        table.learn(n, ratio, n_times)
 
-    def observe_ratio(self, ratio: float) -> float:
-        """Something took `ratio` times as long as expected; returns the ratio that was believed."""
+    def observe_ratio(self, ratio: float, n_times: int = 1) -> float:
+        """Something took `ratio` times as long as expected, the mean of n_times; returns the ratio that was believed."""
         ratio = min(max(ratio, 1 / _MOST_PER_STEP), _MOST_PER_STEP)
-        self.speed *= ratio**_SPEED_RATE
-        self._surprise += _SPEED_RATE * (log(ratio) - self._surprise)
+        rate = _SPEED_RATE if n_times == 1 else 1 - (1 - _SPEED_RATE) ** n_times
+        self.speed *= ratio**rate
+        self._surprise += rate * (log(ratio) - self._surprise)
         return ratio
 
 
@@ -133,7 +143,8 @@ class _Table:
     def __init__(self, points: dict[int, float]) -> None:
         self._points = sorted(points.items())
         self._ms: list[float] = [0.0]
-        self._n_known: list[int] = [0]
+        self._n_seen: list[int] = [0]
+        self._n_before: list[int] = [0]
 
     def at(self, n: int) -> float:
         if len(self._ms) <= n:
@@ -141,20 +152,24 @@ class _Table:
         return self._ms[n]
 
     def n_known(self, n: int) -> int:
-        return self._n_known[n] if n < len(self._n_known) else 0
+        return self._n_before[n] + self._n_seen[n] if n < len(self._n_seen) else 0
 
-    def learn(self, n: int, ratio: float) -> None:
-        """n rows took `ratio` times as long as this says."""
+    def n_seen(self, n: int) -> int:
+        return self._n_seen[n] if n < len(self._n_seen) else 0
+
+    def learn(self, n: int, ratio: float, n_times: int) -> None:
+        """n rows took `ratio` times as long as this says, the mean of n_times."""
         if len(self._ms) <= n:
             self._grow(n)
-        self._ms[n] *= ratio ** max(_SHAPE_RATE, 1 / (1 + self._n_known[n]))
-        self._n_known[n] += 1
+        self._n_seen[n] += n_times
+        self._ms[n] *= ratio ** max(min(_SHAPE_RATE * n_times, 1.0), n_times / (self._n_before[n] + self._n_seen[n]))
 
     def _grow(self, n: int) -> None:
         measured = dict(self._points)
         for k in range(len(self._ms), n + 1):
             self._ms.append(self._interpolate(k))
-            self._n_known.append(_MEASURED if k in measured else 0)
+            self._n_before.append(_MEASURED if k in measured else 0)
+            self._n_seen.append(0)
 
     def _interpolate(self, n: int) -> float:
         points = self._points

@@ -72,7 +72,7 @@ class FixedPolicy:
     def plan(self, wishes: Sequence[Wish]) -> FixedRound:
         return FixedRound(wishes)
 
-    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
+    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float, n: int = 1) -> None:
         """Nothing depends on it."""
 
     def rested(self, seconds: float) -> None:
