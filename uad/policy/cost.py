@@ -17,7 +17,7 @@ from typing import Final
 _SPEED_RATE: Final = 0.15  # of the common factor, per decode
 _SHAPE_RATE: Final = 0.04  # of one size's own cost, per decode, once it is known
 _UNKNOWN_SLOPE: Final = 0.5  # of proportional
-_MEASURED: Final = 20  # what a size measured beforehand counts as
+_MEASURED: Final = 10  # decodes that a size measured beforehand counts as: those were of one moment
 _KNOWN: Final = 3  # measurements; sizes with fewer learn faster and say nothing about the machine's speed
 _MOST_PER_STEP: Final = 1.5  # an outlier counts as no more than this much too slow (or too fast)
 _NOISE: Final = 0.08  # of a decode

@@ -13,7 +13,8 @@ _DEPTH_STEP: Final = 128
 _OVERHEAD_RATE: Final = 0.05
 _PADDING: Final = 6  # rows at most
 _WORTH_PADDING: Final = 0.97
-_SINGLES: Final = 32  # decodes of single rows, before more rows are believed to cost less than they do
+_SINGLES: Final = 32  # decodes of single rows, and
+_PADDED: Final = 16  # of more, before these are believed to cost less
 _LEAST_MORE: Final = 1.02  # else they cost so many times as much, whatever was measured
 
 
@@ -82,7 +83,7 @@ class Table:
     """Milliseconds of a round by the rows of each sequence, made as far as they are asked for.
 
     Where more rows cost less, as on machines whose curve has steps, fewer are padded: `level` says to how many, and costs are those of it.
-    Single rows are so only where enough of them were seen, and otherwise more never cost less: a curve that takes single rows for dear
+    Single rows are so only where that was seen often enough, and otherwise more never cost less: a curve that takes single rows for dear
     would have every guess submitted, right or not, and never hear what they really cost.
     """
 
@@ -104,15 +105,17 @@ class Table:
             while len(raw) <= k + _PADDING:
                 raw.append(sum(self._machine.group_ms(size, len(raw), self._depth) for size in self._groups))
             best = min(range(k, k + _PADDING + 1), key=raw.__getitem__)
-            rows = best if raw[best] < _WORTH_PADDING * raw[k] and (k > 1 or self._is_sure_of_singles()) else k
+            rows = best if raw[best] < _WORTH_PADDING * raw[k] and (k > 1 or self._is_sure(best)) else k
             self._rows.append(rows)
             least = _LEAST_MORE * raw[1] if k > 1 and self._rows[1] == 1 else 0.0
             ms.append(max(raw[rows], least) + self._machine.overhead_ms)
         return ms
 
-    def _is_sure_of_singles(self) -> bool:
-        """What they cost was seen often enough: it is what drafts are compared with, and is not seen again once they are padded."""
-        return all(self._machine.target.n_seen(n, self._depth) >= _SINGLES for n in self._groups)
+    def _is_sure(self, k: int) -> bool:
+        """Whether it was seen often enough what one and k rows of each sequence cost: once they are padded, single ones are not seen any
+        more."""
+        seen = self._machine.target.n_seen
+        return all(seen(n, self._depth) >= _SINGLES and seen(k * n, self._depth) >= _PADDED for n in self._groups)
 
     def level(self, n: int) -> tuple[int, float]:
         """How many rows each sequence should have where n are needed, and what they cost beyond a single one."""
