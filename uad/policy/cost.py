@@ -17,9 +17,10 @@ from typing import Final
 _SPEED_RATE: Final = 0.15  # of the common factor, per decode
 _SHAPE_RATE: Final = 0.04  # of one size's own cost, per decode, once it is known
 _UNKNOWN_SLOPE: Final = 0.5  # of proportional
-_MEASURED: Final = 10  # decodes that a size measured beforehand counts as: those were of one moment
+_MEASURED: Final = 5  # decodes that a size measured beforehand counts as: those were of one moment
 _KNOWN: Final = 3  # measurements; sizes with fewer learn faster and say nothing about the machine's speed
 _MOST_PER_STEP: Final = 1.5  # an outlier counts as no more than this much too slow (or too fast)
+_MOST_OF_SIZE: Final = 1.2  # of that, for the cost of a known size
 _NOISE: Final = 0.08  # of a decode
 _PER_POSITION: Final = 1e-3  # of a single row behind nothing, and of each further row: what a position might add, by its order
 _MUCH: Final = 0.8  # of a surprise, at most, left to the machine: then costs are looked up anew at once
@@ -93,6 +94,8 @@ class CostCurve:
             self.n_found += rest < _MUCH
         if table.n_known(n) >= _KNOWN:
             ratio = self.observe_ratio(ratio, n_times) / exp(self._surprise)
+            if not 1 / _MOST_OF_SIZE < ratio < _MOST_OF_SIZE:
+                ratio = _MOST_OF_SIZE if ratio > 1 else 1 / _MOST_OF_SIZE
         table.learn(n, ratio, n_times)
 
     def observe_ratio(self, ratio: float, n_times: int = 1) -> float:

@@ -28,6 +28,7 @@ _LEAST_SINGLE = 3
 _SLOW_SHARE = 1 / 8
 _COLD_DECODES, _STILL_COLD = 4, 0.6
 _LEAST_ROUNDS, _MOST_ROUNDS, _ROUNDS_SECONDS = 5, 25, 2.0
+_BETWEEN = 4
 _FILL_SHARE, _FILL_STEP = 0.3, 256
 _STRIDE = 7919
 
@@ -98,7 +99,8 @@ def _single_rows(bench: _Bench, ms: float) -> list[float]:
 def full(
     context: Decoder, sizes: Iterable[int], depths: Iterable[int], progress: Report, clock: Clock = perf_counter
 ) -> tuple[CostSample, ...]:
-    """Five samples or more for every size at every depth, taken round by round over all sizes, so that noise is shared. Small models get
+    """Five samples or more for every size at every depth, taken round by round over all sizes, so that noise is shared; more of the
+    smallest. Small models get
     up to 25 rounds, as many as two seconds hold.
 
     Raises ConfigError where no size is left or a depth leaves the context no room. Sequence 0 is empty afterwards.
@@ -121,12 +123,16 @@ def full(
 
 
 def _rounds(bench: _Bench, sizes: Sequence[int], clock: Clock, progress: Report) -> list[CostSample]:
-    """All sizes, up and down in turn, as often as there is time for."""
+    """All sizes, as often as there is time for; each round begins elsewhere, so that bursts that come at the pace of rounds do not always
+    hit the same. The smallest, which all others are compared with, comes between them, too."""
     found: dict[int, list[float]] = {n: [] for n in sizes}
     began, rounds, n_rounds = clock(), 0, _LEAST_ROUNDS
     while rounds < n_rounds:
-        for n in sizes if rounds % 2 == 0 else reversed(sizes):
+        start = rounds * len(sizes) // n_rounds
+        for i, n in enumerate((*sizes[start:], *sizes[:start])):
             found[n].append(bench.once(n))
+            if i % _BETWEEN == _BETWEEN - 1:
+                found[sizes[0]].append(bench.once(sizes[0]))
         rounds += 1
         if rounds == 1:
             n_rounds = min(max(int(_ROUNDS_SECONDS / max(clock() - began, 1e-9)), _LEAST_ROUNDS), _MOST_ROUNDS)
