@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from simulator import BAD, FLAT, GOOD, LINEAR, MEMORY_BOUND, MIXED, Position, Simulation, jagged, oracle_ms, text
 
 from uad.policy.auto import AutoPolicy
+from uad.policy.calibration import TextRun, bin_of
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
 from uad.policy.protocol import Wish
@@ -206,6 +207,39 @@ def test_who_drafts_bears_the_price_of_a_shared_pass():
     assert sum(spent) == pytest.approx(table[chosen[0].n_rows] - table[1], rel=0.02)
 
 
+def test_a_sure_draft_beside_unsure_ones_is_worth_what_a_row_for_each_leaves_of_it():
+    """Mostly one of four is sure of an id. Valued as if all were, they were asked in every round, and it paid in few."""
+    one, rng = policy(lambda n: 60.0 + 17.0 * n), random.Random(5)
+    trust(one)
+    seqs, n_asked, n_drafted = range(4), 0, 0
+    for seq in seqs:
+        one.begin(seq, 10)
+    for _ in range(200):
+        beliefs = [rng.choice((0.96, 0.3, 0.3, 0.3)) for _ in seqs]
+        round_ = one.plan([Wish(seq, SpeculativeParams(), 400, 50) for seq in seqs])
+        asks = round_.asks(Origin.MODEL) if round_ is not None else []
+        n_asked += len(asks)
+        if round_ is not None and asks:
+            round_.proposed(Origin.MODEL, [Draft((1,), (beliefs[ask.seq],)) for ask in asks], 1.2e-3)
+            n_drafted += bool(round_.choose())
+        for seq in seqs:
+            one.committed(Commit(seq, (int(rng.random() < beliefs[seq]),)))
+    assert n_drafted < 20, "it seldom pays"
+    assert n_asked < 450
+
+
+def test_what_others_saved_alone_is_no_promise_to_one_beside_three():
+    """In plain decodes: those of four sequences that share them are shorter."""
+    one = policy(MEMORY_BOUND)
+    one.begin(0, 10)
+    choose(one, [0], {0: [0.99] * 12})
+    one._standing(Origin.MODEL, 10).birth = 0.5
+    for seq in range(4):
+        one.begin(seq, 10)
+    one.plan([Wish(seq, SpeculativeParams(), 40, 50) for seq in range(4)]).asks(Origin.MODEL)
+    assert one.text(0).uses[Origin.MODEL].value == pytest.approx(0.5 * MEMORY_BOUND(4) / 4, rel=0.02)
+
+
 def test_a_text_of_sure_drafts_gets_long_ones_after_texts_of_unsure_ones():
     """On a curve where both three and fifteen ids are worth it, what was learned from prose must not hold copies down."""
     steps = (16, 29, 43, 27, 42, 53, 66, 49, 64, 74, 88, 72, 85, 95, 108, 72)
@@ -215,6 +249,22 @@ def test_a_text_of_sure_drafts_gets_long_ones_after_texts_of_unsure_ones():
     ms = sum(cost(n) for (at, _), n in zip(one.lengths, one.rows, strict=True) if at >= 3000)
     best = Simulation(cost, copies, step_ms=0.4, call_ms=0.7).run(50, 9)
     assert ms < 1.1 * sum(cost(n) for n in best.rows)
+
+
+def test_a_draft_goes_on_while_it_is_sure_where_the_next_length_that_pays_is_far():
+    """Four rows pay a little and sixteen much: most drafts end in between, but each shows soon whether it does. By what drafts come to on
+    average, next to none went on."""
+    steps = (24, 45, 64, 64, 83, 103, 123, 125, 144, 165, 184, 186, 207, 227, 248, 209)
+    cost = lambda n: float(steps[n - 1]) if n <= 16 else 209 + 19.0 * (n - 16)  # noqa: E731
+    n_long = 0
+    for seed in range(4):
+        prose = text(1500, ((0.9, 0.999), (0.1, 0.7)), stay=0.7, seed=seed)
+        parts = text(600, ((0.985, 0.9999), (0.985, 0.9999), (0.985, 0.9999), (0.1, 0.7)), stay=0.8, seed=seed)
+        one = Simulation(cost, prose + parts, step_ms=0.35, call_ms=0.9).run()
+        late = [n for (at, _), n in zip(one.lengths, one.rows, strict=True) if at >= 1500]
+        assert sum(map(cost, late)) < 1.05 * oracle_ms(cost, parts, 0.35, 0.9, 16)
+        n_long += sum(n >= 15 for n in late)
+    assert n_long > 30
 
 
 def test_what_was_learned_serves_the_next_text():
@@ -332,6 +382,27 @@ def test_sure_drafts_go_on_as_long_as_rows_are_cheap():
         round_.stepped(1, 1e-4)
     round_.proposed(Origin.MODEL, [Draft(tuple(range(48)), (0.999,) * 48)], 5e-3)
     assert len(round_.choose()[0].draft.ids) == 48
+
+
+@pytest.mark.parametrize(("step_ms", "goes_on"), [(0.1, True), (5.0, False)])
+def test_sequences_that_are_sure_together_find_out_whether_they_stay_so(step_ms, goes_on):
+    """Two rows of each of four pay little, four of each much; most drafts end before, and where a step costs little that is soon seen. By
+    what they come to on average no draft had a second id, and nothing ever showed that these texts are copied."""
+    steps = {4: 71.0, 8: 137.0, 12: 201.0, 16: 227.0}
+    curve = CostCurve([CostSample(n, 0, ms) for n, ms in steps.items()])
+    one = AutoPolicy(Machine(curve, CostCurve([CostSample(1, 0, step_ms)])))
+    trust(one)
+    sure, unsure = bin_of(0.9999), bin_of(0.35)
+    for bins in ([[sure] * 4] + [[sure, unsure]] * 2) * 80:
+        one.calibration("draft-simple").drafted(bins, TextRun())
+    for seq in range(4):
+        one.begin(seq, 10)
+    round_ = one.plan([Wish(seq, SpeculativeParams(), 60, 50) for seq in range(4)])
+    assert round_ is not None
+    round_.asks(Origin.MODEL)
+    for seq in range(4):
+        round_.wrote(seq, 0.9999)
+    assert round_.go_on(range(4)) == [goes_on] * 4
 
 
 def test_nothing_is_asked_for_requests_that_want_no_drafts():

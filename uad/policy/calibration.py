@@ -38,6 +38,8 @@ _MOST_TEXT_SHIFT: Final = 1.0
 _UNASKED: Final = -1.0
 
 HORIZON: Final = 12  # ids
+SURE_ID: Final = 0.9
+_NEARLY_ONE: Final = 1 - 1e-9
 _STAY_PRIOR: Final = 2.0  # observations of an id followed by one of the same bin
 _MOVE_KEPT: Final = 0.995
 _FEWEST: Final = 1  # drafts between two looks at the moves
@@ -128,6 +130,8 @@ class Outlook:
         self._products: list[list[float]] = []  # [h][i]: probability that h + 1 ids behind one of bin i are accepted, given that that is
         self.following: list[float] = []  # the first of them
         self._ahead: list[list[list[float]]] = []  # by level; empty until asked for
+        self._kept: list[list[tuple[float, float]]] = []  # [i][h]: probability that h + 1 ids are sure, and of them that all are right
+        self._sure: list[list[list[tuple[float, float, float]]]] = []  # by level; empty until asked for
         self.renew(list(_CENTRES))
 
     def saw(self, bins: list[int]) -> bool:
@@ -151,6 +155,26 @@ class Outlook:
             self._ahead[level] = [list(accumulate([product[i] ** exponent for product in self._products])) for i in range(N_BINS)]
         return self._ahead[level]
 
+    def sure(self, level: int) -> list[list[tuple[float, float, float]]]:
+        """[i][h]: the probability that the h + 1 ids behind one of bin i are all sure, in a text of that level; how many of them are then
+        expected to be accepted; and how many are expected to be drafted, if the first that is not sure ends the draft."""
+        if not self._sure[level]:
+            exponent = _EXPONENTS[level]
+            self._sure[level] = [self._sure_of(kept, exponent) for kept in self._kept]
+        return self._sure[level]
+
+    @staticmethod
+    def _sure_of(kept: list[tuple[float, float]], exponent: float) -> list[tuple[float, float, float]]:
+        out: list[tuple[float, float, float]] = []
+        n_drafted, last = 0.0, 1.0
+        for h, (share, right) in enumerate(kept):
+            n_drafted += last
+            last = share**exponent
+            each = right ** (1 / (h + 1))
+            n_right = each * (1.0 - right) / (1.0 - each) if each < _NEARLY_ONE else h + 1.0
+            out += ((last, n_right, n_drafted),)
+        return out
+
     def renew(self, p: list[float]) -> None:
         """Work the moves so far, and the probability of acceptance in each bin, into what is expected."""
         rows = [self._shares(i, p) for i in range(N_BINS)]
@@ -164,7 +188,23 @@ class Outlook:
                 product.append(total)
             self._products.append(product)
             last = product
+        sure = [[(j, share / p[j], share) for j, share in row if p[j] >= SURE_ID] for row in rows]  # bin, its share, and of that accepted
+        self._kept = [[] for _ in range(N_BINS)]
+        last, right = [1.0] * N_BINS, [1.0] * N_BINS
+        for _ in range(HORIZON):
+            stays: list[float] = []
+            rights: list[float] = []
+            for stay, kept in zip(sure, self._kept):
+                total = its_right = 0.0
+                for j, to_j, accepted in stay:
+                    total += to_j * last[j]
+                    its_right += accepted * right[j]
+                stays += (total,)
+                rights += (its_right,)
+                kept += ((total, its_right / total if total > 0 else 0.0),)
+            last, right = stays, rights
         self._ahead = [[] for _ in _EXPONENTS]
+        self._sure = [[] for _ in _EXPONENTS]
         self.following = self._products[0]
 
     def _shares(self, i: int, p: list[float]) -> list[tuple[int, float]]:

@@ -18,16 +18,22 @@ _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 @dataclass(slots=True)
 class Candidate:
     """A drafter's guess for one sequence. chances are those of its ids, each given that all before it are right; gains[k] the ids expected
-    to be accepted of the first k; value the milliseconds that it is expected to save at its best length, beside what it would cost in
-    round after round; price what it did cost; sure the share of that length that is expected to be accepted."""
+    to be accepted of the first k; saved_ms what it is expected to save at its best length; lasting_ms what it would cost in round after
+    round, price what it did cost; sure the share of that length that is expected to be accepted."""
 
     origin: Origin
     draft: Draft
     chances: list[float]
     gains: list[float]
-    value: float
+    saved_ms: float
+    lasting_ms: float
     price: float
     sure: float
+
+    @property
+    def value(self) -> float:
+        """Milliseconds that asking for such a guess is expected to save."""
+        return self.saved_ms - self.lasting_ms
 
 
 def gains_of(chances: Sequence[float]) -> list[float]:
@@ -59,9 +65,9 @@ def best_of(candidates: Sequence[Candidate], k: int) -> Candidate:
     return candidates[0] if len(candidates) == 1 else max(candidates, key=lambda one: one.gains[min(k, len(one.gains) - 1)])
 
 
-def merged(guesses: Sequence[list[float]], merge: Callable[[list[float]], float]) -> list[float]:
+def merged(guesses: Sequence[list[float]], merge: Callable[[Sequence[float]], float]) -> list[float]:
     """Gains of several guesses together, by length; beyond its end a guess gains no more."""
     if len(guesses) == 1:
         return guesses[0]
     longest = max([len(gains) for gains in guesses], default=1)
-    return [merge([gains[min(k, len(gains) - 1)] for gains in guesses]) for k in range(longest)]
+    return [merge(by_length) for by_length in zip(*[gains + gains[-1:] * (longest - len(gains)) for gains in guesses])] or [0.0]

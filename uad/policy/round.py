@@ -24,6 +24,7 @@ from uad.types import Ask, Draft, Origin
 _USUAL_ROWS: Final = 18  # whose costs are looked up beforehand
 _HOPELESS: Final = 0.02  # a guess less likely than this is not worth looking behind
 _SURE: Final = 0.8  # of a guess at its best length: then it may spare asking the draft model
+_LIKELY: Final = 0.02  # that a draft stays sure; for others nobody goes on
 _NO_GAIN: Final = 1 + 1e-9
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 NO_DRAFT: Final = Draft()
@@ -48,6 +49,7 @@ class _Member:
     hope: float = 0.0
     outlook: list[list[float]] = field(default_factory=list)
     ahead: list[float] = field(default_factory=list)
+    sure: list[list[tuple[float, float, float]]] = field(default_factory=list)
     bins: list[int] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
     lessons: list[Candidate] = field(default_factory=list)
@@ -151,6 +153,7 @@ class AutoRound:
             member.p = 0.0 if member.wish.room < 0 else 1.0
             member.odds = member.text.uses[_MODEL].odds_of(_MODEL).value * member.text.caution
             member.outlook = calibration.outlook.ahead(member.text.run.level)
+            member.sure = calibration.outlook.sure(member.text.run.level)
             member.ahead, member.hope = member.outlook[-1], self._per_step
         self._at = [0.0]  # ids expected from row k of all sequences together
         self._start_over()
@@ -219,6 +222,26 @@ class AutoRound:
             for one in live:
                 ids += one.hope * one.ahead[h]
             if ids * best_ms > best_ids * ((costs[int(row)] if row < last else costs[last]) + spent):
+                return True
+        return self._is_worth_finding_out(live, n_steps)
+
+    def _is_worth_finding_out(self, live: list[_Member], n_steps: int) -> bool:
+        """Whether drafts are worth going on with while they stay sure, though they probably do not: a step is cheap, and shows it."""
+        costs, per_step, last, step_ms = self._costs, self._per_step, len(self._costs) - 1, self._step_ms[len(live) - 1]
+        rate = self._best_ids / (self._best_ms + self._spent_ms)
+        sure = [(one.hope, one.sure[one.bins[-1]]) for one in live]
+        row = n_steps * per_step + 1.999
+        for h in range(HORIZON):
+            row += per_step
+            ids, share, steps = self._total, 1.0, 0.0
+            for hope, ahead in sure:
+                stays, n_right, n_drafted = ahead[h]
+                if stays > _LIKELY:
+                    ids += hope * n_right
+                    share *= stays
+                    steps = max(steps, n_drafted)
+            ms = (costs[int(row)] if row < last else costs[last]) + self._spent_ms
+            if steps and share * (ids - rate * ms) > rate * steps * step_ms:
                 return True
         return False
 
@@ -303,7 +326,7 @@ class AutoRound:
         use.follow(draft.ids, bins, calibration, text_odds)
         gains = gains_of(chances)
         saved_ms, k = self._best(member, gains)
-        return Candidate(origin, draft, chances, gains, saved_ms - lasting_ms, price_ms, gains[k] / k if k else 0.0)
+        return Candidate(origin, draft, chances, gains, saved_ms, lasting_ms, price_ms, gains[k] / k if k else 0.0)
 
     @staticmethod
     def _best(member: _Member, gains: list[float]) -> tuple[float, int]:
@@ -326,6 +349,8 @@ class AutoRound:
         for group, table, level in zip(self._groups, self._tables, self._levels()):
             if level > 1:
                 self._submit(group, level, table)
+            elif len(group) > 1:
+                self._share([self._members[seq] for seq in group if seq in self._members], 0, 0.0)
         for member in self._members.values():
             self._learn(member)
         return self._chosen
@@ -361,21 +386,36 @@ class AutoRound:
         k = level - 1
         n_rows, ms = table.level(level)
         n_rows = n_rows if len(group) > 1 or n_rows > level else 0
-        drafting: list[tuple[Text, float]] = []
-        total = 0.0
+        drafting: list[_Member] = []
+        gains: list[float] = []
         for seq in group:
             member = self._members.get(seq)
             draft = NO_DRAFT
             if member is not None and member.candidates:
                 best = best_of(member.candidates, k)
                 draft = best.draft.first(k)
-                gain = best.gains[-1] if draft is best.draft else best.gains[k]
-                total += gain
-                drafting += ((member.text, gain),)
+                drafting += (member,)
+                gains += (best.gains[-1] if draft is best.draft else best.gains[k],)
             if draft.ids or n_rows:
                 self._chosen[seq] = Chosen(draft, n_rows)
-        for text, gain in drafting:
-            text.spent_ms += ms * gain / total if total > 0 else 0.0
+        total = sum(gains)
+        per_id = ms / total if total > 0 else 0.0
+        for member, gain in zip(drafting, gains):
+            member.text.spent_ms += per_id * gain
+        if len(group) > 1:
+            self._share(drafting, k, table.upto(1)[1] / len(group) - per_id)
+
+    @staticmethod
+    def _share(drafting: Sequence[_Member], k: int, per_id: float) -> None:
+        """Several share a pass of k rows more: each of their guesses is expected to save per_id milliseconds with each id.
+
+        One that was made after a pause counts as if the others' were like it: each alone could not pay for the rows of all, and a group
+        that was left alone would be left alone for ever.
+        """
+        for member in drafting:
+            for one in member.candidates:
+                if member.text.uses[one.origin].due == 0:
+                    one.saved_ms = per_id * (one.gains[k] if k < len(one.gains) else one.gains[-1])
 
     def _learn(self, member: _Member) -> None:
         if member.wish.room < 0:
