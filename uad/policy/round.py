@@ -225,7 +225,7 @@ class AutoRound:
                 return True
         return self._is_worth_finding_out(live, n_steps)
 
-    def _is_worth_finding_out(self, live: list[_Member], n_steps: int) -> bool:
+    def _is_worth_finding_out(self, live: Sequence[_Member], n_steps: int) -> bool:
         """Whether drafts are worth going on with while they stay sure, though they probably do not: a step is cheap, and shows it."""
         costs, per_step, last, step_ms = self._costs, self._per_step, len(self._costs) - 1, self._step_ms[len(live) - 1]
         rate = self._best_ids / (self._best_ms + self._spent_ms)
