@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from simulator import BAD, FLAT, GOOD, LINEAR, MEMORY_BOUND, MIXED, Position, Simulation, jagged, oracle_ms, text
 
 from uad.policy.auto import AutoPolicy
-from uad.policy.calibration import TextRun, bin_of
+from uad.policy.bins import bin_of
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
+from uad.policy.outlook import TextRun
 from uad.policy.protocol import Wish
 from uad.policy.round import groups_of
 from uad.policy.standing import Habit, Standing

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uad.policy.calibration import HORIZON, USUAL, Calibration, TextOdds, TextRun, bin_of
+from uad.policy.bins import bin_of
+from uad.policy.calibration import Calibration, TextOdds
+from uad.policy.outlook import HORIZON, USUAL, TextRun
 from uad.policy.standing import Standing
 
 beliefs = st.floats(0, 1)

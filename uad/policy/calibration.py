@@ -1,27 +1,24 @@
 """From a drafter's belief to the probability that the target agrees, learned online. Arithmetic only.
 
 Three layers, each the prior of the next: a straight line from log-odds to log-odds for all of a kind (Platt's scaling; finds a liar out in
-a few ids), bins of belief (learn the shape), and a shift of the odds per text (code, then prose). What drafts promise further on is a chain
-over bins, with an exponent per text.
+a few ids), bins of belief (learn the shape), and a shift of the odds per text (code, then prose).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
-from math import copysign, exp, log, sqrt
+from math import copysign, exp, log
 from typing import Final
 
-EDGES: Final[tuple[float, ...]] = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.87, 0.92, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999, 0.9997)
-N_BINS: Final = len(EDGES) + 1
-_CENTRES: Final[tuple[float, ...]] = tuple((a + b) / 2 for a, b in zip((0.0, *EDGES), (*EDGES, 1.0), strict=True))
+from uad.policy.bins import CENTRES, EDGES, N_BINS
+from uad.policy.outlook import Outlook, TextRun
 
 _KEPT: Final = 0.998  # of the evidence of a bin, per new observation in it: it forgets over some 500
 _LESSONS: Final = 8  # ids of a kind that are only compared with the text before one is submitted
 _ALL_RIGHT: Final = 3  # of them suffice if no other was wrong
 _BIN_PRIOR: Final = 3.0  # observations
-_LOGITS: Final[tuple[float, ...]] = tuple(min(log(c / (1 - c)), 8.0) for c in _CENTRES)
+_LOGITS: Final[tuple[float, ...]] = tuple(min(log(c / (1 - c)), 8.0) for c in CENTRES)
 _FIRST_SLOPE: Final = 0.75  # an unknown draft is not taken at its word
 _FIRST_SHIFT: Final = -0.7
 _SLOPE_RATE: Final = 0.01  # of the gradient of the log-likelihood, per observation
@@ -36,24 +33,6 @@ _LEAST_TEXT_SHIFT: Final = -4.0
 _MOST_TEXT_SHIFT: Final = 1.0
 
 _UNASKED: Final = -1.0
-
-HORIZON: Final = 12  # ids
-SURE_ID: Final = 0.9
-_NEARLY_ONE: Final = 1 - 1e-9
-_STAY_PRIOR: Final = 2.0  # observations of an id followed by one of the same bin
-_MOVE_KEPT: Final = 0.995
-_FEWEST: Final = 1  # drafts between two looks at the moves
-_MOST: Final = 128
-_EXPONENTS: Final[tuple[float, ...]] = (0.1, 0.2, 0.35, 0.6, 1.0, 1.6, 2.5)
-_BETWEEN: Final[tuple[float, ...]] = tuple(sqrt(a * b) for a, b in pairwise(_EXPONENTS))
-USUAL: Final = _EXPONENTS.index(1.0)
-_RUN_PRIOR: Final = 0.1  # of an id lost
-_RUN_KEPT: Final = 0.87
-
-
-def bin_of(belief: float) -> int:
-    """0 to N_BINS - 1."""
-    return bisect_right(EDGES, belief)
 
 
 def log_odds(p: float) -> float:
@@ -86,26 +65,6 @@ class TextOdds:
         self.value = exp(shift)
 
 
-@dataclass(slots=True)
-class TextRun:
-    """How much sooner than usual this text's drafts lose confidence: what was lost from id to id, by what the outlook says is.
-
-    `level` is the exponent on the outlook's probabilities that fits. It follows a text within some ten ids: where the drafts of a copy are
-    cut to three ids because prose was drafted before, it is the only thing that can tell that they would go on.
-    """
-
-    lost: float = 0.0
-    expected: float = 0.0
-    level: int = USUAL
-
-    def saw(self, n: int, expected: float, found: float) -> None:
-        """n ids of a draft behind its first: how many were expected to be accepted, and how many are by what was found then."""
-        kept = _RUN_KEPT**n
-        self.lost = self.lost * kept + n - found
-        self.expected = self.expected * kept + n - expected
-        self.level = bisect_right(_BETWEEN, (self.lost + _RUN_PRIOR) / (self.expected + _RUN_PRIOR))
-
-
 @dataclass(frozen=True, slots=True)
 class Reliability:
     """One bin of a reliability diagram: what was believed, predicted and seen on average, over n ids (forgotten ones left out)."""
@@ -114,106 +73,6 @@ class Reliability:
     predicted: float
     observed: float
     n: float
-
-
-class Outlook:
-    """What follows what in drafts: moves between bins of belief, and the acceptance that they promise further on.
-
-    A chain over bins, not over averages: a draft that is sure stays sure for a while, or is not sure at all.
-    """
-
-    def __init__(self) -> None:
-        self._moves = [[0.0] * N_BINS for _ in range(N_BINS)]
-        self._weight = [1.0] * N_BINS
-        self._n_drafts = 0
-        self._next = _FEWEST
-        self._products: list[list[float]] = []  # [h][i]: probability that h + 1 ids behind one of bin i are accepted, given that that is
-        self.following: list[float] = []  # the first of them
-        self._ahead: list[list[list[float]]] = []  # by level; empty until asked for
-        self._kept: list[list[tuple[float, float]]] = []  # [i][h]: probability that h + 1 ids are sure, and of them that all are right
-        self._sure: list[list[list[tuple[float, float, float]]]] = []  # by level; empty until asked for
-        self.renew(list(_CENTRES))
-
-    def saw(self, bins: list[int]) -> bool:
-        """One more draft; True if it is time to renew."""
-        moves, weight = self._moves, self._weight
-        for k in range(1, len(bins)):
-            a, b = bins[k - 1], bins[k]
-            moves[a][b] += weight[a]
-            weight[a] /= _MOVE_KEPT
-        self._n_drafts += 1
-        if self._n_drafts < self._next:
-            return False
-        self._n_drafts, self._next = 0, min(2 * self._next, _MOST)
-        return True
-
-    def ahead(self, level: int) -> list[list[float]]:
-        """[i][h]: how many of the next h + 1 ids behind one of bin i are expected to be accepted, given that it is, in a text of that level
-        (`TextRun`)."""
-        if not self._ahead[level]:
-            exponent = _EXPONENTS[level]
-            self._ahead[level] = [list(accumulate([product[i] ** exponent for product in self._products])) for i in range(N_BINS)]
-        return self._ahead[level]
-
-    def sure(self, level: int) -> list[list[tuple[float, float, float]]]:
-        """[i][h]: the probability that the h + 1 ids behind one of bin i are all sure, in a text of that level; how many of them are then
-        expected to be accepted; and how many are expected to be drafted, if the first that is not sure ends the draft."""
-        if not self._sure[level]:
-            exponent = _EXPONENTS[level]
-            self._sure[level] = [self._sure_of(kept, exponent) for kept in self._kept]
-        return self._sure[level]
-
-    @staticmethod
-    def _sure_of(kept: list[tuple[float, float]], exponent: float) -> list[tuple[float, float, float]]:
-        out: list[tuple[float, float, float]] = []
-        n_drafted, last = 0.0, 1.0
-        for h, (share, right) in enumerate(kept):
-            n_drafted += last
-            last = share**exponent
-            each = right ** (1 / (h + 1))
-            n_right = each * (1.0 - right) / (1.0 - each) if each < _NEARLY_ONE else h + 1.0
-            out += ((last, n_right, n_drafted),)
-        return out
-
-    def renew(self, p: list[float]) -> None:
-        """Work the moves so far, and the probability of acceptance in each bin, into what is expected."""
-        rows = [self._shares(i, p) for i in range(N_BINS)]
-        self._products, last = [], [1.0] * N_BINS
-        for _ in range(HORIZON):
-            product = []
-            for row in rows:
-                total = 0.0
-                for j, share in row:
-                    total += share * last[j]
-                product.append(total)
-            self._products.append(product)
-            last = product
-        sure = [[(j, share / p[j], share) for j, share in row if p[j] >= SURE_ID] for row in rows]  # bin, its share, and of that accepted
-        self._kept = [[] for _ in range(N_BINS)]
-        last, right = [1.0] * N_BINS, [1.0] * N_BINS
-        for _ in range(HORIZON):
-            stays: list[float] = []
-            rights: list[float] = []
-            for stay, kept in zip(sure, self._kept):
-                total = its_right = 0.0
-                for j, to_j, accepted in stay:
-                    total += to_j * last[j]
-                    its_right += accepted * right[j]
-                stays += (total,)
-                rights += (its_right,)
-                kept += ((total, its_right / total if total > 0 else 0.0),)
-            last, right = stays, rights
-        self._ahead = [[] for _ in _EXPONENTS]
-        self._sure = [[] for _ in _EXPONENTS]
-        self.following = self._products[0]
-
-    def _shares(self, i: int, p: list[float]) -> list[tuple[int, float]]:
-        """(bin, probability that the next id is of that bin and accepted), the improbable left out."""
-        weight = self._weight[i]
-        self._moves[i] = row = [n / weight for n in self._moves[i]]
-        self._weight[i] = 1.0
-        total = sum(row) + _STAY_PRIOR
-        return [(j, (n + (_STAY_PRIOR if i == j else 0.0)) / total * p[j]) for j, n in enumerate(row) if n or i == j]
 
 
 @dataclass(slots=True)
@@ -304,5 +163,5 @@ class Calibration:
 
     def reliability(self) -> list[Reliability]:
         """The bins that have seen something."""
-        rows = zip(_CENTRES, self.predicted, self.accepted, self.n, strict=True)
+        rows = zip(CENTRES, self.predicted, self.accepted, self.n, strict=True)
         return [Reliability(belief, predicted / n, accepted / n, n) for belief, predicted, accepted, n in rows if n > 0]

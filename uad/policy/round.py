@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from uad.policy.calibration import EDGES, HORIZON, Calibration
+from uad.policy.bins import EDGES
+from uad.policy.calibration import Calibration
 from uad.policy.candidate import Candidate, best_of, compare, gains_of, merged
 from uad.policy.machine import Table
 from uad.policy.memory import TYPICAL_ROUNDS, Memory
+from uad.policy.outlook import HORIZON, Stay
 from uad.policy.protocol import Chosen, Wish
 from uad.policy.standing import MOST_TIMES, Habit
 from uad.policy.text import Text
@@ -49,7 +51,7 @@ class _Member:
     hope: float = 0.0
     outlook: list[list[float]] = field(default_factory=list)
     ahead: list[float] = field(default_factory=list)
-    sure: list[list[tuple[float, float, float]]] = field(default_factory=list)
+    stays: list[Stay] = field(default_factory=list)
     bins: list[int] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
     lessons: list[Candidate] = field(default_factory=list)
@@ -153,7 +155,7 @@ class AutoRound:
             member.p = 0.0 if member.wish.room < 0 else 1.0
             member.odds = member.text.uses[_MODEL].odds_of(_MODEL).value * member.text.caution
             member.outlook = calibration.outlook.ahead(member.text.run.level)
-            member.sure = calibration.outlook.sure(member.text.run.level)
+            member.stays = calibration.outlook.stays(member.text.run.level)
             member.ahead, member.hope = member.outlook[-1], self._per_step
         self._at = [0.0]  # ids expected from row k of all sequences together
         self._start_over()
@@ -229,19 +231,22 @@ class AutoRound:
         """Whether drafts are worth going on with while they stay sure, though they probably do not: a step is cheap, and shows it."""
         costs, per_step, last, step_ms = self._costs, self._per_step, len(self._costs) - 1, self._step_ms[len(live) - 1]
         rate = self._best_ids / (self._best_ms + self._spent_ms)
-        sure = [(one.hope, one.sure[one.bins[-1]]) for one in live]
+        stays = [one.stays[one.bins[-1]] for one in live]
         row = n_steps * per_step + 1.999
         for h in range(HORIZON):
             row += per_step
-            ids, share, steps = self._total, 1.0, 0.0
-            for hope, ahead in sure:
-                stays, n_right, n_drafted = ahead[h]
-                if stays > _LIKELY:
-                    ids += hope * n_right
-                    share *= stays
-                    steps = max(steps, n_drafted)
+            ids, chance, steps = self._total, 1.0, 0.0
+            for i in range(len(live)):
+                stay = stays[i]
+                its_chance = stay.chance[h]
+                if its_chance > _LIKELY:
+                    ids += live[i].hope * stay.n_right[h]
+                    chance *= its_chance
+                    steps = max(steps, stay.n_drafted[h])
+            if not steps:
+                return False
             ms = (costs[int(row)] if row < last else costs[last]) + self._spent_ms
-            if steps and share * (ids - rate * ms) > rate * steps * step_ms:
+            if chance * (ids - rate * ms) > rate * steps * step_ms:
                 return True
         return False
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from math import exp
 from typing import Final
 
-from uad.policy.calibration import Calibration, TextOdds, TextRun
+from uad.policy.calibration import Calibration, TextOdds
+from uad.policy.outlook import TextRun
 from uad.policy.standing import Habit, Standing
 from uad.types import Origin
 

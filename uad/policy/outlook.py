@@ -1,0 +1,157 @@
+"""What drafts promise further on, from how they went so far: a chain over bins of belief, with an exponent per text. Arithmetic only."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from math import sqrt
+from typing import Final
+
+from uad.policy.bins import CENTRES, N_BINS
+
+HORIZON: Final = 12  # ids
+_SURE: Final = 0.9  # probability of acceptance of an id with which a draft stays sure
+_STAY_PRIOR: Final = 2.0  # observations of an id followed by one of the same bin
+_MOVE_KEPT: Final = 0.995
+_FEWEST: Final = 1  # drafts between two looks at the moves
+_MOST: Final = 128
+_EXPONENTS: Final[tuple[float, ...]] = (0.1, 0.2, 0.35, 0.6, 1.0, 1.6, 2.5)
+_BETWEEN: Final[tuple[float, ...]] = tuple(sqrt(a * b) for a, b in pairwise(_EXPONENTS))
+USUAL: Final = _EXPONENTS.index(1.0)
+_RUN_PRIOR: Final = 0.1  # of an id lost
+_RUN_KEPT: Final = 0.87
+
+
+@dataclass(slots=True)
+class TextRun:
+    """How much sooner than usual this text's drafts lose confidence: what was lost from id to id, by what the outlook says is.
+
+    `level` is the exponent on the outlook's probabilities that fits. It follows a text within some ten ids: where the drafts of a copy are
+    cut to three ids because prose was drafted before, it is the only thing that can tell that they would go on.
+    """
+
+    lost: float = 0.0
+    expected: float = 0.0
+    level: int = USUAL
+
+    def saw(self, n: int, expected: float, found: float) -> None:
+        """n ids of a draft behind its first: how many were expected to be accepted, and how many are by what was found then."""
+        kept = _RUN_KEPT**n
+        self.lost = self.lost * kept + n - found
+        self.expected = self.expected * kept + n - expected
+        self.level = bisect_right(_BETWEEN, (self.lost + _RUN_PRIOR) / (self.expected + _RUN_PRIOR))
+
+
+@dataclass(slots=True)
+class Stay:
+    """What comes of going on as long as a draft is sure, for 1 to HORIZON further ids: with what chance all of them are sure, how many are
+    accepted then (n_right), and how many are drafted if the first that is not sure ends it (n_drafted)."""
+
+    chance: list[float] = field(default_factory=list)
+    n_right: list[float] = field(default_factory=list)
+    n_drafted: list[float] = field(default_factory=list)
+
+    def raised(self, exponent: float) -> Stay:
+        """In a text that loses confidence by that much sooner (or later)."""
+        chance = [one**exponent for one in self.chance]
+        return Stay(chance, self.n_right, list(accumulate([1.0, *chance[:-1]])))
+
+
+class Outlook:
+    """What follows what in drafts: moves between bins of belief, and the acceptance that they promise further on.
+
+    A chain over bins, not over averages: a draft that is sure stays sure for a while, or is not sure at all.
+    """
+
+    def __init__(self) -> None:
+        self._moves = [[0.0] * N_BINS for _ in range(N_BINS)]
+        self._weight = [1.0] * N_BINS
+        self._n_drafts = 0
+        self._next = _FEWEST
+        self._products: list[list[float]] = []  # [h][i]: probability that h + 1 ids behind one of bin i are accepted, given that that is
+        self.following: list[float] = []  # the first of them
+        self._ahead: list[list[list[float]]] = []  # by level; empty until asked for
+        self._stays: list[list[Stay]] = []  # by level; empty until asked for
+        self.renew(list(CENTRES))
+
+    def saw(self, bins: list[int]) -> bool:
+        """One more draft; True if it is time to renew."""
+        moves, weight = self._moves, self._weight
+        for k in range(1, len(bins)):
+            a, b = bins[k - 1], bins[k]
+            moves[a][b] += weight[a]
+            weight[a] /= _MOVE_KEPT
+        self._n_drafts += 1
+        if self._n_drafts < self._next:
+            return False
+        self._n_drafts, self._next = 0, min(2 * self._next, _MOST)
+        return True
+
+    def ahead(self, level: int) -> list[list[float]]:
+        """[i][h]: how many of the next h + 1 ids behind one of bin i are expected to be accepted, given that it is, in a text of that level
+        (`TextRun`)."""
+        if not self._ahead[level]:
+            exponent = _EXPONENTS[level]
+            self._ahead[level] = [list(accumulate([product[i] ** exponent for product in self._products])) for i in range(N_BINS)]
+        return self._ahead[level]
+
+    def stays(self, level: int) -> list[Stay]:
+        """By bin of an id: what comes of going on behind it while the draft is sure, in a text of that level."""
+        if not self._stays[level]:
+            if level != USUAL:
+                self._stays[level] = [one.raised(_EXPONENTS[level]) for one in self.stays(USUAL)]
+            else:
+                self._stays[level] = self._usual_stays()
+        return self._stays[level]
+
+    def renew(self, p: list[float]) -> None:
+        """Work the moves so far, and the probability of acceptance in each bin, into what is expected."""
+        self._p = p
+        self._rows = rows = [self._shares(i, p) for i in range(N_BINS)]
+        self._products, last = [], [1.0] * N_BINS
+        for _ in range(HORIZON):
+            product = []
+            for row in rows:
+                total = 0.0
+                for j, share in row:
+                    total += share * last[j]
+                product.append(total)
+            self._products.append(product)
+            last = product
+        self._ahead = [[] for _ in _EXPONENTS]
+        self._stays = [[] for _ in _EXPONENTS]
+        self.following = self._products[0]
+
+    def _shares(self, i: int, p: list[float]) -> list[tuple[int, float]]:
+        """(bin, probability that the next id is of that bin and accepted), the improbable left out."""
+        weight = self._weight[i]
+        self._moves[i] = row = [n / weight for n in self._moves[i]]
+        self._weight[i] = 1.0
+        total = sum(row) + _STAY_PRIOR
+        return [(j, (n + (_STAY_PRIOR if i == j else 0.0)) / total * p[j]) for j, n in enumerate(row) if n or i == j]
+
+    def _usual_stays(self) -> list[Stay]:
+        p = self._p
+        sure = [[(j, share) for j, share in row if p[j] >= _SURE] for row in self._rows]
+        out = [Stay() for _ in range(N_BINS)]
+        stay, right = [1.0] * N_BINS, [1.0] * N_BINS  # by bin: that all ids so far were sure, and accepted, too
+        for h in range(HORIZON):
+            stays: list[float] = []
+            rights: list[float] = []
+            for row, one in zip(sure, out):
+                total = its_right = 0.0
+                for j, share in row:
+                    total += share / p[j] * stay[j]
+                    its_right += share * right[j]
+                stays += (total,)
+                rights += (its_right,)
+                each = (its_right / total) ** (1.0 / (h + 1)) if total > 0.0 else 0.0
+                one.n_drafted += (one.n_drafted[-1] + one.chance[-1] if h else 1.0,)
+                one.chance += (total,)
+                n_right = 0.0
+                for _ in range(h + 1):
+                    n_right = (n_right + 1.0) * each
+                one.n_right += (n_right,)
+            stay, right = stays, rights
+        return out
