@@ -188,7 +188,7 @@ def test_what_drafts_lost_in_a_text_speaks_against_them():
     one = Text(10, plain_ms=40.0)
     cautions = []
     for n_accepted in (1, 0, 0, 0, 0, 0, 0, 0, 3, 3):
-        one.spent_ms += 30.0
+        one.spent_ms += 26.0
         one.settle(n_accepted)
         cautions.append(one.caution)
         one.settle(5)  # nothing was spent in this round

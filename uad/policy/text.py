@@ -31,7 +31,7 @@ _TITHE: Final = 0.05  # of what drafts save
 _MOST_BEATEN: Final = 16  # rounds
 _CLEARLY: Final = 1.5
 _MOST_EARLY: Final = 2
-_STAKE: Final = 1.0  # plain decodes that a text may lose before its drafts are believed less
+_STAKE: Final = 0.4  # plain decodes that a text may lose before its drafts are believed less
 _MOST_LOST: Final = 2.5  # further ones that count
 _LEAST_CAUTION: Final = exp(-_MOST_LOST)
 
