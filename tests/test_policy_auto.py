@@ -20,7 +20,7 @@ from uad.policy.outlook import TextRun
 from uad.policy.protocol import Wish
 from uad.policy.round import groups_of
 from uad.policy.standing import Habit, Standing
-from uad.policy.text import Text
+from uad.policy.text import Text, Use
 from uad.types import Commit, Draft, Origin, SpecPolicy, SpeculativeParams
 
 MACHINES = {"flat": FLAT, "memory bound": MEMORY_BOUND, "linear": LINEAR, "jagged": jagged}
@@ -208,25 +208,58 @@ def test_who_drafts_bears_the_price_of_a_shared_pass():
     assert sum(spent) == pytest.approx(table[chosen[0].n_rows] - table[1], rel=0.02)
 
 
-def test_a_sure_draft_beside_unsure_ones_is_worth_what_a_row_for_each_leaves_of_it():
-    """Mostly one of four is sure of an id. Valued as if all were, they were asked in every round, and it paid in few."""
-    one, rng = policy(lambda n: 60.0 + 17.0 * n), random.Random(5)
+@pytest.mark.parametrize("n_unread", [5, 600])
+def test_a_guess_after_a_pause_counts_as_if_its_neighbours_were_like_it(n_unread):
+    """However many rounds it had to read first: it alone could not pay for the rows of all, and they would never pay together."""
+    one = policy(lambda n: 60.0 + 17.0 * n)
     trust(one)
-    seqs, n_asked, n_drafted = range(4), 0, 0
-    for seq in seqs:
+    habit = one.habit(Origin.MODEL)
+    habit.read_ms = 1.0
+    for seq in range(4):
         one.begin(seq, 10)
-    for _ in range(200):
-        beliefs = [rng.choice((0.96, 0.3, 0.3, 0.3)) for _ in seqs]
-        round_ = one.plan([Wish(seq, SpeculativeParams(), 400, 50) for seq in seqs])
-        asks = round_.asks(Origin.MODEL) if round_ is not None else []
-        n_asked += len(asks)
-        if round_ is not None and asks:
-            round_.proposed(Origin.MODEL, [Draft((1,), (beliefs[ask.seq],)) for ask in asks], 1.2e-3)
-            n_drafted += bool(round_.choose())
-        for seq in seqs:
-            one.committed(Commit(seq, (int(rng.random() < beliefs[seq]),)))
-    assert n_drafted < 20, "it seldom pays"
-    assert n_asked < 450
+        use = one.text(seq).uses[Origin.MODEL] = Use(Standing(account_ms=5000.0, is_new=False), n_read=10, is_new=False, value=-1.0)
+        use.sleep(one.text(seq), habit, 32.0, 0.1)
+        use.due = 2 if not seq else 5000
+    one.text(0).n = n_unread
+    use, n_rounds = one.text(0).uses[Origin.MODEL], 0
+    while use.n_read < 10 + n_unread:
+        round_ = one.plan([Wish(seq, SpeculativeParams(), 400, 50) for seq in range(4)])
+        assert round_ is not None
+        (ask,) = round_.asks(Origin.MODEL)
+        assert ask.seq == 0
+        round_.proposed(Origin.MODEL, [Draft((1, 2, 3), (0.97,) * 3)], 1e-3 * min(ask.n_read, 10 + n_unread - use.n_read) + 3e-4)
+        round_.choose()
+        n_rounds += 1
+    assert (n_rounds > 1) == (n_unread > 250)
+    assert use.awake
+
+
+def test_a_sure_draft_beside_unsure_ones_is_worth_what_a_row_for_each_leaves_of_it():
+    """Mostly none or one of four is sure of an id. Valued as if all were, they were asked in nearly every round; it hardly ever pays."""
+    n_asked, ms, plain_ms = 0, 0.0, 0.0
+    for seed in range(4):
+        cost = lambda n: 60.0 + 17.0 * n  # noqa: E731
+        one, rng = policy(cost), random.Random(seed)
+        trust(one)
+        for seq in range(4):
+            one.begin(seq, 10)
+        for _ in range(200):
+            beliefs = [0.96 if rng.random() < 0.12 else 0.3 for _ in range(4)]
+            round_ = one.plan([Wish(seq, SpeculativeParams(), 400, 50) for seq in range(4)])
+            asks = round_.asks(Origin.MODEL) if round_ is not None else []
+            chosen = {}
+            if round_ is not None and asks:
+                round_.proposed(Origin.MODEL, [Draft((1,), (beliefs[ask.seq],)) for ask in asks], 1.5e-3)
+                chosen = round_.choose()
+            n_asked += len(asks)
+            ms += cost(8 if chosen else 4) + 1.5 * bool(asks)
+            for seq in range(4):
+                right, drafted = rng.random() < beliefs[seq], len(chosen[seq].draft.ids) if seq in chosen else 0
+                ids = (1, 7) if right and drafted else (int(right),)
+                one.committed(Commit(seq, ids, drafted, int(right and drafted)))
+                plain_ms += cost(4) / 4 * len(ids)
+    assert plain_ms / ms > 0.99
+    assert n_asked < 0.3 * 4 * 4 * 200
 
 
 def test_what_others_saved_alone_is_no_promise_to_one_beside_three():
@@ -379,7 +412,7 @@ def test_sure_drafts_go_on_as_long_as_rows_are_cheap():
     assert ask.n_max == 48
     for n in range(1, 49):
         round_.wrote(0, 0.999)
-        assert round_.go_on([0]) == [True], n
+        assert round_.go_on([0]) == [n < 48], n
         round_.stepped(1, 1e-4)
     round_.proposed(Origin.MODEL, [Draft(tuple(range(48)), (0.999,) * 48)], 5e-3)
     assert len(round_.choose()[0].draft.ids) == 48
@@ -496,7 +529,8 @@ def test_a_free_guess_that_is_clearly_better_and_sure_spares_the_model_for_a_whi
         round_.proposed(Origin.SUFFIX, [Draft(tuple(range(20)), (0.9,) * 20, Origin.SUFFIX, kind="suffix/long")], 2e-5)
         if usual is not None:
             use = one.text(0).uses[Origin.MODEL]
-            use.value, use.is_new = round_._members[0].candidates[0].value / usual, False
+            use.value = use.promised = round_._members[0].candidates[0].value / usual
+            use.is_new = False
         asked = bool(round_.asks(Origin.MODEL))
         n_ids = len(round_.choose()[0].draft.ids)
         assert n_ids > 3 if rejected else n_ids == 20

@@ -18,22 +18,29 @@ _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 @dataclass(slots=True)
 class Candidate:
     """A drafter's guess for one sequence. chances are those of its ids, each given that all before it are right; gains[k] the ids expected
-    to be accepted of the first k; saved_ms what it is expected to save at its best length; lasting_ms what it would cost in round after
-    round, price what it did cost; sure the share of that length that is expected to be accepted."""
+    to be accepted of the first k; saved_ms what it is expected to save at its best length, and shared_ms at the length that all of a group
+    have in common; lasting_ms what it would cost in round after round, price what it did cost; sure the share of its best length that is
+    expected to be accepted."""
 
     origin: Origin
     draft: Draft
     chances: list[float]
     gains: list[float]
     saved_ms: float
+    shared_ms: float
     lasting_ms: float
     price: float
     sure: float
 
     @property
     def value(self) -> float:
-        """Milliseconds that asking for such a guess is expected to save."""
+        """Milliseconds that such a guess promises to save; in a group, if its neighbours' were like it."""
         return self.saved_ms - self.lasting_ms
+
+    @property
+    def worth(self) -> float:
+        """Milliseconds that asking for it is expected to have saved."""
+        return self.shared_ms - self.lasting_ms
 
 
 def gains_of(chances: Sequence[float]) -> list[float]:

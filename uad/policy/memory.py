@@ -64,7 +64,8 @@ class Memory:
         plain_ms = self.machine.table((1,), wish.depth).upto(1)[1]
         its_ms = plain_ms if n_seq == 1 else self.machine.table((n_seq,), wish.depth).upto(1)[1] / n_seq
         standing = self._standing(origin, text.n_prompt)
-        use = text.uses[origin] = Use(standing, value=standing.birth * its_ms)
+        value = standing.birth * its_ms
+        use = text.uses[origin] = Use(standing, value, value)
         can_win = self.could_win(origin, wish, n_seq)
         pays = can_win and 0 <= use.value >= use.read_ms(self.habit(origin)) * use.backlog(text) / TYPICAL_ROUNDS
         if not pays:

@@ -1,7 +1,8 @@
 """One round of the automatic policy: whom to ask, when to stop drafting, how much to submit, and what it was worth.
 
-A round is worth (ids expected) / (cost of its decode + cost of its drafting). Drafting goes on while that can still rise, steps in the
-curve looked past; the length at which it peaks is submitted. Arithmetic only: no clock, no model, no I/O.
+A round is worth (ids expected) / (cost of its decode + cost of its drafting). Drafting goes on while that is expected to rise, steps in the
+curve looked past, or while it is worth finding out whether it will; the length at which it peaks is submitted. Arithmetic only: no clock,
+no model, no I/O.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from uad.types import Ask, Draft, Origin
 _USUAL_ROWS: Final = 18  # whose costs are looked up beforehand
 _HOPELESS: Final = 0.02  # a guess less likely than this is not worth looking behind
 _SURE: Final = 0.8  # of a guess at its best length: then it may spare asking the draft model
-_LIKELY: Final = 0.02  # that a draft stays sure; for others nobody goes on
+_LIKELY: Final = 0.02  # that a draft stays sure; nobody goes on for less
 _NO_GAIN: Final = 1 + 1e-9
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 NO_DRAFT: Final = Draft()
@@ -37,8 +38,8 @@ class _Member:
     """A sequence that may draft in this round. `lessons` are guesses of unknown kinds: judged by the text, but not submitted.
 
     `table` has the costs of its group of `size` sequences; n_reading ids of its prompt are read along by the draft model. While that
-    writes: the bins of its beliefs, this text's odds, how likely all ids are right, and how many of the next ones are expected to be,
-    behind each bin (outlook) and now (ahead).
+    writes: the bins of its beliefs, this text's odds, how likely all ids are right, how many of the next ones are expected to be, behind
+    each bin (outlook) and now (ahead), and what comes of going on while it is sure (stays).
     """
 
     wish: Wish
@@ -77,6 +78,7 @@ class AutoRound:
         self._n_writing = len(writing)
         self._n_wishes = len(wishes)
         self._n_read = 0  # ids that each may catch up with; 0: all
+        self._most = 0  # ids of the draft model, for any
         depth = sum([wish.depth for wish in writing]) // len(writing) if writing else 0
         self._groups = groups_of(tuple([wish.seq for wish in writing]))
         table = machine.table(tuple([len(group) for group in self._groups]), depth)
@@ -139,7 +141,9 @@ class AutoRound:
             return None
         if origin is not _MODEL:
             return Ask(wish.seq, wish.room)
-        return Ask(wish.seq, min(wish.params.longest, wish.room), n_read=self._n_read)
+        most = min(wish.params.longest, wish.room)
+        self._most = max(self._most, most)
+        return Ask(wish.seq, most, n_read=self._n_read)
 
     # --- while the draft model writes
 
@@ -211,13 +215,14 @@ class AutoRound:
         self._n_seen = n_rows
 
     def _can_rise(self, live: Sequence[_Member]) -> bool:
-        """Whether some longer draft is expected to be worth more than the best so far, though it costs further steps."""
+        """Whether some longer draft is expected to be worth more than the best so far, though it costs further steps; or may well be."""
         costs, per_step, last, step_ms = self._costs, self._per_step, len(self._costs) - 1, self._step_ms[len(live) - 1]
         best_ids, spent = self._best_ids, self._spent_ms
         best_ms = self._best_ms + spent
         n_steps = len(live[0].bins) if len(live) == 1 else max([len(one.bins) for one in live])
         row = n_steps * per_step + 1.999
-        for h in range(HORIZON):
+        n_more = min(HORIZON, int(self._most / per_step + 0.999) - n_steps)
+        for h in range(n_more):
             spent += step_ms
             row += per_step
             ids = self._total
@@ -225,29 +230,31 @@ class AutoRound:
                 ids += one.hope * one.ahead[h]
             if ids * best_ms > best_ids * ((costs[int(row)] if row < last else costs[last]) + spent):
                 return True
-        return self._is_worth_finding_out(live, n_steps)
+        return self._is_worth_finding_out(live, n_steps, n_more)
 
-    def _is_worth_finding_out(self, live: Sequence[_Member], n_steps: int) -> bool:
+    def _is_worth_finding_out(self, live: Sequence[_Member], n_steps: int, n_more: int) -> bool:
         """Whether drafts are worth going on with while they stay sure, though they probably do not: a step is cheap, and shows it."""
         costs, per_step, last, step_ms = self._costs, self._per_step, len(self._costs) - 1, self._step_ms[len(live) - 1]
         rate = self._best_ids / (self._best_ms + self._spent_ms)
-        stays = [one.stays[one.bins[-1]] for one in live]
+        hopes = [(one.hope, one.stays[one.bins[-1]]) for one in live]
+        if len(hopes) > 1:
+            hopes.sort(key=_likeliest)
         row = n_steps * per_step + 1.999
-        for h in range(HORIZON):
+        for h in range(n_more):
             row += per_step
+            wanted = rate * ((costs[int(row)] if row < last else costs[last]) + self._spent_ms)
             ids, chance, steps = self._total, 1.0, 0.0
-            for i in range(len(live)):
-                stay = stays[i]
+            for hope, stay in hopes:  # those that are likely to stay sure must make up for the others
                 its_chance = stay.chance[h]
-                if its_chance > _LIKELY:
-                    ids += live[i].hope * stay.n_right[h]
-                    chance *= its_chance
-                    steps = max(steps, stay.n_drafted[h])
+                if its_chance < _LIKELY:
+                    break
+                ids += hope * stay.n_right[h]
+                chance *= its_chance
+                steps = max(steps, stay.n_drafted[h])
+                if chance * (ids - wanted) > rate * steps * step_ms:
+                    return True
             if not steps:
                 return False
-            ms = (costs[int(row)] if row < last else costs[last]) + self._spent_ms
-            if chance * (ids - rate * ms) > rate * steps * step_ms:
-                return True
         return False
 
     def stepped(self, n_seq: int, seconds: float) -> None:
@@ -331,7 +338,7 @@ class AutoRound:
         use.follow(draft.ids, bins, calibration, text_odds)
         gains = gains_of(chances)
         saved_ms, k = self._best(member, gains)
-        return Candidate(origin, draft, chances, gains, saved_ms, lasting_ms, price_ms, gains[k] / k if k else 0.0)
+        return Candidate(origin, draft, chances, gains, saved_ms, saved_ms, lasting_ms, price_ms, gains[k] / k if k else 0.0)
 
     @staticmethod
     def _best(member: _Member, gains: list[float]) -> tuple[float, int]:
@@ -419,8 +426,9 @@ class AutoRound:
         """
         for member in drafting:
             for one in member.candidates:
-                if member.text.uses[one.origin].due == 0:
-                    one.saved_ms = per_id * (one.gains[k] if k < len(one.gains) else one.gains[-1])
+                use = member.text.uses[one.origin]
+                if use.due == 0 and not use.is_paid:
+                    one.shared_ms = per_id * (one.gains[k] if k < len(one.gains) else one.gains[-1])
 
     def _learn(self, member: _Member) -> None:
         if member.wish.room < 0:
@@ -433,8 +441,12 @@ class AutoRound:
                 text.spent_ms += one.price
             use.is_paid = False
             step_ms = self._step_ms[0] if one.origin is _MODEL else 0.0
-            use.judged(one.value, text, policy.habit(one.origin), plain_ms, step_ms)
+            use.judged(one.worth, one.value, text, policy.habit(one.origin), plain_ms, step_ms)
         text.due = min([use.due for use in text.uses.values()], default=0)
+
+
+def _likeliest(hope: tuple[float, Stay]) -> float:
+    return -hope[1].chance[0]
 
 
 def _peak(gains: list[float], costs: list[float], n_writing: int, spent_ms: float) -> int:

@@ -38,14 +38,16 @@ _LEAST_CAUTION: Final = exp(-_MOST_LOST)
 
 @dataclass(slots=True)
 class Use:
-    """One drafter in one text. value: milliseconds saved per round, lately, beside what reading its backlog took. n_read: ids, those of the
-    prompt too, that it has seen. Asked again when `due` ids are written (1: at once), each of which pays a share of plain_ms into the
-    drafter's account until then, booked up to `booked`. `reckon`: when to find out next whether it can win at all. n_beaten: rounds in a
-    row in which a free guess was preferred. n_early: times that it was asked before that, for being right. is_paid: asking it in this
-    round was paid from the account. is_hopeless: it could not win, though all its ids were right."""
+    """One drafter in one text. value: milliseconds saved per round, lately, beside what reading its backlog took; promised: the same as if
+    neighbours' drafts had been like its own. n_read: ids, those of the prompt too, that it has seen. Asked again when `due` ids are written
+    (1: at once), each of which pays a share of plain_ms into the drafter's account until then, booked up to `booked`. `reckon`: when to
+    find out next whether it can win at all. n_beaten: rounds in a row in which a free guess was preferred. n_early: times that it was asked
+    before that, for being right. is_paid: asking it in this round was paid from the account. is_hopeless: it could not win, though all its
+    ids were right."""
 
     standing: Standing
     value: float = 0.0
+    promised: float = 0.0
     due: int = 0
     reckon: int = 0
     interval: float = _FIRST_INTERVAL
@@ -96,8 +98,8 @@ class Use:
         """What asking once would cost, when n_ids are to be read first."""
         return habit.usual_ms(paused=True) + n_ids * self.read_ms(habit) + _PROBE_STEPS * step_ms
 
-    def judged(self, value: float, text: Text, habit: Habit, plain_ms: float, step_ms: float) -> None:
-        """A round was worth so much: go on, or sleep until asking again costs little."""
+    def judged(self, value: float, promised: float, text: Text, habit: Habit, plain_ms: float, step_ms: float) -> None:
+        """A round was worth so much, and promised so much with neighbours like it: go on, or sleep until asking again costs little."""
         self.book(text.n)
         self.is_new = False
         self.n_beaten = 0
@@ -107,6 +109,7 @@ class Use:
             self.value = 0.5 * value
         else:
             self.value += _VALUE_RATE * (value - self.value)
+        self.promised = self.value if promised == value else self.promised + _VALUE_RATE * (promised - self.promised)
         if plain_ms > 0:
             self.standing.judged(value / plain_ms)
         if self.value >= 0:
@@ -135,7 +138,7 @@ class Use:
     def is_beaten(self, value: float) -> bool:
         """Whether a free and sure guess of this value spares asking: one that promises clearly more than this drafter's usually do, since
         those do better, too, where a text is copied. Asked all the same now and then, or what is known of it would never change."""
-        if self.is_new or self.n_beaten >= _MOST_BEATEN or value <= _CLEARLY * max(self.value, 0.0):
+        if self.is_new or self.n_beaten >= _MOST_BEATEN or value <= _CLEARLY * max(self.promised, 0.0):
             return False
         self.n_beaten += 1
         return True
