@@ -235,7 +235,7 @@ def test_a_guess_after_a_pause_counts_as_if_its_neighbours_were_like_it(n_unread
 
 
 def test_a_sure_draft_beside_unsure_ones_is_worth_what_a_row_for_each_leaves_of_it():
-    """Mostly none or one of four is sure of an id. Valued as if all were, they were asked in nearly every round; it hardly ever pays."""
+    """Mostly none or one of four is sure of an id, which hardly ever pays. Valued as if all were, they were asked twice as often."""
     n_asked, ms, plain_ms = 0, 0.0, 0.0
     for seed in range(4):
         cost = lambda n: 60.0 + 17.0 * n  # noqa: E731
@@ -244,22 +244,22 @@ def test_a_sure_draft_beside_unsure_ones_is_worth_what_a_row_for_each_leaves_of_
         for seq in range(4):
             one.begin(seq, 10)
         for _ in range(200):
-            beliefs = [0.96 if rng.random() < 0.12 else 0.3 for _ in range(4)]
+            beliefs = [0.96 if rng.random() < 0.2 else 0.3 for _ in range(4)]
             round_ = one.plan([Wish(seq, SpeculativeParams(), 400, 50) for seq in range(4)])
             asks = round_.asks(Origin.MODEL) if round_ is not None else []
             chosen = {}
             if round_ is not None and asks:
-                round_.proposed(Origin.MODEL, [Draft((1,), (beliefs[ask.seq],)) for ask in asks], 1.5e-3)
+                round_.proposed(Origin.MODEL, [Draft((1,), (beliefs[ask.seq],)) for ask in asks], 3e-3)
                 chosen = round_.choose()
             n_asked += len(asks)
-            ms += cost(8 if chosen else 4) + 1.5 * bool(asks)
+            ms += cost(8 if chosen else 4) + 3.0 * bool(asks)
             for seq in range(4):
                 right, drafted = rng.random() < beliefs[seq], len(chosen[seq].draft.ids) if seq in chosen else 0
                 ids = (1, 7) if right and drafted else (int(right),)
                 one.committed(Commit(seq, ids, drafted, int(right and drafted)))
                 plain_ms += cost(4) / 4 * len(ids)
     assert plain_ms / ms > 0.99
-    assert n_asked < 0.3 * 4 * 4 * 200
+    assert n_asked < 0.15 * 4 * 4 * 200
 
 
 def test_what_others_saved_alone_is_no_promise_to_one_beside_three():
