@@ -1,7 +1,8 @@
 """Build hook: compiles uad/policy and uad/drafters, what is computed in every round, with mypyc. The same Python, up to four times as fast.
 
-An editable install gets the compiled modules beside their sources, a wheel holds them. Where the machine cannot compile them (no C
-compiler, no headers of Python), or UAD_COMPILE=0 asks for it, they run as they are; the installation and `uad --version` say which it is.
+An editable install gets the compiled modules beside their sources; a wheel holds them, and leaves the sources' folder as it is. Where the
+machine cannot compile them (no C compiler, no headers of Python), or UAD_COMPILE=0 asks for it, they run as they are; the installation and
+`uad --version` say which it is.
 """
 
 from __future__ import annotations
@@ -24,22 +25,29 @@ class CompileRooms(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel":
             return
-        root = Path(self.root)
-        self.clean([version])
+        root, in_place = Path(self.root), version == "editable"
+        if in_place:
+            self.clean([version])
         if os.environ.get("UAD_COMPILE") == "0":
             self.app.display_warning("uad: not compiled: UAD_COMPILE=0")
             return
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                rooms = compile_into(root, Path(folder))
-            except (Exception, SystemExit) as error:  # whatever setuptools, mypyc or the compiler find wrong: uad runs without
-                self.app.display_warning(f"uad: not compiled, rounds cost some 50 us more: {error}")
-                return
-            for room in rooms:
-                for made in Path(folder, "out", room).iterdir():
+        self._folder = tempfile.TemporaryDirectory()  # until `finalize`: a wheel is written after this
+        try:
+            rooms = compile_into(root, Path(self._folder.name))
+        except (Exception, SystemExit) as error:  # whatever setuptools, mypyc or the compiler find wrong: uad runs without
+            self.app.display_warning(f"uad: not compiled, rounds cost some 50 us more: {error}")
+            return
+        for room in rooms:
+            for made in Path(self._folder.name, "out", room).iterdir():
+                if in_place:
                     shutil.copy(made, root / room / made.name)
+                else:
+                    build_data["force_include"][str(made)] = f"{room.as_posix()}/{made.name}"
         build_data["pure_python"], build_data["infer_tag"] = False, True
-        build_data["artifacts"] += [f"{room}/*{suffix}" for room in rooms for suffix in MADE]
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        if hasattr(self, "_folder"):
+            self._folder.cleanup()
 
     def clean(self, versions: list[str]) -> None:
         for made in Path(self.root, "uad").glob("*/*"):
