@@ -208,6 +208,19 @@ def test_who_drafts_bears_the_price_of_a_shared_pass():
     assert sum(spent) == pytest.approx(table[chosen[0].n_rows] - table[1], rel=0.02)
 
 
+def test_one_sure_guess_after_a_pause_buys_few_useless_rounds():
+    """It promises most of a decode. As an average to start from, that paid for fifteen rounds in a text of fifty ids."""
+    habit, use, one = Habit(call_ms=0.6, paused_ms=0.6, n_calls=9), Use(Standing(is_new=False), value=-0.6, is_new=False), Text(10)
+    use.sleep(one, habit, 40.0, 0.1)
+    one.n = use.due
+    use.judged(30.0, 30.0, one, habit, 40.0, 0.1)
+    n_rounds = 0
+    while use.awake:
+        one.n, n_rounds = one.n + 1, n_rounds + 1
+        use.judged(-0.7, -0.7, one, habit, 40.0, 0.1)
+    assert 3 <= n_rounds <= 6
+
+
 @pytest.mark.parametrize("n_unread", [5, 600])
 def test_a_guess_after_a_pause_counts_as_if_its_neighbours_were_like_it(n_unread):
     """However many rounds it had to read first: it alone could not pay for the rows of all, and they would never pay together."""

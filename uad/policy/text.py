@@ -31,6 +31,7 @@ _TITHE: Final = 0.05  # of what drafts save
 _MOST_BEATEN: Final = 16  # rounds
 _CLEARLY: Final = 1.5
 _MOST_EARLY: Final = 2
+_WOKEN: Final = 2.0  # times the price of asking that one good guess after a pause counts for
 _STAKE: Final = 0.4  # plain decodes that a text may lose before its drafts are believed less
 _MOST_LOST: Final = 2.5  # further ones that count
 _LEAST_CAUTION: Final = exp(-_MOST_LOST)
@@ -106,7 +107,7 @@ class Use:
         if value > 0:
             self.standing.earn(_TITHE * value, plain_ms)
         if value > 0 and not self.awake:
-            self.value = 0.5 * value
+            self.value = min(0.5 * value, _WOKEN * self.price(habit, 0, step_ms))
         else:
             self.value += _VALUE_RATE * (value - self.value)
         self.promised = self.value if promised == value else self.promised + _VALUE_RATE * (promised - self.promised)
