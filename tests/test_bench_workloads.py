@@ -67,6 +67,12 @@ def test_users_file(tmp_path):
     assert (workload.name, workload.prompts[0].text, workload.prompts[0].chat, workload.prompts[0].n_bytes) == ("mine", "été", False, 5)
 
 
+def test_an_answer_can_be_prescribed(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('about = "mine"\n[[prompt]]\nname = "one"\nchat = "Say it."\nanswer = "It."\n')
+    assert load(str(path)).prompts[0].answer == "It."
+
+
 HEAD = 'about = "x"\n'
 
 
@@ -84,6 +90,8 @@ HEAD = 'about = "x"\n'
         (HEAD + '[[prompt]]\nname = "a"\nraw = "```a```"\nrename = ["a"]', r"\[old, new\]"),
         (HEAD + '[[prompt]]\nname = "a"\nraw = "a"\nrename = ["a", "b"]', "fenced"),
         (HEAD + '[[prompt]]\nname = "a"\nraw = "a ```b```"\nrename = ["a", "b"]', "'a' occurs"),
+        (HEAD + '[[prompt]]\nname = "a"\nraw = "a"\nanswer = " "', "`answer` must be text"),
+        (HEAD + '[[prompt]]\nname = "a"\nraw = "a ```a```"\nrename = ["a", "b"]\nanswer = "b"', "either `answer` or `rename`"),
         (HEAD + '[[prompt]]\nname = "a"\nraw = "x"\nchat = "x"', "either `chat` or `raw`"),
         (HEAD + '[[prompt]]\nname = "a"\nraw = "  "', "`raw` must be text"),
         (HEAD + '[[prompt]]\nname = "a"\nraw = 3', "`raw` must be text"),

@@ -16,7 +16,7 @@ PROMPT_DIR = Path(__file__).with_name("prompts")
 """Holds the bundled workloads, `NAME.toml`."""
 
 _WORKLOAD_KEYS = ("about", "prompt")
-_PROMPT_KEYS = ("name", "chat", "raw", "rename")
+_PROMPT_KEYS = ("name", "chat", "raw", "rename", "answer")
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
@@ -98,7 +98,16 @@ def _prompt(entry: object, where: str) -> Prompt:
         raise ConfigError(f"{where}: name {name!r} must be lower-case words joined by '-'")
     kind = "chat" if "chat" in entry else "raw"
     text = _text(entry, kind, where)
-    return Prompt(name, text, kind == "chat", _renamed(text, entry["rename"], where) if "rename" in entry else "")
+    return Prompt(name, text, kind == "chat", _answer(entry, text, where))
+
+
+def _answer(entry: Mapping[str, object], text: str, where: str) -> str:
+    """What is written whatever the target thinks, if anything is."""
+    if "answer" in entry and "rename" in entry:
+        raise ConfigError(f"{where}: give either `answer` or `rename`")
+    if "rename" in entry:
+        return _renamed(text, entry["rename"], where)
+    return _text(entry, "answer", where) if "answer" in entry else ""
 
 
 def _renamed(text: str, names: object, where: str) -> str:
