@@ -218,7 +218,28 @@ def test_one_sure_guess_after_a_pause_buys_few_useless_rounds():
     while use.awake:
         one.n, n_rounds = one.n + 1, n_rounds + 1
         use.judged(-0.7, -0.7, one, habit, 40.0, 0.1)
-    assert 3 <= n_rounds <= 6
+    assert 3 <= n_rounds <= 8
+
+
+@pytest.mark.parametrize(("account_ms", "earliest"), [(50.0, 33), (500.0, 2)])
+def test_a_long_prompt_is_not_read_for_a_text_that_may_end_at_once(account_ms, earliest):
+    """An answer of twelve ids paid six in a hundred of its time for reading a prompt of 1,500. Plenty in the account may be spent."""
+    one = policy(lambda n: 48.0 + 12.0 * n)
+    one.machine.draft.observe(1, 0, 0.5)
+    trust(one)
+    habit = one.habit(Origin.MODEL)
+    habit.called(0.6, 1)
+    habit.read_ms = 0.025
+    one.begin(0, 1500)
+    text = one.text(0)
+    use = text.uses[Origin.MODEL] = Use(Standing(account_ms=account_ms, is_new=False), is_new=False, value=-1.0)
+    use.sleep(text, habit, 60.0, 0.1)
+    asked = 0
+    while not asked:
+        text.n += 1
+        wish = Wish(0, SpeculativeParams(), 400, 1500)
+        asked = text.n if text.n >= use.due and one.wakes(text, Origin.MODEL, use, 60.0, wish, 1) else 0
+    assert earliest - 2 <= asked <= earliest + 1
 
 
 @pytest.mark.parametrize("n_unread", [5, 600])

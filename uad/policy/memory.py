@@ -87,7 +87,8 @@ class Memory:
         habit, step_ms = self.habit(origin), self.step_ms(origin, 1)
         times = 1.0 if can_win else UNLIKELY
         use.n_early = 0 if use.due > 1 else use.n_early
-        use.is_paid = use.standing.pay(times * use.price(habit, use.backlog(text), step_ms), can_win)
+        price = times * use.price(habit, use.backlog(text), step_ms)
+        use.is_paid = not use.is_too_early(price, text, plain_ms) and use.standing.pay(price, can_win)
         if use.is_paid:
             use.reckon = text.n + RECKON  # if it pays until then, more is known of its costs
             return True

@@ -18,7 +18,9 @@ from uad.types import Origin
 DISPUTED: Final = "disputed"  # the kind of those ids at which what was looked up and the draft model differ
 _VALUE_RATE: Final = 0.2
 _SHARE: Final = 0.006  # of the time, at most, goes into asking drafters that do not pay
-_MOST_SHARE: Final = 0.012  # of a text's own time, where others filled the account
+_MOST_SHARE: Final = 0.01  # of a text's own time, where others filled the account
+_MOST_AT_ONCE: Final = 0.02  # of a text's time so far may go into asking once, as long as the account holds less than
+_PLENTY: Final = 4.0  # times the price
 _FIRST_INTERVAL: Final = 2.0
 _LAST_INTERVAL: Final = 16.0
 _GROWTH: Final = 1.5
@@ -31,7 +33,7 @@ _TITHE: Final = 0.05  # of what drafts save
 _MOST_BEATEN: Final = 16  # rounds
 _CLEARLY: Final = 1.5
 _MOST_EARLY: Final = 2
-_WOKEN: Final = 2.0  # times the price of asking that one good guess after a pause counts for
+_WOKEN: Final = 3.0  # times the price of asking that one good guess after a pause counts for
 _STAKE: Final = 0.4  # plain decodes that a text may lose before its drafts are believed less
 _MOST_LOST: Final = 2.5  # further ones that count
 _LEAST_CAUTION: Final = exp(-_MOST_LOST)
@@ -99,6 +101,11 @@ class Use:
         """What asking once would cost, when n_ids are to be read first."""
         return habit.usual_ms(paused=True) + n_ids * self.read_ms(habit) + _PROBE_STEPS * step_ms
 
+    def is_too_early(self, price: float, text: Text, plain_ms: float) -> bool:
+        """Whether asking would be no small part of what this text took so far, and it may end soon: reading a prompt, that is."""
+        standing = self.standing
+        return price > _MOST_AT_ONCE * text.n * plain_ms and not standing.is_new and standing.account_ms < _PLENTY * price
+
     def judged(self, value: float, promised: float, text: Text, habit: Habit, plain_ms: float, step_ms: float) -> None:
         """A round was worth so much, and promised so much with neighbours like it: go on, or sleep until asking again costs little."""
         self.book(text.n)
@@ -121,12 +128,15 @@ class Use:
             self.interval = min(self.interval * _GROWTH, max(_LAST_INTERVAL, rarely))
 
     def sleep(self, text: Text, habit: Habit, plain_ms: float, step_ms: float, times: float = 1.0) -> None:
-        """Ask again after `interval` ids (at once where asking costs nothing to speak of), and not before the account has so many times its
-        price."""
+        """Ask again after `interval` ids (at once where asking costs nothing to speak of), neither too early in the text nor before the
+        account has so many times its price."""
         self.plain_ms, self.booked, self.is_hopeless = plain_ms, text.n, times > 1.0
-        owed = max(times * self.price(habit, self.backlog(text), step_ms) - self.standing.account_ms, 0.0)
+        price = times * self.price(habit, self.backlog(text), step_ms)
+        owed = max(price - self.standing.account_ms, 0.0)
         per_id = _SHARE * plain_ms - self.read_ms(habit)
         wait = owed / per_id if per_id > 0 else _LONGEST_SLEEP if owed else 0.0
+        if self.is_too_early(price, text, plain_ms):
+            wait = max(wait, price / (_MOST_AT_ONCE * plain_ms) - text.n if plain_ms > 0 else 0.0)
         interval = int(self.interval) if self.price(habit, 0, step_ms) > _NOTHING * plain_ms else 1
         self.due = text.n + max(interval, min(int(wait) + 1, _LONGEST_SLEEP))
 
