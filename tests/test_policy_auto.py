@@ -758,6 +758,18 @@ def test_a_long_text_in_which_the_draft_failed_is_drafted_where_it_turns_good(ca
     assert one.policy.habit(Origin.MODEL).call_ms == pytest.approx(call_ms, rel=0.1)
 
 
+def test_a_small_model_is_believed_less_in_texts_longer_than_known_ones():
+    """It may be lost in them, and be sure all the same: the first ones lost four in a hundred. What was looked up is in the text itself."""
+    one = policy(MEMORY_BOUND)
+    odds = lambda origin, n: one._standing(origin, n).odds("any").value  # noqa: E731
+    assert odds(Origin.MODEL, 1500) == 1.0, "nothing is known of shorter ones, either"
+    for origin in (Origin.MODEL, Origin.SUFFIX):
+        one._standing(origin, 100).birth = 0.5
+    assert odds(Origin.MODEL, 6000) == pytest.approx(0.5, abs=0.01)
+    assert odds(Origin.SUFFIX, 6000) == 1.0
+    assert odds(Origin.MODEL, 100) == 1.0
+
+
 def test_the_dearest_texts_are_not_asked_for_free_because_no_others_were_judged_since():
     one = policy(MEMORY_BOUND)
     one._standing(Origin.MODEL, 100).birth = -0.5

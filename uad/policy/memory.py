@@ -16,6 +16,9 @@ _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 _USUAL_IDS: Final = 18  # of a draft
 _ENOUGH_CALLS: Final = 8  # of the draft model, to rely on what it costs where that was measured on a busy machine
 _SHORT_BITS: Final = 9  # prompts of fewer than 512 ids are alike
+_LONGER_SHIFT: Final = (
+    -0.7
+)  # of the odds of a small model's ids in texts longer than known ones: it may be lost in them, and sure all the same
 TYPICAL_ROUNDS: Final = 60  # of an answer: what drafting saves in them must pay for reading the prompt
 
 
@@ -52,7 +55,8 @@ class Memory:
         standing = self._standings.get((origin, length))
         if standing is None:
             births = [one.birth for n in range(length) if (one := self._standings.get((origin, n))) is not None and one.birth]
-            standing = self._standings[origin, length] = Standing(is_new=not births or births[-1] > 0)
+            standing = Standing(is_new=not births or births[-1] > 0, first_shift=_LONGER_SHIFT if births and origin is _MODEL else 0.0)
+            self._standings[origin, length] = standing
         return standing
 
     def text(self, seq: int) -> Text:

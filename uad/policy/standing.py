@@ -91,13 +91,14 @@ class Standing:
     Into the account, texts that leave it alone pay a small share of their time, texts in which it pays a share of what it saves; no short
     text could afford it by itself, and a drafter that failed in the first ones would never be asked again. By length, since a small model
     that is good at short texts may be lost in long ones, where asking it is dear: those are not to be paid by these. The first time is
-    free, but not where it already failed in shorter texts, or could not win at all.
+    free, but not where it already failed in shorter texts, or could not win at all. first_shift: of its odds, until more is known.
     """
 
     birth: float = 0.0
     read_ms: float = 0.0
     account_ms: float = 0.0
     is_new: bool = True
+    first_shift: float = 0.0
     shifts: dict[str, float] = field(default_factory=dict)
 
     def pay(self, ms: float, may_be_free: bool = True) -> bool:
@@ -120,12 +121,12 @@ class Standing:
 
     def odds(self, kind: str) -> TextOdds:
         """A new text's, at first as those of the texts before it were."""
-        shift = self.shifts.get(kind, 0.0)
+        shift = self.shifts.get(kind, self.first_shift)
         return TextOdds(shift, value=exp(shift))
 
     def ended(self, kind: str, odds: TextOdds) -> None:
         """Those of a text that is over."""
-        shift = self.shifts.get(kind, 0.0)
+        shift = self.shifts.get(kind, self.first_shift)
         self.shifts[kind] = shift + _SHIFT_RATE * odds.known / (odds.known + 1.0) * (odds.shift - shift)
 
     def judged(self, value: float) -> None:
