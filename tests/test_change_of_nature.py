@@ -39,8 +39,8 @@ def test_a_change_of_nature_is_followed_within_forty_ids(draft):
             arm.run([make_job(runtime, prompt, 0.0, 1, 96)])
         for seed in range(4):
             parts = changing(seed)
-            answer = Prompt("changing", "Write a Python function.", True, "".join(parts))
-            (made,) = arm.run([make_job(runtime, answer, 0.0, 1, 700)]).answers
+            prompt = Prompt("changing", "Write a Python function.", True, "".join(parts))
+            (made,) = arm.run([make_job(runtime, prompt, 0.0, 1, 700)]).answers
             words = len(runtime.tokenize(parts[0], parse_special=False))
             code = len(runtime.tokenize(parts[0] + parts[1], parse_special=False))
             assert words > 90

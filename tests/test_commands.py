@@ -8,6 +8,7 @@ import sysconfig
 import venv
 from pathlib import Path
 
+import as_written
 import pytest
 from models import DRAFTS, TARGET
 from process import ENV, uad
@@ -28,8 +29,7 @@ def refused(*args: str) -> str:
 
 def compiled_here() -> dict[Path, int]:
     """The compiled modules of this checkout, and when they were made (ns)."""
-    made = [path for path in Path(ROOT, "uad").glob("*/*") if path.suffix in (".so", ".pyd", ".sha256")]
-    return {path: path.stat().st_mtime_ns for path in made}
+    return {path: path.stat().st_mtime_ns for kind in as_written.MADE for path in Path(ROOT, "uad").glob(f"*/{kind}")}
 
 
 def test_generate_streams_the_same_text_with_and_without_a_draft() -> None:

@@ -16,9 +16,7 @@ _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 _USUAL_IDS: Final = 18  # of a draft
 _ENOUGH_CALLS: Final = 8  # of the draft model, to rely on what it costs where that was measured on a busy machine
 _SHORT_BITS: Final = 9  # prompts of fewer than 512 ids are alike
-_LONGER_SHIFT: Final = (
-    -0.7
-)  # of the odds of a small model's ids in texts longer than known ones: it may be lost in them, and sure all the same
+_LONGER_SHIFT: Final = -0.7  # of a small model's odds in texts longer than known ones: it may be lost in them, and sure all the same
 TYPICAL_ROUNDS: Final = 60  # of an answer: what drafting saves in them must pay for reading the prompt
 
 
@@ -92,7 +90,7 @@ class Memory:
         times = 1.0 if can_win else UNLIKELY
         use.n_early = 0 if use.due > 1 else use.n_early
         price = times * use.price(habit, use.backlog(text), step_ms)
-        use.is_paid = not use.is_too_early(price, text, plain_ms) and use.standing.pay(price, can_win)
+        use.is_paid = not use.ids_too_early(price, text, plain_ms) and use.standing.pay(price, can_win)
         if use.is_paid:
             use.reckon = text.n + RECKON  # if it pays until then, more is known of its costs
             return True

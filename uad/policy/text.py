@@ -101,10 +101,11 @@ class Use:
         """What asking once would cost, when n_ids are to be read first."""
         return habit.usual_ms(paused=True) + n_ids * self.read_ms(habit) + _PROBE_STEPS * step_ms
 
-    def is_too_early(self, price: float, text: Text, plain_ms: float) -> bool:
-        """Whether asking would be no small part of what this text took so far, and it may end soon: reading a prompt, that is."""
-        standing = self.standing
-        return price > _MOST_AT_ONCE * text.n * plain_ms and not standing.is_new and standing.account_ms < _PLENTY * price
+    def ids_too_early(self, price: float, text: Text, plain_ms: float) -> float:
+        """How many ids until asking is a small part of what the text took so far (0: it is). It may end soon: reading a prompt can wait."""
+        if plain_ms <= 0 or self.standing.is_new or self.standing.account_ms >= _PLENTY * price:
+            return 0.0
+        return max(price / (_MOST_AT_ONCE * plain_ms) - text.n, 0.0)
 
     def judged(self, value: float, promised: float, text: Text, habit: Habit, plain_ms: float, step_ms: float) -> None:
         """A round was worth so much, and promised so much with neighbours like it: go on, or sleep until asking again costs little."""
@@ -135,8 +136,7 @@ class Use:
         owed = max(price - self.standing.account_ms, 0.0)
         per_id = _SHARE * plain_ms - self.read_ms(habit)
         wait = owed / per_id if per_id > 0 else _LONGEST_SLEEP if owed else 0.0
-        if self.is_too_early(price, text, plain_ms):
-            wait = max(wait, price / (_MOST_AT_ONCE * plain_ms) - text.n if plain_ms > 0 else 0.0)
+        wait = max(wait, self.ids_too_early(price, text, plain_ms))
         interval = int(self.interval) if self.price(habit, 0, step_ms) > _NOTHING * plain_ms else 1
         self.due = text.n + max(interval, min(int(wait) + 1, _LONGEST_SLEEP))
 
