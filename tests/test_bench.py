@@ -3,22 +3,23 @@
 import io
 import json
 import re
+from contextlib import nullcontext
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 
 import pytest
 from rich.console import Console
 
-from uad.bench.measure import Answer, EngineArm, Job, Measured, Sample, groups, make_job, turns
+from uad.bench.measure import Answer, EngineArm, Job, Measured, Pair, Sample, groups, make_job, turns
 from uad.bench.options import PLAIN, Drafters, Lineup, parse, parse_policy
 from uad.bench.report import GroupResult, Labels, make_cell
-from uad.bench.run import add_arguments, bench
+from uad.bench.run import Engines, add_arguments, bench
 from uad.bench.table import print_table
 from uad.bench.workloads import Prompt, bundled, load
 from uad.config import ModelConfig
 from uad.config.argv import Parser
-from uad.errors import ConfigError, DecodeError, UnavailableError
+from uad.errors import ConfigError, DecodeError, InvalidRequestError, UadError
 from uad.types import (
     Delta,
     Done,
@@ -57,38 +58,62 @@ def info(desc="tiny", n_ctx=4096):
 
 
 class FakeEngine:
-    """Answers at once: ids follow from the prompt, milliseconds from `speed(request, nth run of this kind)`; notes every request."""
+    """A round of a request is a step of a known time: its first id at once, the others after `speed(request)` milliseconds. Notes every
+    request, also those of its twin, and who made which step."""
 
     def __init__(self, speed, ids=lambda request: (1, 2, 3, 4, 5), desc="tiny", n_ctx=4096):
         self.info = info(desc, n_ctx)
-        self.error = None
-        self.clock = perf_counter
         self.requests = []
         self.cancelled = []
+        self.steps = []
         self._speed = speed
         self._ids = ids
+        self._reset("drafted")
 
-    def __enter__(self):
-        return self
+    def _reset(self, name):
+        self.name = name
+        self.now = 0.0
+        self._queue = {}
 
-    def __exit__(self, *_):
-        pass
+    def alone(self):
+        twin = copy(self)
+        twin._reset("alone")
+        return twin
+
+    def clock(self):
+        return self.now
+
+    @property
+    def is_idle(self):
+        return not self._queue
 
     def submit(self, request, sink):
         self.requests.append(request)
         number = len(self.requests)
-        ids = self._ids(request)[: request.max_tokens]
-        drafted = request.speculative.enabled
-        stats = (
-            DraftStats(n_rounds=2 if drafted else len(ids), n_drafts=2, n_drafted=8, n_accepted=6)
-            if drafted
-            else DraftStats(n_rounds=len(ids))
-        )
-        timings = Timings(1.0, self._speed(request), len(request.prompt), 0, len(ids), stats)
-        sink(Delta(number, ids[:2], (Origin.TARGET,) * len(ids[:2]), "".join(chr(96 + i) for i in ids[:2])))
-        sink(Delta(number, ids[2:], (Origin.MODEL,) * len(ids[2:]), "".join(chr(96 + i) for i in ids[2:])))
-        sink(Done(number, Finish.STOP, StopKind.EOS, Usage(len(request.prompt), 0, len(ids)), timings, text="."))
+        self._queue[number] = sink, self.rounds(number, request)
         return number
+
+    def rounds(self, number, request):
+        """(milliseconds, events) of each round."""
+        ids, drafted = self._ids(request)[: request.max_tokens], request.speculative.enabled
+        stats = DraftStats(n_rounds=2, n_drafts=2, n_drafted=8, n_accepted=6) if drafted else DraftStats(n_rounds=len(ids))
+        timings = Timings(1.0, 1.0, len(request.prompt), 0, len(ids), stats)
+        done = Done(number, Finish.STOP, StopKind.EOS, Usage(len(request.prompt), 0, len(ids)), timings, text=".")
+        parts = [(1.0, ids[:1], Origin.TARGET), (self._speed(request), ids[1:], Origin.MODEL)]
+        deltas = [
+            (ms, [Delta(number, part, (origin,) * len(part), "".join(chr(96 + i) for i in part))]) for ms, part, origin in parts if part
+        ]
+        deltas[-1][1].append(done)
+        return deltas
+
+    def step(self):
+        self.steps.append(self.name)
+        made = [(number, sink, left.pop(0)) for number, (sink, left) in self._queue.items()]
+        self._queue = {number: one for number, one in self._queue.items() if one[1]}
+        self.now += max(ms for _, _, (ms, _) in made) / 1e3
+        for _, sink, (_, events) in made:
+            for event in events:
+                sink(event)
 
     def cancel(self, request):
         self.cancelled.append(request)
@@ -127,7 +152,8 @@ def options(folder, *flags, draft=True):
 def run(settings, engine):
     """Run the bench; its JSON line as a value, and all of stdout."""
     out, err = io.StringIO(), io.StringIO()
-    assert bench(settings, lambda config, progress: engine, out, err) == 0
+    engines = Engines(engine, engine.alone())
+    assert bench(settings, lambda config, progress: nullcontext(engines), out, err) == 0
     assert out.getvalue().endswith("}\n")
     return json.loads(out.getvalue().splitlines()[-1]), out.getvalue()
 
@@ -137,7 +163,11 @@ def job(name="p", ids=(9,), max_tokens=160):
 
 
 def one(tps, ids=(1, 2), text="ab"):
-    return Sample((Answer(ids, text, tps, len(ids)),), tps)
+    return Sample((Answer(ids, text, len(ids)),), tps)
+
+
+def pairs(plain, arm):
+    return tuple(Pair(one(a), one(b)) for a, b in zip(plain, arm, strict=True))
 
 
 # order
@@ -147,6 +177,34 @@ def test_turns_alternate():
     assert list(turns(2, 4)) == [0, 1, 1, 0, 0, 1, 1, 0]
     assert list(turns(3, 2)) == [0, 1, 2, 2, 1, 0]
     assert list(turns(3, 2, backwards=True)) == [2, 1, 0, 0, 1, 2]
+
+
+class Steady(FakeEngine):
+    """Each round takes the same time; `sizes` says how many ids come of it."""
+
+    def __init__(self, name, steps, sizes, ms):
+        super().__init__(None)
+        self.name, self.steps, self.sizes, self.ms = name, steps, sizes, ms
+
+    def rounds(self, number, request):
+        done = Done(number, Finish.STOP, StopKind.EOS, Usage(1, 0, sum(self.sizes)), Timings(1.0, 1.0, 1, 0, sum(self.sizes), DraftStats()))
+        rounds = [(self.ms, [Delta(number, (1,) * n, (Origin.TARGET,) * n, "a" * n)]) for n in self.sizes]
+        rounds[-1][1].append(done)
+        return rounds
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_plain_decoding_runs_beside_each_policy_round_by_round(first):
+    """Who is behind makes the next round, and only its own rounds are its time."""
+    steps = []
+    drafted, alone = Steady("drafted", steps, (1, 4, 1), 30.0), Steady("alone", steps, (1,) * 6, 10.0)
+    arm, plain = EngineArm("auto", drafted, SpeculativeParams()), EngineArm("plain", alone, PLAIN.speculative)
+    pair = arm.beside(plain, [job()], first)
+    start = ["drafted", "alone", "drafted"] if first else ["alone", "drafted", "alone", "drafted"]
+    assert steps[: len(start)] == start
+    assert sorted(steps[len(start) :]) == ["alone"] * (9 - len(start) - 1) + ["drafted"]
+    assert (pair.plain.tps, pair.arm.tps) == (pytest.approx(100), pytest.approx(5 / 0.06))
+    assert pair.ratio == pytest.approx(5 / 6)
 
 
 def test_runs_are_interleaved_per_prompt(tmp_path):
@@ -175,14 +233,14 @@ def test_groups_are_full_and_distinct():
 # arithmetic
 
 
-def test_ratio_is_the_median_over_runs_and_the_geometric_mean_over_prompts():
-    first = GroupResult(("a",), (one(10), one(30), one(20)), (one(40), one(80), one(20)))
-    second = GroupResult(("b",), (one(10), one(10), one(90)), (one(80), one(1), one(90)))
+def test_ratio_is_the_median_of_the_runs_own_ratios_and_the_geometric_mean_over_prompts():
+    first = GroupResult(("a",), pairs((10, 30, 20), (40, 60, 10)))
+    second = GroupResult(("b",), pairs((10, 10, 90), (80, 1, 900)))
     assert (first.ratio, second.ratio) == (2, 8)
-    cell = make_cell(Labels("t", "d", "w", "p", 1, 0.0), [Measured(one.names, (one.plain, one.arm)) for one in (first, second)], 1)
+    cell = make_cell(Labels("t", "d", "w", "p", 1, 0.0), [Measured(one.names, (one.runs,)) for one in (first, second)], 0)
     assert cell.ratio == pytest.approx(4)
     assert cell.plain_tps == pytest.approx((20 * 10) ** 0.5)
-    assert cell.tps == pytest.approx(cell.ratio * cell.plain_tps)
+    assert cell.tps == pytest.approx((40 * 80) ** 0.5)
     assert (cell.low, cell.high) == (pytest.approx(2), pytest.approx(8))
 
 
@@ -201,11 +259,9 @@ def test_outlier_run_does_not_move_the_median(tmp_path):
     assert line["cells"][0]["ratio"] == 2
 
 
-def test_several_sequences_share_the_wall_time():
-    seconds = iter([10.0, 12.5])
-    arm = EngineArm("plain", FakeEngine(fixed_speed), PLAIN.speculative, clock=lambda: next(seconds))
-    result = arm.run([job("a"), job("b")])
-    assert result.tps == 10 / 2.5
+def test_several_sequences_share_the_time_from_the_start():
+    result = EngineArm("plain", FakeEngine(fixed_speed), PLAIN.speculative).run([job("a"), job("b")])
+    assert result.tps == pytest.approx(10 / 0.041)
     assert [answer.n_predicted for answer in result.answers] == [5, 5]
 
 
@@ -269,7 +325,7 @@ def test_same_text_is_false_when_one_drafted_run_differs(tmp_path, ids):
 
 
 def test_same_text_needs_equal_ids_not_only_equal_letters():
-    same_letters = GroupResult(("a",), (one(1, (1, 2), "ab"),), (one(1, (3,), "ab"),))
+    same_letters = GroupResult(("a",), (Pair(one(1, (1, 2), "ab"), one(1, (3,), "ab")),))
     assert same_letters.same_text
     assert not same_letters.same_ids
 
@@ -290,7 +346,7 @@ def test_table_for_people_and_json_only(tmp_path):
 @pytest.mark.parametrize(("ms", "colour"), [(42.0, "31"), (40.0, None), (20.0, "32")])
 def test_slower_is_red_and_faster_green(tmp_path, ms, colour):
     stream = io.StringIO()
-    cells = [make_cell(Labels("t", "d", "w", "auto", 1, 0.0), [Measured(("a",), ((one(1e3 / 40),), (one(1e3 / ms),)))], 1)]
+    cells = [make_cell(Labels("t", "d", "w", "auto", 1, 0.0), [Measured(("a",), (pairs([1e3 / 40], [1e3 / ms]),))], 0)]
     print_table(Console(file=stream, force_terminal=True, width=200), cells)
     shown = f"{40 / ms:.2f}"
     assert set(re.findall(rf"\x1b\[(3\d)m{re.escape(shown)}", stream.getvalue())) == ({colour} if colour else set())
@@ -346,32 +402,29 @@ def test_prompts_go_through_the_template_only_if_chat():
     assert make_job(engine, Prompt("a", "ab", False), 0.0, 1, 8).ids == (97, 98)
 
 
-class SilentEngine(FakeEngine):
-    """The first request fails or nothing ever comes."""
-
-    def __init__(self, event=None, error=None):
-        super().__init__(fixed_speed)
-        self._event = event
-        self.error = error
-
-    def submit(self, request, sink):
-        self.requests.append(request)
-        if self._event is not None and len(self.requests) == 1:
-            sink(self._event)
-        return len(self.requests)
-
-
 def test_a_failed_request_ends_the_run_and_cancels_the_others():
-    engine = SilentEngine(event=Failed(1, DecodeError("no")))
+    engine = FakeEngine(fixed_speed)
+    engine.rounds = lambda number, request: [
+        (1.0, [Failed(1, DecodeError("no")) if number == 1 else Delta(number, (1,), (Origin.TARGET,), "a")])
+    ]
     with pytest.raises(DecodeError):
         EngineArm("plain", engine, PLAIN.speculative).run([job("a"), job("b")])
-    assert 2 in engine.cancelled
+    assert engine.cancelled == [2]
 
 
-def test_a_dead_engine_is_noticed(monkeypatch):
-    monkeypatch.setattr("uad.bench.measure._POLL_SECONDS", 0.01)
-    with pytest.raises(UnavailableError):
-        EngineArm("plain", SilentEngine(error=UnavailableError("gone")), PLAIN.speculative).run([job()])
+def test_a_request_that_cannot_be_submitted_cancels_the_others():
+    drafted, alone = FakeEngine(fixed_speed), FakeEngine(fixed_speed)
+    alone.submit = lambda request, sink: (_ for _ in ()).throw(InvalidRequestError("no"))
+    with pytest.raises(InvalidRequestError):
+        EngineArm("auto", drafted, SpeculativeParams()).beside(EngineArm("plain", alone, PLAIN.speculative), [job()], first=True)
+    assert drafted.cancelled == [1]
+
+
+def test_a_request_without_an_end_is_noticed():
+    engine = FakeEngine(fixed_speed)
+    engine.rounds = lambda number, request: [(1.0, [Delta(number, (1,), (Origin.TARGET,), "a")])]
+    with pytest.raises(UadError, match="lost"):
+        EngineArm("plain", engine, PLAIN.speculative).run([job()])
 
 
 # options
@@ -534,8 +587,8 @@ def test_lists_of_drafters_take_turns_in_one_engine(tmp_path):
         ("small", "auto", 1.0),
         ("small", "fixed", 1.0),
     ]
-    counted = [request.speculative.types for request in engine.requests if request.max_tokens == 160][:10]
-    assert len(set(counted)) == 3
+    counted = [one.speculative for one in engine.requests if one.max_tokens == 160 and one.speculative.enabled][:8]
+    assert len(set(counted)) == 4
     assert counted == counted[::-1], "interleaved"
 
 

@@ -162,30 +162,22 @@ class Scripted(FakeEngine):
     def calibration(self):
         return [("draft-simple", 0.9, 0.8, 40), ("draft-simple", 0.3, 0.35, 10)]
 
-    def submit(self, request, sink):
-        self.requests.append(request)
-        number, speculative = len(self.requests), request.speculative
+    def rounds(self, number, request):
+        speculative = request.speculative
         n = min(self.length, request.max_tokens)
         wanted = speculative.longest if speculative.policy is SpecPolicy.FIXED else min(self.chosen, speculative.longest)
-        at, ms, rounds, drafted, accepted = 1, 0.0, 1, 0, 0
-        sink(Delta(number, (1,), (Origin.TARGET,), "a"))
+        at, drafted, accepted = 1, 0, 0
+        rounds = [(0.0, [Delta(number, (1,), (Origin.TARGET,), "a")])]
         while at < n:
             k = min(wanted, n - at - 1) if speculative.enabled else 0
             right = min(k, self.wrong - 1 - at % self.wrong)
-            sink(
-                Delta(
-                    number,
-                    tuple(range(at + 1, at + right + 2)),
-                    (self.origin,) * right + (Origin.TARGET,),
-                    "a" * (right + 1),
-                    n_drafted=k,
-                )
-            )
-            ms += self.table.target_ms(k + 1, at) + self.table.draft_ms(k)
-            at, rounds, drafted, accepted = at + right + 1, rounds + 1, drafted + k, accepted + right
-        timings = Timings(1.0, ms, len(request.prompt), 0, n, DraftStats(rounds, rounds - 1, drafted, accepted))
-        sink(Done(number, Finish.STOP, StopKind.EOS, Usage(len(request.prompt), 0, n), timings))
-        return number
+            ids, origins = tuple(range(at + 1, at + right + 2)), (self.origin,) * right + (Origin.TARGET,)
+            ms = self.table.target_ms(k + 1, at) + self.table.draft_ms(k)
+            rounds.append((ms, [Delta(number, ids, origins, "a" * (right + 1), n_drafted=k)]))
+            at, drafted, accepted = at + right + 1, drafted + k, accepted + right
+        timings = Timings(1.0, 1.0, len(request.prompt), 0, n, DraftStats(len(rounds), len(rounds) - 1, drafted, accepted))
+        rounds[-1][1].append(Done(number, Finish.STOP, StopKind.EOS, Usage(len(request.prompt), 0, n), timings))
+        return rounds
 
 
 def test_rounds_are_collected():

@@ -6,21 +6,21 @@ from dataclasses import replace
 import pytest
 from models import DRAFTS, TARGET, chat_prompts, config
 
-from uad.bench.measure import EngineArm, Measured, make_job
+from uad.bench.measure import EngineArm, Measured, Pair, make_job
 from uad.bench.options import PLAIN, RECORDING, parse_policy
 from uad.bench.recording import Recorder
 from uad.bench.workloads import Prompt
 from uad.cli.bench import main
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import RoundCosts
-from uad.runtime import Runtime
+from uad.runtime import Stepper
 from uad.types import Origin, SpeculativeParams
 
 pytestmark = pytest.mark.model
 
 
 def test_rounds_add_up_to_what_the_engine_counted():
-    with Runtime.open(config()) as runtime:
+    with Stepper.open(config()) as runtime:
         jobs = [make_job(runtime, Prompt(f"p{i}", text, True), 0.0, 1, 48) for i, text in enumerate(chat_prompts(3))]
         plain = [EngineArm("plain", runtime, PLAIN.speculative).run([job]).answers[0] for job in jobs]
         for name in ("fixed:4:0", "fixed:16:0.5"):
@@ -40,7 +40,7 @@ def test_rounds_add_up_to_what_the_engine_counted():
 def test_a_prescribed_answer_is_written_whatever_the_target_thinks():
     """Drafted or not, and at its end the text ends."""
     prompt = Prompt("p", chat_prompts(1)[0], True, answer="Nobody taught it to say that: one, two, one, two, one, two, three.")
-    with Runtime.open(config()) as runtime:
+    with Stepper.open(config()) as runtime:
         job = make_job(runtime, prompt, 0.0, 1, 100)
         for policy in (PLAIN, parse_policy("fixed:8:0")):
             (answer,) = EngineArm(policy.name, runtime, policy.speculative).run([job]).answers
@@ -63,13 +63,13 @@ def test_the_recording_of_a_real_pair_gives_an_oracle():
         def costs(self):
             return RoundCosts(CostCurve([CostSample(n, 0, 1.0) for n in (1, 64)]), CostCurve([CostSample(1, 0, 1e-9)]))
 
-    with Runtime.open(config()) as runtime:
+    with Stepper.open(config()) as runtime:
         engine = WithCosts(runtime)
         job = make_job(engine, Prompt("p", chat_prompts(1)[0], True), 0.0, 1, 48)
         recorder = Recorder.of(engine)
         sample = EngineArm("plain", engine, PLAIN.speculative).run([job])
         plain = replace(sample, tps=1e3)
-        measured = recorder.add([job], Measured(("p",), ((plain,),)))
+        measured = recorder.add([job], Measured(("p",), ((Pair(plain, plain),),)))
     (answer,) = measured.recorded.answers
     n_rounds = len(answer.rounds) - 1
     assert RECORDING.speculative.n_max == SpeculativeParams().longest

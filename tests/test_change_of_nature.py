@@ -10,7 +10,7 @@ from uad.bench.measure import EngineArm, make_job
 from uad.bench.options import parse_policy
 from uad.bench.workloads import Prompt, load
 from uad.policy.cost import CostSample
-from uad.runtime import Runtime
+from uad.runtime import Stepper
 from uad.runtime.counted import Costs
 
 pytestmark = pytest.mark.model
@@ -33,7 +33,7 @@ def changing(seed: int) -> tuple[str, str, str]:
 @pytest.mark.parametrize("draft", ["zephyr", "gemma"])
 def test_a_change_of_nature_is_followed_within_forty_ids(draft):
     late, resumed = [], []
-    with Runtime.open(config(draft=DRAFTS[draft]), None, COSTS) as runtime:
+    with Stepper.open(config(draft=DRAFTS[draft]), None, COSTS) as runtime:
         arm = EngineArm("auto", runtime, parse_policy("auto").speculative)
         for prompt in load("copy-edit").prompts[:3]:
             arm.run([make_job(runtime, prompt, 0.0, 1, 96)])

@@ -34,7 +34,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One group: `autos` are its samples under automatic policies, as places in `measured.samples`."""
+    """One group: `autos` are its runs under automatic policies, as places in `measured.runs`."""
 
     workload: str
     autos: tuple[int, ...]
@@ -42,8 +42,8 @@ class Run:
 
     def rounds(self, arm: int) -> Iterator[Round]:
         """All rounds of the counted runs of one arm, without the prompts'."""
-        for sample in self.measured.samples[arm]:
-            yield from _rounds(sample)
+        for pair in self.measured.runs[arm]:
+            yield from _rounds(pair.arm)
 
     @property
     def recorded(self) -> Iterator[Round]:

@@ -1,9 +1,7 @@
-"""Runs of one group of prompts, interleaved over the arms (plain, drafted, peer). Knows no file, no table and no policy by name."""
+"""Runs of one group of prompts, each policy beside plain decoding. Knows no file, no table and no policy by name."""
 
 from __future__ import annotations
 
-import queue
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,24 +10,24 @@ from uad.bench.workloads import Prompt
 from uad.errors import UadError
 from uad.types import Clock, Delta, Done, Event, Failed, Origin, Request, RuntimeInfo, SamplingParams, Sink, SpeculativeParams
 
-_POLL_SECONDS = 1.0
-
 
 class Engine(Protocol):
-    """What the bench uses of `uad.runtime.Runtime`."""
+    """What the bench uses of `uad.runtime.Stepper`."""
 
     @property
     def info(self) -> RuntimeInfo: ...
 
     @property
-    def error(self) -> UadError | None: ...
+    def clock(self) -> Clock: ...
 
     @property
-    def clock(self) -> Clock: ...
+    def is_idle(self) -> bool: ...
 
     def submit(self, request: Request, sink: Sink) -> int: ...
 
     def cancel(self, request: int) -> None: ...
+
+    def step(self) -> None: ...
 
     def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]: ...
 
@@ -65,14 +63,13 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One finished job. `ids` and `rounds` are empty where they are not known (a peer). `tps` counts the tokens after the first.
+    """One finished job. `ids` and `rounds` are empty where they are not known (a peer).
 
     rounds[0] is the prompt's decode, from which the first id comes.
     """
 
     ids: tuple[int, ...]
     text: str
-    tps: float
     n_predicted: int
     n_rounds: int = 0
     n_drafted: int = 0
@@ -82,7 +79,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One run of a group of jobs at once: the answers in the order of the jobs, and decoded tokens per second over all of them."""
+    """One run of a group of jobs at once: the answers in the order of the jobs, and decoded tokens per second: of a single answer from its
+    first token on, of several over all of them from the start."""
 
     answers: tuple[Answer, ...]
     tps: float
@@ -94,56 +92,124 @@ class Arm(Protocol):
     @property
     def name(self) -> str: ...
 
+    def beside(self, plain: EngineArm, jobs: Sequence[Job], first: bool) -> Pair:
+        """Run the jobs at once, and the same jobs on `plain`, and wait for all of them; first: this one begins. Raises UadError."""
+        ...
+
     def run(self, jobs: Sequence[Job]) -> Sample:
         """Run the jobs at once and wait for all of them. Raises UadError."""
+        ...
 
 
-def sample(answers: Sequence[Answer], seconds: float) -> Sample:
-    """Rate of a group: that of the only answer, or all tokens over the wall time of the group."""
-    if len(answers) == 1:
-        return Sample(tuple(answers), answers[0].tps)
-    total = sum(answer.n_predicted for answer in answers)
-    return Sample(tuple(answers), total / seconds if seconds > 0 else 0.0)
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The same jobs with plain decoding and under an arm, at the same time as far as that can be."""
+
+    plain: Sample
+    arm: Sample
+
+    @property
+    def ratio(self) -> float:
+        return self.arm.tps / self.plain.tps
 
 
 class EngineArm:
-    """Runs jobs on our own runtime, job i on slot i, so that a prompt is found in its slot's cache from its second run on."""
+    """Runs jobs on our own engine, job i on slot i, so that a prompt is found in its slot's cache from its second run on."""
 
-    def __init__(self, name: str, engine: Engine, speculative: SpeculativeParams, clock: Clock = time.perf_counter) -> None:
+    def __init__(self, name: str, engine: Engine, speculative: SpeculativeParams) -> None:
         self.name = name
         self._engine = engine
         self._speculative = speculative
-        self._clock = clock
 
     def run(self, jobs: Sequence[Job]) -> Sample:
         """Run the jobs at once and wait for all of them; what still runs is cancelled if one fails. Raises UadError."""
-        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        start = self._clock()
-        running: dict[int, _Collector] = {}
-        try:
-            for slot, job in enumerate(jobs):
-                running[self._engine.submit(self._request(job, slot), events.put)] = _Collector()
-            collectors = list(running.values())
-            while running:
-                event = self._next(events)
-                if running[event.request].add(event):
-                    del running[event.request]
-        finally:
-            for request in running:
-                self._engine.cancel(request)
-        return sample([collector.answer() for collector in collectors], self._clock() - start)
+        return in_turns([self], jobs)[0]
+
+    def beside(self, plain: EngineArm, jobs: Sequence[Job], first: bool) -> Pair:
+        """Both at once, a round of one, a round of the other, whoever is behind; first: this one begins. Raises UadError."""
+        if first:
+            arm, other = in_turns([self, plain], jobs)
+        else:
+            other, arm = in_turns([plain, self], jobs)
+        return Pair(other, arm)
+
+    def prepare(self, jobs: Sequence[Job]) -> _Running:
+        """Jobs that are not submitted yet."""
+        return _Running(self._engine, [self._request(job, slot) for slot, job in enumerate(jobs)])
 
     def _request(self, job: Job, slot: int) -> Request:
         sampling = SamplingParams(temperature=job.temperature, seed=job.seed)
         return Request(job.ids, sampling, self._speculative, max_tokens=job.max_tokens, slot=slot, prescribed=job.answer)
 
-    def _next(self, events: queue.SimpleQueue[Event]) -> Event:
-        while True:
-            try:
-                return events.get(timeout=_POLL_SECONDS)
-            except queue.Empty:
-                if self._engine.error is not None:
-                    raise self._engine.error from None
+
+def in_turns(arms: Sequence[EngineArm], jobs: Sequence[Job]) -> list[Sample]:
+    """Run the jobs on all arms at once, each on an engine of its own. Whoever has written fewer ids makes the next round, so that all write
+    the same part of the text in the same second; only an arm's own rounds count as its time. Raises UadError."""
+    running = [arm.prepare(jobs) for arm in arms]
+    try:
+        for one in running:
+            one.submit()
+        while behind := [one for one in running if one.runs]:
+            min(behind, key=lambda one: one.n_written).step()
+    finally:
+        for one in running:
+            one.cancel()
+    return [one.sample() for one in running]
+
+
+class _Running:
+    """Requests that one engine answers: what came of them so far, and the seconds that its rounds took."""
+
+    def __init__(self, engine: Engine, requests: Sequence[Request]) -> None:
+        self._engine = engine
+        self._requests = requests
+        self._answers: dict[int, _Collector] = {}
+        self._live: set[int] = set()
+        self._seconds = 0.0  # from the first id on, if there is one request
+        self._is_single = len(requests) == 1
+        self.n_written = 0
+
+    def submit(self) -> None:
+        """Raises UadError."""
+        for request in self._requests:
+            number = self._engine.submit(request, self._take)
+            self._answers[number] = _Collector()
+            self._live.add(number)
+
+    @property
+    def runs(self) -> bool:
+        return bool(self._live)
+
+    def step(self) -> None:
+        """One round. Raises the error of a request that failed."""
+        if self._engine.is_idle:
+            raise UadError("the engine lost a request")
+        counts = self.n_written > 0 or not self._is_single
+        clock = self._engine.clock
+        began = clock()
+        self._engine.step()
+        if counts:
+            self._seconds += clock() - began
+        for collector in self._answers.values():
+            collector.check()
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Delta):
+            self.n_written += len(event.ids)
+        else:
+            self._live.discard(event.request)
+        self._answers[event.request].add(event)
+
+    def cancel(self) -> None:
+        """Ends what still runs."""
+        for number in self._live:
+            self._engine.cancel(number)
+
+    def sample(self) -> Sample:
+        """Call it when nothing runs any more."""
+        answers = tuple(collector.answer() for collector in self._answers.values())
+        n_timed = sum(answer.n_predicted for answer in answers) - self._is_single
+        return Sample(answers, n_timed / self._seconds if self._seconds > 0 else 0.0)
 
 
 class _Collector:
@@ -153,32 +219,33 @@ class _Collector:
         self._ids: list[int] = []
         self._text: list[str] = []
         self._rounds: list[Round] = []
-        self._done: Done | None = None
+        self._end: Done | Failed | None = None
 
-    def add(self, event: Event) -> bool:
-        """Take an event; True if it was the last one. Raises the error of a Failed."""
-        if isinstance(event, Failed):
-            raise event.error
-        self._text.append(event.text)
+    def add(self, event: Event) -> None:
         if isinstance(event, Delta):
             self._ids.extend(event.ids)
             self._rounds.append(_round(event))
-            return False
-        self._done = event
-        return True
+        else:
+            self._end = event
+        if not isinstance(event, Failed):
+            self._text.append(event.text)
+
+    def check(self) -> None:
+        """Raises the error of a request that failed."""
+        if isinstance(self._end, Failed):
+            raise self._end.error
 
     def answer(self) -> Answer:
         """The finished answer; call it after the last event."""
-        assert self._done is not None
-        timings = self._done.timings
+        assert isinstance(self._end, Done)
+        draft = self._end.timings.draft
         return Answer(
             ids=tuple(self._ids),
             text="".join(self._text),
-            tps=timings.predicted_per_second,
-            n_predicted=timings.n_predicted,
-            n_rounds=timings.draft.n_rounds,
-            n_drafted=timings.draft.n_drafted,
-            n_accepted=timings.draft.n_accepted,
+            n_predicted=self._end.timings.n_predicted,
+            n_rounds=draft.n_rounds,
+            n_drafted=draft.n_drafted,
+            n_accepted=draft.n_accepted,
             rounds=tuple(self._rounds),
         )
 
@@ -215,22 +282,25 @@ def turns(n_arms: int, repeats: int, backwards: bool = False) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All counted runs of one group of prompts: `samples[i]` are the runs of arm i. Arm 0 is plain.
+    """All counted runs of one group of prompts: `runs[i]` are those of arm i, each with plain decoding beside it.
 
     `recorded` is an uncounted run with drafts of a fixed length, whatever their probability: it tells how many ids could be accepted in
     each round. `oracle` is the speed-up over plain of who had known that; None if it was not measured.
     """
 
     names: tuple[str, ...]
-    samples: tuple[tuple[Sample, ...], ...]
+    runs: tuple[tuple[Pair, ...], ...]
     recorded: Sample | None = None
     oracle: float | None = None
 
 
-def measure(jobs: Sequence[Job], arms: Sequence[Arm], repeats: int, on_run: Callable[[], None], backwards: bool = False) -> Measured:
-    """Run one group under every arm, interleaved; `backwards` starts with the last arm."""
-    samples: list[list[Sample]] = [[] for _ in arms]
+def measure(
+    jobs: Sequence[Job], plain: EngineArm, arms: Sequence[Arm], repeats: int, on_run: Callable[[], None], backwards: bool = False
+) -> Measured:
+    """Run one group under every arm, the arms taking turns; `backwards` starts with the last one."""
+    runs: list[list[Pair]] = [[] for _ in arms]
     for arm in turns(len(arms), repeats, backwards):
-        samples[arm].append(arms[arm].run(jobs))
+        first = (len(runs[arm]) % 2 == 1) is not backwards
+        runs[arm].append(arms[arm].beside(plain, jobs, first))
         on_run()
-    return Measured(tuple(job.prompt.name for job in jobs), tuple(tuple(one) for one in samples))
+    return Measured(tuple(job.prompt.name for job in jobs), tuple(tuple(one) for one in runs))

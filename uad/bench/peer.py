@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from uad.bench.measure import Answer, Job, Sample, sample
+from uad.bench.measure import Answer, EngineArm, Job, Pair, Sample
 from uad.errors import UnavailableError
 from uad.types import Clock
 
@@ -170,22 +170,33 @@ class PeerArm:
         """Run the jobs at once, one connection each, and wait for all of them. Raises UnavailableError."""
         start = self._clock()
         with ThreadPoolExecutor(len(jobs)) as pool:
-            answers = list(pool.map(self._answer, jobs))
-        return sample(answers, self._clock() - start)
+            made = list(pool.map(self._answer, jobs))
+        seconds, answers = self._clock() - start, tuple(answer for answer, _ in made)
+        if len(made) == 1:
+            return Sample(answers, made[0][1])
+        return Sample(answers, sum(answer.n_predicted for answer in answers) / seconds if seconds > 0 else 0.0)
 
-    def _answer(self, job: Job) -> Answer:
+    def beside(self, plain: EngineArm, jobs: Sequence[Job], first: bool) -> Pair:
+        """One after the other: two processes would be in each other's way. Raises UadError."""
+        if first:
+            arm = self.run(jobs)
+            return Pair(plain.run(jobs), arm)
+        return Pair(plain.run(jobs), self.run(jobs))
+
+    def _answer(self, job: Job) -> tuple[Answer, float]:
+        """With its tokens per second."""
         path, prompt = chat_or_raw(job.prompt.text, job.prompt.chat)
         settings: dict[str, object] = {"temperature": job.temperature, "seed": job.seed, "max_tokens": job.max_tokens}
         stream = self._client.stream(path, streaming(self._model) | prompt | settings)
         server_tps = stream.server_tps
-        return Answer(
+        answer = Answer(
             ids=(),
             text="".join(stream.text),
-            tps=stream.client_tps if server_tps is None else server_tps,
             n_predicted=stream.n_predicted,
             n_drafted=int(stream.timings.get("draft_n", 0)),
             n_accepted=int(stream.timings.get("draft_n_accepted", 0)),
         )
+        return answer, stream.client_tps if server_tps is None else server_tps
 
 
 def chat_or_raw(text: str, chat: bool) -> tuple[str, dict[str, object]]:

@@ -29,7 +29,8 @@ class Recorder:
         """The measured group with a recording and the oracle's speed-up; run it after the counted runs, so that they are as they were."""
         costs = self._engine.costs()  # at the speed of the runs that are compared
         recorded = self._arm.run(jobs)
-        oracle = _speed_up(jobs, recorded, measured.samples[0], costs) if costs is not None else None
+        plain = [pair.plain for runs in measured.runs for pair in runs]
+        oracle = _speed_up(jobs, recorded, plain, costs) if costs is not None else None
         return replace(measured, recorded=recorded, oracle=oracle)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean, median
 
-from uad.bench.measure import Measured, Sample
+from uad.bench.measure import Measured, Pair, Sample
 from uad.types import Origin
 
 PEER = "peer"
@@ -35,12 +35,19 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class GroupResult:
-    """One group of prompts under one arm, beside plain in the same interleaved runs."""
+    """One group of prompts under one arm, each run with a plain one beside it."""
 
     names: tuple[str, ...]
-    plain: tuple[Sample, ...]
-    arm: tuple[Sample, ...]
+    runs: tuple[Pair, ...]
     oracle: float | None = None
+
+    @property
+    def plain(self) -> list[Sample]:
+        return [one.plain for one in self.runs]
+
+    @property
+    def arm(self) -> list[Sample]:
+        return [one.arm for one in self.runs]
 
     @property
     def plain_tps(self) -> float:
@@ -53,11 +60,12 @@ class GroupResult:
     @property
     def timed(self) -> bool:
         """False if an answer was too short to have a speed."""
-        return self.plain_tps > 0 and self.tps > 0
+        return all(one.plain.tps > 0 and one.arm.tps > 0 for one in self.runs)
 
     @property
     def ratio(self) -> float:
-        return self.tps / self.plain_tps
+        """Median of the runs' own ratios: what the machine did to one of a pair it did to the other."""
+        return median(one.ratio for one in self.runs)
 
     @property
     def same_ids(self) -> bool:
@@ -72,7 +80,7 @@ class GroupResult:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One row. Rates are geometric means over the prompts of medians over the runs, so that ratio = tps / plain_tps.
+    """One row. Rates and the ratio are geometric means over the prompts of medians over the runs.
 
     `accept_rate` is None if nothing was drafted, `tokens_per_decode` if unknown, `same_text` if it cannot be compared.
     `low` and `high` are the smallest and the largest ratio of a prompt; `n_untimed` counts groups too short to have one.
@@ -100,7 +108,7 @@ class Cell:
 
 def make_cell(labels: Labels, measured: Sequence[Measured], arm: int) -> Cell | None:
     """Sum up one arm over the groups of a workload; None if no answer was long enough to be timed."""
-    groups = tuple(GroupResult(one.names, one.samples[0], one.samples[arm], one.oracle) for one in measured)
+    groups = tuple(GroupResult(one.names, one.runs[arm], one.oracle) for one in measured)
     timed = [group for group in groups if group.timed]
     if not timed:
         return None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
@@ -28,8 +28,17 @@ from uad.errors import ConfigError
 
 __all__ = ["add_arguments", "bench", "main"]
 
-Opener = Callable[[Config, Callable[[str, float], None]], AbstractContextManager[Engine]]
-"""Opens a runtime and tells its progress (what, share done)."""
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """One target twice, on the same weights: with what drafts, and alone."""
+
+    drafted: Engine
+    alone: Engine
+
+
+Opener = Callable[[Config, Callable[[str, float], None]], AbstractContextManager[Engines]]
+"""Opens them and tells its progress (what, share done)."""
 
 _WARM_UP_TOKENS = 32
 _PIPE_WIDTH = 180
@@ -45,11 +54,17 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _opener(costs: Sequence[Path]) -> Opener:
-    from uad.runtime import Runtime
+    from uad.runtime import Stepper
     from uad.runtime.counted import Costs
 
     counted = Costs.read(*costs) if costs else None
-    return lambda config, progress: Runtime.open(config, progress, counted)
+
+    @contextmanager
+    def opened(config: Config, progress: Callable[[str, float], None]) -> Iterator[Engines]:
+        with Stepper.open(config, progress, counted) as drafted, drafted.alone() as alone:
+            yield Engines(drafted, alone)
+
+    return opened
 
 
 def bench(options: Options, opener: Opener, out: TextIO, err: TextIO) -> int:
@@ -58,8 +73,8 @@ def bench(options: Options, opener: Opener, out: TextIO, err: TextIO) -> int:
     findings = _Findings(options.lookup.share != "off")
     with Bar(err, sum(_n_runs(options, lineup) for _, lineup in lineups)) as bar:
         for target, lineup in lineups:
-            with opener(options.config(target, lineup), bar.loading) as engine:
-                _Pairing(options, engine, target, lineup, bar, findings).run()
+            with opener(options.config(target, lineup), bar.loading) as engines:
+                _Pairing(options, engines, target, lineup, bar, findings).run()
     if not findings.cells:
         raise ConfigError("no answer had two tokens or more, so there is nothing to time; choose another --workload")
     if options.report:
@@ -86,10 +101,10 @@ def _console(stream: TextIO) -> Console:
 
 def _n_runs(options: Options, lineup: Lineup) -> int:
     """Runs in one engine, the uncounted ones too."""
-    n_arms = 1 + len(options.policies) * len(lineup.compared) + (options.peer is not None)
+    n_arms = len(options.policies) * len(lineup.compared) + (options.peer is not None)
     n_recordings = int(any(map(options.has_oracle, lineup.compared)))
     n_groups = [-(-len(workload.prompts) // sequences) for workload in options.workloads for sequences in options.sequences]
-    return len(options.temperatures) * sum(n_arms * (1 + n * (1 + options.repeats)) + n_recordings * n for n in n_groups)
+    return len(options.temperatures) * sum((1 + n_arms) * (1 + n) + n * (n_arms * options.repeats + n_recordings) for n in n_groups)
 
 
 @dataclass(slots=True)
@@ -107,12 +122,13 @@ class _Findings:
 
 
 class _Pairing:
-    """The measurement of one target with all that drafts for it in one open engine. `whose[i]` are the drafters of arm i: plain has none,
-    the peer its own."""
+    """The measurement of one target with all that drafts for it in one open engine. `whose[i]` are the drafters of arm i; the peer has its
+    own."""
 
-    def __init__(self, options: Options, engine: Engine, target: Path, lineup: Lineup, bar: Bar, findings: _Findings) -> None:
+    def __init__(self, options: Options, engines: Engines, target: Path, lineup: Lineup, bar: Bar, findings: _Findings) -> None:
         self._options = options
-        self._engine = engine
+        self._engine = engine = engines.drafted
+        self._plain = EngineArm(PLAIN.name, engines.alone, PLAIN.speculative)
         self._target = target.stem
         self._lineup = lineup
         self._bar = bar
@@ -141,9 +157,9 @@ class _Pairing:
             self._findings.pairs.append(collect(self._target, drafters.label, drafters.types, self._engine, runs))
 
     def _make_arms(self) -> tuple[list[Arm], list[Drafters | None]]:
-        """Plain first, then one arm for each policy of each list of drafters, then the peer."""
-        arms: list[Arm] = [self._arm(PLAIN)]
-        whose: list[Drafters | None] = [None]
+        """One arm for each policy of each list of drafters, then the peer."""
+        arms: list[Arm] = []
+        whose: list[Drafters | None] = []
         for drafters in self._lineup.compared:
             arms += [self._arm(drafters.policy(policy)) for policy in self._options.policies]
             whose += [drafters] * len(self._options.policies)
@@ -153,7 +169,7 @@ class _Pairing:
         return arms, whose
 
     def _arm(self, policy: Policy) -> Arm:
-        return EngineArm(policy.name, self._engine, policy.speculative, self._engine.clock)
+        return EngineArm(policy.name, self._engine, policy.speculative)
 
     def _jobs(self, workload: Workload, temperature: float) -> list[Job]:
         options, n_ctx = self._options, self._engine.info.n_ctx
@@ -176,7 +192,7 @@ class _Pairing:
         for drafters, runs in self._runs.items():
             autos = tuple(i for i, arm in enumerate(self._arms) if self._whose[i] is drafters and is_auto(arm.name))
             runs += [Run(workload, autos, one) for one in known[drafters]]
-        for i in range(1, len(self._arms)):
+        for i in range(len(self._arms)):
             whose = self._whose[i]
             labels = Labels(self._target, whose.label if whose else None, workload, self._arms[i].name, len(jobs[0]), temperature)
             cell = make_cell(labels, known[whose] if whose else unrecorded, i)
@@ -188,7 +204,7 @@ class _Pairing:
     def _measure(self, jobs: tuple[Job, ...], backwards: bool) -> Measured:
         """One token first, so that every counted run finds its prompt in the cache; the recording last, so that no counted run sees it."""
         self._uncounted(jobs, 1)
-        measured = measure(jobs, self._arms, self._options.repeats, self._bar.step, backwards)
+        measured = measure(jobs, self._plain, self._arms, self._options.repeats, self._bar.step, backwards)
         if self._recorder is None:
             return measured
         self._bar.step()
@@ -196,7 +212,7 @@ class _Pairing:
 
     def _uncounted(self, jobs: tuple[Job, ...], max_tokens: int) -> None:
         short = [replace(job, max_tokens=max_tokens) for job in jobs]
-        for arm in self._arms:
+        for arm in (self._plain, *self._arms):
             arm.run(short)
             self._bar.step()
 

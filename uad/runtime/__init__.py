@@ -3,5 +3,6 @@
 from uad.runtime.bare import BareLoop
 from uad.runtime.inspect import PairReport, inspect_pair
 from uad.runtime.runtime import Runtime
+from uad.runtime.stepper import Stepper
 
-__all__ = ["BareLoop", "PairReport", "Runtime", "inspect_pair"]
+__all__ = ["BareLoop", "PairReport", "Runtime", "Stepper", "inspect_pair"]

@@ -37,14 +37,15 @@ from uad.vocab.encode import Encoder
 
 @dataclass(frozen=True)
 class Parts:
-    """What a runtime is made of. Closing `stack` frees everything native."""
+    """What a runtime is made of. Closing `stack` frees everything native. costs: what time is counted by, None where it is measured."""
 
     engine: Engine
     prompts: Prompts
-    model: Model
+    target: Target
     info: RuntimeInfo
     policy: AutoPolicy | None
     clock: Clock
+    costs: Costs | None
     stack: ExitStack
 
 
@@ -70,7 +71,7 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
             policy, policy_notes = open_policy(config, target, draft.context, config.draft, costs)
             drafting = Drafting([counting.drafter(one) for one in every] if counting else every, policy, model.vocab.eog, clock)
         decoder = counting.target(context) if counting is not None else context
-        engine = Engine(decoder, drafting, _samplers(context, model), lambda: secrets.randbits(32), least=target.least, clock=clock)
+        engine = Engine(decoder, drafting, _samplers(context, model), _seeds, least=target.least, clock=clock)
         info = RuntimeInfo(
             target=model.info,
             draft=draft.info,
@@ -80,7 +81,32 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
             notes=(*target.notes, *prompts.notes, *draft.notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
             drafters=tuple(one.origin for one in every),
         )
-        return Parts(engine, prompts, model, info, policy, clock, stack.pop_all())
+        return Parts(engine, prompts, target, info, policy, clock, costs, stack.pop_all())
+
+
+def alone(parts: Parts) -> Parts:
+    """The same target by itself: its weights, a context and slots of its own, nothing that drafts. To be closed before `parts`."""
+    target, info = parts.target, parts.info
+    counting = Counting(parts.costs) if parts.costs is not None else None
+    clock: Clock = counting.clock if counting is not None else perf_counter
+    with ExitStack() as stack:
+        context = stack.enter_context(Context(target.model, target.config, info.n_slots, "target"))
+        decoder = counting.target(context) if counting is not None else context
+        engine = Engine(decoder, None, _samplers(context, target.model), _seeds, least=target.least, clock=clock)
+        return replace(
+            parts,
+            engine=engine,
+            target=replace(target, context=context),
+            info=replace(info, draft=None, drafters=()),
+            policy=None,
+            clock=clock,
+            stack=stack.pop_all(),
+        )
+
+
+def _seeds() -> int:
+    """For requests that name none."""
+    return secrets.randbits(32)
 
 
 def _open_lookup(config: Config, stack: ExitStack, target: Target) -> tuple[Lookup, ...]:

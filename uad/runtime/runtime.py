@@ -6,26 +6,25 @@ import itertools
 import logging
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
 
 from uad.config import Config
 from uad.decode.step import Engine
-from uad.errors import InvalidRequestError, UadError, UnavailableError
-from uad.policy.machine import RoundCosts
-from uad.policy.standing import Habit
+from uad.errors import UadError, UnavailableError
 from uad.runtime.counted import Costs
+from uad.runtime.loaded import Loaded
 from uad.runtime.parts import Parts, build
 from uad.runtime.target import Progress
-from uad.types import Clock, DrafterStats, Origin, Request, RuntimeInfo, Sink, SlotInfo, Totals
+from uad.types import DrafterStats, Request, Sink
 
 _log = logging.getLogger("uad")
 _Command = Callable[[], None]
 
 
-class Runtime:
+class Runtime(Loaded):
     """A loaded target, perhaps with a draft, and the thread that runs them. Use with `with`, or call `close()`."""
 
     def __init__(self, config: Config, progress: Progress, costs: Costs | None = None) -> None:
@@ -38,10 +37,7 @@ class Runtime:
         built: Future[Parts] = Future()
         self._thread = threading.Thread(target=self._main, args=(built, progress, costs), name="uad-model", daemon=True)
         self._thread.start()
-        self._parts = parts = built.result()
-        self.info: RuntimeInfo = parts.info
-        self._engine = parts.engine
-        self._prompts = parts.prompts
+        super().__init__(built.result())
 
     @classmethod
     def open(cls, config: Config, progress: Progress | None = None, costs: Costs | None = None) -> Runtime:
@@ -66,11 +62,6 @@ class Runtime:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    @property
-    def clock(self) -> Clock:
-        """What requests are timed with."""
-        return self._parts.clock
-
     # --- requests
 
     @property
@@ -82,8 +73,7 @@ class Runtime:
         """Queue a request; sink gets its events on the model thread. Raises InvalidRequestError, ContextOverflowError, UnavailableError."""
         if self._error is not None:
             raise UnavailableError(f"the model stopped after an error and the server must be restarted: {self._error}")
-        self._check_ids(request)
-        self._engine.check(request)
+        self.check(request)
         number = next(self._numbers)
         with self._door:  # what comes behind the end of the commands would never be answered
             if self._closing:
@@ -94,70 +84,6 @@ class Runtime:
     def cancel(self, request: int) -> None:
         """The request's slot is free within one round; no event follows."""
         self._commands.put(lambda: self._engine.cancel(request))
-
-    def _check_ids(self, request: Request) -> None:
-        n_vocab = self.info.target.n_vocab
-        if not all(0 <= id_ < n_vocab for id_ in request.prompt):
-            raise InvalidRequestError(f"the prompt has a token id outside the vocabulary (0 to {n_vocab - 1})", "prompt")
-        if request.prescribed and not self._parts.model.vocab.eog:
-            raise InvalidRequestError("an answer can be prescribed to a target only that has an id to end it with", "prescribed")
-        if not all(0 <= id_ < n_vocab for id_, _ in request.sampling.logit_bias):
-            raise InvalidRequestError(f"logit_bias names a token id outside the vocabulary (0 to {n_vocab - 1})", "logit_bias")
-
-    def slots(self) -> tuple[SlotInfo, ...]:
-        return self._engine.slots()
-
-    def totals(self) -> Totals:
-        return self._engine.totals()
-
-    def drafters(self) -> tuple[DrafterStats, ...]:
-        """What each drafter did since start."""
-        return self._engine.drafters()
-
-    def costs(self) -> RoundCosts | None:
-        """What rounds cost, as it is known now; None where nothing drafts."""
-        policy = self._parts.policy
-        if policy is None:
-            return None
-        machine, habit = policy.machine, policy.habits.get(Origin.MODEL) or Habit()
-        draft = machine.draft if self.info.draft is not None else None
-        return RoundCosts(machine.target, draft, habit.usual_ms(paused=False), habit.ids_per_step, machine.target.speed)
-
-    def calibration(self) -> list[tuple[str, float, float, float]]:
-        """(kind of draft, acceptance predicted, observed, over how many ids), one for each bin of belief that has seen something."""
-        kinds = list(self._parts.policy.calibrations.items()) if self._parts.policy is not None else []
-        return [(kind, one.predicted, one.observed, one.n) for kind, calibration in kinds for one in calibration.reliability()]
-
-    # --- text
-
-    def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
-        return self._prompts.tokenize(text, add_special, parse_special)
-
-    def detokenize(self, ids: Sequence[int]) -> bytes:
-        """The bytes of ids, specials as their names. Raises InvalidRequestError for an id outside the vocabulary."""
-        if not all(0 <= id_ < self.info.target.n_vocab for id_ in ids):
-            raise InvalidRequestError(f"token ids must be between 0 and {self.info.target.n_vocab - 1}", "tokens")
-        return b"".join(self.piece(id_) for id_ in ids)
-
-    def piece(self, id_: int) -> bytes:
-        return self._prompts.piece(id_)
-
-    def is_eog(self, id_: int) -> bool:
-        return id_ in self._parts.model.vocab.eog
-
-    def chat_prompt(
-        self,
-        messages: Sequence[Mapping[str, object]],
-        template_kwargs: Mapping[str, object],
-        add_generation_prompt: bool = True,
-        prefill: str = "",
-    ) -> list[int]:
-        return self._prompts.chat(messages, template_kwargs, add_generation_prompt, prefill)
-
-    def render_chat(
-        self, messages: Sequence[Mapping[str, object]], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True
-    ) -> str:
-        return self._prompts.render(messages, template_kwargs, add_generation_prompt).text
 
     # --- the model thread
 

@@ -1,0 +1,95 @@
+"""What a loaded target, perhaps with a draft, is asked by others. Runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from uad.errors import InvalidRequestError
+from uad.policy.machine import RoundCosts
+from uad.policy.standing import Habit
+from uad.runtime.parts import Parts
+from uad.types import Clock, DrafterStats, Origin, Request, RuntimeInfo, SlotInfo, Totals
+
+
+class Loaded:
+    """What `build` made, and all that may be read of it from any thread."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._engine = parts.engine
+        self._prompts = parts.prompts
+        self.info: RuntimeInfo = parts.info
+
+    @property
+    def clock(self) -> Clock:
+        """What requests are timed with."""
+        return self._parts.clock
+
+    def check(self, request: Request) -> None:
+        """Raises InvalidRequestError or ContextOverflowError where the request cannot be answered."""
+        self._check_ids(request)
+        self._engine.check(request)
+
+    def _check_ids(self, request: Request) -> None:
+        n_vocab = self.info.target.n_vocab
+        if not all(0 <= id_ < n_vocab for id_ in request.prompt):
+            raise InvalidRequestError(f"the prompt has a token id outside the vocabulary (0 to {n_vocab - 1})", "prompt")
+        if request.prescribed and not self._parts.target.model.vocab.eog:
+            raise InvalidRequestError("an answer can be prescribed to a target only that has an id to end it with", "prescribed")
+        if not all(0 <= id_ < n_vocab for id_, _ in request.sampling.logit_bias):
+            raise InvalidRequestError(f"logit_bias names a token id outside the vocabulary (0 to {n_vocab - 1})", "logit_bias")
+
+    def slots(self) -> tuple[SlotInfo, ...]:
+        return self._engine.slots()
+
+    def totals(self) -> Totals:
+        return self._engine.totals()
+
+    def drafters(self) -> tuple[DrafterStats, ...]:
+        """What each drafter did since start."""
+        return self._engine.drafters()
+
+    def costs(self) -> RoundCosts | None:
+        """What rounds cost, as it is known now; None where nothing drafts."""
+        policy = self._parts.policy
+        if policy is None:
+            return None
+        machine, habit = policy.machine, policy.habits.get(Origin.MODEL) or Habit()
+        draft = machine.draft if self.info.draft is not None else None
+        return RoundCosts(machine.target, draft, habit.usual_ms(paused=False), habit.ids_per_step, machine.target.speed)
+
+    def calibration(self) -> list[tuple[str, float, float, float]]:
+        """(kind of draft, acceptance predicted, observed, over how many ids), one for each bin of belief that has seen something."""
+        kinds = list(self._parts.policy.calibrations.items()) if self._parts.policy is not None else []
+        return [(kind, one.predicted, one.observed, one.n) for kind, calibration in kinds for one in calibration.reliability()]
+
+    # --- text
+
+    def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
+        return self._prompts.tokenize(text, add_special, parse_special)
+
+    def detokenize(self, ids: Sequence[int]) -> bytes:
+        """The bytes of ids, specials as their names. Raises InvalidRequestError for an id outside the vocabulary."""
+        if not all(0 <= id_ < self.info.target.n_vocab for id_ in ids):
+            raise InvalidRequestError(f"token ids must be between 0 and {self.info.target.n_vocab - 1}", "tokens")
+        return b"".join(self.piece(id_) for id_ in ids)
+
+    def piece(self, id_: int) -> bytes:
+        return self._prompts.piece(id_)
+
+    def is_eog(self, id_: int) -> bool:
+        return id_ in self._parts.target.model.vocab.eog
+
+    def chat_prompt(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        template_kwargs: Mapping[str, object],
+        add_generation_prompt: bool = True,
+        prefill: str = "",
+    ) -> list[int]:
+        return self._prompts.chat(messages, template_kwargs, add_generation_prompt, prefill)
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, object]], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True
+    ) -> str:
+        return self._prompts.render(messages, template_kwargs, add_generation_prompt).text

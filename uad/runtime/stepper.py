@@ -1,0 +1,63 @@
+"""A loaded target whose rounds are made by who opened it, on one thread: for those who time rounds, or make them in turns with others."""
+
+from __future__ import annotations
+
+import itertools
+from types import TracebackType
+
+from uad.config import Config
+from uad.runtime.counted import Costs
+from uad.runtime.loaded import Loaded
+from uad.runtime.parts import Parts, alone, build
+from uad.runtime.target import Progress
+from uad.types import Request, Sink
+
+
+class Stepper(Loaded):
+    """Use with `with`, or call `close()`."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self._numbers = itertools.count(1)
+
+    @classmethod
+    def open(cls, config: Config, progress: Progress | None = None, costs: Costs | None = None) -> Stepper:
+        """Load everything; progress(what, share) is told of long loads; costs: count time by these instead of measuring it.
+
+        Raises ModelLoadError, MappingError or ConfigError.
+        """
+        return cls(build(config, progress or (lambda what, share: None), costs))
+
+    def alone(self) -> Stepper:
+        """The same target and nothing that drafts: the same weights, slots of its own. Close it first."""
+        return Stepper(alone(self._parts))
+
+    def submit(self, request: Request, sink: Sink) -> int:
+        """Queue a request; sink gets its events. Raises InvalidRequestError or ContextOverflowError."""
+        self.check(request)
+        number = next(self._numbers)
+        self._engine.submit(number, request, sink)
+        return number
+
+    def cancel(self, request: int) -> None:
+        """The request's slot is free at once; no event follows."""
+        self._engine.cancel(request)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs or waits."""
+        return self._engine.is_idle
+
+    def step(self) -> None:
+        """One round for all requests."""
+        self._engine.step()
+
+    def close(self) -> None:
+        """Frees the models."""
+        self._parts.stack.close()
+
+    def __enter__(self) -> Stepper:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
