@@ -440,7 +440,7 @@ class Resting:
     def __getattr__(self, name: str):
         return getattr(self.fixed, name)
 
-    def sleeps(self, seqs: Iterable[int]) -> int:
+    def sleeps(self, seqs: Sequence[int]) -> int:
         return next(self.rests)
 
     def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float, n: int = 1) -> None:

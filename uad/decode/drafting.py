@@ -5,7 +5,7 @@ Drafters are asked in the given order, the free ones first: what they offer deci
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 
 from uad.drafters.protocol import Drafter
@@ -50,7 +50,7 @@ class Drafting:
         for drafter in self._drafters:
             drafter.end(seq)
 
-    def sleeps(self, seqs: Iterable[int]) -> int:
+    def sleeps(self, seqs: Sequence[int]) -> int:
         """For how many rounds these sequences, which write, do so without drafts; see `Policy.sleeps`."""
         return self._policy.sleeps(seqs)
 

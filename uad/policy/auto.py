@@ -8,7 +8,7 @@ The rule is profile-guided expected value (jukofyork, llama.cpp discussion 10466
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from uad.policy.fixed import FixedRound
@@ -18,7 +18,9 @@ from uad.policy.round import AutoRound
 from uad.policy.text import Text
 from uad.types import Ask, Commit, Draft, Origin, SpecPolicy
 
-_LONGEST_REST: Final = 7  # rounds in which nothing is due, before one is planned all the same
+_REST: Final = 7  # rounds in which nothing is due, before one is planned all the same: to hear of the machine
+_REST_MS: Final = 20.0  # or as many as take so long where rounds are quick: there a planned one is felt
+_LONGEST_REST: Final = 63
 _FIXED: Final = SpecPolicy.FIXED  # members of an enum are slow to reach
 
 
@@ -35,14 +37,17 @@ class AutoPolicy(Memory):
         for use in text.uses.values():
             use.end(text.n)
 
-    def sleeps(self, seqs: Iterable[int]) -> int:
-        """Not for long: to hear of the machine."""
-        texts, n = self._texts, _LONGEST_REST
+    def sleeps(self, seqs: Sequence[int]) -> int:
+        texts, n = self._texts, self._longest_rest(len(seqs))
         for seq in seqs:
             text = texts.get(seq)
             if text is not None and text.due - text.n < n:
                 n = max(text.due - text.n, 0)
         return n
+
+    def _longest_rest(self, n_seq: int) -> int:
+        round_ms = max(self.machine.group_ms(n_seq, 1, 0), _REST_MS / _LONGEST_REST)
+        return max(_REST, int(_REST_MS / round_ms))
 
     def plan(self, wishes: Sequence[Wish]) -> Round | None:
         self.n_rounds += 1

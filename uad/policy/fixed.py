@@ -5,7 +5,7 @@ The first drafter with a guess wins.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from uad.policy.protocol import Chosen, Wish
@@ -66,7 +66,7 @@ class FixedPolicy:
     def begin(self, seq: int, n_prompt: int) -> None:
         """Nothing is remembered."""
 
-    def sleeps(self, seqs: Iterable[int]) -> int:
+    def sleeps(self, seqs: Sequence[int]) -> int:
         return 0
 
     def plan(self, wishes: Sequence[Wish]) -> FixedRound:

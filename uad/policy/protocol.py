@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -62,7 +62,7 @@ class Policy(Protocol):
     def begin(self, seq: int, n_prompt: int) -> None:
         """A new text starts in this sequence, behind a prompt of so many ids."""
 
-    def sleeps(self, seqs: Iterable[int]) -> int:
+    def sleeps(self, seqs: Sequence[int]) -> int:
         """For how many rounds nothing is to be asked for these sequences, which write an id in each. They are neither planned nor told of;
         what was committed meanwhile is told before the next plan."""
         ...
