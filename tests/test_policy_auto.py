@@ -716,6 +716,19 @@ def test_a_step_takes_no_longer_than_a_call_whatever_was_measured_on_a_busy_mach
     assert sum(drafted) > 3 * len(drafted)
 
 
+def test_only_the_first_text_gets_a_draft_for_free_that_costs_more_than_it_saves():
+    """One as large as its target: reading each prompt takes more than it saves, and short answers end before that shows."""
+    ratios = []
+    for seed in range(8):
+        one = Simulation(lambda n: 0.7 + 0.12 * n, text(240, MIXED, stay=0.5, seed=seed), step_ms=0.15, call_ms=1.0, read_ms=0.02)
+        one.run_text(30, 40)
+        one.ms = one.plain_ms = 0.0
+        for end in range(60, 270, 30):
+            one.run_text(min(end, 240), 40)
+        ratios.append(one.plain_ms / one.ms)
+    assert min(ratios) > 0.98
+
+
 def test_calls_behind_a_pause_have_a_price_of_their_own():
     habit = Habit()
     for _ in range(20):

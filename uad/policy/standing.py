@@ -13,6 +13,7 @@ from uad.policy.calibration import TextOdds
 
 _SHIFT_RATE: Final = 0.3  # of a text's odds, per text, into what the next ones begin with
 _BIRTH_RATE: Final = 0.03
+_MOST_WORTH: Final = 3.0  # plain decodes, won or lost, that one round counts for
 _MOST_SAVED: Final = 100  # plain decodes
 _FAST_READ: Final = 16  # ids; more are a backlog whose reading has a price of its own
 _STALL_MS: Final = 250.0  # that others may wait for reading, as for a chunk of a prompt
@@ -90,8 +91,8 @@ class Standing:
 
     Into the account, texts that leave it alone pay a small share of their time, texts in which it pays a share of what it saves; no short
     text could afford it by itself, and a drafter that failed in the first ones would never be asked again. By length, since a small model
-    that is good at short texts may be lost in long ones, where asking it is dear: those are not to be paid by these. The first time is
-    free, but not where it already failed in shorter texts, or could not win at all. first_shift: of its odds, until more is known.
+    that is good at short texts may be lost in long ones, where asking it is dear: those are not to be paid by these. In the first text
+    it is free, but not where it already failed in shorter texts, or could not win at all. first_shift: of its odds, until more is known.
     """
 
     birth: float = 0.0
@@ -131,4 +132,4 @@ class Standing:
 
     def judged(self, value: float) -> None:
         """A round of some text was worth so many plain decodes."""
-        self.birth += _BIRTH_RATE * (min(max(value, -1.0), 3.0) - self.birth)
+        self.birth += _BIRTH_RATE * (min(max(value, -_MOST_WORTH), _MOST_WORTH) - self.birth)

@@ -81,6 +81,8 @@ class Use:
     def end(self, n: int) -> None:
         """The text is over after n ids: what it was like is a first guess for the next ones."""
         self.book(n)
+        if not self.is_new:
+            self.standing.is_new = False
         for kind, odds in self.odds_by_kind.items():
             self.standing.ended(kind, odds)
 
