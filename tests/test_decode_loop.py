@@ -436,6 +436,10 @@ class Resting:
         self.rests = itertools.cycle(rests)
         self.fixed = FixedPolicy()
         self.heard: list[tuple[list[tuple[int, int]], int]] = []
+        self.temperatures: list[float] = []
+
+    def begin(self, seq: int, n_prompt: int, temperature: float = 0.0) -> None:
+        self.temperatures.append(temperature)
 
     def __getattr__(self, name: str):
         return getattr(self.fixed, name)
@@ -478,6 +482,14 @@ def test_what_was_written_at_rest_is_told_before_the_next_draft_and_at_the_end(r
         stats = one.done.timings.draft
         assert stats.n_drafted == stats.n_accepted, "every draft began where the text was"
         assert (stats.n_drafted > 0) is (rests != (100,))
+
+
+def test_the_policy_hears_at_what_temperature_a_text_is_sampled() -> None:
+    policy = Resting(7)
+    engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2), Copies({0: [], 1: []}), policy=policy)
+    asked = request(12, max_tokens=4, speculative=SpeculativeParams())
+    run(engine, [replace(asked, sampling=SamplingParams(temperature=t, seed=1)) for t in (0.0, 0.7)])
+    assert policy.temperatures == [0.0, 0.7]
 
 
 def test_the_policy_hears_what_decodes_took_at_rest() -> None:

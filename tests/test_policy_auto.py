@@ -774,7 +774,7 @@ def test_a_long_text_in_which_the_draft_failed_is_drafted_where_it_turns_good(ca
 def test_a_small_model_is_believed_less_in_texts_longer_than_known_ones():
     """It may be lost in them, and be sure all the same: the first ones lost four in a hundred. What was looked up is in the text itself."""
     one = policy(MEMORY_BOUND)
-    odds = lambda origin, n: one._standing(origin, n).odds("any").value  # noqa: E731
+    odds = lambda origin, n: one._standing(origin, n).odds("any", is_drawn=False).value  # noqa: E731
     assert odds(Origin.MODEL, 1500) == 1.0, "nothing is known of shorter ones, either"
     for origin in (Origin.MODEL, Origin.SUFFIX):
         one._standing(origin, 100).birth = 0.5

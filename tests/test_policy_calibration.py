@@ -113,12 +113,28 @@ def test_odds_of_a_text_stay_finite_and_move_towards_what_was_seen(judged):
 def test_a_text_begins_with_the_odds_of_those_before_it():
     standing = Standing()
     for _ in range(10):
-        odds = standing.odds("draft-simple")
+        odds = standing.odds("draft-simple", is_drawn=False)
         for _ in range(20):
             odds.judge([0.6], 0)
-        standing.ended("draft-simple", odds)
-    assert standing.odds("draft-simple").value < 0.2
-    assert standing.odds("suffix").value == 1.0
+        standing.ended("draft-simple", False, odds)
+    assert standing.odds("draft-simple", is_drawn=False).value < 0.2
+    assert standing.odds("suffix", is_drawn=False).value == 1.0
+
+
+def test_texts_drawn_by_lot_have_odds_of_their_own_from_the_second_on():
+    standing = Standing()
+    for is_drawn, n_right in ((False, 1), (True, 0), (False, 1), (True, 0)):
+        before = standing.odds("draft-simple", is_drawn).shift
+        odds = standing.odds("draft-simple", is_drawn)
+        for _ in range(20):
+            odds.judge([0.6], n_right)
+        standing.ended("draft-simple", is_drawn, odds)
+        assert (standing.odds("draft-simple", is_drawn).shift < before) is is_drawn
+    assert standing.odds("draft-simple", is_drawn=False).value > 1.2
+    assert standing.odds("draft-simple", is_drawn=True).value < 0.8
+    first = Standing()
+    first.ended("draft-simple", False, odds)
+    assert first.odds("draft-simple", is_drawn=True).value < 1.0, "until then those of the others"
 
 
 def test_a_variety_begins_with_what_is_known_of_its_kind():

@@ -34,10 +34,10 @@ class Drafting:
         """What each drafter did since start."""
         return tuple(self._stats.values())
 
-    def begin(self, seq: int, prompt: Sequence[int]) -> None:
-        """A sequence starts (again) with this prompt of target ids."""
+    def begin(self, seq: int, prompt: Sequence[int], temperature: float = 0.0) -> None:
+        """A sequence starts (again) with this prompt of target ids, and is sampled at this temperature."""
         self._seqs.add(seq)
-        self._policy.begin(seq, len(prompt))
+        self._policy.begin(seq, len(prompt), temperature)
         for drafter in self._drafters:
             drafter.begin(seq, prompt)
 

@@ -300,7 +300,7 @@ class Engine:
             started=self._clock(),
         )
         if self._drafting is not None and request.speculative.enabled:
-            self._drafting.begin(slot.id, request.prompt)
+            self._drafting.begin(slot.id, request.prompt, request.sampling.temperature)
         self._slots.occupy(slot, running)
 
     def _propose(self, runnings: Sequence[Running]) -> tuple[Mapping[int, Chosen], float]:

@@ -21,14 +21,15 @@ from uad.types import Ask, Commit, Draft, Origin, SpecPolicy
 _REST: Final = 7  # rounds in which nothing is due, before one is planned all the same: to hear of the machine
 _REST_MS: Final = 20.0  # or as many as take so long where rounds are quick: there a planned one is felt
 _LONGEST_REST: Final = 63
+_WARM: Final = 0.5  # temperature from which a text is drawn by lot
 _FIXED: Final = SpecPolicy.FIXED  # members of an enum are slow to reach
 
 
 class AutoPolicy(Memory):
     """Rules the rounds of all sequences, and learns from what became of them."""
 
-    def begin(self, seq: int, n_prompt: int) -> None:
-        self._texts[seq] = Text(n_prompt)
+    def begin(self, seq: int, n_prompt: int, temperature: float = 0.0) -> None:
+        self._texts[seq] = Text(n_prompt, temperature >= _WARM)
 
     def end(self, seq: int) -> None:
         text = self._texts.pop(seq, None)

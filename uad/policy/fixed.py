@@ -63,7 +63,7 @@ class FixedRound:
 class FixedPolicy:
     """The same answer to every question."""
 
-    def begin(self, seq: int, n_prompt: int) -> None:
+    def begin(self, seq: int, n_prompt: int, temperature: float = 0.0) -> None:
         """Nothing is remembered."""
 
     def sleeps(self, seqs: Sequence[int]) -> int:

@@ -67,7 +67,7 @@ class Memory:
         its_ms = plain_ms if n_seq == 1 else self.machine.table((n_seq,), wish.depth).upto(1)[1] / n_seq
         standing = self._standing(origin, text.n_prompt)
         value = standing.birth * its_ms
-        use = text.uses[origin] = Use(standing, value, value)
+        use = text.uses[origin] = Use(standing, text.is_drawn, value, value)
         can_win = self.could_win(origin, wish, n_seq)
         pays = can_win and 0 <= use.value >= use.read_ms(self.habit(origin)) * use.backlog(text) / TYPICAL_ROUNDS
         if not pays:

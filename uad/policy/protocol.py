@@ -59,8 +59,8 @@ class Round(Protocol):
 class Policy(Protocol):
     """Decides for all sequences at once, since they share one batch."""
 
-    def begin(self, seq: int, n_prompt: int) -> None:
-        """A new text starts in this sequence, behind a prompt of so many ids."""
+    def begin(self, seq: int, n_prompt: int, temperature: float = 0.0) -> None:
+        """A new text starts in this sequence, behind a prompt of so many ids, and is sampled at this temperature."""
 
     def sleeps(self, seqs: Sequence[int]) -> int:
         """For how many rounds nothing is to be asked for these sequences, which write an id in each. They are neither planned nor told of;

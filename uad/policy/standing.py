@@ -100,7 +100,7 @@ class Standing:
     account_ms: float = 0.0
     is_new: bool = True
     first_shift: float = 0.0
-    shifts: dict[str, float] = field(default_factory=dict)
+    shifts: dict[tuple[str, bool], float] = field(default_factory=dict)
 
     def pay(self, ms: float, may_be_free: bool = True) -> bool:
         """Take the price of asking once from the account, if it is there."""
@@ -120,15 +120,18 @@ class Standing:
             usual = habit.read_ms
             self.read_ms = _per_id(self.read_ms, min(ms, _MOST_DEARER * usual * n_ids) if usual else ms, n_ids)
 
-    def odds(self, kind: str) -> TextOdds:
-        """A new text's, at first as those of the texts before it were."""
-        shift = self.shifts.get(kind, self.first_shift)
+    def odds(self, kind: str, is_drawn: bool) -> TextOdds:
+        """A new text's, at first as those of the texts before it were that are drawn by lot, or not, as it is."""
+        shift = self._shift(kind, is_drawn)
         return TextOdds(shift, value=exp(shift))
 
-    def ended(self, kind: str, odds: TextOdds) -> None:
+    def ended(self, kind: str, is_drawn: bool, odds: TextOdds) -> None:
         """Those of a text that is over."""
-        shift = self.shifts.get(kind, self.first_shift)
-        self.shifts[kind] = shift + _SHIFT_RATE * odds.known / (odds.known + 1.0) * (odds.shift - shift)
+        shift = self._shift(kind, is_drawn)
+        self.shifts[kind, is_drawn] = shift + _SHIFT_RATE * odds.known / (odds.known + 1.0) * (odds.shift - shift)
+
+    def _shift(self, kind: str, is_drawn: bool) -> float:
+        return self.shifts.get((kind, is_drawn), self.shifts.get((kind, not is_drawn), self.first_shift))
 
     def judged(self, value: float) -> None:
         """A round of some text was worth so many plain decodes."""

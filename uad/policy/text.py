@@ -49,6 +49,7 @@ class Use:
     ids were right."""
 
     standing: Standing
+    is_drawn: bool = False
     value: float = 0.0
     promised: float = 0.0
     due: int = 0
@@ -75,7 +76,7 @@ class Use:
         """This text's odds for drafts of a kind."""
         odds = self.odds_by_kind.get(kind)
         if odds is None:
-            odds = self.odds_by_kind[kind] = self.standing.odds(kind)
+            odds = self.odds_by_kind[kind] = self.standing.odds(kind, self.is_drawn)
         return odds
 
     def end(self, n: int) -> None:
@@ -84,7 +85,7 @@ class Use:
         if not self.is_new:
             self.standing.is_new = False
         for kind, odds in self.odds_by_kind.items():
-            self.standing.ended(kind, odds)
+            self.standing.ended(kind, self.is_drawn, odds)
 
     @property
     def awake(self) -> bool:
@@ -189,13 +190,14 @@ class Use:
 @dataclass(slots=True)
 class Text:
     """One running text. n counts its ids since its prompt; `due` is when the next drafter is; reading_ms what the draft model took for
-    n_reading ids of the prompt that it read while the target did.
+    n_reading ids of the prompt that it read while the target did. is_drawn: its ids are drawn by lot, often others than the likeliest.
 
     `saved` is the account of what its drafts brought so far, in plain decodes; those that a drafter's own account paid cost it nothing.
     Below the stake it speaks against all that is believed of them: the odds of each id are multiplied by `caution`, until it recovers.
     """
 
     n_prompt: int
+    is_drawn: bool = False
     n: int = 0
     due: int = 0
     reading_ms: float = 0.0
