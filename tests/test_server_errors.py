@@ -339,15 +339,19 @@ def test_unknown_paths_and_methods():
         async with serving(FakeRuntime(), CONFIG) as session:
             async with session.get("/nowhere") as answer:
                 missing = answer.status, (await answer.json())["error"]["type"]
+            async with session.post("/v1/chat/completion", json={}) as answer:
+                misspelt = (await answer.json())["error"]["message"]
             async with session.get(CHAT) as answer:
-                wrong = answer.status, (await answer.json())["error"]["type"], answer.headers["Allow"]
+                error = (await answer.json())["error"]
+                wrong = answer.status, error["type"], answer.headers["Allow"], error["message"]
             async with session.post("/v1/embeddings", json={}) as answer:
                 absent = answer.status, (await answer.json())["error"]["type"], answer.headers["x-should-retry"]
-            return missing, wrong, absent
+            return missing, misspelt, wrong, absent
 
-    missing, wrong, absent = asyncio.run(run())
+    missing, misspelt, wrong, absent = asyncio.run(run())
     assert missing == (404, "not_found_error")
-    assert wrong == (405, "invalid_request_error", "POST")
+    assert misspelt == "there is no /v1/chat/completion here; did you mean /v1/chat/completions?"
+    assert wrong == (405, "invalid_request_error", "POST", f"{CHAT} takes POST, not GET")
     assert absent == (501, "not_supported_error", "false")
 
 

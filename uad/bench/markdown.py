@@ -33,7 +33,7 @@ def _summary(cells: Sequence[Cell]) -> str:
         for one in summarize(cells).standings
     ]
     lines = [line.plain for line in totals(cells)][len(rows) :]
-    head = "Ratios are tokens per second of decoding over plain decoding, measured in turns in one process."
+    head = "Ratios are tokens per second of decoding over plain decoding, measured beside it, round by round, in one process."
     legend = f"Bold: more than {FASTER:g}. With (!): less than {SLOWER:g}."
     table = _table(("policy", "cells", "geometric mean", "worst", "worst cell"), rows)
     return "\n\n".join([f"{head} {legend}", *([table] if rows else []), *(f"{line[0].upper()}{line[1:]}." for line in lines)])

@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
+from uad.config.given import did_you_mean
 from uad.server.admission import check_host, check_key, check_origin, is_trusted_origin
-from uad.server.problems import Problem, problem_of
+from uad.server.problems import KINDS, Problem, problem_of
 from uad.server.state import STATE
 from uad.server.wire import dumps, frame
 
+_PATH_SHOWN = 100  # characters
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 PUBLIC = ("/health", "/v1/health")
 PREFLIGHT = {
@@ -28,6 +30,8 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await handler(request)
     except (ConnectionError, TimeoutError):
         return _give_up(request, streams.get(id(request)))
+    except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
+        return _nowhere(request, error).response()
     except Exception as error:
         return await _tell(request, streams.get(id(request)), problem_of(error))
     finally:
@@ -56,6 +60,15 @@ async def allow_origin(request: web.Request, response: web.StreamResponse) -> No
     response.headers["Vary"] = "Origin"
     if request.app[STATE].config.api_keys or is_trusted_origin(origin, request.host):
         response.headers["Access-Control-Allow-Origin"] = origin
+
+
+def _nowhere(request: web.Request, error: web.HTTPNotFound | web.HTTPMethodNotAllowed) -> Problem:
+    path = request.path[:_PATH_SHOWN]
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allowed = error.headers["Allow"]
+        return Problem(405, f"{path} takes {allowed.replace(',', ', ')}, not {request.method}", KINDS[400], headers={"Allow": allowed})
+    paths = [resource.canonical for resource in request.app.router.resources()]
+    return Problem(404, f"there is no {path} here; {did_you_mean(path, paths)}", KINDS[404])
 
 
 async def _tell(request: web.Request, stream: web.StreamResponse | None, problem: Problem) -> web.StreamResponse:
