@@ -39,14 +39,16 @@ class AutoPolicy(Memory):
             use.end(text.n)
 
     def sleeps(self, seqs: Sequence[int]) -> int:
-        texts, n = self._texts, self._longest_rest(len(seqs))
+        texts, n = self._texts, _LONGEST_REST
         for seq in seqs:
             text = texts.get(seq)
             if text is not None and text.due - text.n < n:
-                n = max(text.due - text.n, 0)
-        return n
+                n = text.due - text.n
+                if n <= 0:
+                    return 0
+        return n if n <= _REST else min(n, self._rest(len(seqs)))
 
-    def _longest_rest(self, n_seq: int) -> int:
+    def _rest(self, n_seq: int) -> int:
         round_ms = max(self.machine.group_ms(n_seq, 1, 0), _REST_MS / _LONGEST_REST)
         return max(_REST, int(_REST_MS / round_ms))
 
