@@ -167,6 +167,7 @@ class _Running:
         self._live: set[int] = set()
         self._seconds = 0.0  # from the first id on, if there is one request
         self._is_single = len(requests) == 1
+        self._error: Exception | None = None
         self.n_written = 0
 
     def submit(self) -> None:
@@ -190,15 +191,18 @@ class _Running:
         self._engine.step()
         if counts:
             self._seconds += clock() - began
-        for collector in self._answers.values():
-            collector.check()
+        if self._error is not None:
+            raise self._error
 
     def _take(self, event: Event) -> None:
         if isinstance(event, Delta):
             self.n_written += len(event.ids)
         else:
             self._live.discard(event.request)
-        self._answers[event.request].add(event)
+        if isinstance(event, Failed):
+            self._error = event.error
+        else:
+            self._answers[event.request].add(event)
 
     def cancel(self) -> None:
         """Ends what still runs."""
@@ -209,7 +213,12 @@ class _Running:
         """Call it when nothing runs any more."""
         answers = tuple(collector.answer() for collector in self._answers.values())
         n_timed = sum(answer.n_predicted for answer in answers) - self._is_single
-        return Sample(answers, n_timed / self._seconds if self._seconds > 0 else 0.0)
+        return Sample(answers, per_second(n_timed, self._seconds))
+
+
+def per_second(n: int, seconds: float) -> float:
+    """A rate; 0 where nothing was timed."""
+    return n / seconds if seconds > 0 else 0.0
 
 
 class _Collector:
@@ -219,30 +228,24 @@ class _Collector:
         self._ids: list[int] = []
         self._text: list[str] = []
         self._rounds: list[Round] = []
-        self._end: Done | Failed | None = None
+        self._done: Done | None = None
 
-    def add(self, event: Event) -> None:
+    def add(self, event: Delta | Done) -> None:
+        self._text.append(event.text)
         if isinstance(event, Delta):
             self._ids.extend(event.ids)
             self._rounds.append(_round(event))
         else:
-            self._end = event
-        if not isinstance(event, Failed):
-            self._text.append(event.text)
-
-    def check(self) -> None:
-        """Raises the error of a request that failed."""
-        if isinstance(self._end, Failed):
-            raise self._end.error
+            self._done = event
 
     def answer(self) -> Answer:
         """The finished answer; call it after the last event."""
-        assert isinstance(self._end, Done)
-        draft = self._end.timings.draft
+        assert self._done is not None
+        draft = self._done.timings.draft
         return Answer(
             ids=tuple(self._ids),
             text="".join(self._text),
-            n_predicted=self._end.timings.n_predicted,
+            n_predicted=self._done.timings.n_predicted,
             n_rounds=draft.n_rounds,
             n_drafted=draft.n_drafted,
             n_accepted=draft.n_accepted,

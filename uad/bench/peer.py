@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from uad.bench.measure import Answer, EngineArm, Job, Pair, Sample
+from uad.bench.measure import Answer, EngineArm, Job, Pair, Sample, per_second
 from uad.errors import UnavailableError
 from uad.types import Clock
 
@@ -174,7 +174,7 @@ class PeerArm:
         seconds, answers = self._clock() - start, tuple(answer for answer, _ in made)
         if len(made) == 1:
             return Sample(answers, made[0][1])
-        return Sample(answers, sum(answer.n_predicted for answer in answers) / seconds if seconds > 0 else 0.0)
+        return Sample(answers, per_second(sum(answer.n_predicted for answer in answers), seconds))
 
     def beside(self, plain: EngineArm, jobs: Sequence[Job], first: bool) -> Pair:
         """One after the other: two processes would be in each other's way. Raises UadError."""

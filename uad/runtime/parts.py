@@ -55,8 +55,7 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
     Raises ModelLoadError, MappingError or ConfigError; nothing stays loaded then.
     """
     native.start().verbose = config.verbose
-    counting = Counting(costs) if costs is not None else None
-    clock: Clock = counting.clock if counting is not None else perf_counter
+    counting, clock = _time(costs)
     with ExitStack() as stack:
         target = open_target(config, stack, progress)
         model, context = target.model, target.context
@@ -70,8 +69,7 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
         if every:
             policy, policy_notes = open_policy(config, target, draft.context, config.draft, costs)
             drafting = Drafting([counting.drafter(one) for one in every] if counting else every, policy, model.vocab.eog, clock)
-        decoder = counting.target(context) if counting is not None else context
-        engine = Engine(decoder, drafting, _samplers(context, model), _seeds, least=target.least, clock=clock)
+        engine = _engine(target, drafting, counting, clock)
         info = RuntimeInfo(
             target=model.info,
             draft=draft.info,
@@ -87,26 +85,31 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
 def alone(parts: Parts) -> Parts:
     """The same target by itself: its weights, a context and slots of its own, nothing that drafts. To be closed before `parts`."""
     target, info = parts.target, parts.info
-    counting = Counting(parts.costs) if parts.costs is not None else None
-    clock: Clock = counting.clock if counting is not None else perf_counter
+    counting, clock = _time(parts.costs)
     with ExitStack() as stack:
         context = stack.enter_context(Context(target.model, target.config, info.n_slots, "target"))
-        decoder = counting.target(context) if counting is not None else context
-        engine = Engine(decoder, None, _samplers(context, target.model), _seeds, least=target.least, clock=clock)
+        target = replace(target, context=context)
         return replace(
             parts,
-            engine=engine,
-            target=replace(target, context=context),
-            info=replace(info, draft=None, drafters=()),
+            engine=_engine(target, None, counting, clock),
+            target=target,
+            info=replace(info, draft=None, drafters=(), notes=(*target.notes, *parts.prompts.notes)),
             policy=None,
             clock=clock,
             stack=stack.pop_all(),
         )
 
 
-def _seeds() -> int:
-    """For requests that name none."""
-    return secrets.randbits(32)
+def _time(costs: Costs | None) -> tuple[Counting | None, Clock]:
+    """What counts time by these costs, and the clock; without them it is measured."""
+    counting = Counting(costs) if costs is not None else None
+    return counting, counting.clock if counting is not None else perf_counter
+
+
+def _engine(target: Target, drafting: Drafting | None, counting: Counting | None, clock: Clock) -> Engine:
+    decoder = counting.target(target.context) if counting is not None else target.context
+    samplers = _samplers(target.context, target.model)
+    return Engine(decoder, drafting, samplers, lambda: secrets.randbits(32), least=target.least, clock=clock)
 
 
 def _open_lookup(config: Config, stack: ExitStack, target: Target) -> tuple[Lookup, ...]:

@@ -14,7 +14,6 @@ from types import TracebackType
 from uad.config import Config
 from uad.decode.step import Engine
 from uad.errors import UadError, UnavailableError
-from uad.runtime.counted import Costs
 from uad.runtime.loaded import Loaded
 from uad.runtime.parts import Parts, build
 from uad.runtime.target import Progress
@@ -27,7 +26,7 @@ _Command = Callable[[], None]
 class Runtime(Loaded):
     """A loaded target, perhaps with a draft, and the thread that runs them. Use with `with`, or call `close()`."""
 
-    def __init__(self, config: Config, progress: Progress, costs: Costs | None = None) -> None:
+    def __init__(self, config: Config, progress: Progress) -> None:
         self.config = config
         self._commands: queue.SimpleQueue[_Command | None] = queue.SimpleQueue()
         self._numbers = itertools.count(1)
@@ -35,17 +34,17 @@ class Runtime(Loaded):
         self._closing = False
         self._door = threading.Lock()
         built: Future[Parts] = Future()
-        self._thread = threading.Thread(target=self._main, args=(built, progress, costs), name="uad-model", daemon=True)
+        self._thread = threading.Thread(target=self._main, args=(built, progress), name="uad-model", daemon=True)
         self._thread.start()
         super().__init__(built.result())
 
     @classmethod
-    def open(cls, config: Config, progress: Progress | None = None, costs: Costs | None = None) -> Runtime:
-        """Load everything; progress(what, share) is told of long loads; costs: count time by these instead of measuring it.
+    def open(cls, config: Config, progress: Progress | None = None) -> Runtime:
+        """Load everything; progress(what, share) is told of long loads.
 
         Raises ModelLoadError, MappingError or ConfigError.
         """
-        return cls(config, progress or (lambda what, share: None), costs)
+        return cls(config, progress or (lambda what, share: None))
 
     def close(self) -> None:
         """Ends running requests with UnavailableError, stops the thread, frees the models. Safe to call twice."""
@@ -87,11 +86,11 @@ class Runtime(Loaded):
 
     # --- the model thread
 
-    def _main(self, built: Future[Parts], progress: Progress, costs: Costs | None) -> None:
+    def _main(self, built: Future[Parts], progress: Progress) -> None:
         """Everything native happens on this thread, loading and warming up too. Each thread that computes gets its own team of OpenMP
         threads, and as soon as there are more of them than cores they sleep at barriers instead of spinning: decodes took 10 % longer."""
         try:
-            parts = build(self.config, progress, costs)
+            parts = build(self.config, progress)
         except BaseException as error:
             built.set_exception(error)
             return

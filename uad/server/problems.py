@@ -119,5 +119,4 @@ def _invalid(error: ValidationError) -> Problem:
 
 def _plain(error: web.HTTPException) -> Problem:
     kind = KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
-    headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
-    return Problem(error.status, error.text or HTTPStatus(error.status).phrase, kind, headers=headers)
+    return Problem(error.status, error.text or HTTPStatus(error.status).phrase, kind)
