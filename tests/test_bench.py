@@ -80,6 +80,11 @@ class FakeEngine:
         twin._reset("alone")
         return twin
 
+    def recital(self):
+        twin = copy(self)
+        twin._reset("recital")
+        return twin
+
     def clock(self):
         return self.now
 
@@ -152,7 +157,7 @@ def options(folder, *flags, draft=True):
 def run(settings, engine):
     """Run the bench; its JSON line as a value, and all of stdout."""
     out, err = io.StringIO(), io.StringIO()
-    engines = Engines(engine, engine.alone())
+    engines = Engines(engine, engine.alone(), engine.recital())
     assert bench(settings, lambda config, progress: nullcontext(engines), out, err) == 0
     assert out.getvalue().endswith("}\n")
     return json.loads(out.getvalue().splitlines()[-1]), out.getvalue()
@@ -226,8 +231,14 @@ def test_warm_up_and_priming_are_not_counted(tmp_path):
 
 def test_groups_are_full_and_distinct():
     jobs = [job(name) for name in "abcde"]
-    assert [[one.prompt.name for one in group] for group in groups(jobs, 2)] == [["a", "b"], ["c", "d"], ["e", "a"]]
-    assert [[one.prompt.name for one in group] for group in groups(jobs, 5)] == [list("abcde")]
+    assert [[one.prompt.name for one in group] for group in groups(jobs, 2, 2)] == [["a", "b"], ["c", "d"], ["e", "a"]]
+    assert [[one.prompt.name for one in group] for group in groups(jobs, 5, 5)] == [list("abcde")]
+
+
+@pytest.mark.parametrize(("size", "slots"), [(1, [[0], [1], [2], [3], [0]]), (2, [[0, 1], [2, 3], [0, 1]]), (3, [[0, 1, 2], [0, 1, 2]])])
+def test_groups_share_the_slots_there_are(size, slots):
+    """Consecutive ones, which llama.cpp computes together."""
+    assert [[one.slot for one in group] for group in groups([job(name) for name in "abcde"], size, 4)] == slots
 
 
 # arithmetic

@@ -220,13 +220,12 @@ def test_matrix_in_one_run(tmp_path):
 
 
 def test_the_recording_runs_last_and_once(tmp_path):
-    engine = Scripted()
+    """On the engine whose target computes nothing, along the ids that plain decoding wrote."""
+    engine = Scripted(length=41)
     run(options(tmp_path, "--prompts", "2", "--repeats", "2"), engine)
-    kinds = [
-        (request.speculative.enabled, request.speculative.policy is SpecPolicy.FIXED)
-        for request in engine.requests
-        if request.max_tokens == 160
-    ]
+    counted = [request for request in engine.requests if request.max_tokens == 160 or request.prescribed]
+    kinds = [(request.speculative.enabled, request.speculative.policy is SpecPolicy.FIXED) for request in counted]
+    assert {(request.prescribed, request.max_tokens) for request in counted} == {((), 160), (tuple(range(1, 42)), 160)}
     plain, auto, recording = (False, False), (True, False), (True, True)
     assert kinds == [plain, auto, auto, plain, recording, auto, plain, plain, auto, recording]
     assert {(r.speculative.n_max, r.speculative.p_min) for r in engine.requests if r.speculative.policy is SpecPolicy.FIXED} == {(48, 0.0)}

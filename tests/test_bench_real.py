@@ -66,7 +66,7 @@ def test_the_recording_of_a_real_pair_gives_an_oracle():
     with Stepper.open(config()) as runtime:
         engine = WithCosts(runtime)
         job = make_job(engine, Prompt("p", chat_prompts(1)[0], True), 0.0, 1, 48)
-        recorder = Recorder.of(engine)
+        recorder = Recorder.of(engine, runtime.recital())
         sample = EngineArm("plain", engine, PLAIN.speculative).run([job])
         plain = replace(sample, tps=1e3)
         measured = recorder.add([job], Measured(("p",), ((Pair(plain, plain),),)))
@@ -76,6 +76,23 @@ def test_the_recording_of_a_real_pair_gives_an_oracle():
     assert max(one.n_drafted for one in answer.rounds) > 16, "the answer's 48 ids are the only limit"
     assert measured.oracle > 2
     assert measured.oracle == pytest.approx((len(answer.ids) - 1) / n_rounds, rel=1e-3)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_recital_drafts_as_if_the_target_had_computed(temperature):
+    """Three sequences at once; nothing is learned, and the target's slots stay as they are."""
+    with Stepper.open(config(slots=3)) as runtime:
+        prompts = [Prompt(f"p{i}", text, True) for i, text in enumerate(chat_prompts(3))]
+        jobs = [replace(make_job(runtime, prompt, temperature, i, 48), slot=i) for i, prompt in enumerate(prompts)]
+        written = EngineArm("recording", runtime, RECORDING.speculative).run(jobs)
+        before = runtime.calibration(), runtime.slots(), runtime.totals()
+        told = [replace(job, answer=answer.ids) for job, answer in zip(jobs, written.answers, strict=True)]
+        recited = EngineArm("recital", runtime.recital(), RECORDING.speculative).run(told)
+        assert (runtime.calibration(), runtime.slots(), runtime.totals()) == before
+        again = EngineArm("plain", runtime, PLAIN.speculative).run(jobs)
+    assert [one.ids for one in recited.answers] == [one.ids for one in written.answers] == [one.ids for one in again.answers]
+    assert [one.rounds for one in recited.answers] == [one.rounds for one in written.answers]
+    assert any(one.n_accepted > 4 for answer in recited.answers for one in answer.rounds)
 
 
 def test_a_small_matrix(tmp_path, capsys):

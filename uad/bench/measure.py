@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from uad.bench.workloads import Prompt
@@ -40,7 +40,7 @@ class Engine(Protocol):
 class Job:
     """One answer to be made: the prompt, its target ids, and how to sample. The same job under every arm gives the same text.
 
-    answer: the ids that are written, whatever the target thinks (empty: its own).
+    answer: the ids that are written, whatever the target thinks (empty: its own). slot: where it runs, and its prompt stays cached.
     """
 
     prompt: Prompt
@@ -49,6 +49,7 @@ class Job:
     seed: int
     max_tokens: int
     answer: tuple[int, ...] = ()
+    slot: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class Pair:
 
 
 class EngineArm:
-    """Runs jobs on our own engine, job i on slot i, so that a prompt is found in its slot's cache from its second run on."""
+    """Runs jobs on our own engine."""
 
     def __init__(self, name: str, engine: Engine, speculative: SpeculativeParams) -> None:
         self.name = name
@@ -135,11 +136,11 @@ class EngineArm:
 
     def prepare(self, jobs: Sequence[Job]) -> _Running:
         """Jobs that are not submitted yet."""
-        return _Running(self._engine, [self._request(job, slot) for slot, job in enumerate(jobs)])
+        return _Running(self._engine, [self._request(job) for job in jobs])
 
-    def _request(self, job: Job, slot: int) -> Request:
+    def _request(self, job: Job) -> Request:
         sampling = SamplingParams(temperature=job.temperature, seed=job.seed)
-        return Request(job.ids, sampling, self._speculative, max_tokens=job.max_tokens, slot=slot, prescribed=job.answer)
+        return Request(job.ids, sampling, self._speculative, max_tokens=job.max_tokens, slot=job.slot, prescribed=job.answer)
 
 
 def in_turns(arms: Sequence[EngineArm], jobs: Sequence[Job]) -> list[Sample]:
@@ -268,10 +269,14 @@ def make_job(engine: Engine, prompt: Prompt, temperature: float, seed: int, max_
     return Job(prompt, tuple(ids), temperature, seed, max_tokens, tuple(answer))
 
 
-def groups(jobs: Sequence[Job], size: int) -> list[tuple[Job, ...]]:
-    """Cut jobs into groups of exactly `size` distinct ones; the last group is filled up from the start of the list."""
-    n_groups = -(-len(jobs) // size)
-    return [tuple(jobs[i % len(jobs)] for i in range(g * size, (g + 1) * size)) for g in range(n_groups)]
+def groups(jobs: Sequence[Job], size: int, n_slots: int) -> list[tuple[Job, ...]]:
+    """Cut jobs into groups of exactly `size` distinct ones; the last group is filled up from the start of the list.
+
+    Each group gets consecutive slots, the next one the slots behind it as far as there are any: prompts that were read for groups of one
+    size are found in the cache by those of another.
+    """
+    n_groups, n_places = -(-len(jobs) // size), max(n_slots // size, 1)
+    return [tuple(replace(jobs[(g * size + i) % len(jobs)], slot=g % n_places * size + i) for i in range(size)) for g in range(n_groups)]
 
 
 def turns(n_arms: int, repeats: int, backwards: bool = False) -> Iterator[int]:
@@ -287,8 +292,8 @@ def turns(n_arms: int, repeats: int, backwards: bool = False) -> Iterator[int]:
 class Measured:
     """All counted runs of one group of prompts: `runs[i]` are those of arm i, each with plain decoding beside it.
 
-    `recorded` is an uncounted run with drafts of a fixed length, whatever their probability: it tells how many ids could be accepted in
-    each round. `oracle` is the speed-up over plain of who had known that; None if it was not measured.
+    `recorded` are the same texts again, with drafts of a fixed length, whatever their probability: how many ids could be accepted in each
+    round. `oracle` is the speed-up over plain of who had known that; None if it was not measured.
     """
 
     names: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Runs what the oracle must know, once for each group of prompts, and asks it. Knows the engine's front door and no arithmetic."""
+"""Records what the oracle must know, once for each group of prompts, and asks it. Knows the engine's front door and no arithmetic."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from uad.bench.oracle import Costs, HasCosts, speed_up
 
 
 class Recorder:
-    """The recording arm of one engine."""
+    """Lets the draft model draft along the texts that plain decoding wrote, on an engine whose target computes nothing."""
 
-    def __init__(self, engine: HasCosts, arm: EngineArm) -> None:
+    def __init__(self, engine: HasCosts, recital: Engine) -> None:
         self._engine = engine
-        self._arm = arm
+        self._arm = EngineArm(RECORDING.name, recital, RECORDING.speculative)
 
     @classmethod
-    def of(cls, engine: Engine) -> Recorder | None:
-        """None if the engine cannot tell its costs, without which an oracle has no time."""
+    def of(cls, engine: Engine, recital: Engine) -> Recorder | None:
+        """engine: whose costs the oracle has. None if it cannot tell them, without which an oracle has no time."""
         if not isinstance(engine, HasCosts) or engine.costs() is None:
             return None
-        return cls(engine, EngineArm(RECORDING.name, engine, RECORDING.speculative))
+        return cls(engine, recital)
 
     def add(self, jobs: Sequence[Job], measured: Measured) -> Measured:
-        """The measured group with a recording and the oracle's speed-up; run it after the counted runs, so that they are as they were."""
-        costs = self._engine.costs()  # at the speed of the runs that are compared
-        recorded = self._arm.run(jobs)
+        """The measured group with a recording and the oracle's speed-up."""
+        costs = self._engine.costs()
         plain = [pair.plain for runs in measured.runs for pair in runs]
-        oracle = _speed_up(jobs, recorded, plain, costs) if costs is not None else None
-        return replace(measured, recorded=recorded, oracle=oracle)
+        told = [replace(job, answer=answer.ids) for job, answer in zip(jobs, plain[0].answers, strict=True) if answer.ids]
+        if costs is None or not told:
+            return measured
+        recorded = self._arm.run(told)
+        return replace(measured, recorded=recorded, oracle=_speed_up(told, recorded, plain, costs))
 
 
 def _speed_up(jobs: Sequence[Job], recorded: Sample, plain: Sequence[Sample], costs: Costs) -> float | None:

@@ -31,10 +31,11 @@ __all__ = ["add_arguments", "bench", "main"]
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """One target twice, on the same weights: with what drafts, and alone."""
+    """One target twice, on the same weights: with what drafts, and alone. recital: what drafts, beside a target that computes nothing."""
 
     drafted: Engine
     alone: Engine
+    recital: Engine
 
 
 Opener = Callable[[Config, Callable[[str, float], None]], AbstractContextManager[Engines]]
@@ -61,8 +62,8 @@ def _opener(costs: Sequence[Path]) -> Opener:
 
     @contextmanager
     def opened(config: Config, progress: Callable[[str, float], None]) -> Iterator[Engines]:
-        with Stepper.open(config, progress, counted) as drafted, drafted.alone() as alone:
-            yield Engines(drafted, alone)
+        with Stepper.open(config, progress, counted) as drafted, drafted.alone() as alone, drafted.recital() as recital:
+            yield Engines(drafted, alone, recital)
 
     return opened
 
@@ -135,7 +136,7 @@ class _Pairing:
         self._findings = findings
         self._arms, self._whose = self._make_arms()
         self._has_oracle = any(map(options.has_oracle, lineup.compared))
-        self._recorder = Recorder.of(engine) if self._has_oracle else None
+        self._recorder = Recorder.of(engine, engines.recital) if self._has_oracle else None
         self._runs: dict[Drafters, list[Run]] = {one: [] for one in lineup.compared}
 
     def run(self) -> None:
@@ -150,7 +151,7 @@ class _Pairing:
             for temperature in self._options.temperatures:
                 jobs = self._jobs(workload, temperature)
                 for sequences in self._options.sequences:
-                    self._cells(workload.name, temperature, groups(jobs, sequences))
+                    self._cells(workload.name, temperature, groups(jobs, sequences, self._engine.info.n_slots))
         if self._has_oracle and self._recorder is None:
             self._findings.notes.append(f"{self._target}: the engine does not tell its costs, so there is no oracle")
         for drafters, runs in self._runs.items():
@@ -202,7 +203,7 @@ class _Pairing:
                 self._findings.cells.append(cell)
 
     def _measure(self, jobs: tuple[Job, ...], backwards: bool) -> Measured:
-        """One token first, so that every counted run finds its prompt in the cache; the recording last, so that no counted run sees it."""
+        """One token first, so that every counted run finds its prompt in the cache."""
         self._uncounted(jobs, 1)
         measured = measure(jobs, self._plain, self._arms, self._options.repeats, self._bar.step, backwards)
         if self._recorder is None:

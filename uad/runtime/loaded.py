@@ -34,7 +34,7 @@ class Loaded:
         n_vocab = self.info.target.n_vocab
         if not all(0 <= id_ < n_vocab for id_ in request.prompt):
             raise InvalidRequestError(f"the prompt has a token id outside the vocabulary (0 to {n_vocab - 1})", "prompt")
-        if request.prescribed and not self._parts.target.model.vocab.eog:
+        if _needs_end(request) and not self._parts.target.model.vocab.eog:
             raise InvalidRequestError("an answer can be prescribed to a target only that has an id to end it with", "prescribed")
         if not all(0 <= id_ < n_vocab for id_, _ in request.sampling.logit_bias):
             raise InvalidRequestError(f"logit_bias names a token id outside the vocabulary (0 to {n_vocab - 1})", "logit_bias")
@@ -93,3 +93,9 @@ class Loaded:
         self, messages: Sequence[Mapping[str, object]], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True
     ) -> str:
         return self._prompts.render(messages, template_kwargs, add_generation_prompt).text
+
+
+def _needs_end(request: Request) -> bool:
+    """Whether something is to be written behind a prescribed answer."""
+    n = len(request.prescribed)
+    return n > 0 and (request.max_tokens is None or request.max_tokens > n)

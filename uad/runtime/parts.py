@@ -18,12 +18,14 @@ from uad.llama.context import Context, physical_cores
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
 from uad.policy.auto import AutoPolicy
+from uad.policy.fixed import FixedPolicy
 from uad.runtime import drafters
 from uad.runtime.counted import Costs, Counting
 from uad.runtime.drafters import Lookup
 from uad.runtime.open import open_model, tokenizer_notes
 from uad.runtime.pacing import open_policy
 from uad.runtime.prompts import Prompts
+from uad.runtime.recital import SilentTarget
 from uad.runtime.target import Progress, Target, open_target
 from uad.sampling.noise import token_keys
 from uad.sampling.prescribed import Prescribed
@@ -37,12 +39,14 @@ from uad.vocab.encode import Encoder
 
 @dataclass(frozen=True)
 class Parts:
-    """What a runtime is made of. Closing `stack` frees everything native. costs: what time is counted by, None where it is measured."""
+    """What a runtime is made of. Closing `stack` frees everything native. drafter: the draft model's. costs: what time is counted by, None
+    where it is measured."""
 
     engine: Engine
     prompts: Prompts
     target: Target
     info: RuntimeInfo
+    drafter: ModelDrafter | None
     policy: AutoPolicy | None
     clock: Clock
     costs: Costs | None
@@ -79,7 +83,7 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
             notes=(*target.notes, *prompts.notes, *draft.notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
             drafters=tuple(one.origin for one in every),
         )
-        return Parts(engine, prompts, target, info, policy, clock, costs, stack.pop_all())
+        return Parts(engine, prompts, target, info, draft.drafter, policy, clock, costs, stack.pop_all())
 
 
 def alone(parts: Parts) -> Parts:
@@ -94,10 +98,25 @@ def alone(parts: Parts) -> Parts:
             engine=_engine(target, None, counting, clock),
             target=target,
             info=replace(info, draft=None, drafters=(), notes=(*target.notes, *parts.prompts.notes)),
+            drafter=None,
             policy=None,
             clock=clock,
             stack=stack.pop_all(),
         )
+
+
+def recital(parts: Parts) -> Parts:
+    """The draft model beside a target that computes nothing, for prescribed answers. Drafts are as long as a request says, whatever that
+    costs, no time passes, and nothing is learned. Not to be run while `parts` runs anything."""
+    eog = parts.target.model.vocab.eog
+
+    def clock() -> float:
+        return 0.0
+
+    drafting = Drafting([parts.drafter], FixedPolicy(), eog, clock) if parts.drafter is not None else None
+    samplers = _samplers(parts.target.context, parts.target.model)
+    engine = Engine(SilentTarget(parts.target.context), drafting, samplers, lambda: 0, clock=clock)
+    return replace(parts, engine=engine, policy=None, clock=clock, stack=ExitStack())
 
 
 def _time(costs: Costs | None) -> tuple[Counting | None, Clock]:
@@ -196,7 +215,7 @@ def _samplers(context: Context, model: Model) -> Callable[[Request, int], Sample
 
     def sampler(request: Request, seed: int) -> Sampler | Prescribed:
         if request.prescribed:
-            return Prescribed(request.prescribed, min(model.vocab.eog))
+            return Prescribed(request.prescribed, min(model.vocab.eog, default=request.prescribed[-1]))
         return Sampler(request.sampling, seed, model.vocab.eog, context.n_ctx, chain, keys, request.prompt)
 
     return sampler

@@ -8,7 +8,7 @@ from types import TracebackType
 from uad.config import Config
 from uad.runtime.counted import Costs
 from uad.runtime.loaded import Loaded
-from uad.runtime.parts import Parts, alone, build
+from uad.runtime.parts import Parts, alone, build, recital
 from uad.runtime.target import Progress
 from uad.types import Request, Sink
 
@@ -31,6 +31,10 @@ class Stepper(Loaded):
     def alone(self) -> Stepper:
         """The same target and nothing that drafts: the same weights, slots of its own. Close it first."""
         return Stepper(alone(self._parts))
+
+    def recital(self) -> Stepper:
+        """The same draft model beside a target that computes nothing, for prescribed answers; see `parts.recital`."""
+        return Stepper(recital(self._parts))
 
     def submit(self, request: Request, sink: Sink) -> int:
         """Queue a request; sink gets its events. Raises InvalidRequestError or ContextOverflowError."""

@@ -1,0 +1,35 @@
+"""A target that computes nothing, for answers whose ids are prescribed: what drafters would have made of a text, at no cost.
+
+Knows no model, no drafter and no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from uad.decode.target import Target
+from uad.types import Rows
+
+
+class SilentTarget:
+    """Batches are cut as for the target it stands for; logits are zeros, a single one in each row."""
+
+    def __init__(self, target: Target) -> None:
+        self.n_seq, self.n_ctx, self.n_batch, self.n_ubatch = target.n_seq, target.n_ctx, target.n_batch, target.n_ubatch
+        self.vocab, self.can_truncate = target.vocab, target.can_truncate
+        self._n_logits = 0
+
+    def decode(self, rows: Sequence[Rows]) -> None:
+        self._n_logits = sum(row.n_logits for row in rows)
+
+    def logits(self) -> npt.NDArray[np.float32]:
+        return np.zeros((self._n_logits, 1), np.float32)
+
+    def truncate(self, seq: int, n: int) -> None:
+        """Nothing is held."""
+
+    def clear(self, seq: int) -> None:
+        """Nothing is held."""
