@@ -19,8 +19,8 @@ from uad.policy.text import Text
 from uad.types import Ask, Commit, Draft, Origin, SpecPolicy
 
 _REST: Final = 7  # rounds in which nothing is due, before one is planned all the same: to hear of the machine
-_REST_MS: Final = 20.0  # or as many as take so long where rounds are quick: there a planned one is felt
-_LONGEST_REST: Final = 63
+_REST_MS: Final = 50.0  # or as many as take so long where rounds are quick: there a planned one is felt
+_LONGEST_REST: Final = 128
 _WARM: Final = 0.5  # temperature from which a text is drawn by lot
 _FIXED: Final = SpecPolicy.FIXED  # members of an enum are slow to reach
 
