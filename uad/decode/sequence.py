@@ -62,7 +62,7 @@ class Tally:
 @dataclass(slots=True)
 class Running:
     """A request in a slot. `ids` are prompt and answer; ids[:n_past] are in the target's KV; `limit` bounds their number. The drafters
-    have yet to hear of the last n_untold."""
+    heard of ids[:n_told]."""
 
     number: int
     request: Request
@@ -77,11 +77,11 @@ class Running:
     n_past: int
     text: TextStream
     started: float
+    n_told: int
     position: Position = field(default_factory=Position)
     tally: Tally = field(default_factory=Tally)
     first: float = 0.0
     last: float = 0.0
-    n_untold: int = 0
 
     @property
     def n_prompt(self) -> int:

@@ -210,12 +210,11 @@ class Engine:
         return seconds
 
     def _write_at_rest(self, writing: Sequence[Running]) -> None:
-        depth = sum(running.n_past for running in writing) // len(writing)
         seconds, counts = self._run([self._part(running, _PLAIN) for running in writing])
         if self._drafting is not None and seconds > 0:
             if counts != self._rest.counts:
                 self._tell_of_rest()
-                self._rest.counts, self._rest.depth = counts, depth
+                self._rest.counts, self._rest.depth = counts, sum(running.n_past for running in writing) // len(writing) - 1
             self._rest.seconds += seconds
             self._rest.n += 1
 
@@ -298,6 +297,7 @@ class Engine:
             n_past=n_cached,
             text=TextStream(request.stop),
             started=self._clock(),
+            n_told=len(request.prompt),
         )
         if self._drafting is not None and request.speculative.enabled:
             self._drafting.begin(slot.id, request.prompt, request.sampling.temperature)
@@ -374,7 +374,8 @@ class Engine:
         running.n_past += n_kept
         if n_kept < len(part.draft.ids):
             self._target.truncate(running.slot, running.n_past)
-        self._commit(running, part.draft, delta.ids, n_kept)
+        if self._n_rest <= 0:  # at rest the drafters hear of it later
+            self._commit(running, part.draft, delta.ids, n_kept)
         running.sink(delta)
         if done is not None:
             self._finish(running, done)
@@ -386,19 +387,14 @@ class Engine:
         return lambda row, id_: token_prob(row, id_, n_top, pieces)
 
     def _commit(self, running: Running, draft: Draft, ids: tuple[int, ...], n_accepted: int) -> None:
-        if self._drafting is None:
-            return
-        if self._n_rest > 0:
-            running.n_untold += len(ids)
-        else:
+        if self._drafting is not None:
+            running.n_told = len(running.ids)
             self._drafting.commit(Commit(running.slot, ids, len(draft.ids), n_accepted), draft)
 
     def _tell(self, running: Running) -> None:
         """The drafters hear of what was written at rest."""
-        if self._drafting is not None and running.n_untold:
-            ids = tuple(running.ids[-running.n_untold :])
-            running.n_untold = 0
-            self._drafting.commit(Commit(running.slot, ids), NO_DRAFT)
+        if self._drafting is not None and running.n_told < len(running.ids):
+            self._commit(running, NO_DRAFT, tuple(running.ids[running.n_told :]), 0)
 
     def _finish(self, running: Running, done: Done) -> None:
         self._release(running)
