@@ -214,7 +214,8 @@ class Engine:
         if self._drafting is not None and seconds > 0:
             if counts != self._rest.counts:
                 self._tell_of_rest()
-                self._rest.counts, self._rest.depth = counts, sum(running.n_past for running in writing) // len(writing) - 1
+                n_past = sum(running.n_past for running in writing) // len(writing)
+                self._rest.counts, self._rest.depth = counts, n_past - 1  # as it was before the decode
             self._rest.seconds += seconds
             self._rest.n += 1
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import perf_counter
 
 from uad.config import Config, ModelConfig
 from uad.decode.drafting import Drafting
-from uad.decode.step import Engine
+from uad.decode.step import Engine, SamplerFactory
 from uad.drafters.model import ModelDrafter
 from uad.drafters.protocol import Drafter
 from uad.llama import native
@@ -39,12 +39,13 @@ from uad.vocab.encode import Encoder
 
 @dataclass(frozen=True)
 class Parts:
-    """What a runtime is made of. Closing `stack` frees everything native. drafter: the draft model's. costs: what time is counted by, None
-    where it is measured."""
+    """What a runtime is made of. Closing `stack` frees everything native. samplers: for any engine on this target. drafter: the draft
+    model's. costs: what time is counted by, None where it is measured."""
 
     engine: Engine
     prompts: Prompts
     target: Target
+    samplers: SamplerFactory
     info: RuntimeInfo
     drafter: ModelDrafter | None
     policy: AutoPolicy | None
@@ -73,7 +74,8 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
         if every:
             policy, policy_notes = open_policy(config, target, draft.context, config.draft, costs)
             drafting = Drafting([counting.drafter(one) for one in every] if counting else every, policy, model.vocab.eog, clock)
-        engine = _engine(target, drafting, counting, clock)
+        samplers = _samplers(context, model)
+        engine = _engine(target, drafting, samplers, counting, clock)
         info = RuntimeInfo(
             target=model.info,
             draft=draft.info,
@@ -83,7 +85,7 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
             notes=(*target.notes, *prompts.notes, *draft.notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
             drafters=tuple(one.origin for one in every),
         )
-        return Parts(engine, prompts, target, info, draft.drafter, policy, clock, costs, stack.pop_all())
+        return Parts(engine, prompts, target, samplers, info, draft.drafter, policy, clock, costs, stack.pop_all())
 
 
 def alone(parts: Parts) -> Parts:
@@ -95,7 +97,7 @@ def alone(parts: Parts) -> Parts:
         target = replace(target, context=context)
         return replace(
             parts,
-            engine=_engine(target, None, counting, clock),
+            engine=_engine(target, None, parts.samplers, counting, clock),
             target=target,
             info=replace(info, draft=None, drafters=(), notes=(*target.notes, *parts.prompts.notes)),
             drafter=None,
@@ -108,14 +110,14 @@ def alone(parts: Parts) -> Parts:
 def recital(parts: Parts) -> Parts:
     """The draft model beside a target that computes nothing, for prescribed answers. Drafts are as long as a request says, whatever that
     costs, no time passes, and nothing is learned. Not to be run while `parts` runs anything."""
-    eog = parts.target.model.vocab.eog
 
     def clock() -> float:
         return 0.0
 
-    drafting = Drafting([parts.drafter], FixedPolicy(), eog, clock) if parts.drafter is not None else None
-    samplers = _samplers(parts.target.context, parts.target.model)
-    engine = Engine(SilentTarget(parts.target.context), drafting, samplers, lambda: 0, clock=clock)
+    target, drafting = parts.target, None
+    if parts.drafter is not None:
+        drafting = Drafting([parts.drafter], FixedPolicy(), target.model.vocab.eog, clock)
+    engine = Engine(SilentTarget(target.context), drafting, parts.samplers, lambda: 0, least=target.least, clock=clock)
     return replace(parts, engine=engine, policy=None, clock=clock, stack=ExitStack())
 
 
@@ -125,9 +127,8 @@ def _time(costs: Costs | None) -> tuple[Counting | None, Clock]:
     return counting, counting.clock if counting is not None else perf_counter
 
 
-def _engine(target: Target, drafting: Drafting | None, counting: Counting | None, clock: Clock) -> Engine:
+def _engine(target: Target, drafting: Drafting | None, samplers: SamplerFactory, counting: Counting | None, clock: Clock) -> Engine:
     decoder = counting.target(target.context) if counting is not None else target.context
-    samplers = _samplers(target.context, target.model)
     return Engine(decoder, drafting, samplers, lambda: secrets.randbits(32), least=target.least, clock=clock)
 
 
@@ -206,7 +207,7 @@ def _window_note(draft: Context, target: Context) -> tuple[str, ...]:
     return (f"the draft's context has {draft.n_ctx} of the target's {target.n_ctx} tokens: past that it drafts from a window",)
 
 
-def _samplers(context: Context, model: Model) -> Callable[[Request, int], Sampler | Prescribed]:
+def _samplers(context: Context, model: Model) -> SamplerFactory:
     keys = token_keys(model.vocab.pieces)
     n_vocab = model.info.n_vocab
 
