@@ -69,27 +69,24 @@ class DraftContext(Protocol):
 
 @dataclass(slots=True)
 class _Sequence:
-    """One sequence between rounds: its mirror, its rule state, the tail of its target ids, and how long its KV is.
-
-    `backlog` are committed ids that the mirror has not seen: it catches up when the sequence is drafted for, so that a draft that is left
-    alone costs nothing. `earlier` are the ids of the slot's former text that the KV still holds.
+    """One sequence between rounds: its mirror, its rule state, the tail of its target ids, and how long its KV is. `earlier` are the ids of
+    the slot's former text that the KV still holds.
     """
 
     mirror: Mirror
     stream: RuleStream
     tail: deque[int]
-    backlog: list[int]
     meter: Meter
     earlier: list[int] = field(default_factory=list)
     n_in_kv: int = 0
     slid: bool = False
 
-    def catch_up(self) -> None:
-        if not self.backlog:
+    def catch_up(self, backlog: list[int]) -> None:
+        """These ids were committed; the mirror has seen all before them."""
+        if not backlog:
             return
-        self.tail.extend(self.backlog[-_TAIL_IDS:])
-        self.mirror.extend(self.stream.feed(self.backlog), self.stream.pending)
-        self.backlog.clear()
+        self.tail.extend(backlog[-_TAIL_IDS:])
+        self.mirror.extend(self.stream.feed(backlog), self.stream.pending)
         if self.earlier:
             self.mirror.sync()
             self.mirror.n_kv = common_prefix(self.earlier, self.mirror.ids)
@@ -139,30 +136,42 @@ class ModelDrafter:
         self._heal = heal
         self._salvage = salvage
         self._clock = clock
+        # ids of running texts that no mirror has seen: it catches up, and is made, when it is drafted with, so that a draft that is left
+        # alone costs nothing
+        self._backlogs: dict[int, list[int]] = {}
         self._sequences: dict[int, _Sequence] = {}
-        self._idle: dict[int, _Sequence] = {}
+        self._former: dict[int, _Sequence] = {}  # of texts that are over: their KV is still there
 
     # --- lifecycle
 
     def begin(self, seq: int, prompt: Sequence[int]) -> None:
-        meter = Meter(self._target, self._encoder)
-        sequence = _Sequence(Mirror(self._encoder, heal=self._heal), self._rules.stream(), deque(maxlen=_TAIL_IDS), list(prompt), meter)
-        old = self._sequences.pop(seq, None) or self._idle.pop(seq, None)
-        if old is not None:
-            sequence.n_in_kv = old.n_in_kv
-            if not old.slid:
-                sequence.earlier = old.earlier or old.mirror.ids[: old.mirror.n_kv]
-        self._sequences[seq] = sequence
+        self.end(seq)
+        self._backlogs[seq] = list(prompt)
 
     def observe(self, commit: Commit) -> None:
-        sequence = self._sequences.get(commit.seq)
-        if sequence is not None:
-            sequence.backlog += commit.ids
+        backlog = self._backlogs.get(commit.seq)
+        if backlog is not None:
+            backlog += commit.ids
 
     def end(self, seq: int) -> None:
+        self._backlogs.pop(seq, None)
         sequence = self._sequences.pop(seq, None)
         if sequence is not None:
-            self._idle[seq] = sequence
+            self._former[seq] = sequence
+
+    def _sequence(self, seq: int) -> _Sequence:
+        """That of the running text; with its first draft it takes over what the slot's KV holds."""
+        sequence = self._sequences.get(seq)
+        if sequence is None:
+            meter = Meter(self._target, self._encoder)
+            sequence = _Sequence(Mirror(self._encoder, heal=self._heal), self._rules.stream(), deque(maxlen=_TAIL_IDS), meter)
+            former = self._former.pop(seq, None)
+            if former is not None:
+                sequence.n_in_kv = former.n_in_kv
+                if not former.slid:
+                    sequence.earlier = former.earlier or former.mirror.ids[: former.mirror.n_kv]
+            self._sequences[seq] = sequence
+        return sequence
 
     # --- a round
 
@@ -174,11 +183,13 @@ class ModelDrafter:
         return [Draft() if work is None else self._hand_over(work) for work in works]
 
     def _prepare(self, ask: Ask, pace: Pace) -> _Work | None:
-        sequence = self._sequences.get(ask.seq)
-        if sequence is None:
+        backlog = self._backlogs.get(ask.seq)
+        if backlog is None:
             return None
+        sequence = self._sequence(ask.seq)
         with sequence.meter:
-            sequence.catch_up()
+            sequence.catch_up(backlog)
+        backlog.clear()
         mirror = sequence.mirror
         if not self._salvage:
             mirror.drop_guesses()

@@ -63,10 +63,10 @@ class AutoPolicy(Memory):
         return _Both(fixed_round, AutoRound(self, auto, wishes)) if auto else fixed_round
 
     def _is_due(self, wish: Wish) -> bool:
-        if wish.params.longest <= 0:
+        if wish.params.longest <= 0 or wish.room == 0:
             return False
         text = self._texts[wish.seq]
-        return text.n >= text.due if wish.room > 0 else wish.room < 0
+        return text.n >= text.due
 
     def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float, n: int = 1) -> None:
         self.machine.decoded(passes, depth, 1e3 * seconds, n)

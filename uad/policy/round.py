@@ -431,17 +431,16 @@ class AutoRound:
                     one.shared_ms = per_id * (one.gains[k] if k < len(one.gains) else one.gains[-1])
 
     def _learn(self, member: _Member) -> None:
-        if member.wish.room < 0:
-            return
         text, policy = member.text, self._policy
-        text.plain_ms = plain_ms = member.plain_ms
+        if member.size:
+            text.plain_ms = member.plain_ms
         for one in (*member.candidates, *member.lessons):
             use = text.uses[one.origin]
             if not use.is_paid:
                 text.spent_ms += one.price
             use.is_paid = False
             step_ms = self._step_ms[0] if one.origin is _MODEL else 0.0
-            use.judged(one.worth, one.value, text, policy.habit(one.origin), plain_ms, step_ms)
+            use.judged(one.worth, one.value, text, policy.habit(one.origin), text.plain_ms, step_ms)
         text.due = min([use.due for use in text.uses.values()], default=0)
 
 
