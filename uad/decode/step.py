@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
@@ -63,10 +63,10 @@ SamplerFactory = Callable[[Request, int], Picker]
 
 @dataclass(slots=True)
 class _Rest:
-    """Decodes of rounds that nobody planned, since the policy was told last: rows by slot, positions behind them, seconds, how many."""
+    """Decodes of rounds that nobody planned, alike: rows by slot, positions behind them, seconds, how many."""
 
-    counts: dict[int, int] = field(default_factory=dict)
-    depth: int = 0
+    counts: dict[int, int]
+    depth: int
     seconds: float = 0.0
     n: int = 0
 
@@ -97,7 +97,7 @@ class Engine:
         self._waiting: deque[tuple[int, Request, Sink]] = deque()
         self._longest_draft = longest_draft(target.n_ubatch, target.n_batch, target.n_seq, self._least)
         self._n_rest = 0  # rounds in which nothing is drafted, this one included
-        self._rest = _Rest()
+        self._rests: list[_Rest] = []  # of which the policy has not heard
         self._prefill_rate = 0.0
         self._totals = Totals()
 
@@ -212,19 +212,19 @@ class Engine:
     def _write_at_rest(self, writing: Sequence[Running]) -> None:
         seconds, counts = self._run([self._part(running, _PLAIN) for running in writing])
         if self._drafting is not None and seconds > 0:
-            if counts != self._rest.counts:
-                self._tell_of_rest()
+            if not self._rests or counts != self._rests[-1].counts:
                 n_past = sum(running.n_past for running in writing) // len(writing)
-                self._rest.counts, self._rest.depth = counts, n_past - 1  # as it was before the decode
-            self._rest.seconds += seconds
-            self._rest.n += 1
+                self._rests.append(_Rest(counts, n_past - 1))  # as it was before the decode
+            rest = self._rests[-1]
+            rest.seconds += seconds
+            rest.n += 1
 
     def _tell_of_rest(self) -> None:
         """The policy hears what decodes took at rest."""
-        rest = self._rest
-        if self._drafting is not None and rest.n:
-            self._drafting.decoded(sizes_of_passes(rest.counts, self._target.n_ubatch), rest.depth, rest.seconds / rest.n, rest.n)
-            self._rest = _Rest()
+        if self._drafting is not None:
+            for rest in self._rests:
+                self._drafting.decoded(sizes_of_passes(rest.counts, self._target.n_ubatch), rest.depth, rest.seconds / rest.n, rest.n)
+            self._rests.clear()
 
     def _run(self, parts: Sequence[_Part]) -> tuple[float, dict[int, int]]:
         """Decode and settle; returns the seconds that the decode took and the rows of each sequence. Requests that find no KV room fail
