@@ -16,7 +16,7 @@ from uad.decode.layout import Least, padding, passes
 from uad.drafters.model import ModelDrafter
 from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UnavailableError
 from uad.policy.fixed import FixedPolicy
-from uad.types import Ask, Commit, Draft, Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.types import Ask, Commit, Draft, Origin, Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder
 
 GREEDY = SamplingParams(temperature=0)
@@ -46,6 +46,16 @@ def test_a_prompt_is_reused_as_far_as_it_is_the_same() -> None:
     assert [r.done.usage.n_cached for r in (first, again, fresh)] == [0, 38, 0]
     assert 40 <= longer.done.usage.n_cached < 60
     assert first.ids == again.ids == fresh.ids
+
+
+@pytest.mark.parametrize("n_prompt", [1, 2])
+def test_a_prompt_of_one_or_two_ids_is_read_from_its_beginning(n_prompt: int) -> None:
+    target = ScriptedModel(TARGET_VOCAB)
+    engine = make_engine(target)
+    first, again = (run(engine, [request(n_prompt)])[0] for _ in range(2))
+    assert [(r.done.usage.n_prompt, r.done.usage.n_cached) for r in (first, again)] == [(n_prompt, 0)] * 2
+    assert first.ids == again.ids
+    assert len(first.ids) == 8
 
 
 def test_a_target_that_takes_nothing_back_keeps_a_cache_that_goes_on_and_drops_any_other() -> None:
@@ -199,6 +209,9 @@ def test_a_stop_string_inside_an_accepted_run_cuts_text_and_ids() -> None:
         assert (str(result.done.stop_kind), result.done.stopping_word) == ("word", word)
         assert result.ids == plain.ids[: len(result.ids)]
         assert len(result.ids) < len(plain.ids)
+        assert result.done.timings.draft.n_accepted == sum(
+            origin is not Origin.TARGET for delta in result.deltas for origin in delta.origins
+        )
 
 
 def test_the_cache_after_a_stop_in_mid_run_is_what_the_kv_holds() -> None:

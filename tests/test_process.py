@@ -234,6 +234,13 @@ def test_a_bad_body_is_a_400_that_names_the_field(server: Server, path: str, bod
     assert get(server, "/health") == {"status": "ok"}
 
 
+def test_a_prompt_of_one_token(server: Server) -> None:
+    answers = [post(server, "/v1/completions", {"prompt": [300], "max_tokens": 6, "temperature": 0}) for _ in range(2)]
+    assert [status for status, _ in answers] == [200, 200]
+    assert answers[0][1]["choices"][0]["text"] == answers[1][1]["choices"][0]["text"]
+    assert all((answer["usage"]["prompt_tokens"], answer["timings"]["cache_n"]) == (1, 0) for _, answer in answers)
+
+
 def test_a_prompt_longer_than_the_context(server: Server) -> None:
     status, answer = post(server, "/v1/completions", {"prompt": "word " * 5000})
     assert status == 400

@@ -111,19 +111,17 @@ class Running:
         if self.is_prefilling:
             self.first = now
         self.last = now
-        self.tally.count(draft, verdict.n_accepted)
         text, n, kind = self._append(verdict.ids)
-        delta = Delta(self.number, verdict.ids[:n], self._origins(verdict, draft, n), text, verdict.probs[:n], len(draft.ids))
+        n_accepted = min(verdict.n_accepted, n)
+        self.tally.count(draft, n_accepted)
+        origins = (draft.origin,) * n_accepted + (Origin.TARGET,) * (n - n_accepted)
+        delta = Delta(self.number, verdict.ids[:n], origins, text, verdict.probs[:n], len(draft.ids))
         return delta, None if kind is None else self._done(kind)
 
     def end_with_prompt(self, now: float) -> Done:
         """The last event of a request that asked for no ids."""
         self.first = self.last = now
         return self._done(StopKind.LIMIT)
-
-    def _origins(self, verdict: Verdict, draft: Draft, n: int) -> tuple[Origin, ...]:
-        n_accepted = min(verdict.n_accepted, n)
-        return (draft.origin,) * n_accepted + (Origin.TARGET,) * (n - n_accepted)
 
     def _append(self, ids: Ids[int]) -> tuple[str, int, StopKind | None]:
         """Appends ids up to the end of the text: (text that became final, how many were taken, why it ended)."""

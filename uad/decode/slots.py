@@ -57,7 +57,7 @@ class Slots:
         """How many of the slot's ids the request can go on from; some of its prompt is always left to be read."""
         if not request.cache_prompt:
             return 0
-        n = min(common_prefix(slot.cached, request.prompt), len(request.prompt) - _UNREAD)
+        n = max(min(common_prefix(slot.cached, request.prompt), len(request.prompt) - _UNREAD), 0)
         return n if self._can_truncate or n == len(slot.cached) else 0
 
     def occupy(self, slot: Slot, running: Running) -> None:
