@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
 
 from aiohttp import web
 
@@ -15,7 +14,6 @@ from uad.server.state import STATE, State, Tally
 from uad.server.wire import DONE, PING, dumps, dumps_large, frame
 from uad.types import Delta, Done
 
-T = TypeVar("T")
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 

@@ -52,9 +52,9 @@ class Generation:
             self._engine.cancel(request)
 
     def abort(self, failure: UadError) -> None:
-        """Cancel, and raise `failure` from the next `take`."""
+        """Cancel, and raise `failure` from the next `take`; the first one counts."""
         self.cancel()
-        self._failure = failure
+        self._failure = self._failure or failure
         self._inbox.wake()
 
     async def take(self, timeout: float | None) -> list[Arrival]:
@@ -71,7 +71,7 @@ class Generation:
         arrivals: list[Arrival] = []
         for index, event in events:
             if isinstance(event, Failed):
-                del self._running[index]
+                self._running.pop(index, None)
                 self.abort(_expected(event.error))
                 break
             if isinstance(event, Done):

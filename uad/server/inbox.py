@@ -64,7 +64,8 @@ class Inbox:
     def _wake(self) -> None:
         with self._lock:
             self._is_waking = False
-            is_over = self._is_over
+            is_over, has_events = self._is_over, bool(self._events)
         if is_over:
             self._on_overflow()
-        self._ready.set()
+        if has_events:  # else a `take` was quicker, and the next one is to wait for its own
+            self._ready.set()
