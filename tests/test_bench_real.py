@@ -46,7 +46,7 @@ def test_a_prescribed_answer_is_written_whatever_the_target_thinks():
             (answer,) = EngineArm(policy.name, runtime, policy.speculative).run([job]).answers
             assert answer.text == prompt.answer
             assert answer.ids[:-1] == job.answer
-            assert runtime.is_eog(answer.ids[-1])
+            assert runtime.is_special(answer.ids[-1])
         assert answer.n_accepted < answer.n_drafted
 
 

@@ -15,10 +15,10 @@ from rich.console import Console
 from uad.cli import generate, inspect, main, serve
 from uad.cli.console import progress
 from uad.config import ServerConfig
-from uad.errors import ModelLoadError, NoKvRoomError
+from uad.errors import ModelLoadError, NoKvRoomError, UadError
 from uad.types import Delta, Done, DraftStats, Failed, Finish, ModelInfo, Origin, RuntimeInfo, StopKind, Timings, Usage
 
-PIECES = {1: b"On", 2: b"ce \xf0\x9f", 3: b"\xa6\x8a", 9: b"<eos>"}
+PIECES = {8: b"<think>", 1: b"On", 2: b"ce \xf0\x9f", 3: b"\xa6\x8a", 9: b"<eos>"}
 
 
 class FakeRuntime:
@@ -45,8 +45,8 @@ class FakeRuntime:
     def piece(self, id_):
         return PIECES[id_]
 
-    def is_eog(self, id_):
-        return id_ == 9
+    def is_special(self, id_):
+        return id_ in (8, 9)
 
     def submit(self, request, sink):
         self.requests.append(request)
@@ -59,7 +59,7 @@ class FakeRuntime:
 
 
 DELTAS = (
-    Delta(5, (1,), (Origin.TARGET,), "On"),
+    Delta(5, (8, 1), (Origin.TARGET, Origin.TARGET), "On"),
     Delta(5, (2, 3, 9), (Origin.MODEL, Origin.TARGET, Origin.MODEL), "ce \N{FOX FACE}"),
 )
 DONE = Done(
@@ -195,6 +195,11 @@ def test_generate_tells_a_failure(run):
     code, out, err, _ = run("generate", "-m", "x", "-p", "Hi", events=(DELTAS[0], Failed(5, NoKvRoomError("no room"))))
     assert (code, out) == (1, "On")
     assert err.splitlines()[-1] == "uad: error: no room"
+
+
+def test_a_failure_of_the_program_itself_is_no_wrong_usage(run):
+    code, _, err, _ = run("generate", "-m", "x", "-p", "Hi", events=(Failed(5, UadError("internal error: broken")),))
+    assert (code, err.splitlines()[-1]) == (1, "uad: error: internal error: broken")
 
 
 def test_an_interrupt_cancels_the_request(run, monkeypatch):

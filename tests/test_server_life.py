@@ -15,13 +15,14 @@ import pytest
 from fake_runtime import FakeRuntime
 from server_kit import CHAT, CONFIG, HELLO, get, serving
 
+from uad.cli.serve import check_port
 from uad.config import ServerConfig
-from uad.errors import ConfigError, DecodeError, SlowReaderError
+from uad.errors import ConfigError, DecodeError, SlowReaderError, UnavailableError
 from uad.server import make_app, make_runner, serve
 from uad.server.app import base_url, listen
-from uad.server.generation import merge
+from uad.server.generation import Generation, merge
 from uad.server.inbox import Inbox
-from uad.types import Delta, Done, Finish, Origin, StopKind, Timings, Usage
+from uad.types import Delta, Done, Failed, Finish, Origin, StopKind, Timings, Usage
 
 ENDLESS = b"x" * 50_000_000
 
@@ -233,6 +234,9 @@ def test_ports_and_hosts_that_cannot_be_used():
     assert "--port" in start_error(ServerConfig(port=70000))
     assert "--host" in start_error(ServerConfig(port=0, host="no.such.host.invalid"))
     assert "--host" in start_error(ServerConfig(port=0, host="192.0.2.1"))
+    assert "--host" in start_error(ServerConfig(port=0, host="a..b"))
+    with pytest.raises(ConfigError, match=r"--host: 'a\.\.b'"):
+        check_port("a..b", 0)
 
 
 def test_serve_refuses_a_taken_port():
@@ -312,6 +316,41 @@ def test_inbox_wakes_once_per_burst_and_closes_when_full():
     assert texts == ["a", "b", "c"]
     assert later == []
     assert set(overflows) == {1}
+
+
+def test_inbox_does_not_wake_for_what_was_taken_already():
+    """Else a stream in full flow would be interrupted by a ping that nobody asked for."""
+
+    async def run():
+        inbox = Inbox(asyncio.get_running_loop(), lambda: None)
+        inbox.put(0, delta("a"))
+        first = await inbox.take(None)  # at once: the wake-up is still to come
+        asyncio.get_running_loop().call_later(0.02, inbox.put, 0, delta("b"))
+        return [[event.text for _, event in taken] for taken in (first, await inbox.take(None))]
+
+    assert asyncio.run(run()) == [["a"], ["b"]]
+
+
+def test_a_failure_that_meets_the_shutdown_is_told_as_the_shutdown():
+    class Engine:
+        def submit(self, request, sink):
+            self.sink = sink
+            return 7
+
+        def cancel(self, number):
+            pass
+
+    async def run():
+        engine = Engine()
+        with Generation(engine, [None]) as generation:
+            waiting = asyncio.create_task(generation.take(None))
+            await asyncio.sleep(0)
+            engine.sink(Failed(7, DecodeError("broken")))
+            generation.abort(UnavailableError("the server is shutting down"))
+            await waiting
+
+    with pytest.raises(UnavailableError, match="shutting down"):
+        asyncio.run(run())
 
 
 def test_inbox_loses_nothing_under_load():

@@ -15,11 +15,12 @@ from uad import __version__
 from uad.cli import bench, generate, inspect, mapping, profile, serve
 from uad.compiled import is_compiled
 from uad.config.given import did_you_mean
-from uad.errors import ConfigError, DecodeError, UadError, UnavailableError
+from uad.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError, UadError
 
 __all__ = ["main"]
 
 USAGE, FAILED, INTERRUPTED = 2, 1, 130
+_USERS = (ConfigError, ModelLoadError, MappingError, InvalidRequestError, NotSupportedError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()  # here, where a reader that has left can still be dealt with
     except UadError as error:
         print(f"uad: error: {error}", file=sys.stderr)
-        return FAILED if isinstance(error, (DecodeError, UnavailableError)) else USAGE
+        return USAGE if isinstance(error, _USERS) else FAILED
     except KeyboardInterrupt:
         print("\nuad: interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -115,7 +115,7 @@ class Writer:
         """One event's worth."""
         if self._color:
             for id_, origin in zip(delta.ids, delta.origins, strict=True):
-                if not self._runtime.is_eog(id_):
+                if not self._runtime.is_special(id_):  # those are no text
                     self._put(self._decoder.decode(self._runtime.piece(id_)), origin)
         else:
             self._out.write(delta.text)

@@ -49,6 +49,8 @@ def check_port(host: str, port: int) -> None:
             probe.bind(address)
     except socket.gaierror as error:
         raise ConfigError(f"--host: {host!r} is not an address of this machine ({error.strerror})") from error
+    except UnicodeError as error:  # names are brought into ASCII first
+        raise ConfigError(f"--host: {host!r} is no name of a machine") from error
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ConfigError(f"--port: {port} on {host} is in use by another program; choose another, or 0 for a free one") from error

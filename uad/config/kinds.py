@@ -36,7 +36,7 @@ class Kind:
     is_path: bool = False
 
 
-def integer(low: int, high: int = INT32_MAX, note: str = "") -> Kind:
+def integer(low: int, high: int = INT32_MAX) -> Kind:
     """A whole number in low..high."""
 
     def parse(text: str) -> int:
@@ -46,10 +46,10 @@ def integer(low: int, high: int = INT32_MAX, note: str = "") -> Kind:
         return value
 
     span = f"from {low} to {high}" if high != INT32_MAX else f"of {low} or more"
-    return Kind(f"a whole number {span}{note}", parse, (int,))
+    return Kind(f"a whole number {span}", parse, (int,))
 
 
-def number(low: float = -math.inf, high: float = math.inf, note: str = "") -> Kind:
+def number(low: float = -math.inf, high: float = math.inf) -> Kind:
     """A finite number in low..high."""
 
     def parse(text: str) -> float:
@@ -59,7 +59,7 @@ def number(low: float = -math.inf, high: float = math.inf, note: str = "") -> Ki
         return value
 
     span = "" if low == -math.inf else f" of {low:g} or more" if high == math.inf else f" from {low:g} to {high:g}"
-    return Kind(f"a number{span}{note}", parse, (int, float))
+    return Kind(f"a number{span}", parse, (int, float))
 
 
 def choice(*names: str) -> Kind:
@@ -226,7 +226,6 @@ def _logit_bias(text: str) -> tuple[tuple[int, float], ...]:
 
 
 SWITCH = Kind("on or off", _switch, (bool,), arity=0)
-TEXT = Kind("a text", _text)
 ONE_NAME = Kind("one name, without a comma", _one_name)
 FILE = Kind("a file name", _path, is_path=True)
 DRAFT_FILE = Kind("a file name", _draft_path, is_path=True)

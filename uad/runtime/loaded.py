@@ -77,8 +77,8 @@ class Loaded:
     def piece(self, id_: int) -> bytes:
         return self._prompts.piece(id_)
 
-    def is_eog(self, id_: int) -> bool:
-        return id_ in self._parts.target.model.vocab.eog
+    def is_special(self, id_: int) -> bool:
+        return self._parts.target.model.vocab.is_special(id_)
 
     def chat_prompt(
         self,

@@ -128,6 +128,8 @@ async def listen(runner: web.AppRunner, config: ServerConfig) -> None:
         await web.TCPSite(runner, config.host, config.port).start()
     except socket.gaierror as error:
         raise ConfigError(f"host {config.host!r} is unknown ({error.strerror}); choose another with --host") from error
+    except UnicodeError as error:  # names are brought into ASCII first
+        raise ConfigError(f"host {config.host!r} is no name of a machine; choose another with --host") from error
     except OSError as error:
         raise ConfigError(_why_not(config, error)) from error
 
