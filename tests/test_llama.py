@@ -20,6 +20,7 @@ from uad.llama.model import Model
 from uad.llama.probe import least_agreeing_rows
 from uad.llama.samplers import SamplerChain
 from uad.llama.vocab import load_vocab
+from uad.runtime.parts import build
 from uad.runtime.target import attention_note, open_target
 from uad.sampling.noise import Position, token_keys
 from uad.sampling.sampler import Sampler
@@ -112,8 +113,27 @@ def test_padding_for_exactness_must_fit_into_the_batch(monkeypatch) -> None:
         open_target(config, stack, lambda what, share: None)
 
 
-def test_the_number_of_threads_is_chosen_among_those_offered(context) -> None:
-    assert context.choose_threads((1, 2)) in (1, 2)
+def test_a_bias_on_a_token_that_the_target_has_not_is_found_at_start() -> None:
+    config = load_config(["-m", str(TARGET), "-c", "256", "-l", "7+1", "-l", "4096-1"], {})
+    with pytest.raises(ConfigError, match=r"--logit-bias 4096: .* \(0 to 4095\)"):
+        build(config, lambda what, share: None)
+
+
+@pytest.mark.parametrize(
+    ("cores", "fields", "expected"),
+    [
+        (2, {}, {(1, 2), (2, 2)}),
+        (2, {"n_threads_batch": 1}, {(1, 1), (2, 1)}),
+        (2, {"n_threads": 1}, {None}),
+        (1, {}, {None}),
+    ],
+)
+def test_threads_are_chosen_where_nobody_said_how_many(context, monkeypatch, cores, fields, expected) -> None:
+    set_threads, told = amx.lib.llama_set_n_threads, []
+    monkeypatch.setattr("uad.llama.context.physical_cores", lambda: cores)
+    monkeypatch.setattr("uad.llama.context.lib.llama_set_n_threads", lambda *args: told.append(args[1:]) or set_threads(*args))
+    context.choose_threads(ModelConfig(TARGET, **fields))
+    assert (told[-1] if told else None) in expected
 
 
 def test_attention_settings() -> None:

@@ -67,11 +67,15 @@ class Context:
             )
         return handle  # type: ignore[no-any-return]
 
-    def choose_threads(self, candidates: Sequence[int]) -> int:
-        """Keep the number of threads that decodes a single row fastest. A tiny model is faster on one: its threads mostly wait."""
-        best = min(candidates, key=self._median_step)
-        lib.llama_set_n_threads(self._handle, best, max(best, candidates[-1]))
-        return best
+    def choose_threads(self, config: ModelConfig) -> None:
+        """Where nobody said how many, one or all cores, whichever decodes a single row faster: the threads of a tiny model mostly wait.
+
+        Prompts are read with as many as was said, else with all cores.
+        """
+        cores = physical_cores()
+        if not config.n_threads and cores > 1:
+            best = min((1, cores), key=self._median_step)
+            lib.llama_set_n_threads(self._handle, best, config.n_threads_batch or cores)
 
     def _median_step(self, n_threads: int) -> float:
         lib.llama_set_n_threads(self._handle, n_threads, n_threads)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from uad.config import Config, ModelConfig
 from uad.errors import ConfigError
-from uad.llama.context import Context, physical_cores
+from uad.llama.context import Context
 from uad.policy.cost import CostCurve
 from uad.runtime import parts, profile
 from uad.runtime.agreement import Comparison, Reading, Tally, Track, predict
@@ -122,8 +122,7 @@ class _Pair:
             self._target = stack.enter_context(Context(target, own, _N_SEQ, "target"))
             n_ctx = min(config.draft.n_ctx or n_ctx, draft.info.n_ctx_train)
             self._draft = stack.enter_context(Context(draft, replace(config.draft, n_ctx=n_ctx), 1, "draft"))
-            if not config.draft.n_threads and (cores := physical_cores()) > 1:
-                self._draft.choose_threads((1, cores))
+            self._draft.choose_threads(config.draft)
             self._names = target.info.desc, draft.info.desc
             options = parts.template_options(config)
             self._rules = plan(parts.side(target, config.templates.chat_template), parts.side(draft), options).rules

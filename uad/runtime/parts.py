@@ -13,8 +13,9 @@ from uad.decode.drafting import Drafting
 from uad.decode.step import Engine, SamplerFactory
 from uad.drafters.model import ModelDrafter
 from uad.drafters.protocol import Drafter
+from uad.errors import ConfigError
 from uad.llama import native
-from uad.llama.context import Context, physical_cores
+from uad.llama.context import Context
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
 from uad.policy.auto import AutoPolicy
@@ -64,6 +65,7 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
     with ExitStack() as stack:
         target = open_target(config, stack, progress)
         model, context = target.model, target.context
+        _check_bias(config, model.info.n_vocab)
         encoder = Encoder(model.vocab)
         prompts = Prompts(model.vocab, encoder, config.templates, model.info.chat_template, _name(model.info))
         draft = _open_draft(config, stack, target, encoder, progress, counting)
@@ -86,6 +88,12 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
             drafters=tuple(one.origin for one in every),
         )
         return Parts(engine, prompts, target, samplers, info, draft.drafter, policy, clock, costs, stack.pop_all())
+
+
+def _check_bias(config: Config, n_vocab: int) -> None:
+    for id_, _ in config.sampling.logit_bias:
+        if not 0 <= id_ < n_vocab:
+            raise ConfigError(f"--logit-bias {id_}: the target has no such token id (0 to {n_vocab - 1})")
 
 
 def alone(parts: Parts) -> Parts:
@@ -179,8 +187,7 @@ def _open_draft(
     draft = stack.enter_context(Context(model, _draft_config(config.draft, model, context), config.n_parallel, "draft"))
     if not draft.can_truncate:
         return _Draft((f"draft {_name(model.info)} cannot take back single positions (recurrent memory): plain decoding",))
-    if not config.draft.n_threads and (cores := physical_cores()) > 1:
-        draft.choose_threads((1, cores))
+    draft.choose_threads(config.draft)
     rules = plan(side(target.model, config.templates.chat_template), side(model), template_options(config))
     drafter = ModelDrafter(
         counting.draft(draft) if counting is not None else draft,

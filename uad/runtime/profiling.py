@@ -9,7 +9,7 @@ from pathlib import Path
 from uad.config import Config, ModelConfig
 from uad.errors import ConfigError
 from uad.llama import native
-from uad.llama.context import Context, physical_cores
+from uad.llama.context import Context
 from uad.llama.model import Model
 from uad.policy.cost import CostSample
 from uad.runtime import profile, profile_store
@@ -64,8 +64,7 @@ def _measure_draft(config: ModelConfig, n_ctx: int, n_max: int, depths: Sequence
     with Model(config, "draft", lambda share: progress("loading draft", share)) as model:
         own = config if config.n_ctx else replace(config, n_ctx=min(n_ctx, model.info.n_ctx_train))
         with Context(model, own, 1, "draft") as context:
-            if not own.n_threads and (cores := physical_cores()) > 1:
-                context.choose_threads((1, cores))
+            context.choose_threads(own)
             at = profile.fitting_depths(context, n_max, profile.DEPTHS if depths is None else depths)
             return _measure(context, config, "draft", model.info.desc, n_max, at, progress)
 
