@@ -496,6 +496,8 @@ def test_bad_policies(text):
         (("--threads", "two"), "--threads"),
         (("--flash-attn", "maybe"), "--flash-attn"),
         (("--vs", "localhost:80"), "--vs must be"),
+        (("--vs", "http://[x"), "--vs must be"),
+        (("--vs", "http://x:port"), "--vs must be"),
         (("--peer-key", "k"), "need --vs"),
         (("--draft", "/none/x.gguf"), "--draft: no such file"),
     ],

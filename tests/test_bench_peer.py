@@ -222,6 +222,17 @@ def test_serving_starts_and_stops_a_process(monkeypatch):
         client.get("/health")
 
 
+def test_the_measured_server_is_told_everything_by_its_command_line(monkeypatch):
+    monkeypatch.setenv("LLAMA_ARG_MODEL_DRAFT", "draft.gguf")
+    monkeypatch.setenv("LLAMA_API_KEY", "secret")
+    show = "import os, sys; print([name for name in os.environ if name.startswith('LLAMA')]); sys.exit(3)"
+    with (
+        pytest.raises(UnavailableError, match=r"\n\[\]$"),
+        overhead.serving([sys.executable, "-c", show, "--port", str(overhead.free_port())]),
+    ):
+        pass
+
+
 def test_a_server_that_dies_shows_its_last_words():
     with (
         pytest.raises(UnavailableError, match=r"code 3 .*\n.*no such model"),

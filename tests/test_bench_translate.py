@@ -61,6 +61,14 @@ def test_every_pair_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert json.loads(out.splitlines()[-1])["rounds"] == []
 
 
+@pytest.mark.model
+def test_a_short_text_does_for_many_rounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text"
+    text.write_text("A heron stood in the water and waited for the fish to come.\n" * 17)
+    assert main(["bench", "translate", *PAIR, "--contexts", "64", "--rounds", "400", "--text", str(text)]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["rounds"][0]["median_us"] > 0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -69,6 +77,9 @@ def test_every_pair_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[st
         ([*PAIR, "--contexts", "1k"], "whole numbers"),
         ([*PAIR, "--contexts", "8"], "at least 64"),
         ([*PAIR, "--text", "/no/such/file"], "cannot be read"),
+        ([*PAIR, "--markdown", "/no/such/table.md"], "no directory"),
+        ([*PAIR, "--plot", "/no/such/plot.png"], "no directory"),
+        (["--vocabs", "/no/such/folder", "--plot", "plot.png"], "no two .gguf files"),
         (["--vocabs", "/no/such/folder"], "no two .gguf files"),
         (["--pair", "/no/such.gguf", "/no/such.gguf"], "no vocabulary can be loaded"),
     ],

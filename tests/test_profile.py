@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from models import DRAFTS, TARGET
 
-from uad.bench import cost_plot
+from uad.bench import cost_plot, figures
 from uad.cli import main
 from uad.config import ModelConfig, load_config
 from uad.errors import ConfigError, ModelLoadError
@@ -275,7 +275,7 @@ def test_curves_are_drawn(tmp_path, name, magic):
 def test_a_plot_that_cannot_be_drawn_is_refused_before_measuring(tmp_path):
     for path in (tmp_path / "p.bmp", tmp_path / "none" / "p.png"):
         with pytest.raises(ConfigError, match="--plot"):
-            cost_plot.check(path)
+            figures.check(path)
 
 
 # --- the command

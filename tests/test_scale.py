@@ -142,6 +142,15 @@ def test_source_errors(tmp_path):
     assert not list(tmp_path.glob("out*"))
 
 
+def test_a_source_that_may_not_be_read(tmp_path, monkeypatch):
+    def refuse(*args):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(type(TARGET), "open", refuse)
+    with pytest.raises(ModelLoadError, match=r"cannot be read \(Permission denied"):
+        scale(TARGET, tmp_path / "out.gguf", "1b")
+
+
 def _write(path, architecture, width=128, head_dim=64, extra=()):
     writer = gguf.GGUFWriter(path, architecture)
     if architecture == "llama":

@@ -7,29 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uad.bench.figures import pyplot, save
-from uad.errors import ConfigError
 
 if TYPE_CHECKING:
     from uad.policy.cost import CostSample
 
-SUFFIXES = (".png", ".svg", ".pdf")
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")  # Okabe and Ito's, told apart by colour-blind people too
 _MARKERS = "os^Dv*"
 _GREY = "#666666"
 
 
-def check(path: Path) -> None:
-    """Raise ConfigError for a file that could not be drawn later: before minutes of measuring, not after."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise ConfigError(f"--plot {path}: the name must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
-    if not path.absolute().parent.is_dir():
-        raise ConfigError(f"--plot {path}: there is no directory {path.parent}")
-    pyplot()
-
-
 def draw(curves: Mapping[str, Sequence[CostSample]], path: Path) -> None:
     """One panel for each curve, by title. Raises ConfigError without matplotlib, or where the file cannot be written."""
-    check(path)
     figure, panels = pyplot().subplots(1, len(curves), figsize=(1.0 + 5.5 * len(curves), 5.6), layout="constrained", squeeze=False)
     for axes, (title, samples) in zip(panels[0], curves.items(), strict=True):
         _panel(axes, title, samples)

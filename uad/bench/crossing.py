@@ -18,6 +18,7 @@ from uad.vocab.translate import Translator
 
 _AHEAD = 80
 _N_TAIL = 48
+_MOST_PER_ROUND = _AHEAD + 32  # bytes: guesses, and the target's own token
 _NAIVE_SECONDS = 1.0
 
 
@@ -59,6 +60,7 @@ def measure(target: Encoder, draft: Encoder, seen: bytes, text: bytes, n_ctx: in
     context = context_of(draft, seen, n_ctx)
     target.encode(context)  # as the prompt was, by the encoder that translates
     translator = Translator(target, draft)
+    text = _long_enough(text, n_rounds)
     first = Rounds(translator, target, draft, context, text)
     before = _hits(target, draft)
     us = first.median_us(n_rounds)
@@ -80,7 +82,7 @@ def profile(target: Encoder, draft: Encoder, seen: bytes, text: bytes, n_ctx: in
     """cProfile's view of rounds that write text for the first time, by module and function; "all" has all calls, and their own time."""
     for encoder in (target.prepare(), draft.prepare()):
         encoder.forget()
-    rounds = Rounds(Translator(target, draft), target, draft, context_of(draft, seen, n_ctx), text)
+    rounds = Rounds(Translator(target, draft), target, draft, context_of(draft, seen, n_ctx), _long_enough(text, n_rounds + 3))
     rounds.median_us(3)
     profiler = cProfile.Profile()
     profiler.runcall(rounds.median_us, n_rounds)
@@ -100,6 +102,11 @@ def context_of(draft: Encoder, seen: bytes, n_ctx: int) -> bytes:
     side = Side.of(draft, seen)
     times, rest = divmod(n_ctx, len(side.ids))
     return seen[side.ends[-rest - 1] if rest else len(seen) :] + seen * times
+
+
+def _long_enough(text: bytes, n_rounds: int) -> bytes:
+    """text, or text twice and so on: so many rounds can go on in it, though each is right as far as it can be."""
+    return text * -(-(n_rounds + 1) * _MOST_PER_ROUND // (2 * len(text)))
 
 
 def _hits(*encoders: Encoder) -> tuple[int, int]:

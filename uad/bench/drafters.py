@@ -17,11 +17,11 @@ from itertools import accumulate, product
 from time import perf_counter
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from uad.bench import policy
 from uad.bench.bar import Bar
+from uad.bench.console import console_on
 from uad.config import LookupConfig
 from uad.config.slices import MODEL_TYPE, SPEC_TYPES
 from uad.drafters.lookup import LookupDrafter
@@ -30,7 +30,6 @@ from uad.types import N_MAX_AUTO, Ask, Commit, Origin
 
 HISTORIES = (1024, 8192, 32768, 131072)
 TYPES = tuple(name for name in SPEC_TYPES if name != MODEL_TYPE)
-_PIPE_WIDTH = 140
 _N_VOCAB = 32000
 _EDIT_EVERY = 97
 _LEAST_HISTORY = 256
@@ -93,7 +92,7 @@ def main(args: argparse.Namespace) -> int:
             bar.at(f"automatic policy, {n_seq} x {n_ids} ids")
             policy_cells.append(policy.measure(n_seq, n_ids, args.rounds, args.repeats))
             bar.step()
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    console = console_on(width=140)
     console.print(table(cells, histories))
     console.print(policy.table(policy_cells))
     print(json.dumps({"types": [_rounded(cell) for cell in cells], "policy": [_rounded(cell) for cell in policy_cells]}), flush=True)

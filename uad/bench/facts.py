@@ -54,7 +54,7 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class PairFacts:
     """costs: (rows, milliseconds of a pass); chosen: rounds by drafted ids, of automatic policies; accepted: per workload, rounds by
-    accepted ids, where 16 were drafted; bins: None where the engine does not tell. What was not measured is empty."""
+    accepted ids, where N_MAX_AUTO were drafted; bins: None where the engine does not tell. What was not measured is empty."""
 
     target: str
     draft: str

@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import math
 import os
+import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -318,9 +319,17 @@ def _peer(args: argparse.Namespace) -> Peer | None:
             raise ConfigError("--peer-key and --peer-model need --vs URL")
         return None
     url = str(args.peer).rstrip("/").removesuffix("/v1")
-    if not url.startswith(("http://", "https://")):
+    if not url.startswith(("http://", "https://")) or not _has_host(url):
         raise ConfigError(f"--vs must be an http:// or https:// URL, not {args.peer!r}")
     return Peer(url, args.peer_key, args.peer_model)
+
+
+def _has_host(url: str) -> bool:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        return bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
 
 
 def _costs(text: str | None) -> tuple[Path, ...]:

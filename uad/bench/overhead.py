@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -120,7 +121,11 @@ def free_port() -> int:
 def serving(arguments: Sequence[str]) -> Iterator[Client]:
     """Run a server (its `--port` is among the arguments) until the block ends; the client is given when it is healthy."""
     client = Client(f"http://{_HOST}:{arguments[arguments.index('--port') + 1]}")
-    with tempfile.TemporaryFile() as log, subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log) as process:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_")}  # all that is meant is in the arguments
+    with (
+        tempfile.TemporaryFile() as log,
+        subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env) as process,
+    ):
         try:
             _wait_until_healthy(client, process, log)
             yield client

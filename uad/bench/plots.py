@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uad.bench.facts import PairFacts
-from uad.bench.report import PEER, Cell, is_auto, summarize
+from uad.bench.figures import pyplot, save
+from uad.bench.report import Cell, is_auto, summarize
 from uad.bench.table import SLOWER
-from uad.errors import ConfigError
+from uad.types import N_MAX_AUTO
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,19 +69,18 @@ def _costs(cell: SubFigure, pair: PairFacts) -> None:
 
 
 def draw_speed_up(cells: Sequence[Cell], path: Path) -> None:
-    """Ratio to plain of every cell, with the range over its prompts; one panel for each pair."""
-    own = [cell for cell in cells if cell.labels.policy != PEER]
-    pairs = list(dict.fromkeys((cell.labels.target, cell.labels.draft) for cell in own))
-    colours = _policy_colours(list(dict.fromkeys(cell.labels.policy for cell in own)))
-    n_lines = max(len({_row(cell) for cell in own if (cell.labels.target, cell.labels.draft) == pair}) for pair in pairs)
+    """Ratio to plain of every cell, with the range over its prompts; one panel for each pair. The peer's cells are not among them."""
+    pairs = list(dict.fromkeys((cell.labels.target, cell.labels.draft) for cell in cells))
+    colours = _policy_colours(list(dict.fromkeys(cell.labels.policy for cell in cells)))
+    n_lines = max(len({_row(cell) for cell in cells if (cell.labels.target, cell.labels.draft) == pair}) for pair in pairs)
     with _figure(path, len(pairs), 4.6, 1.6 + n_lines * (0.18 + 0.1 * len(colours))) as (figure, subfigures):
-        _title(figure, _speed_finding(own))
+        _title(figure, _speed_finding(cells))
         for pair, subfigure in zip(pairs, subfigures, strict=True):
-            chosen = [cell for cell in own if (cell.labels.target, cell.labels.draft) == pair]
+            chosen = [cell for cell in cells if (cell.labels.target, cell.labels.draft) == pair]
             axes = subfigure.subplots()
             _speed(axes, chosen, colours)
             axes.set_title(f"{pair[0]} + {pair[1]}")
-        handles, labels = _handles(colours, any(cell.oracle for cell in own))
+        handles, labels = _handles(colours, any(cell.oracle for cell in cells))
         figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 7), handletextpad=0.3)
 
 
@@ -143,10 +143,10 @@ def _handles(colours: Mapping[str, str], with_oracle: bool) -> tuple[list[Any], 
 
 
 def draw_accepted(pairs: Sequence[PairFacts], path: Path) -> None:
-    """For each workload the share of rounds in which at least n of 16 drafted ids were accepted."""
+    """For each workload the share of rounds in which at least n drafted ids were accepted, where as many as possible were drafted."""
     with _figure(path, len(pairs), 4.4, 3.4) as (figure, cells):
         all_counts = [counts for pair in pairs for _, counts in pair.accepted]
-        _title(figure, f"Of 16 drafted ids {_span([_mean(counts) for counts in all_counts])} are accepted in a round on average")
+        _title(figure, f"Of {N_MAX_AUTO} drafted ids {_span([_mean(counts) for counts in all_counts])} are accepted in a round on average")
         for pair, cell in zip(pairs, cells, strict=True):
             axes = cell.subplots()
             for i, (workload, counts) in enumerate(pair.accepted):
@@ -210,20 +210,14 @@ def _span(values: Sequence[float]) -> str:
 @contextmanager
 def _figure(path: Path, n: int, width: float, height: float) -> Iterator[tuple[Figure, list[SubFigure]]]:
     """A figure with n panels in rows of three, written to `path` at the end. width, height: inches of a panel. Raises ConfigError."""
-    import matplotlib as mpl  # late: only a report needs it
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
+    plt = pyplot()
     n_columns = 2 if n == 4 else min(n, _COLUMNS)
     n_rows = -(-n // n_columns)
-    with mpl.rc_context(_STYLE):
-        figure = pyplot.figure(figsize=(max(width * n_columns, 6.4), height * n_rows + 0.6), layout="constrained")
+    with plt.rc_context(_STYLE):
+        figure = plt.figure(figsize=(max(width * n_columns, 6.4), height * n_rows + 0.6), layout="constrained")
         try:
             grid = figure.subfigures(n_rows, n_columns, squeeze=False)
             yield figure, [cell for row in grid for cell in row][:n]
-            figure.savefig(path, dpi=150)
-        except OSError as error:
-            raise ConfigError(f"--report: cannot write {path}: {error.strerror or error}") from None
+            save(figure, path, "--report")
         finally:
-            pyplot.close(figure)
+            plt.close(figure)

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
-from rich.console import Console
-
 from uad.bench import overhead
 from uad.bench.bar import Bar
+from uad.bench.console import console_on
 from uad.bench.facts import PairFacts, Run, collect
 from uad.bench.markdown import write_report
 from uad.bench.measure import Arm, Engine, EngineArm, Job, Measured, groups, make_job, measure
@@ -42,7 +41,6 @@ Opener = Callable[[Config, Callable[[str, float], None]], AbstractContextManager
 """Opens them and tells its progress (what, share done)."""
 
 _WARM_UP_TOKENS = 32
-_PIPE_WIDTH = 180
 _EMULATION = "cost emulation"
 
 
@@ -85,7 +83,7 @@ def bench(options: Options, opener: Opener, out: TextIO, err: TextIO) -> int:
 
 
 def _print(options: Options, findings: _Findings, out: TextIO, err: TextIO) -> None:
-    console = _console(err if options.json_only else out)
+    console = console_on(err if options.json_only else out, width=180)
     if not options.json_only:
         print_table(console, findings.cells)
     for cell in findings.cells if options.verbose else ():
@@ -93,11 +91,6 @@ def _print(options: Options, findings: _Findings, out: TextIO, err: TextIO) -> N
     for line in findings.lines():
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     print(json_line(findings.cells), file=out, flush=True)
-
-
-def _console(stream: TextIO) -> Console:
-    """A pipe has no width of its own: do not cut the table to 80 columns there."""
-    return Console(file=stream) if stream.isatty() else Console(file=stream, width=_PIPE_WIDTH)
 
 
 def _n_runs(options: Options, lineup: Lineup) -> int:

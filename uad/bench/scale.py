@@ -180,11 +180,13 @@ def read_gguf(path: Path) -> GGUFReader:
 
     if not path.is_file():
         raise ModelLoadError(f"{path}: no such file")
-    with path.open("rb") as file:
-        if file.read(4) != b"GGUF":
-            raise ModelLoadError(f"{path}: not a GGUF file")
     try:
+        with path.open("rb") as file:
+            if file.read(4) != b"GGUF":
+                raise ModelLoadError(f"{path}: not a GGUF file")
         return GGUFReader(path)
+    except OSError as error:
+        raise ModelLoadError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, IndexError, KeyError, OverflowError, MemoryError) as error:
         raise ModelLoadError(f"{path}: damaged or truncated GGUF file ({error})") from error
 

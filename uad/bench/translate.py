@@ -16,6 +16,8 @@ from rich.table import Table
 
 from uad.bench import crossing, ideal
 from uad.bench.bar import Bar
+from uad.bench.console import console_on
+from uad.bench.figures import check, check_folder
 from uad.errors import ConfigError
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
@@ -25,7 +27,6 @@ LoadVocab = Callable[[Path], VocabTable]
 _TEXTS = Path(__file__).parent / "texts"
 _CONTEXTS = (1024, 8192, 32768, 131072)
 _REFERENCE = (1024, 32768)
-_PIPE_WIDTH = 160
 _PROFILED = 16
 _HEAD = (
     *("target", "draft", "bytes per token", "one to one", "accepted, naive", "accepted, ours"),
@@ -100,24 +101,37 @@ def main(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"no two .gguf files in {args.vocabs}" if args.vocabs else "nothing to measure: give --pair TARGET DRAFT, or --vocabs DIR"
         )
+    if args.markdown:
+        check_folder("--markdown", args.markdown)
+    if args.plot:
+        if not args.pair:
+            raise ConfigError("--plot draws cost against context: give at least one --pair")
+        check(args.plot)
     pairs = list(dict.fromkeys([*map(tuple, args.pair), *((a, b) for a in folder for b in folder if a != b)]))
     vocabularies = _Vocabularies(load_vocab, texts)
     with Bar(sys.stderr, len(pairs) + len(args.pair) * len(contexts)) as bar:
         losses = [loss for target, draft in pairs if (loss := _loss(vocabularies, target, draft, args.rounds, bar))]
         curves = [_curve(vocabularies, target, draft, contexts, args.rounds, bar) for target, draft in args.pair]
     profiles = [_profile(vocabularies, target, draft, contexts, args.rounds) for target, draft in args.pair] if args.profile else []
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    console = console_on()
     _print(console, losses, curves, vocabularies.skipped)
     for name, by_context in profiles:
         console.print(_profile_table(name, by_context))
     if args.markdown:
-        args.markdown.write_text(markdown(losses), encoding="utf-8")
+        _write(args.markdown, markdown(losses))
     if args.plot:
         from uad.bench.crossing_plot import draw
 
         draw(curves, args.plot)
     print(json_line(curves, losses), flush=True)
     return 0
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--markdown {path}: cannot be written ({error.strerror})") from None
 
 
 def _contexts(given: str) -> list[int]:

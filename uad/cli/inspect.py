@@ -32,7 +32,6 @@ _EPILOG = "example: uad inspect samples/target-chatml.gguf samples/draft-zephyr.
 _WORKLOADS, _PER_WORKLOAD = ("chat", "code", "copy-edit", "story"), 3
 _PIECE, _PIECES, _OWN_PIECES = 800, 3, 12
 _LIMIT = 10_000_000
-_PIPE_WIDTH = 160
 
 
 def main(argv: Sequence[str]) -> int:
@@ -118,7 +117,9 @@ def _show(found: PairMeasures, as_json: bool) -> None:
     if as_json:
         print(json.dumps(asdict(found)))
         return
-    console = Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
+    from uad.bench.console import console_on
+
+    console = console_on()
     console.print(_table(found))
     for note in found.notes:
         console.print(Text(note), soft_wrap=True)

@@ -62,6 +62,7 @@ def _list(argv: Sequence[str]) -> int:
     parser = _parser("list", "List all families and pairs in use.")
     directories = tuple(parser.parse(argv).mappings)
 
+    from uad.bench.console import console_on
     from uad.runtime.mapping import list_mappings
 
     files = list_mappings(directories)
@@ -69,7 +70,7 @@ def _list(argv: Sequence[str]) -> int:
     for file in files:
         where = "" if file.path.parent.parent not in directories else str(file.path)
         table.add_row(file.kind, Text(file.name, style="cyan"), Text(file.title), Text(where))
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    console_on().print(table)
     print(f"{sum(file.kind == 'family' for file in files)} families, {sum(file.kind == 'pair' for file in files)} pairs")
     return 0
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -28,7 +27,6 @@ The curves go to the user's cache directory ($UAD_CACHE_DIR if set), where `uad 
 measures for two seconds at start. Let the machine rest meanwhile: a busy one gives the curve of a busy one."""
 _EPILOG = "example: uad profile samples/target-chatml.gguf samples/draft-zephyr.gguf -c 4096 --plot cost.png"
 _MOST_ROWS, _MOST_DEPTH = 512, 10_000_000
-_PIPE_WIDTH = 160
 _CHEAP, _HALF = 0.35, 0.7
 
 
@@ -40,12 +38,12 @@ def main(argv: Sequence[str]) -> int:
     depths = None if args.depths is None else [_whole("--depths", text, 0, _MOST_DEPTH) for text in args.depths.split(",")]
     plot = None if args.plot is None else Path(args.plot)
 
-    from uad.bench import cost_plot
+    from uad.bench import cost_plot, figures
     from uad.runtime.profile import BUSY
     from uad.runtime.profiling import measure_profiles
 
     if plot is not None:
-        cost_plot.check(plot)
+        figures.check(plot)
     with progress(sys.stderr) as report:
         found = measure_profiles(config, n_max, depths, report)
     if plot is not None:
@@ -91,11 +89,13 @@ def _values(one: Measured) -> dict[str, object]:
 
 
 def _show(found: Sequence[Measured], plot: Path | None) -> None:
-    console = Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
+    from uad.bench.console import console_on
+
+    console = console_on()
     for one in found:
         console.print(Text(f"{one.role}: {one.model}", "bold"), soft_wrap=True)
         console.print(_table(one), "")
-    legend = ("at most a third", "green"), ", ", ("at most 0.7", "yellow"), ", ", ("more", "red")
+    legend = (f"at most {_CHEAP:g}", "green"), ", ", (f"at most {_HALF:g}", "yellow"), ", ", ("more", "red")
     console.print(Text.assemble("a row costs, of a single one: ", *legend))
     if plot is not None:
         console.print(Text(f"plot: {plot}"), soft_wrap=True)
