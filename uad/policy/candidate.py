@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 from typing import Final
@@ -15,22 +14,31 @@ from uad.types import Draft, Origin
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 
 
-@dataclass(slots=True)
 class Candidate:
     """A drafter's guess for one sequence. chances are those of its ids, each given that all before it are right; gains[k] the ids expected
     to be accepted of the first k; saved_ms what it is expected to save at its best length, and shared_ms at the length that all of a group
-    have in common; lasting_ms what it would cost in round after round, price what it did cost; sure the share of its best length that is
-    expected to be accepted."""
+    have in common (at first the same); lasting_ms what it would cost in round after round, price what it did cost; sure the share of its
+    best length that is expected to be accepted."""
 
-    origin: Origin
-    draft: Draft
-    chances: list[float]
-    gains: list[float]
-    saved_ms: float
-    shared_ms: float
-    lasting_ms: float
-    price: float
-    sure: float
+    def __init__(  # compiled, other than that of a dataclass
+        self,
+        origin: Origin,
+        draft: Draft,
+        chances: list[float],
+        gains: list[float],
+        saved_ms: float,
+        lasting_ms: float,
+        price: float,
+        sure: float,
+    ) -> None:
+        self.origin = origin
+        self.draft = draft
+        self.chances = chances
+        self.gains = gains
+        self.saved_ms = self.shared_ms = saved_ms
+        self.lasting_ms = lasting_ms
+        self.price = price
+        self.sure = sure
 
     @property
     def value(self) -> float:

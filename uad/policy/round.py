@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -33,7 +32,6 @@ _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 NO_DRAFT: Final = Draft()
 
 
-@dataclass(slots=True)
 class _Member:
     """A sequence that may draft in this round. `lessons` are guesses of unknown kinds: judged by the text, but not submitted.
 
@@ -42,20 +40,21 @@ class _Member:
     each bin (outlook) and now (ahead), and what comes of going on while it is sure (stays).
     """
 
-    wish: Wish
-    text: Text
-    table: Table
-    size: int
-    n_reading: int = 0
-    p: float = 1.0
-    odds: float = 1.0
-    hope: float = 0.0
-    outlook: list[list[float]] = field(default_factory=list)
-    ahead: list[float] = field(default_factory=list)
-    stays: list[Stay] = field(default_factory=list)
-    bins: list[int] = field(default_factory=list)
-    candidates: list[Candidate] = field(default_factory=list)
-    lessons: list[Candidate] = field(default_factory=list)
+    def __init__(self, wish: Wish, text: Text, table: Table, size: int) -> None:  # compiled, other than that of a dataclass
+        self.wish = wish
+        self.text = text
+        self.table = table
+        self.size = size
+        self.n_reading = 0
+        self.p = 1.0
+        self.odds = 1.0
+        self.hope = 0.0
+        self.outlook: list[list[float]] = []
+        self.ahead: list[float] = []
+        self.stays: list[Stay] = []
+        self.bins: list[int] = []
+        self.candidates: list[Candidate] = []
+        self.lessons: list[Candidate] = []
 
     @property
     def plain_ms(self) -> float:
@@ -338,7 +337,7 @@ class AutoRound:
         use.follow(draft.ids, bins, calibration, text_odds)
         gains = gains_of(chances)
         saved_ms, k = self._best(member, gains)
-        return Candidate(origin, draft, chances, gains, saved_ms, saved_ms, lasting_ms, price_ms, gains[k] / k if k else 0.0)
+        return Candidate(origin, draft, chances, gains, saved_ms, lasting_ms, price_ms, gains[k] / k if k else 0.0)
 
     @staticmethod
     def _best(member: _Member, gains: list[float]) -> tuple[float, int]:
