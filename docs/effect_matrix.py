@@ -15,7 +15,7 @@ from uad.bench.workloads import Prompt, load
 from uad.config import Config
 from uad.config.slices import ModelConfig, TemplateConfig
 from uad.runtime import Runtime
-from uad.types import Done, DraftStats, Failed, Request, SamplingParams, SpeculativeParams
+from uad.types import Done, DraftStats, Failed, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 SAMPLES = Path(__file__).parent.parent / "samples"
 MAX_TOKENS = 160
@@ -54,7 +54,10 @@ def answer(opened: Runtime, prompt: Prompt, temperature: float) -> tuple[int, Dr
     ids = opened.chat_prompt([{"role": "user", "content": prompt.text}], {})
     sampling = SamplingParams(temperature=temperature, seed=1)
     opened.submit(
-        Request(tuple(ids), sampling=sampling, speculative=SpeculativeParams(n_max=8, p_min=0.0), max_tokens=MAX_TOKENS), events.put
+        Request(
+            tuple(ids), sampling=sampling, speculative=SpeculativeParams(n_max=8, p_min=0.0, policy=SpecPolicy.FIXED), max_tokens=MAX_TOKENS
+        ),
+        events.put,
     )
     while True:
         event = events.get()

@@ -122,7 +122,14 @@ _CONTEXT = (
     Flag("-ctv --cache-type-v", "target.type_v", choice(*KV_TYPES), CONTEXT, "type of cached values", "TYPE", _ENV + "CACHE_TYPE_V"),
 )
 _DRAFT = (
-    Flag("-cd --ctx-size-draft", "draft.n_ctx", integer(0), DRAFT, "the draft's context in tokens; 0 follows the target's", "N"),
+    Flag(
+        "-cd --ctx-size-draft",
+        "draft.n_ctx",
+        integer(0),
+        DRAFT,
+        "the draft's context in tokens, for all slots; 0: the target's, as far as it was trained",
+        "N",
+    ),
     Flag(
         "-td --threads-draft --spec-draft-threads",
         "draft.n_threads",
@@ -139,7 +146,7 @@ _DRAFT = (
         DRAFT,
         "threads for prompts in the draft model",
         "N",
-        default="as -td, else the target's",
+        default="as -tb if given, else as -td, else all cores",
     ),
     Flag(
         "-ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl",
@@ -408,7 +415,7 @@ _SERVER = (
         "server.api_keys",
         kinds.KEY_FILE,
         SERVER,
-        "file with one key per line; # starts a comment",
+        "file with one key per line; lines that begin with # are comments",
         "FILE",
         _ENV + "API_KEY_FILE",
         many=True,
@@ -427,7 +434,14 @@ _SERVER = (
     ),
     Flag("--slots", "server.slots", SWITCH, SERVER, "GET /slots", env=_ENV + "ENDPOINT_SLOTS", off="--no-slots"),
     Flag("--metrics", "server.metrics", SWITCH, SERVER, "GET /metrics for Prometheus", env=_ENV + "ENDPOINT_METRICS"),
-    Flag("--max-queue", "server.max_queue", integer(0, 1 << 20), SERVER, "requests that may wait; more are answered 503", "N"),
+    Flag(
+        "--max-queue",
+        "server.max_queue",
+        integer(0, 1 << 20),
+        SERVER,
+        "answers that may wait, one for each choice and prompt; more are refused with 503",
+        "N",
+    ),
 )
 _GENERAL = (Flag("-v --verbose --log-verbose", "verbose", SWITCH, GENERAL, "show llama.cpp's log too"), CONFIG_FILE)
 
