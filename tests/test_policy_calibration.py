@@ -175,8 +175,8 @@ def test_the_outlook_knows_that_sureness_lasts():
             one.observe(belief, right)
             if not right:
                 break
-    assert one.outlook.ahead(USUAL)[bin_of(0.996)][HORIZON - 1] > 0.8 * HORIZON
-    assert one.outlook.ahead(USUAL)[bin_of(0.25)][HORIZON - 1] < 1.0
+    assert one.outlook.ahead(USUAL, bin_of(0.996))[HORIZON - 1] > 0.8 * HORIZON
+    assert one.outlook.ahead(USUAL, bin_of(0.25))[HORIZON - 1] < 1.0
 
 
 @given(st.lists(st.lists(beliefs, max_size=12), max_size=40), beliefs)
@@ -184,6 +184,6 @@ def test_the_outlook_never_falls_and_never_exceeds_one_id_per_id(drafts, belief)
     one = Calibration()
     for draft in drafts:
         one.drafted([bin_of(belief) for belief in draft], TextRun())
-    ahead = one.outlook.ahead(USUAL)[bin_of(belief)]
+    ahead = one.outlook.ahead(USUAL, bin_of(belief))
     steps = [b - a for a, b in zip([0.0, *ahead], ahead, strict=False)]
     assert all(-1e-9 <= step <= 1 + 1e-9 for step in steps)

@@ -6,12 +6,11 @@ a few ids), bins of belief (learn the shape), and a shift of the odds per text (
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass, field
 from math import copysign, exp, log
 from typing import Final
 
-from uad.policy.bins import CENTRES, EDGES, N_BINS
+from uad.policy.bins import CENTRES, N_BINS, bin_of
 from uad.policy.outlook import Outlook, TextRun
 
 _KEPT: Final = 0.998  # of the evidence of a bin, per new observation in it: it forgets over some 500
@@ -121,11 +120,11 @@ class Calibration:
 
     def probability(self, belief: float) -> float:
         """`chance` of the bin of this belief."""
-        return self.chance(bisect_right(EDGES, belief))
+        return self.chance(bin_of(belief))
 
     def observe(self, belief: float, accepted: bool) -> None:
         """An id of this belief, all before it accepted, was accepted or not."""
-        self.judge([bisect_right(EDGES, belief)], int(accepted))
+        self.judge([bin_of(belief)], int(accepted))
 
     def judge(self, bins: list[int], n_right: int) -> list[float]:
         """Ids of these bins were judged in turn: the first n_right accepted, one behind them, if there is one, rejected.
@@ -154,10 +153,13 @@ class Calibration:
 
     def drafted(self, bins: list[int], run: TextRun) -> None:
         """A draft of these bins was made, right or wrong, for a text of which `run` is known."""
-        n_moves = len(bins) - 1
-        if n_moves > 0:
-            following = self.outlook.following
-            run.saw(n_moves, sum([following[i] for i in bins[:-1]]), sum(self.chances_of(bins[1:])))
+        following, chances, expected, found, n = self.outlook.following, self._chances, 0.0, 0.0, len(bins)
+        for k in range(1, n):
+            i = bins[k]
+            expected += following[bins[k - 1]]
+            found += chances[i] if chances[i] >= 0.0 else self.chance(i)
+        if n > 1:
+            run.saw(n - 1, expected, found)
         if self.outlook.saw(bins):
             self.outlook.renew([self.chance(i) for i in range(N_BINS)])
 

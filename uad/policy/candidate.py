@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
-from operator import mul
 from typing import Final
 
 from uad.policy.evidence import beside, first_difference
@@ -53,7 +51,12 @@ class Candidate:
 
 def gains_of(chances: Sequence[float]) -> list[float]:
     """Ids expected to be accepted of the first k, by k."""
-    return [0.0, *accumulate(accumulate(chances, mul))]
+    gains, total, p = [0.0, *chances], 0.0, 1.0
+    for k, chance in enumerate(chances, 1):
+        p *= chance
+        total += p
+        gains[k] = total
+    return gains
 
 
 def compare(candidates: Sequence[Candidate], uses: Mapping[Origin, Use]) -> None:

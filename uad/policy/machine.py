@@ -103,12 +103,21 @@ class Table:
         while len(ms) <= n:
             k = len(ms)
             while len(raw) <= k + _PADDING:
-                raw.append(sum(self._machine.group_ms(size, len(raw), self._depth) for size in self._groups))
-            best = min(range(k, k + _PADDING + 1), key=raw.__getitem__)
+                raw.append(self._round_ms(len(raw)))
+            best = k
+            for n_padded in range(k + 1, k + _PADDING + 1):
+                if raw[n_padded] < raw[best]:
+                    best = n_padded
             rows = best if raw[best] < _WORTH_PADDING * raw[k] and (k > 1 or self._is_sure(best)) else k
             self._rows.append(rows)
             least = _LEAST_MORE * raw[1] if k > 1 and self._rows[1] == 1 else 0.0
             ms.append(max(raw[rows], least) + self._machine.overhead_ms)
+        return ms
+
+    def _round_ms(self, n_each: int) -> float:
+        ms = 0.0
+        for n_seq in self._groups:
+            ms += self._machine.group_ms(n_seq, n_each, self._depth)
         return ms
 
     def _is_sure(self, k: int) -> bool:

@@ -19,6 +19,7 @@ _MOST: Final = 128
 _EXPONENTS: Final[tuple[float, ...]] = (0.1, 0.2, 0.35, 0.6, 1.0, 1.6, 2.5)
 _BETWEEN: Final[tuple[float, ...]] = tuple(sqrt(a * b) for a, b in pairwise(_EXPONENTS))
 USUAL: Final = _EXPONENTS.index(1.0)
+_UNASKED: Final[list[float]] = []
 _RUN_PRIOR: Final = 0.1  # of an id lost
 _RUN_KEPT: Final = 0.87
 
@@ -71,8 +72,9 @@ class Outlook:
         self._next = _FEWEST
         self._products: list[list[float]] = []  # [h][i]: probability that h + 1 ids behind one of bin i are accepted, given that that is
         self.following: list[float] = []  # the first of them
-        self._ahead: list[list[list[float]]] = []  # by level; empty until asked for
-        self._stays: list[list[Stay]] = []  # by level; empty until asked for
+        self._ahead: list[list[float]] = []  # by level and bin; empty until asked for
+        self._stays: list[Stay | None] = []  # by level and bin, once they were asked for
+        self._usual: list[Stay] = []  # by bin, in usual texts; empty until asked for
         self.renew(list(CENTRES))
 
     def saw(self, bins: list[int]) -> bool:
@@ -88,22 +90,23 @@ class Outlook:
         self._n_drafts, self._next = 0, min(2 * self._next, _MOST)
         return True
 
-    def ahead(self, level: int) -> list[list[float]]:
-        """[i][h]: how many of the next h + 1 ids behind one of bin i are expected to be accepted, given that it is, in a text of that level
+    def ahead(self, level: int, i: int) -> list[float]:
+        """[h]: how many of the next h + 1 ids behind one of bin i are expected to be accepted, given that it is, in a text of that level
         (`TextRun`)."""
-        if not self._ahead[level]:
+        ahead = self._ahead[level * N_BINS + i]
+        if not ahead:
             exponent = _EXPONENTS[level]
-            self._ahead[level] = [list(accumulate([product[i] ** exponent for product in self._products])) for i in range(N_BINS)]
-        return self._ahead[level]
+            ahead = self._ahead[level * N_BINS + i] = list(accumulate([product[i] ** exponent for product in self._products]))
+        return ahead
 
-    def stays(self, level: int) -> list[Stay]:
-        """By bin of an id: what comes of going on behind it while the draft is sure, in a text of that level."""
-        if not self._stays[level]:
-            if level != USUAL:
-                self._stays[level] = [one.raised(_EXPONENTS[level]) for one in self.stays(USUAL)]
-            else:
-                self._stays[level] = self._usual_stays()
-        return self._stays[level]
+    def stay(self, level: int, i: int) -> Stay:
+        """What comes of going on behind an id of bin i while the draft is sure, in a text of that level."""
+        stay = self._stays[level * N_BINS + i]
+        if stay is None:
+            self._usual = self._usual or self._usual_stays()
+            stay = self._usual[i] if level == USUAL else self._usual[i].raised(_EXPONENTS[level])
+            self._stays[level * N_BINS + i] = stay
+        return stay
 
     def renew(self, p: list[float]) -> None:
         """Work the moves so far, and the probability of acceptance in each bin, into what is expected."""
@@ -119,8 +122,9 @@ class Outlook:
                 product.append(total)
             self._products.append(product)
             last = product
-        self._ahead = [[] for _ in _EXPONENTS]
-        self._stays = [[] for _ in _EXPONENTS]
+        self._ahead = [_UNASKED] * (len(_EXPONENTS) * N_BINS)
+        self._stays = [None] * (len(_EXPONENTS) * N_BINS)
+        self._usual = []
         self.following = self._products[0]
 
     def _shares(self, i: int, p: list[float]) -> list[tuple[int, float]]:
@@ -146,12 +150,10 @@ class Outlook:
                     its_right += share * right[j]
                 stays += (total,)
                 rights += (its_right,)
-                each = (its_right / total) ** (1.0 / (h + 1)) if total > 0.0 else 0.0
+                all_right = its_right / total if total > 0.0 else 0.0
+                each = all_right ** (1.0 / (h + 1))
                 one.n_drafted += (one.n_drafted[-1] + one.chance[-1] if h else 1.0,)
                 one.chance += (total,)
-                n_right = 0.0
-                for _ in range(h + 1):
-                    n_right = (n_right + 1.0) * each
-                one.n_right += (n_right,)
+                one.n_right += (each * (1.0 - all_right) / (1.0 - each) if each < 1.0 else h + 1.0,)
             stay, right = stays, rights
         return out

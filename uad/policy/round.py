@@ -7,12 +7,11 @@ no model, no I/O.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from uad.policy.bins import EDGES
+from uad.policy.bins import N_BINS, bin_of
 from uad.policy.calibration import Calibration
 from uad.policy.candidate import Candidate, best_of, compare, gains_of, merged
 from uad.policy.machine import Table
@@ -36,8 +35,7 @@ class _Member:
     """A sequence that may draft in this round. `lessons` are guesses of unknown kinds: judged by the text, but not submitted.
 
     `table` has the costs of its group of `size` sequences; n_reading ids of its prompt are read along by the draft model. While that
-    writes: the bins of its beliefs, this text's odds, how likely all ids are right, how many of the next ones are expected to be, behind
-    each bin (outlook) and now (ahead), and what comes of going on while it is sure (stays).
+    writes: the bins of its beliefs, this text's odds, how likely all ids are right, and how many of the next ones are expected to be.
     """
 
     def __init__(self, wish: Wish, text: Text, table: Table, size: int) -> None:  # compiled, other than that of a dataclass
@@ -49,9 +47,7 @@ class _Member:
         self.p = 1.0
         self.odds = 1.0
         self.hope = 0.0
-        self.outlook: list[list[float]] = []
         self.ahead: list[float] = []
-        self.stays: list[Stay] = []
         self.bins: list[int] = []
         self.candidates: list[Candidate] = []
         self.lessons: list[Candidate] = []
@@ -150,16 +146,14 @@ class AutoRound:
         """Look up once what does not change until all drafts are written."""
         policy, habit = self._policy, self._policy.habit(_MODEL)
         calibration = policy.calibration(_MODEL)
-        self._calibration = calibration
+        self._calibration, self._outlook = calibration, calibration.outlook
         self._step_ms = [policy.step_ms(_MODEL, n) for n in range(1, len(self._asked) + 1)]
         self._per_step = habit.ids_per_step
         self._spent_ms += habit.usual_ms(paused=False)
         for member in self._asked:
             member.p = 0.0 if member.wish.room < 0 else 1.0
             member.odds = member.text.uses[_MODEL].odds_of(_MODEL).value * member.text.caution
-            member.outlook = calibration.outlook.ahead(member.text.run.level)
-            member.stays = calibration.outlook.stays(member.text.run.level)
-            member.ahead, member.hope = member.outlook[-1], self._per_step
+            member.ahead, member.hope = self._outlook.ahead(member.text.run.level, N_BINS - 1), self._per_step
         self._at = [0.0]  # ids expected from row k of all sequences together
         self._start_over()
 
@@ -173,16 +167,19 @@ class AutoRound:
         member = self._members[seq]
         if member.wish.room < 0:
             return
-        i = bisect_right(EDGES, p)
+        i = bin_of(p)
         member.bins.append(i)
-        member.ahead = member.outlook[i]
+        member.ahead = self._outlook.ahead(member.text.run.level, i)
         chance = self._calibration.chance(i)
         member.p = p = member.p * chance * member.odds / (1.0 + chance * (member.odds - 1.0))
         member.hope = self._per_step * p
         at, row = self._at, int(len(member.bins) * self._per_step + 0.999)
         n_rows = len(at)
-        if row >= n_rows:
-            at += [0.0] * (row - n_rows) + [member.hope]
+        if row > n_rows:
+            at += [0.0] * (row - n_rows)
+            n_rows = row
+        if row == n_rows:
+            at.append(member.hope)
             return
         at[row] += member.hope
         if row < self._n_seen:
@@ -235,7 +232,7 @@ class AutoRound:
         """Whether drafts are worth going on with while they stay sure, though they probably do not: a step is cheap, and shows it."""
         costs, per_step, last, step_ms = self._costs, self._per_step, len(self._costs) - 1, self._step_ms[len(live) - 1]
         rate = self._best_ids / (self._best_ms + self._spent_ms)
-        hopes = [(one.hope, one.stays[one.bins[-1]]) for one in live]
+        hopes = [(one.hope, self._outlook.stay(one.text.run.level, one.bins[-1])) for one in live]
         if len(hopes) > 1:
             hopes.sort(key=_likeliest)
         row = n_steps * per_step + 1.999
@@ -332,7 +329,7 @@ class AutoRound:
         use = member.text.uses[origin]
         text_odds = use.odds_of(draft.kind)
         odds = text_odds.value * member.text.caution
-        bins = [bisect_right(EDGES, belief) for belief in draft.p]
+        bins = [bin_of(belief) for belief in draft.p]
         chances = [chance * odds / (1.0 + chance * (odds - 1.0)) for chance in calibration.chances_of(bins)]
         use.follow(draft.ids, bins, calibration, text_odds)
         gains = gains_of(chances)
