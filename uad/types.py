@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 
 class Finish(enum.StrEnum):
@@ -147,8 +148,7 @@ class Crossing:
         return self.n_known / self.n_words if self.n_words else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(NamedTuple):
     """How far one sequence may draft in this round, in target ids. n_max 0 asks for no draft but lets the drafter catch up.
 
     n_min and p_min are for the draft model. n_read: most ids that it should catch up with, where others wait for the round (0: all).
@@ -182,7 +182,8 @@ class Draft:
         """The first n ids."""
         if n >= len(self.ids):
             return self
-        return replace(self, ids=self.ids[:n], p=self.p[:n], n_salvaged=min(self.n_salvaged, n), healed=self.healed and n > 0)
+        n_salvaged, healed = min(self.n_salvaged, n), self.healed and n > 0
+        return Draft(self.ids[:n], self.p[:n], self.origin, n_salvaged, healed, self.kind, self.crossing)
 
 
 @dataclass(frozen=True, slots=True)

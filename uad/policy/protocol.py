@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from uad.types import Ask, Commit, Draft, Origin, SpeculativeParams
 
@@ -22,8 +22,7 @@ class Wish:
     depth: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(NamedTuple):
     """What one sequence submits: a draft, cut to the length that is worth it, and how many rows its part of the batch should have
     (dummies fill up), because a batch of equal parts is one pass over the weights."""
 

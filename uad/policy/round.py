@@ -43,6 +43,7 @@ class _Member:
         self.text = text
         self.table = table
         self.size = size
+        self.is_reading = size == 0
         self.n_reading = 0
         self.p = 1.0
         self.odds = 1.0
@@ -114,11 +115,11 @@ class AutoRound:
         wish, text = member.wish, member.text
         if wish.params.types and origin not in wish.params.types:
             return None
-        n_seq = member.size if wish.room >= 0 else self._n_wishes
+        n_seq = self._n_wishes if member.is_reading else member.size
         use = text.uses.get(origin)
         if use is None:
             use = self._policy.first_use(text, origin, wish, n_seq)
-        if wish.room < 0:  # it reads its prompt: a drafter that is likely to be used reads along
+        if member.is_reading:  # a drafter that is likely to be used reads along
             if origin is not _MODEL or not use.awake:
                 return None
             n = use.backlog(text)
@@ -126,7 +127,7 @@ class AutoRound:
             use.n_read += n
             text.n_reading += n
             member.n_reading = n
-            return Ask(wish.seq, 0, n_read=self._n_read)
+            return Ask(wish.seq, 0, 0, 0.0, self._n_read)
         if use.awake:
             if text.n >= use.reckon and not self._policy.still_wins(text, origin, use, member.plain_ms, wish, n_seq):
                 return None
@@ -138,7 +139,7 @@ class AutoRound:
             return Ask(wish.seq, wish.room)
         most = min(wish.params.longest, wish.room)
         self._most = max(self._most, most)
-        return Ask(wish.seq, most, n_read=self._n_read)
+        return Ask(wish.seq, most, 0, 0.0, self._n_read)
 
     # --- while the draft model writes
 
@@ -151,7 +152,7 @@ class AutoRound:
         self._per_step = habit.ids_per_step
         self._spent_ms += habit.usual_ms(paused=False)
         for member in self._asked:
-            member.p = 0.0 if member.wish.room < 0 else 1.0
+            member.p = 0.0 if member.is_reading else 1.0
             member.odds = member.text.uses[_MODEL].odds_of(_MODEL).value * member.text.caution
             member.ahead, member.hope = self._outlook.ahead(member.text.run.level, N_BINS - 1), self._per_step
         self._at = [0.0]  # ids expected from row k of all sequences together
@@ -165,7 +166,7 @@ class AutoRound:
 
     def wrote(self, seq: int, p: float) -> None:
         member = self._members[seq]
-        if member.wish.room < 0:
+        if member.is_reading:
             return
         i = bin_of(p)
         member.bins.append(i)
@@ -270,13 +271,13 @@ class AutoRound:
         ms = max(1e3 * seconds - steps_ms, 0.0)
         if origin is _MODEL and self._n_steps and policy.machine.draft.ms(1) > 0:
             policy.machine.draft.observe(int(self._n_stepped / self._n_steps + 0.5), 0, steps_ms / self._n_steps)
-        backlogs = [0 if member.wish.room < 0 else member.text.uses[origin].backlog(member.text) for member in asked]
+        backlogs = [0 if member.is_reading else member.text.uses[origin].backlog(member.text) for member in asked]
         reads = [n if n < self._n_read else self._n_read for n in backlogs] if self._n_read else backlogs
         paused = policy.n_rounds > habit.called_at + 1
         habit.called_at = policy.n_rounds
         prices, n_writing, rest = self._prices(asked, reads, habit, ms, paused), 0, ms
         for member, reading_ms in zip(asked, prices):
-            n_writing += member.wish.room >= 0
+            n_writing += not member.is_reading
             rest -= reading_ms
         n_writing = n_writing or 1
         rest = min(rest, MOST_TIMES * habit.usual_ms(paused) + 0.01)
@@ -284,7 +285,7 @@ class AutoRound:
         pause_ms = max(rest - habit.call_ms, 0.0) / n_writing if paused and habit.call_ms else 0.0
         for member, draft, reading_ms, n_read, n_unread in zip(asked, drafts, prices, reads, backlogs):
             text = member.text
-            if member.wish.room < 0:
+            if member.is_reading:
                 text.reading_ms += reading_ms
                 continue
             use = text.uses[origin]
@@ -401,9 +402,10 @@ class AutoRound:
             draft = NO_DRAFT
             if member is not None and member.candidates:
                 best = best_of(member.candidates, k)
-                draft = best.draft.first(k)
+                draft, is_whole = best.draft, k >= len(best.gains) - 1
+                draft = draft if is_whole else draft.first(k)
                 drafting += (member,)
-                gains += (best.gains[-1] if draft is best.draft else best.gains[k],)
+                gains += (best.gains[-1] if is_whole else best.gains[k],)
             if draft.ids or n_rows:
                 self._chosen[seq] = Chosen(draft, n_rows)
         total = sum(gains)
@@ -437,7 +439,11 @@ class AutoRound:
             use.is_paid = False
             step_ms = self._step_ms[0] if one.origin is _MODEL else 0.0
             use.judged(one.worth, one.value, text, policy.habit(one.origin), text.plain_ms, step_ms)
-        text.due = min([use.due for use in text.uses.values()], default=0)
+        due = -1
+        for use in text.uses.values():
+            if due < 0 or use.due < due:
+                due = use.due
+        text.due = max(due, 0)
 
 
 def _likeliest(hope: tuple[float, Stay]) -> float:
