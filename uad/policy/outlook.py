@@ -82,8 +82,9 @@ class Outlook:
         moves, weight = self._moves, self._weight
         for k in range(1, len(bins)):
             a, b = bins[k - 1], bins[k]
-            moves[a][b] += weight[a]
-            weight[a] /= _MOVE_KEPT
+            row, w = moves[a], weight[a]
+            row[b] = row[b] + w  # in-place operators on items are not compiled to machine arithmetic
+            weight[a] = w / _MOVE_KEPT
         self._n_drafts += 1
         if self._n_drafts < self._next:
             return False

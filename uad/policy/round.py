@@ -174,7 +174,7 @@ class AutoRound:
         chance = self._calibration.chance(i)
         member.p = p = member.p * chance * member.odds / (1.0 + chance * (member.odds - 1.0))
         member.hope = self._per_step * p
-        at, row = self._at, int(len(member.bins) * self._per_step + 0.999)
+        at, row = self._at, int(float(len(member.bins)) * self._per_step + 0.999)
         n_rows = len(at)
         if row > n_rows:
             at += [0.0] * (row - n_rows)
@@ -182,21 +182,25 @@ class AutoRound:
         if row == n_rows:
             at.append(member.hope)
             return
-        at[row] += member.hope
+        at[row] = at[row] + member.hope
         if row < self._n_seen:
             self._start_over()
 
     def go_on(self, seqs: Sequence[int]) -> Sequence[bool]:
         if self._n_seen < len(self._at):
             self._look_back()
+        n = len(seqs)
+        if n == 1:
+            one = self._members[seqs[0]]
+            return [one.p > _HOPELESS and self._can_rise([one])]
         live = []
         for seq in seqs:
             one = self._members[seq]
             if one.p > _HOPELESS:
                 live.append(one)
         if not live or not self._can_rise(live):
-            return [False] * len(seqs)
-        return [True] * len(seqs) if len(live) == len(seqs) else [self._members[seq].p > _HOPELESS for seq in seqs]
+            return [False] * n
+        return [True] * n if len(live) == n else [self._members[seq].p > _HOPELESS for seq in seqs]
 
     def _look_back(self) -> None:
         """Take the rows that were added into account: the best length so far, by the cost of its decode and of all drafting."""
@@ -211,7 +215,7 @@ class AutoRound:
                 self._best_ids, self._best_ms = self._total, ms
         self._n_seen = n_rows
 
-    def _can_rise(self, live: Sequence[_Member]) -> bool:
+    def _can_rise(self, live: list[_Member]) -> bool:
         """Whether some longer draft is expected to be worth more than the best so far, though it costs further steps; or may well be."""
         costs, per_step, last, step_ms = self._costs, self._per_step, len(self._costs) - 1, self._step_ms[len(live) - 1]
         best_ids, spent = self._best_ids, self._spent_ms
@@ -229,7 +233,7 @@ class AutoRound:
                 return True
         return self._is_worth_finding_out(live, n_steps, n_more)
 
-    def _is_worth_finding_out(self, live: Sequence[_Member], n_steps: int, n_more: int) -> bool:
+    def _is_worth_finding_out(self, live: list[_Member], n_steps: int, n_more: int) -> bool:
         """Whether drafts are worth going on with while they stay sure, though they probably do not: a step is cheap, and shows it."""
         costs, per_step, last, step_ms = self._costs, self._per_step, len(self._costs) - 1, self._step_ms[len(live) - 1]
         rate = self._best_ids / (self._best_ms + self._spent_ms)
