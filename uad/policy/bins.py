@@ -13,7 +13,7 @@ def bin_of(belief: float) -> int:
     """0 to N_BINS - 1. (Compiled, a call of `bisect` takes four times as long.)"""
     low, high = 0, N_BINS - 1
     while low < high:
-        middle = (low + high) // 2
+        middle = (low + high) >> 1
         if belief < EDGES[middle]:
             high = middle
         else:

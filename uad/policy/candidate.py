@@ -49,11 +49,11 @@ class Candidate:
         return self.shared_ms - self.lasting_ms
 
 
-def gains_of(chances: Sequence[float]) -> list[float]:
+def gains_of(chances: list[float]) -> list[float]:
     """Ids expected to be accepted of the first k, by k."""
     gains, total, p = [0.0, *chances], 0.0, 1.0
-    for k, chance in enumerate(chances, 1):
-        p *= chance
+    for k in range(1, len(gains)):
+        p *= gains[k]
         total += p
         gains[k] = total
     return gains

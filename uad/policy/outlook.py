@@ -74,7 +74,7 @@ class Outlook:
         self.following: list[float] = []  # the first of them
         self._ahead: list[list[float]] = []  # by level and bin; empty until asked for
         self._stays: list[Stay | None] = []  # by level and bin, once they were asked for
-        self._usual: list[Stay] = []  # by bin, in usual texts; empty until asked for
+        self._runs: list[tuple[list[float], list[float]]] = []  # what those are made of; empty until asked for
         self.renew(list(CENTRES))
 
     def saw(self, bins: list[int]) -> bool:
@@ -104,8 +104,7 @@ class Outlook:
         """What comes of going on behind an id of bin i while the draft is sure, in a text of that level."""
         stay = self._stays[level * N_BINS + i]
         if stay is None:
-            self._usual = self._usual or self._usual_stays()
-            stay = self._usual[i] if level == USUAL else self._usual[i].raised(_EXPONENTS[level])
+            stay = self._usual_stay(i) if level == USUAL else self.stay(USUAL, i).raised(_EXPONENTS[level])
             self._stays[level * N_BINS + i] = stay
         return stay
 
@@ -125,7 +124,7 @@ class Outlook:
             last = product
         self._ahead = [_UNASKED] * (len(_EXPONENTS) * N_BINS)
         self._stays = [None] * (len(_EXPONENTS) * N_BINS)
-        self._usual = []
+        self._runs = []
         self.following = self._products[0]
 
     def _shares(self, i: int, p: list[float]) -> list[tuple[int, float]]:
@@ -136,25 +135,37 @@ class Outlook:
         total = sum(row) + _STAY_PRIOR
         return [(j, (n + (_STAY_PRIOR if i == j else 0.0)) / total * p[j]) for j, n in enumerate(row) if n or i == j]
 
-    def _usual_stays(self) -> list[Stay]:
-        p = self._p
-        sure = [[(j, share) for j, share in row if p[j] >= _SURE] for row in self._rows]
-        out = [Stay() for _ in range(N_BINS)]
-        stay, right = [1.0] * N_BINS, [1.0] * N_BINS  # by bin: that all ids so far were sure, and accepted, too
+    def _usual_stay(self, i: int) -> Stay:
+        self._runs = self._runs or self._sure_runs()
+        one, n_drafted = Stay(), 1.0
         for h in range(HORIZON):
-            stays: list[float] = []
-            rights: list[float] = []
-            for row, one in zip(sure, out):
-                total = its_right = 0.0
-                for j, share in row:
-                    total += share / p[j] * stay[j]
-                    its_right += share * right[j]
-                stays += (total,)
-                rights += (its_right,)
-                all_right = its_right / total if total > 0.0 else 0.0
-                each = all_right ** (1.0 / (h + 1))
-                one.n_drafted += (one.n_drafted[-1] + one.chance[-1] if h else 1.0,)
-                one.chance += (total,)
-                one.n_right += (each * (1.0 - all_right) / (1.0 - each) if each < 1.0 else h + 1.0,)
-            stay, right = stays, rights
-        return out
+            sure, right = self._runs[h]
+            chance, its_right = self._behind(i, sure, right)
+            all_right = its_right / chance if chance > 0.0 else 0.0
+            each = all_right ** (1.0 / (h + 1))
+            one.chance.append(chance)
+            one.n_drafted.append(n_drafted)
+            one.n_right.append(each * (1.0 - all_right) / (1.0 - each) if each < 1.0 else h + 1.0)
+            n_drafted += chance
+        return one
+
+    def _sure_runs(self) -> list[tuple[list[float], list[float]]]:
+        """[h]: by bin, of the sure ones, that the h ids behind one of it are all sure, and that they are accepted, too."""
+        sure = [i for i in range(N_BINS) if self._p[i] >= _SURE]
+        runs = [([1.0] * N_BINS, [1.0] * N_BINS)]
+        for h in range(HORIZON - 1):
+            stays, rights = [0.0] * N_BINS, [0.0] * N_BINS
+            last_stays, last_rights = runs[h]
+            for i in sure:
+                stays[i], rights[i] = self._behind(i, last_stays, last_rights)
+            runs.append((stays, rights))
+        return runs
+
+    def _behind(self, i: int, stays: list[float], rights: list[float]) -> tuple[float, float]:
+        """That a sure id, and such a run behind it, follows one of bin i; and that all of that is accepted, too."""
+        p, sure, right = self._p, 0.0, 0.0
+        for j, share in self._rows[i]:
+            if p[j] >= _SURE:
+                sure += share / p[j] * stays[j]
+                right += share * rights[j]
+        return sure, right
