@@ -68,7 +68,8 @@ BAD = ((0.0, 0.05),)
 class Simulation:
     """One text on one machine under a policy. noise: a factor on every measured time, drawn per decode. read_ms: what the draft model takes
     for each id of a prompt, or that was written while it was left alone; pause_ms: what a call takes more that is not in the round behind
-    another. deep: what decodes cost beyond `cost`, behind `depth` positions; nobody told the policy."""
+    another. deep: what decodes cost beyond `cost`, behind `depth` positions; single: a factor on those of one row, by the share of the text
+    that is written; nobody told the policy of either."""
 
     cost: Cost
     positions: Sequence[Position]
@@ -80,6 +81,7 @@ class Simulation:
     noise: Callable[[random.Random, float], float] = lambda rng, at: 1.0
     depth: int = 100
     deep: Cost = lambda n: 0.0
+    single: Callable[[float], float] = lambda at: 1.0
     seed: int = 0
     policy: AutoPolicy = field(init=False)
     ms: float = 0.0
@@ -151,7 +153,8 @@ class Simulation:
         n_accepted = 0
         while n_accepted < k and draft.ids[n_accepted] == self.at + n_accepted:
             n_accepted += 1
-        seconds = self._spend(self.cost(n_rows) + self.deep(n_rows)) / 1e3
+        single = self.single(self.at / len(self.positions))
+        seconds = self._spend((self.cost(n_rows) + self.deep(n_rows)) * (single if n_rows == 1 else 1.0)) / 1e3
         self.policy.decoded([(1, n_rows)], self.depth, seconds)
         n = min(n_accepted + 1, end - self.at)
         self.lengths.append((self.at, k))
@@ -160,7 +163,7 @@ class Simulation:
         self.policy.committed(Commit(0, ids, k, n_accepted))
         self.at += n
         self.n_unread += n
-        self.plain_ms += (self.cost(1) + self.deep(1)) * n
+        self.plain_ms += (self.cost(1) + self.deep(1)) * single * n
 
     def _copy(self) -> Draft:
         ahead = itertools.takewhile(lambda position: position.copy, self.positions[self.at : self.at + self.n_max])

@@ -1,8 +1,9 @@
 """What a decode costs: T(rows, depth), from measured samples, followed online. Arithmetic only: no clock, no model.
 
-A curve is kept as it was measured, steps and all; between measured points it is interpolated. Three things follow the machine: one factor
-for all sizes (a neighbour slows everything down alike, and then no decision changes), quickly; each size on its own, slowly; and what
-attention adds behind texts longer than measured ones, at once.
+A curve is kept as it was measured, steps and all; between measured points it is interpolated. Four things follow the machine: one factor
+for all sizes (a neighbour slows everything down alike, and then no decision changes) and another for single rows (which wait for memory
+where more compute, and a neighbour may fill either), quickly; each size on its own, slowly; and what attention adds behind texts longer
+than measured ones, at once.
 """
 
 from __future__ import annotations
@@ -14,12 +15,24 @@ from math import exp, log, sqrt
 from statistics import median
 from typing import Final
 
-_SPEED_RATE: Final = 0.15  # of the common factor, per decode
+_PACE_RATE: Final = 0.15  # of what surprised of late, per decode; and of a large surprise
+_PACE_DRIFT: Final = 0.0265  # of either factor's logarithm per decode, squared: one of them is followed at a rate of 0.15
+_PACE_UNKNOWN: Final = 6.0  # of either, squared, at first; and most that is unknown of single rows' own
+_PACE_KEPT: Final = sqrt(1 - _PACE_DRIFT / _PACE_UNKNOWN)  # of single rows' own factor per decode: it is one in the long run
+_MOST_GAIN: Final = 0.4  # of one decode's surprise is believed at most
+_UNSEEN: Final = 1.5  # unknown of single rows' own, squared: more where decodes of several rows were not seen for long
+_MOST_UNSEEN: Final = log(1.12)  # for their own factor then
+_MOST_APART: Final = log(1.6)  # and at all
+
+
+_LATELY_RATE: Final = 0.35  # of what surprised of late, per decode
 _SHAPE_RATE: Final = 0.04  # of one size's own cost, per decode, once it is known
 _UNKNOWN_SLOPE: Final = 0.5  # of proportional
 _MEASURED: Final = 5  # decodes that a size measured beforehand counts as: those were of one moment
 _KNOWN: Final = 3  # measurements; sizes with fewer learn faster and say nothing about the machine's speed
 _MOST_PER_STEP: Final = 1.5  # an outlier counts as no more than this much too slow (or too fast)
+_MOST_SURPRISE: Final = log(_MOST_PER_STEP)
+_LARGE: Final = 0.99 * _MOST_SURPRISE  # surprise
 _MOST_OF_SIZE: Final = 1.2  # of that, for the cost of a known size
 _NOISE: Final = 0.08  # of a decode
 _PER_POSITION: Final = 1e-3  # of a single row behind nothing, and of each further row: what a position might add, by its order
@@ -55,12 +68,16 @@ class CostCurve:
         self._tables = [_Table({n: median(ms) for n, ms in by_depth[depth].items()}) for depth in self._depths]
         self._beyond = _Beyond(self._tables[-1].at(1))
         self.n_found = 0  # decodes that told much of what nothing was known of
-        self.speed = 1.0
-        self._surprise = 0.0  # of late, of all sizes together (log): what the common factor has not caught up with
+        self._pace = _Pace()
+        self._surprise = 0.0  # of late, of all sizes together (log): what the factors have not caught up with
 
     def ms(self, n: int, depth: int = 0) -> float:
         """Expected milliseconds of one pass of n rows behind depth positions."""
-        return self.speed * self._base(n, depth)
+        return (self._pace.of_several if n > 1 else self._pace.of_one) * self._base(n, depth)
+
+    def speeds(self) -> tuple[float, float]:
+        """By what factors passes of one row, and of several, take longer now than they were measured to."""
+        return self._pace.of_one, self._pace.of_several
 
     def _base(self, n: int, depth: int) -> float:
         tables, depths = self._tables, self._depths
@@ -87,24 +104,77 @@ class CostCurve:
         expected = self.ms(n, depth)
         ratio = ms / expected if expected > 0 else 1.0
         if depth > self._depths[-1]:
-            rest = self._beyond.learn(
-                n, depth - self._depths[-1], (ms - expected) / self.speed, _NOISE * expected / self.speed / sqrt(n_times)
-            )
+            speed = self._pace.of_several if n > 1 else self._pace.of_one
+            rest = self._beyond.learn(n, depth - self._depths[-1], (ms - expected) / speed, _NOISE * expected / speed / sqrt(n_times))
             ratio **= rest
             self.n_found += rest < _MUCH
         if table.n_known(n) >= _KNOWN:
-            ratio = self.observe_ratio(ratio, n_times) / exp(self._surprise)
+            ratio = exp(self._follow(ratio, n_times, n == 1))
             if not 1 / _MOST_OF_SIZE < ratio < _MOST_OF_SIZE:
                 ratio = _MOST_OF_SIZE if ratio > 1 else 1 / _MOST_OF_SIZE
         table.learn(n, ratio, n_times)
 
-    def observe_ratio(self, ratio: float, n_times: int = 1) -> float:
-        """Something took `ratio` times as long as expected, the mean of n_times; returns the ratio that was believed."""
-        ratio = min(max(ratio, 1 / _MOST_PER_STEP), _MOST_PER_STEP)
-        rate = _SPEED_RATE if n_times == 1 else 1 - (1 - _SPEED_RATE) ** n_times
-        self.speed *= ratio**rate
-        self._surprise += rate * (log(ratio) - self._surprise)
-        return ratio
+    def observe_ratio(self, ratio: float) -> None:
+        """Passes of several rows took `ratio` times as long as expected."""
+        self._follow(ratio, 1, False)
+
+    def _follow(self, ratio: float, n_times: int, is_single: bool) -> float:
+        """Returns by how much that surprises (log) beyond what did so lately."""
+        surprise = log(ratio) if 1 / _MOST_PER_STEP < ratio < _MOST_PER_STEP else _MOST_SURPRISE if ratio > 1 else -_MOST_SURPRISE
+        self._pace.observe(surprise, n_times, is_single)
+        rate = _LATELY_RATE if n_times == 1 else 1 - (1 - _LATELY_RATE) ** n_times
+        self._surprise += rate * (surprise - self._surprise)
+        return surprise - self._surprise
+
+
+class _Pace:
+    """How much longer decodes take now than they were measured to: a factor for all sizes, and another for single rows.
+
+    A Kalman filter of their logarithms, in units of the noise of a decode. Single rows wait for memory, more of them compute: on shared
+    machines one takes 1.4 times as long for seconds, and the other no longer than before. Where single rows alone are seen, half of what
+    surprises is taken to be the machine's and half their own, within limits; a large surprise is the machine's.
+    """
+
+    def __init__(self) -> None:
+        self._common = self._apart = 0.0
+        self._var_common, self._both, self._var_apart = _PACE_UNKNOWN, 0.0, _PACE_UNKNOWN
+        self.of_one = self.of_several = 1.0
+
+    def observe(self, surprise: float, n_times: int, is_single: bool) -> None:
+        """The mean of n_times decodes took exp(surprise) times as long as expected."""
+        if -_LARGE < surprise < _LARGE:
+            self._learn(surprise, n_times, is_single)
+        else:
+            self._common += (1 - (1 - _PACE_RATE) ** n_times) * surprise
+            self._both = 0.0
+        self.of_several = exp(self._common)
+        self.of_one = exp(self._common + self._apart) if self._apart else self.of_several
+
+    def _learn(self, surprise: float, n_times: int, is_single: bool) -> None:
+        drift, kept = _PACE_DRIFT * n_times, _PACE_KEPT if n_times == 1 else _PACE_KEPT**n_times
+        before = self._apart
+        self._apart *= kept
+        self._var_common += drift
+        self._both *= kept
+        self._var_apart = self._var_apart * kept * kept + drift
+        x, y = self._var_common, self._both
+        known = x
+        if is_single:
+            x, y = x + y, y + self._var_apart
+            known = x + y
+        total = known + 1.0 / n_times
+        share = 1.0 if n_times > 1 or known <= _MOST_GAIN * total else _MOST_GAIN * total / known
+        gain_common, gain_apart = share * x / total, share * y / total
+        self._common += gain_common * surprise
+        self._apart += gain_apart * surprise
+        self._var_common -= gain_common * x
+        self._both -= gain_common * y
+        self._var_apart -= gain_apart * y
+        most = _MOST_UNSEEN if is_single and self._var_apart > _UNSEEN else _MOST_APART
+        if not -most <= self._apart <= most:
+            limit = min(max(self._apart, -max(most, -before)), max(most, before))  # what was learned from both is not taken back
+            self._common += self._apart - limit if is_single else 0.0
+            self._apart = limit
 
 
 class _Beyond:

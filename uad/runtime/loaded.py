@@ -56,7 +56,7 @@ class Loaded:
             return None
         machine, habit = policy.machine, policy.habits.get(Origin.MODEL) or Habit()
         draft = machine.draft if self.info.draft is not None else None
-        return RoundCosts(machine.target, draft, habit.usual_ms(paused=False), habit.ids_per_step, machine.target.speed)
+        return RoundCosts(machine.target, draft, habit.usual_ms(paused=False), habit.ids_per_step, machine.target.speeds())
 
     def calibration(self) -> list[tuple[str, float, float, float]]:
         """(kind of draft, acceptance predicted, observed, over how many ids), one for each bin of belief that has seen something."""
