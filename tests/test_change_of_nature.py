@@ -37,7 +37,7 @@ def test_a_change_of_nature_is_followed_within_forty_ids(draft):
         arm = EngineArm("auto", runtime, parse_policy("auto").speculative)
         for prompt in load("copy-edit").prompts[:3]:
             arm.run([make_job(runtime, prompt, 0.0, 1, 96)])
-        for seed in range(4):
+        for seed in range(6):
             parts = changing(seed)
             prompt = Prompt("changing", "Write a Python function.", True, "".join(parts))
             (made,) = arm.run([make_job(runtime, prompt, 0.0, 1, 700)]).answers

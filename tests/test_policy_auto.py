@@ -184,6 +184,31 @@ def test_a_text_that_belies_what_others_taught_loses_little():
     assert sum(ratios) / len(ratios) > 0.97
 
 
+def test_an_unlucky_first_guess_does_not_end_drafting_for_a_text():
+    """Where rows are dear it costs several plain decodes; guesses that are right afterwards, though not submitted, say it was bad luck."""
+    cost = lambda n: 25.0 if n == 1 else 53.0 + 8.3 * n  # noqa: E731
+    shares = []
+    for seed in range(4):
+        positions = text(3000, GOOD, seed=seed)
+        one = Simulation(cost, positions).run(n_texts=10)
+        shares.append(oracle_ms(cost, positions, one.step_ms, one.call_ms, one.n_max) / one.ms)
+    assert sum(shares) / len(shares) > 0.88
+
+
+@pytest.mark.parametrize("factors", [(0.72,), (1.4,), (1.0, 0.72), (0.72, 1.0)])
+def test_single_rows_become_faster_and_slower_while_others_do_not(factors):
+    """Beside a policy that is told: six texts of ten whose drafts are worth little, or nothing, depending on it."""
+    cost = lambda n: 67.0 if n == 1 else 72.0 + 6.0 * n  # noqa: E731
+    shares = []
+    for seed in range(6):
+        positions = text(3000, ((0.5, 0.6),), seed=seed)
+        one = Simulation(cost, positions, single=lambda at: factors[int(12 * at) % len(factors)]).run(n_texts=10)
+        told = [Simulation(lambda n, f=f: cost(n) * (f if n == 1 else 1.0), positions).run(n_texts=10).ms for f in factors]
+        shares.append(sum(told) / len(told) / one.ms)
+        assert one.plain_ms / one.ms > 0.98
+    assert sum(shares) / len(shares) > 0.96
+
+
 def test_what_drafts_lost_in_a_text_speaks_against_them():
     one = Text(10, plain_ms=40.0)
     cautions = []

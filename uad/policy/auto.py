@@ -82,9 +82,10 @@ class AutoPolicy(Memory):
         if len(commit.ids) > commit.n_accepted + 1:  # of rounds that nobody planned
             self.n_rounds += 1
         text.settle(commit.n_accepted)
+        silent = commit.n_drafted == 0
         for use in text.uses.values():
             if use.trail:
-                use.check(commit.ids)
+                use.check(commit.ids, text, silent)
                 if use.due < text.due:
                     text.due = use.due
 

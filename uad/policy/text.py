@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import exp
+from math import exp, log
 from typing import Final
 
 from uad.policy.calibration import Calibration, TextOdds
@@ -23,6 +23,8 @@ _MOST_AT_ONCE: Final = 0.02  # of a text's time so far may go into asking once, 
 _PLENTY: Final = 4.0  # times the price
 _FIRST_INTERVAL: Final = 2.0
 _LAST_INTERVAL: Final = 16.0
+_RICH: Final = 50.0  # times the price in the account: what drafts saved finds out sooner that they do again
+_RICH_INTERVAL: Final = 10.0
 _GROWTH: Final = 1.5
 _PROBE_STEPS: Final = 2
 _NOTHING: Final = 0.002  # of a plain decode
@@ -36,6 +38,7 @@ _MOST_EARLY: Final = 2
 _WOKEN: Final = 3.0  # times the price of asking that one good guess after a pause counts for
 _STAKE: Final = 0.4  # plain decodes that a text may lose before its drafts are believed less
 _MOST_LOST: Final = 2.5  # further ones that count
+_HEARD: Final = 0.12  # of caution's logarithm: an id tells of its neighbours, too
 _LEAST_CAUTION: Final = exp(-_MOST_LOST)
 
 
@@ -128,8 +131,10 @@ class Use:
             self.due, self.interval = 0, _FIRST_INTERVAL
         else:
             self.sleep(text, habit, plain_ms, step_ms)
-            rarely = self.price(habit, 0, step_ms) / (_MOST_SHARE * plain_ms) if plain_ms > 0 else 0.0
-            self.interval = min(self.interval * _GROWTH, max(_LAST_INTERVAL, rarely))
+            price = self.price(habit, 0, step_ms)
+            last = _RICH_INTERVAL if self.standing.account_ms > _RICH * price else _LAST_INTERVAL
+            rarely = price / (_MOST_SHARE * plain_ms) if plain_ms > 0 else 0.0
+            self.interval = min(self.interval * _GROWTH, max(last, rarely))
 
     def sleep(self, text: Text, habit: Habit, plain_ms: float, step_ms: float, times: float = 1.0) -> None:
         """Ask again after `interval` ids (at once where asking costs nothing to speak of), neither too early in the text nor before the
@@ -167,9 +172,9 @@ class Use:
         """The draft that waits differs there first from the draft model's; p is expected of its id where nothing was learned of such."""
         self.disputed, self.disputed_p = at, p
 
-    def check(self, ids: Sequence[int]) -> None:
+    def check(self, ids: Sequence[int], text: Text, silent: bool) -> None:
         """The text goes on with ids: learn from every guess up to the first wrong one; a drafter that was right while it was left alone is
-        asked again at once, twice at most before it was asked at its time."""
+        asked again at once, twice at most before it was asked at its time. silent: no draft was submitted."""
         at, calibration, odds = self.at, self.calibration, self.odds
         n = min(len(self.trail) - at, len(ids))
         if n <= 0 or calibration is None or odds is None:
@@ -179,7 +184,10 @@ class Use:
         if self.due and n_right == n and self.n_early < _MOST_EARLY and not self.is_hopeless:
             self.due = 1  # left alone, and right: asking it again cannot wait
             self.n_early += 1
-        odds.judge(calibration.judge(self.bins[at : at + min(n_right + 1, n)], n_right), n_right)
+        expected = calibration.judge(self.bins[at : at + min(n_right + 1, n)], n_right)
+        if silent and text.caution < 1.0:
+            text.heard(expected, n_right, odds.value)
+        odds.judge(expected, n_right)
         if at <= self.disputed < at + min(n_right + 1, n):
             self.odds_of(DISPUTED).judge([self.disputed_p], int(self.disputed < at + n_right))
         if n_right < n:
@@ -193,7 +201,8 @@ class Text:
     n_reading ids of the prompt that it read while the target did. is_drawn: its ids are drawn by lot, often others than the likeliest.
 
     `saved` is the account of what its drafts brought so far, in plain decodes; those that a drafter's own account paid cost it nothing.
-    Below the stake it speaks against all that is believed of them: the odds of each id are multiplied by `caution`, until it recovers.
+    Below the stake it speaks against all that is believed of them: the odds of each id are multiplied by `caution`, until it recovers: by
+    what drafts save, or by verdicts on those that were not submitted, which tell whether the belief or the caution is right.
     """
 
     n_prompt: int
@@ -215,5 +224,21 @@ class Text:
             return
         self.saved += n_accepted - self.spent_ms / self.plain_ms
         self.spent_ms = 0.0
+        self._beware()
+
+    def heard(self, predicted: list[float], n_right: int, odds: float) -> None:
+        """Ids of these probabilities, by their kind, were judged in turn, though nobody submitted them: the logarithm of how much likelier
+        belief makes what came of them than caution does is what caution's loses a part of. Others than it expected do not add to the most
+        that counts."""
+        cautious, least = odds * self.caution, min(self.saved, -_STAKE - _MOST_LOST)
+        for k in range(min(n_right + 1, len(predicted))):
+            p = predicted[k]
+            rest = (1.0 + p * (cautious - 1.0)) / (1.0 + p * (odds - 1.0))
+            self.saved += _HEARD * log(rest / self.caution if k < n_right else rest)
+        if self.saved < least:
+            self.saved = least
+        self._beware()
+
+    def _beware(self) -> None:
         left = self.saved + _STAKE
         self.caution = 1.0 if left >= 0 else exp(left) if left > -_MOST_LOST else _LEAST_CAUTION
