@@ -15,16 +15,14 @@ from math import exp, log, sqrt
 from statistics import median
 from typing import Final
 
-_PACE_RATE: Final = 0.15  # of what surprised of late, per decode; and of a large surprise
 _PACE_DRIFT: Final = 0.0265  # of either factor's logarithm per decode, squared: one of them is followed at a rate of 0.15
 _PACE_UNKNOWN: Final = 6.0  # of either, squared, at first; and most that is unknown of single rows' own
 _PACE_KEPT: Final = sqrt(1 - _PACE_DRIFT / _PACE_UNKNOWN)  # of single rows' own factor per decode: it is one in the long run
 _MOST_GAIN: Final = 0.4  # of one decode's surprise is believed at most
+_LARGE_RATE: Final = 0.15  # of a large surprise
 _UNSEEN: Final = 1.5  # unknown of single rows' own, squared: more where decodes of several rows were not seen for long
 _MOST_UNSEEN: Final = log(1.12)  # for their own factor then
 _MOST_APART: Final = log(1.6)  # and at all
-
-
 _LATELY_RATE: Final = 0.35  # of what surprised of late, per decode
 _SHAPE_RATE: Final = 0.04  # of one size's own cost, per decode, once it is known
 _UNKNOWN_SLOPE: Final = 0.5  # of proportional
@@ -32,7 +30,7 @@ _MEASURED: Final = 5  # decodes that a size measured beforehand counts as: those
 _KNOWN: Final = 3  # measurements; sizes with fewer learn faster and say nothing about the machine's speed
 _MOST_PER_STEP: Final = 1.5  # an outlier counts as no more than this much too slow (or too fast)
 _MOST_SURPRISE: Final = log(_MOST_PER_STEP)
-_LARGE: Final = 0.99 * _MOST_SURPRISE  # surprise
+_LARGE: Final = 0.99 * _MOST_SURPRISE  # a surprise is from here on
 _MOST_OF_SIZE: Final = 1.2  # of that, for the cost of a known size
 _NOISE: Final = 0.08  # of a decode
 _PER_POSITION: Final = 1e-3  # of a single row behind nothing, and of each further row: what a position might add, by its order
@@ -104,7 +102,7 @@ class CostCurve:
         expected = self.ms(n, depth)
         ratio = ms / expected if expected > 0 else 1.0
         if depth > self._depths[-1]:
-            speed = self._pace.of_several if n > 1 else self._pace.of_one
+            speed = self.speeds()[n > 1]
             rest = self._beyond.learn(n, depth - self._depths[-1], (ms - expected) / speed, _NOISE * expected / speed / sqrt(n_times))
             ratio **= rest
             self.n_found += rest < _MUCH
@@ -115,7 +113,7 @@ class CostCurve:
         table.learn(n, ratio, n_times)
 
     def observe_ratio(self, ratio: float) -> None:
-        """Passes of several rows took `ratio` times as long as expected."""
+        """A decode of several passes took `ratio` times as long as expected."""
         self._follow(ratio, 1, False)
 
     def _follow(self, ratio: float, n_times: int, is_single: bool) -> float:
@@ -145,7 +143,7 @@ class _Pace:
         if -_LARGE < surprise < _LARGE:
             self._learn(surprise, n_times, is_single)
         else:
-            self._common += (1 - (1 - _PACE_RATE) ** n_times) * surprise
+            self._common += (1 - (1 - _LARGE_RATE) ** n_times) * surprise
             self._both = 0.0
         self.of_several = exp(self._common)
         self.of_one = exp(self._common + self._apart) if self._apart else self.of_several

@@ -227,9 +227,11 @@ class Text:
         self._beware()
 
     def heard(self, predicted: list[float], n_right: int, odds: float) -> None:
-        """Ids of these probabilities, by their kind, were judged in turn, though nobody submitted them: the logarithm of how much likelier
-        belief makes what came of them than caution does is what caution's loses a part of. Others than it expected do not add to the most
-        that counts."""
+        """Ids of these probabilities, by their kind, were judged in turn (`TextOdds.judge`) in a round that submitted nothing.
+
+        A part of the logarithm of how much likelier belief makes that than caution does goes into the account; what speaks for caution, only
+        as far as it counts.
+        """
         cautious, least = odds * self.caution, min(self.saved, -_STAKE - _MOST_LOST)
         for k in range(min(n_right + 1, len(predicted))):
             p = predicted[k]
