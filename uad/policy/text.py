@@ -229,8 +229,8 @@ class Text:
     def heard(self, predicted: list[float], n_right: int, odds: float) -> None:
         """Ids of these probabilities, by their kind, were judged in turn (`TextOdds.judge`) in a round that submitted nothing.
 
-        A part of the logarithm of how much likelier belief makes that than caution does goes into the account; what speaks for caution, only
-        as far as it counts.
+        A part of the logarithm of how much likelier belief makes that than caution does goes into the account; what speaks for caution,
+        only as far as it counts.
         """
         cautious, least = odds * self.caution, min(self.saved, -_STAKE - _MOST_LOST)
         for k in range(min(n_right + 1, len(predicted))):
