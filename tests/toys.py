@@ -21,7 +21,7 @@ from uad.policy.protocol import Policy
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
 from uad.sampling.stages import Stage
-from uad.types import Ask, Commit, Delta, Done, Draft, Event, Failed, Origin, Request, Rows
+from uad.types import GREEDY, Ask, Commit, Delta, Done, Draft, Event, Failed, Origin, Request, Rows, SamplingParams
 from uad.vocab.table import VocabTable
 
 SCRIPT = (
@@ -159,7 +159,7 @@ class RandomDrafter:
     def __init__(self, truth: dict[int, list[int]] | None = None, seed: int = 0) -> None:
         self.truth, self.rng, self.at = truth or {}, random.Random(seed), {}
 
-    def begin(self, seq: int, prompt: Sequence[int]) -> None:
+    def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
         self.at[seq] = 0
 
     def propose(self, asks: Sequence[Ask], pace=None) -> list[Draft]:

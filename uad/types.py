@@ -46,6 +46,10 @@ class Origin(enum.StrEnum):
     __hash__ = str.__hash__  # an enum's own is a Python function, called for every look-up
 
 
+DRAWN = "draft-simple/drawn"
+"""The kind of the draft model's drafts for answers that are drawn by lot."""
+
+
 class SpecPolicy(enum.StrEnum):
     """Who decides how far to draft: the machine's cost curve and what was accepted so far, or the request's own numbers."""
 
@@ -74,6 +78,8 @@ class SamplingParams:
     logit_bias: tuple[tuple[int, float], ...] = ()
     ignore_eos: bool = False
 
+
+GREEDY = SamplingParams(temperature=0.0)
 
 N_MAX_FIXED, N_MAX_AUTO = 16, 48
 

@@ -10,7 +10,7 @@ from time import perf_counter
 
 from uad.drafters.protocol import Drafter
 from uad.policy.protocol import Chosen, Policy, Wish
-from uad.types import Ask, Clock, Commit, Crossing, Draft, DrafterStats
+from uad.types import Ask, Clock, Commit, Crossing, Draft, DrafterStats, SamplingParams
 
 _NOTHING: Mapping[int, Chosen] = {}
 
@@ -34,12 +34,12 @@ class Drafting:
         """What each drafter did since start."""
         return tuple(self._stats.values())
 
-    def begin(self, seq: int, prompt: Sequence[int], temperature: float = 0.0) -> None:
-        """A sequence starts (again) with this prompt of target ids, and is sampled at this temperature."""
+    def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams) -> None:
+        """A sequence starts (again) with this prompt of target ids; its answer is drawn like that, the seed included."""
         self._seqs.add(seq)
-        self._policy.begin(seq, len(prompt), temperature)
+        self._policy.begin(seq, len(prompt), sampling.temperature)
         for drafter in self._drafters:
-            drafter.begin(seq, prompt)
+            drafter.begin(seq, prompt, sampling)
 
     def end(self, seq: int) -> None:
         """The sequence is over; drafters may keep what they know of it for the next one in this slot."""

@@ -301,7 +301,7 @@ class Engine:
             n_told=len(request.prompt),
         )
         if self._drafting is not None and request.speculative.enabled:
-            self._drafting.begin(slot.id, request.prompt, request.sampling.temperature)
+            self._drafting.begin(slot.id, request.prompt, replace(request.sampling, seed=seed))
         self._slots.occupy(slot, running)
 
     def _propose(self, runnings: Sequence[Running]) -> tuple[Mapping[int, Chosen], float]:

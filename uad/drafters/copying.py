@@ -12,7 +12,7 @@ from typing import NamedTuple
 from uad.drafters.following import Following, Guess, Source, TextSource
 from uad.drafters.history import History
 from uad.drafters.lookup import LookupDrafter, S
-from uad.types import Commit, Draft, Origin
+from uad.types import GREEDY, Commit, Draft, Origin, SamplingParams
 
 STEP = 64
 """New ids indexed per round: all that a round can write."""
@@ -47,8 +47,8 @@ class CopyDrafter(LookupDrafter[S]):
         self._follow = follow
         self._following: dict[int, Following] = {}
 
-    def begin(self, seq: int, prompt: Sequence[int]) -> None:
-        super().begin(seq, prompt)
+    def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
+        super().begin(seq, prompt, sampling)
         self._following[seq] = Following()
 
     def observe(self, commit: Commit) -> None:

@@ -14,9 +14,9 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from uad.drafters.choosing import Row
 from uad.vocab.table import VocabTable
 
-Row = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.float32]
 _NONE = np.empty(0, np.intp)
 
@@ -81,9 +81,3 @@ class Healer:
             prefix += float(row[id_]) - norm
             rest = rest[len(self._vocab.pieces[id_]) :]
         return Path(best.n, best.id, best.p / total if total > 0 else 0.0)
-
-
-def likeliest(row: Row) -> tuple[int, float]:
-    """The id with the highest logit and its softmax probability."""
-    best = int(row.argmax())
-    return best, float(1.0 / np.exp(row - row[best]).sum())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from uad.drafters.protocol import Pace
-from uad.types import Ask, Commit, Draft, Origin
+from uad.types import GREEDY, Ask, Commit, Draft, Origin, SamplingParams
 
 
 class SlotState(Protocol):
@@ -37,7 +37,7 @@ class LookupDrafter(ABC, Generic[S]):
         """Bytes that tables and histories take, of all slots."""
         return sum(self._memory_of(state) for state in self._slots.values())
 
-    def begin(self, seq: int, prompt: Sequence[int]) -> None:
+    def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
         """A sequence starts (again); what the slot knows of the common beginning with its last one is kept, the rest forgotten."""
         if seq not in self._slots:
             self._slots[seq] = self._new(seq)

@@ -15,11 +15,13 @@ from typing import ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from uad.drafters.heal import Healer, Row, likeliest
+from uad.drafters.choosing import Chooser, Row
+from uad.drafters.coupling import Coupling
+from uad.drafters.heal import Healer
 from uad.drafters.mirror import Mirror
 from uad.drafters.protocol import Pace
 from uad.templates.rules import CompiledRules, RuleStream
-from uad.types import Ask, Clock, Commit, Draft, Origin, Rows
+from uad.types import GREEDY, Ask, Clock, Commit, Draft, Origin, Rows, SamplingParams
 from uad.vocab.encode import Encoder
 from uad.vocab.meter import Meter
 from uad.vocab.prefix import common_prefix
@@ -77,6 +79,7 @@ class _Sequence:
     stream: RuleStream
     tail: deque[int]
     meter: Meter
+    chooser: Chooser
     earlier: list[int] = field(default_factory=list)
     n_in_kv: int = 0
     slid: bool = False
@@ -85,6 +88,7 @@ class _Sequence:
         """These ids were committed; the mirror has seen all before them."""
         if not backlog:
             return
+        self.chooser.heard(backlog)
         self.tail.extend(backlog[-_TAIL_IDS:])
         self.mirror.extend(self.stream.feed(backlog), self.stream.pending)
         if self.earlier:
@@ -133,20 +137,23 @@ class ModelDrafter:
         self._translator = Translator(target, self._encoder)
         self._rules = rules
         self._healer = Healer(context.vocab)
+        self._coupling = Coupling(target, self._encoder, rules.back)
         self._heal = heal
         self._salvage = salvage
         self._clock = clock
         # ids of running texts that no mirror has seen: it catches up, and is made, when it is drafted with, so that a draft that is left
         # alone costs nothing
         self._backlogs: dict[int, list[int]] = {}
+        self._choosers: dict[int, Chooser] = {}
         self._sequences: dict[int, _Sequence] = {}
         self._former: dict[int, _Sequence] = {}  # of texts that are over: their KV is still there
 
     # --- lifecycle
 
-    def begin(self, seq: int, prompt: Sequence[int]) -> None:
+    def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
         self.end(seq)
         self._backlogs[seq] = list(prompt)
+        self._choosers[seq] = self._coupling.chooser(sampling, len(prompt))
 
     def observe(self, commit: Commit) -> None:
         backlog = self._backlogs.get(commit.seq)
@@ -163,8 +170,8 @@ class ModelDrafter:
         """That of the running text; with its first draft it takes over what the slot's KV holds."""
         sequence = self._sequences.get(seq)
         if sequence is None:
-            meter = Meter(self._target, self._encoder)
-            sequence = _Sequence(Mirror(self._encoder, heal=self._heal), self._rules.stream(), deque(maxlen=_TAIL_IDS), meter)
+            mirror, meter = Mirror(self._encoder, heal=self._heal), Meter(self._target, self._encoder)
+            sequence = _Sequence(mirror, self._rules.stream(), deque(maxlen=_TAIL_IDS), meter, self._choosers[seq])
             former = self._former.pop(seq, None)
             if former is not None:
                 sequence.n_in_kv = former.n_in_kv
@@ -199,6 +206,7 @@ class ModelDrafter:
         if len(mirror.ids) + _STEPS_PER_ID + ask.n_max >= self._context.n_ctx:
             self._slide(work)
         self._narrow(work)
+        sequence.chooser.start(mirror.ahead(mirror.edge))
         for _, p in mirror.guesses():
             pace.wrote(ask.seq, p)
             work.n_left_guesses += 1
@@ -301,7 +309,9 @@ class ModelDrafter:
     def _guess(self, work: _Work, id_: int, p: float, pace: Pace) -> None:
         work.sequence.mirror.guess(id_, p)
         pace.wrote(work.ask.seq, p)
-        work.rest = work.rest[len(self._context.vocab.pieces[id_]) :]
+        piece = self._context.vocab.pieces[id_]
+        work.sequence.chooser.wrote(piece[len(work.rest) :])
+        work.rest = work.rest[len(piece) :]
 
     def _lockstep(self, live: list[_Work], pace: Pace) -> None:
         """All sequences draft together, one id each per batched decode, until each has enough or loses confidence."""
@@ -330,7 +340,7 @@ class ModelDrafter:
                 return False
             self._guess(work, *choice, pace)
             return not self._is_spent(work)
-        id_, p = likeliest(work.row)
+        id_, p = work.sequence.chooser.choose(work.row)
         if p < work.ask.p_min:  # not the edge's share: like trust, it is only handed on
             return False
         p, work.edge_p = p * work.edge_p, 1.0
@@ -375,7 +385,8 @@ class ModelDrafter:
         ids, p = ids[: ask.n_max], p[: ask.n_max]
         if len(ids) < ask.n_min:
             return Draft(crossing=crossing)
-        return Draft(tuple(ids), tuple(p), n_salvaged=min(n_salvaged, len(ids)), healed=work.healed and bool(ids), crossing=crossing)
+        kind, n_salvaged = work.sequence.chooser.kind, min(n_salvaged, len(ids))
+        return Draft(tuple(ids), tuple(p), n_salvaged=n_salvaged, healed=work.healed and bool(ids), kind=kind, crossing=crossing)
 
 
 def _share(guesses: list[tuple[int, float]], lengths: list[int], edge: int) -> tuple[list[float], list[int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from uad.types import Ask, Commit, Draft, Origin
+from uad.types import GREEDY, Ask, Commit, Draft, Origin, SamplingParams
 
 
 class Pace(Protocol):
@@ -31,8 +31,9 @@ class Drafter(Protocol):
     @property
     def origin(self) -> Origin: ...
 
-    def begin(self, seq: int, prompt: Sequence[int]) -> None:
-        """A sequence starts (again) with this prompt of target ids; what fits of earlier state is reused."""
+    def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
+        """A sequence starts (again) with this prompt of target ids; what fits of earlier state is reused. sampling: how its answer is
+        drawn, the seed included."""
 
     def propose(self, asks: Sequence[Ask], pace: Pace | None = None) -> list[Draft]:
         """One draft per ask, in order. May be empty; never longer than n_max. Drafters that cost nothing per id ignore pace."""

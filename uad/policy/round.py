@@ -35,14 +35,18 @@ class _Member:
     """A sequence that may draft in this round. `lessons` are guesses of unknown kinds: judged by the text, but not submitted.
 
     `table` has the costs of its group of `size` sequences; n_reading ids of its prompt are read along by the draft model. While that
-    writes: the bins of its beliefs, this text's odds, how likely all ids are right, and how many of the next ones are expected to be.
+    writes: how far its kind of drafts can be believed, the bins of its beliefs, this text's odds, how likely all ids are right, and how
+    many of the next ones are expected to be.
     """
 
-    def __init__(self, wish: Wish, text: Text, table: Table, size: int) -> None:  # compiled, other than that of a dataclass
+    # compiled, other than that of a dataclass
+    def __init__(self, wish: Wish, text: Text, table: Table, size: int, calibration: Calibration) -> None:
         self.wish = wish
         self.text = text
         self.table = table
         self.size = size
+        self.calibration = calibration
+        self.outlook = calibration.outlook
         self.is_reading = size == 0
         self.n_reading = 0
         self.p = 1.0
@@ -91,10 +95,12 @@ class AutoRound:
         self._n_stepped = 0  # ids of all sequences in them
 
     def _member(self, wish: Wish, table: Table) -> _Member:
+        text = self._policy.text(wish.seq)
+        calibration = self._policy.calibration(text.kind)
         for group, its_table in zip(self._groups, self._tables):
             if wish.seq in group:
-                return _Member(wish, self._policy.text(wish.seq), its_table, len(group))
-        return _Member(wish, self._policy.text(wish.seq), table, 0)
+                return _Member(wish, text, its_table, len(group), calibration)
+        return _Member(wish, text, table, 0, calibration)
 
     # --- whom to ask
 
@@ -146,15 +152,13 @@ class AutoRound:
     def _begin_writing(self) -> None:
         """Look up once what does not change until all drafts are written."""
         policy, habit = self._policy, self._policy.habit(_MODEL)
-        calibration = policy.calibration(_MODEL)
-        self._calibration, self._outlook = calibration, calibration.outlook
         self._step_ms = [policy.step_ms(_MODEL, n) for n in range(1, len(self._asked) + 1)]
         self._per_step = habit.ids_per_step
         self._spent_ms += habit.usual_ms(paused=False)
         for member in self._asked:
             member.p = 0.0 if member.is_reading else 1.0
-            member.odds = member.text.uses[_MODEL].odds_of(_MODEL).value * member.text.caution
-            member.ahead, member.hope = self._outlook.ahead(member.text.run.level, N_BINS - 1), self._per_step
+            member.odds = member.text.uses[_MODEL].odds_of(member.text.kind).value * member.text.caution
+            member.ahead, member.hope = member.outlook.ahead(member.text.run.level, N_BINS - 1), self._per_step
         self._at = [0.0]  # ids expected from row k of all sequences together
         self._start_over()
 
@@ -170,8 +174,8 @@ class AutoRound:
             return
         i = bin_of(p)
         member.bins.append(i)
-        member.ahead = self._outlook.ahead(member.text.run.level, i)
-        chance = self._calibration.chance(i)
+        member.ahead = member.outlook.ahead(member.text.run.level, i)
+        chance = member.calibration.chance(i)
         member.p = p = member.p * chance * member.odds / (1.0 + chance * (member.odds - 1.0))
         member.hope = self._per_step * p
         at, row = self._at, int(float(len(member.bins)) * self._per_step + 0.999)
@@ -237,7 +241,7 @@ class AutoRound:
         """Whether drafts are worth going on with while they stay sure, though they probably do not: a step is cheap, and shows it."""
         costs, per_step, last, step_ms = self._costs, self._per_step, len(self._costs) - 1, self._step_ms[len(live) - 1]
         rate = self._best_ids / (self._best_ms + self._spent_ms)
-        hopes = [(one.hope, self._outlook.stay(one.text.run.level, one.bins[-1])) for one in live]
+        hopes = [(one.hope, one.outlook.stay(one.text.run.level, one.bins[-1])) for one in live]
         if len(hopes) > 1:
             hopes.sort(key=_likeliest)
         row = n_steps * per_step + 1.999
@@ -305,7 +309,7 @@ class AutoRound:
                 continue
             if origin is _MODEL:
                 habit.wrote(len(member.bins), len(draft.ids))
-                policy.calibration(origin).drafted(member.bins, text.run)
+                member.calibration.drafted(member.bins, text.run)
             calibration = policy.calibration(draft.kind)
             candidates = member.lessons if calibration.is_unknown else member.candidates
             price_ms = common + reading_ms / TYPICAL_ROUNDS

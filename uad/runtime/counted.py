@@ -16,7 +16,7 @@ from uad.drafters.protocol import Drafter, Pace
 from uad.errors import ConfigError
 from uad.policy.cost import CostCurve, CostSample
 from uad.runtime import profile_store
-from uad.types import Ask, Commit, Draft, Origin, Rows
+from uad.types import GREEDY, Ask, Commit, Draft, Origin, Rows, SamplingParams
 
 _CALL_MS = {Origin.MODEL: 0.7}
 _LOOKUP_MS = 0.03
@@ -103,8 +103,8 @@ class CountedDrafter:
     def origin(self) -> Origin:
         return self._drafter.origin
 
-    def begin(self, seq: int, prompt: Sequence[int]) -> None:
-        self._drafter.begin(seq, prompt)
+    def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
+        self._drafter.begin(seq, prompt, sampling)
 
     def propose(self, asks: Sequence[Ask], pace: Pace | None = None) -> list[Draft]:
         self._clock.spend(self._ms)

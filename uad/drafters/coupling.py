@@ -1,0 +1,171 @@
+"""What the target would draw by lot if a draft's probabilities were its own: they are drawn from with its noise. Knows no stream, no model.
+
+The target draws argmax(log p + noise), and the noise belongs to the bytes of an id at an offset of the answer (`sampling.noise`), whoever
+asks. So a draft that draws with it agrees far more often than one that names the likeliest id (Daliri, Musco and Suresh, arXiv 2408.07978,
+for one vocabulary). Across vocabularies the noise is that of the target's ids; ids of the draft are pieces of those, or hold several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from uad.drafters.choosing import LIKELIEST, Chooser, Row
+from uad.sampling.noise import Position, gumbel, token_keys
+from uad.types import DRAWN, SamplingParams
+from uad.vocab.encode import Encoder
+
+_MOST_DRAWN: Final = 40  # ids among which is drawn: the default of top_k
+_LEAST: Final = 1e-5  # of the likeliest id's probability
+_MOST_LOOKED_AT: Final = 64  # ids of the target that begin alike
+_BY_LUCK: Final = 0.2  # an id that owes its place to the noise is less sure than its share: fits 18,000 ids of both bundled drafts
+_NONE: Final = -1
+
+
+class Way(NamedTuple):
+    """A way on: the bytes from where the target's next id begins; the special of the target behind them, if any; how likely it is."""
+
+    data: bytes
+    special: int
+    log_p: float
+
+
+class Coupling:
+    """Draws among a draft's ways on as the target would. back: the target's ids for a special of the draft, none where it means nothing."""
+
+    def __init__(self, target: Encoder, draft: Encoder, back: Callable[[int], tuple[int, ...]]) -> None:
+        self.pieces = target.vocab.pieces
+        self._target = target
+        self._draft = draft
+        self._keys = token_keys(target.vocab.pieces)
+        self._back = back
+        self._end = min(target.vocab.eog, default=0)
+        self._begun = lru_cache(1 << 15)(self._find_begun)
+        self._first = lru_cache(1 << 15)(self._find_first)
+
+    def chooser(self, sampling: SamplingParams, n_prompt: int) -> Chooser:
+        """For an answer that is drawn like that, behind a prompt of so many ids; the likeliest where nothing is left to chance, or where
+        the seed is not known."""
+        if sampling.temperature <= 0 or sampling.seed is None:
+            return LIKELIEST
+        return _Coupled(self, sampling, sampling.seed, n_prompt)
+
+    def _find_begun(self, data: bytes) -> int:
+        """The id that the target probably writes where the draft wrote so much of it: of those that begin so and that the draft, too, would
+        cut there, the most usual one, which is the lowest. _NONE where no id begins so."""
+        pieces, ids = self._target.vocab.sorted_pieces
+        lo, hi = self._target.vocab.range_of(data)
+        found = sorted(range(lo, hi), key=ids.__getitem__)[:_MOST_LOOKED_AT]
+        cut = self._draft.encode_all([pieces[i] for i in found])
+        its_pieces = self._draft.vocab.pieces
+        for i, its_ids in zip(found, cut, strict=True):
+            if len(data) in accumulate([len(its_pieces[id_]) for id_ in its_ids]):
+                return ids[i]
+        return ids[found[0]] if found else _NONE
+
+    def _find_first(self, data: bytes) -> tuple[int, int]:
+        """The target's first id of data, and its length; the first of all ids where it has none."""
+        ids = self._target.encode(data)
+        return (ids[0], len(self.pieces[ids[0]])) if ids else (0, len(data))
+
+    def settle(self, at: Position, data: bytes) -> tuple[Position, bytes]:
+        """Where the id of the target begins that is being written, and its bytes: without those that are complete, whatever follows."""
+        while data and self._begun(data) == _NONE:
+            n = self._first(data)[1]
+            at, data = at.after(n), data[n:]
+        return at, data
+
+    def ways(self, begun: bytes, ids: Sequence[int], log_p: Sequence[float]) -> list[Way]:
+        """Those of these ids of the draft, behind what it wrote of an id of the target; a special that means nothing ends the answer."""
+        pieces, specials = self._draft.vocab.pieces, self._draft.vocab.special_ids
+        return [
+            Way(begun + pieces[id_], (self._back(id_) or (self._end,))[0] if id_ in specials else _NONE, one)
+            for id_, one in zip(ids, log_p, strict=True)
+        ]
+
+    def _whole(self, data: bytes, special: int) -> int:
+        """The id of the target that goes on behind all of it; _NONE where one ends within."""
+        if data:
+            return self._begun(data) if special == _NONE else _NONE
+        return special if special != _NONE else self._end
+
+    def choose(self, seed: int, at: Position, ways: Sequence[Way]) -> tuple[int, float]:
+        """The index of the way that the target goes, if they are as likely as is said; and how clearly: its share, the noise counted in.
+
+        Ids are drawn in turn: ways that end the same id of the target share its noise, and compete among themselves behind it.
+        """
+        live, share = [(k, way.data) for k, way in enumerate(ways)], 1.0
+        while True:
+            groups: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
+            for k, data in live:
+                id_ = self._whole(data, ways[k].special)
+                # one that goes on with an id is alone with it, those that end one are together
+                groups.setdefault((id_, k) if id_ != _NONE else (self._first(data)[0], _NONE), []).append((k, data))
+            log_p = [np.logaddexp.reduce([ways[k].log_p for k, _ in group]) for group in groups.values()]
+            values = np.array(log_p) + gumbel(seed, at, self._keys[[id_ for id_, _ in groups]])
+            best = int(values.argmax())
+            share /= float(np.exp(values - values[best]).sum())
+            won = list(groups.values())[best]
+            if len(won) == 1:
+                return won[0][0], share
+            n = self._first(won[0][1])[1]
+            at, live = at.after(n), [(k, data[n:]) for k, data in won]
+
+
+class _Coupled:
+    """Chooses what the target would draw. `_position` is where the answer's next id is drawn; a draft reached `_at`, and wrote `_begun` of
+    the id of the target that begins there."""
+
+    kind: str = DRAWN
+
+    def __init__(self, coupling: Coupling, sampling: SamplingParams, seed: int, n_prompt: int) -> None:
+        self._coupling = coupling
+        self._sampling = sampling
+        self._seed = seed
+        self._n_prompt = n_prompt  # ids of it that are still to be heard
+        self._position = self._at = Position()
+        self._begun = b""
+
+    def heard(self, ids: Sequence[int]) -> None:
+        pieces, position = self._coupling.pieces, self._position
+        for id_ in ids[self._n_prompt :]:
+            position = position.after(len(pieces[id_]))
+        self._position = position
+        self._n_prompt = max(self._n_prompt - len(ids), 0)
+
+    def start(self, ahead: bytes) -> None:
+        self._at, self._begun = self._coupling.settle(self._position, ahead)
+
+    def wrote(self, data: bytes) -> None:
+        self._at, self._begun = self._coupling.settle(self._at, self._begun + data)
+
+    def choose(self, row: Row) -> tuple[int, float]:
+        ids, log_p, n = likely(row, self._sampling)
+        if n == 1:
+            return int(ids[0]), float(np.exp(log_p[0]))
+        k, share = self._coupling.choose(self._seed, self._at, self._coupling.ways(self._begun, ids[:n].tolist(), log_p[:n].tolist()))
+        return int(ids[k]), float(share * np.exp(log_p[:n]).sum() * np.exp(_BY_LUCK * log_p[k]))
+
+
+def likely(row: Row, sampling: SamplingParams) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64], int]:
+    """The likeliest ids of a row, likeliest first; the logarithms of their probabilities, temperature counted in; and how many of them
+    top_k, top_p and min_p leave to be drawn."""
+    peak, temperature = float(row.max()), sampling.temperature
+    ids = np.flatnonzero(row >= peak + np.log(_LEAST) * max(temperature, 1.0))
+    if len(ids) > _MOST_DRAWN:
+        ids = ids[np.argpartition(row[ids], -_MOST_DRAWN)[-_MOST_DRAWN:]]
+    ids = ids[np.argsort(-row[ids], kind="stable")]
+    logits = row[ids].astype(np.float64) - peak
+    n = min(sampling.top_k, len(ids)) if sampling.top_k > 0 else len(ids)
+    p = np.exp(logits[:n])
+    if sampling.top_p < 1:
+        n = min(n, int(np.searchsorted(np.cumsum(p), sampling.top_p * p.sum())) + 1)
+    if sampling.min_p > 0:
+        n = min(n, int((p >= sampling.min_p).sum()))
+    logits /= temperature
+    return ids, logits - np.log(np.exp(logits).sum()), max(n, 1)
