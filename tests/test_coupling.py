@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from models import DRAFTS, TARGET, chat_prompts, config
 from toys import DRAFT_VOCAB, KEYS, TARGET_VOCAB, Collector, toy_vocab
 
-from uad.drafters import coupling
+from uad.decode.drafting import Drafting
 from uad.drafters.choosing import LIKELIEST
 from uad.drafters.coupling import Coupling, Way
 from uad.llama.samplers import SamplerChain
@@ -185,7 +185,8 @@ def test_real_drafts_foresee_more_with_the_targets_noise(draft: str, monkeypatch
         return texts, n_rounds
 
     coupled, few = stories()
-    monkeypatch.setattr(coupling.Coupling, "chooser", lambda self, sampling, n_prompt: LIKELIEST)
+    begin = Drafting.begin
+    monkeypatch.setattr(Drafting, "begin", lambda self, seq, prompt, sampling: begin(self, seq, prompt, GREEDY))
     texts, many = stories()
     assert texts == coupled
     assert few < many * 2 / 3, f"{few} decodes with the target's noise, {many} without"
