@@ -19,7 +19,7 @@ class Mirror:
 
     `data` is the committed stream; ids may reach beyond it: those are guesses that still agree with all that was committed.
     p[i] is the draft's probability of ids[i], 1 for what was committed. `base` is where ids[0] begins (0 unless the window slid).
-    `floor` is the offset behind the last special, where every tokenization starts anew.
+    `floor` is the offset behind the last special, where every tokenization starts anew. ids[:n_known] are as they were when that was set.
     """
 
     encoder: Encoder
@@ -28,6 +28,7 @@ class Mirror:
     ends: list[int] = field(default_factory=list)
     p: list[float] = field(default_factory=list)
     n_kv: int = 0
+    n_known: int = 0
     base: int = 0
     data: bytearray = field(default_factory=bytearray)
     floor: int = 0
@@ -115,6 +116,7 @@ class Mirror:
     def _cut(self, k: int) -> None:
         del self.ids[k:], self.ends[k:], self.p[k:]
         self.n_kv = min(self.n_kv, k)
+        self.n_known = min(self.n_known, k)
 
     def _append(self, id_: int, end: int, p: float = 1.0) -> None:
         self.ids.append(id_)
@@ -187,7 +189,11 @@ class Mirror:
         self.p[:cut] = [1.0] * len(head)
         self.floor_ids = max(self.floor_ids - cut, 0) + len(head)
         self.floor = max(self.floor, self.base)
-        self.n_kv = 0
+        self.n_kv = self.n_known = 0
+
+    def n_within(self) -> int:
+        """How many ids are wholly within what is committed."""
+        return self._index(self.edge)
 
     def guesses(self) -> list[tuple[int, float]]:
         """(offset at which it begins to reach beyond the edge, probability) of every id that reaches beyond it, specials left out."""

@@ -20,6 +20,7 @@ from uad.drafters.coupling import Coupling
 from uad.drafters.heal import Healer
 from uad.drafters.mirror import Mirror
 from uad.drafters.protocol import Pace
+from uad.drafters.recall import Recall
 from uad.templates.rules import CompiledRules, RuleStream
 from uad.types import GREEDY, Ask, Clock, Commit, Draft, Origin, Rows, SamplingParams
 from uad.vocab.encode import Encoder
@@ -80,6 +81,7 @@ class _Sequence:
     tail: deque[int]
     meter: Meter
     chooser: Chooser
+    recall: Recall
     earlier: list[int] = field(default_factory=list)
     n_in_kv: int = 0
     slid: bool = False
@@ -171,7 +173,7 @@ class ModelDrafter:
         sequence = self._sequences.get(seq)
         if sequence is None:
             mirror, meter = Mirror(self._encoder, heal=self._heal), Meter(self._target, self._encoder)
-            sequence = _Sequence(mirror, self._rules.stream(), deque(maxlen=_TAIL_IDS), meter, self._choosers[seq])
+            sequence = _Sequence(mirror, self._rules.stream(), deque(maxlen=_TAIL_IDS), meter, self._choosers[seq], Recall(mirror))
             former = self._former.pop(seq, None)
             if former is not None:
                 sequence.n_in_kv = former.n_in_kv
@@ -207,6 +209,7 @@ class ModelDrafter:
             self._slide(work)
         self._narrow(work)
         sequence.chooser.start(mirror.ahead(mirror.edge))
+        sequence.recall.start()
         for _, p in mirror.guesses():
             pace.wrote(ask.seq, p)
             work.n_left_guesses += 1
@@ -340,7 +343,7 @@ class ModelDrafter:
                 return False
             self._guess(work, *choice, pace)
             return not self._is_spent(work)
-        id_, p = work.sequence.chooser.choose(work.row)
+        id_, p = work.sequence.chooser.choose(work.sequence.recall.mixed(work.row))
         if p < work.ask.p_min:  # not the edge's share: like trust, it is only handed on
             return False
         p, work.edge_p = p * work.edge_p, 1.0

@@ -1,0 +1,77 @@
+"""What followed where a draft's last ids occurred before, mixed into the model's probabilities. Knows no model and no target.
+
+A small model forgets names, and copies badly what it read long ago. So its distribution is mixed with a second one, which is sure of what
+followed the longest earlier occurrence (kNN-LM with exact matches: Khandelwal et al., arXiv 1911.00172; compressors mix such "match
+models"). Unlike a drafter that looks texts up this decides id by id, in mid-draft, too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from uad.drafters.choosing import Row
+from uad.drafters.mirror import Mirror
+
+_MOST_ENDS: Final = 8  # occurrences of the last two ids that are compared further back, the newest ones
+_LONGEST: Final = 24  # ids compared
+_ODDS: Final = tuple(0.01 * n**1.5 for n in range(_LONGEST + 1))  # of the match against the model, by its length: flat around the best
+
+
+class Recall:
+    """The earlier occurrences in one mirror."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
+        self._ends: dict[tuple[int, int], list[int]] = {}  # where two ids in a row end
+        self._n = -1  # ids that the match at hand ends with
+        self._at = 0  # of the id that followed it
+        self._length = 0
+
+    def start(self) -> None:
+        """A draft begins: take in what was committed since the last one."""
+        mirror, ids = self._mirror, self._mirror.ids
+        if mirror.n_known == 0:
+            self._ends.clear()
+        for i in range(max(mirror.n_known, 1), mirror.n_within()):
+            ends = self._ends.setdefault((ids[i - 1], ids[i]), [])
+            if len(ends) == _MOST_ENDS:
+                del ends[0]
+            ends.append(i)
+        mirror.n_known = max(mirror.n_known, mirror.n_within())
+        self._n = -1
+
+    def mixed(self, row: Row) -> Row:
+        """The logits of the id behind the mirror's last one, [n_vocab], with what followed earlier mixed in."""
+        self._match()
+        if not self._length:
+            return row
+        id_ = self._mirror.ids[self._at]
+        peak = row.max()
+        total = float(np.exp(row - peak).sum())
+        p = float(np.exp(row[id_] - peak)) / total
+        row = row.copy()
+        row[id_] = float(peak) + np.log(total * (p + _ODDS[self._length]))
+        return row
+
+    def _match(self) -> None:
+        """Follow the match as long as the draft does, else look for the longest one."""
+        ids = self._mirror.ids
+        n = len(ids)
+        if self._length and self._n == n - 1 and ids[self._at] == ids[n - 1]:
+            self._at, self._length = self._at + 1, min(self._length + 1, _LONGEST)
+        else:
+            self._length = 0
+            for end in reversed(self._ends.get((ids[n - 2], ids[n - 1]), ())) if n >= 2 else ():
+                if end < n - 1 and (length := _common_suffix(ids, end, n - 1)) > max(self._length, 1):
+                    self._at, self._length = end + 1, length
+        self._n = n
+
+
+def _common_suffix(ids: list[int], a: int, b: int) -> int:
+    """How many ids up to those at a and at b, a < b, are alike, both included."""
+    n = 0
+    while n < _LONGEST and n <= a and ids[a - n] == ids[b - n]:
+        n += 1
+    return n
