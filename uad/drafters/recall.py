@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from uad.drafters.choosing import Row
+from uad.drafters.history import match_length
 from uad.drafters.mirror import Mirror
 
 _MOST_ENDS: Final = 8  # occurrences of the last two ids that are compared further back, the newest ones
@@ -32,14 +33,15 @@ class Recall:
     def start(self) -> None:
         """A draft begins: take in what was committed since the last one."""
         mirror, ids = self._mirror, self._mirror.ids
+        n = mirror.n_within()
         if mirror.n_known == 0:
             self._ends.clear()
-        for i in range(max(mirror.n_known, 1), mirror.n_within()):
+        for i in range(max(mirror.n_known, 1), n):
             ends = self._ends.setdefault((ids[i - 1], ids[i]), [])
             if len(ends) == _MOST_ENDS:
                 del ends[0]
             ends.append(i)
-        mirror.n_known = max(mirror.n_known, mirror.n_within())
+        mirror.n_known = max(mirror.n_known, n)
         self._n = -1
 
     def mixed(self, row: Row) -> Row:
@@ -64,14 +66,6 @@ class Recall:
         else:
             self._length = 0
             for end in reversed(self._ends.get((ids[n - 2], ids[n - 1]), ())) if n >= 2 else ():
-                if end < n - 1 and (length := _common_suffix(ids, end, n - 1)) > max(self._length, 1):
+                if end < n - 1 and (length := min(match_length(ids, end + 1, ids, 0), _LONGEST)) > max(self._length, 1):
                     self._at, self._length = end + 1, length
         self._n = n
-
-
-def _common_suffix(ids: list[int], a: int, b: int) -> int:
-    """How many ids up to those at a and at b, a < b, are alike, both included."""
-    n = 0
-    while n < _LONGEST and n <= a and ids[a - n] == ids[b - n]:
-        n += 1
-    return n
