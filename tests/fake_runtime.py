@@ -125,6 +125,7 @@ class FakeRuntime:
         return b"".join(self.piece(id_) for id_ in ids)
 
     def piece(self, id_: int) -> bytes:
+        self.threads.add(threading.current_thread().name)
         return SPECIALS.get(id_) or bytes([id_])
 
     def render_chat(

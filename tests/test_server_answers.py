@@ -1,7 +1,7 @@
 """The three generation routes, whole and streamed, over a scripted runtime."""
 
 import asyncio
-import time
+import threading
 
 import pytest
 from fake_runtime import BOS, FakeRuntime
@@ -9,6 +9,7 @@ from fake_runtime import CONFIG as RUNTIME
 from server_kit import CHAT, CONFIG, HELLO, events, post, serving, stream
 
 from uad.config import Config, DraftingConfig, ServerConfig
+from uad.server import outcome, wire
 
 SAID = "USER:HELLO\nASSISTANT:"
 
@@ -214,24 +215,41 @@ def test_logprobs_of_completions_have_openai_members_too():
 
 @pytest.mark.parametrize(
     ("path", "body"),
-    [("/completion", {"prompt": "x", "n_probs": 100}), ("/tokenize", {"content": "word " * 40_000, "with_pieces": True})],
+    [
+        ("/completion", {"prompt": "x", "n_probs": 100}),
+        ("/v1/completions", {"prompt": "x", "logprobs": 20, "max_tokens": 1500}),
+        (CHAT, {"messages": HELLO, "logprobs": True, "top_logprobs": 20}),
+        ("/tokenize", {"content": "word " * 40_000, "with_pieces": True}),
+    ],
 )
-def test_large_answers_do_not_keep_others_waiting(path, body):
-    """The least of three runs: what else the machine does meanwhile is not theirs."""
+def test_large_answers_do_not_keep_others_waiting(path, body, monkeypatch):
+    """Workers put them together, a token at a time: none is encoded, nor kept, in a lump that would hold the interpreter."""
+    made, lumps, threads = 0, [], set()
+    encode, show = wire.dumps, wire.visible
 
-    async def run():
-        pauses = []
-        async with serving(FakeRuntime(script=lambda request: b"word " * 300, step=50)) as session:
-            request = asyncio.ensure_future(session.post(path, json=body))
-            while not request.done():
-                began = time.perf_counter()
-                await asyncio.sleep(0.001)
-                pauses.append(time.perf_counter() - began)
-            (await request).close()
-        return max(pauses), sum(pauses)
+    def dumps(value):
+        nonlocal made
+        text = encode(value)
+        lumps.append((len(text), made))
+        made = 0
+        threads.add(threading.current_thread().name)
+        return text
 
-    pauses = [asyncio.run(run()) for _ in range(3)]
-    assert any(longest < max(0.2, whole / 4) for longest, whole in pauses), pauses
+    def visible(data):
+        nonlocal made
+        made += 1
+        threads.add(threading.current_thread().name)
+        return show(data)
+
+    monkeypatch.setattr(wire, "dumps", dumps)
+    monkeypatch.setattr(outcome, "visible", visible)
+    fake = FakeRuntime(script=lambda request: b"word " * 300, step=50)
+    status, _ = post(path, body, fake)
+    assert status == 200
+    assert sum(size for size, _ in lumps) > 500_000
+    assert max(size for size, _ in lumps) < 16_384
+    assert max(tokens for _, tokens in lumps) <= 101
+    assert all(name.startswith("uad-http") for name in threads | fake.threads), threads | fake.threads
 
 
 def test_half_characters_are_cut_from_token_text():

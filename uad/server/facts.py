@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from aiohttp import web
 
@@ -133,11 +133,11 @@ async def tokenize(request: web.Request) -> web.Response:
     return web.Response(text=text, content_type="application/json")
 
 
-def _tokens(state: State, body: TokenizeBody) -> Sequence[int | Json]:
+def _tokens(state: State, body: TokenizeBody) -> Iterator[Json] | Sequence[int]:
     engine = state.engine
     parts = parts_of(body.content, engine.info.target.n_vocab, "content")
     ids = mixed_ids(engine, parts, body.add_special, body.parse_special)
-    return [{"id": id_, "piece": _piece(engine.piece(id_))} for id_ in ids] if body.with_pieces else ids
+    return ({"id": id_, "piece": _piece(engine.piece(id_))} for id_ in ids) if body.with_pieces else ids
 
 
 def _piece(data: bytes) -> str | list[int]:

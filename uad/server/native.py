@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from uad.server.job import Job
 from uad.server.outcome import Json, Outcome, logprobs_json, stats_json
 from uad.server.sampling import STAGES
-from uad.server.wire import LOWEST, dumps
+from uad.server.wire import LOWEST, dumps, dumps_large
 from uad.types import Delta, Origin, Request, SamplingParams, SpeculativeParams
 
 
@@ -35,6 +35,7 @@ class NativeShape:
         out |= {"tokens_predicted": len(outcome.ids), "tokens_evaluated": len(self._job.requests[outcome.index].prompt)}
         if delta.probs:
             out["completion_probabilities"] = logprobs_json(delta.probs)
+            return [dumps_large(out)]
         return [dumps(out)]
 
     def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -130,9 +130,9 @@ def add_timings(timings: Sequence[Timings]) -> Timings:
     )
 
 
-def logprobs_json(probs: Iterable[TokenProb]) -> list[Json]:
-    """OpenAI's `logprobs.content`: text without half characters, bytes exact, log(0) as the lowest float."""
-    return [{**_token_json(prob), "top_logprobs": [_token_json(other) for other in prob.top]} for prob in probs]
+def logprobs_json(probs: Iterable[TokenProb]) -> Iterator[Json]:
+    """OpenAI's `logprobs.content`, for `dumps_large`: text without half characters, bytes exact, log(0) as the lowest float."""
+    return ({**_token_json(prob), "top_logprobs": [_token_json(other) for other in prob.top]} for prob in probs)
 
 
 def completion_logprobs_json(probs: Sequence[TokenProb], offset: int) -> Json:
@@ -140,12 +140,12 @@ def completion_logprobs_json(probs: Sequence[TokenProb], offset: int) -> Json:
 
     Of several alternatives with one text the likeliest stays.
     """
-    offsets = list(accumulate((n_chars(prob.data) for prob in probs[:-1]), initial=offset)) if probs else []
+    offsets = accumulate((n_chars(prob.data) for prob in probs[:-1]), initial=offset) if probs else []
     return {
         "content": logprobs_json(probs),
-        "tokens": [visible(prob.data) for prob in probs],
-        "token_logprobs": [finite(prob.logprob) for prob in probs],
-        "top_logprobs": [{visible(other.data): finite(other.logprob) for other in reversed(prob.top)} for prob in probs],
+        "tokens": (visible(prob.data) for prob in probs),
+        "token_logprobs": (finite(prob.logprob) for prob in probs),
+        "top_logprobs": ({visible(other.data): finite(other.logprob) for other in reversed(prob.top)} for prob in probs),
         "text_offset": offsets,
     }
 

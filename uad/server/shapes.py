@@ -13,7 +13,7 @@ from typing import Protocol
 
 from uad.server.job import Job
 from uad.server.outcome import Json, Outcome, completion_logprobs_json, logprobs_json, n_chars, stats_json, usage_json
-from uad.server.wire import dumps
+from uad.server.wire import dumps, dumps_large
 from uad.types import Delta
 
 _ALPHABET = string.ascii_letters + string.digits
@@ -79,7 +79,7 @@ class ChatShape:
         """A chunk of text; none for an empty piece."""
         if delta.probs:
             logprobs: Json = {"content": logprobs_json(delta.probs)}
-            return [dumps(self._chunk(outcome.index, {"content": delta.text}, None, logprobs))]
+            return [dumps_large(self._chunk(outcome.index, {"content": delta.text}, None, logprobs))]
         return [self._frames[outcome.index].fill(delta.text)] if delta.text else []
 
     def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:
@@ -132,7 +132,7 @@ class CompletionShape:
         if delta.probs:
             logprobs = completion_logprobs_json(delta.probs, self._offsets[outcome.index])
             self._offsets[outcome.index] += sum(n_chars(prob.data) for prob in delta.probs)
-            return [dumps(self._chunk(outcome.index, delta.text, None, logprobs))]
+            return [dumps_large(self._chunk(outcome.index, delta.text, None, logprobs))]
         return [self._frames[outcome.index].fill(delta.text)] if delta.text else []
 
     def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 
 from uad.errors import InvalidRequestError
 
@@ -23,10 +24,14 @@ def frame(text: str) -> bytes:
 
 
 def dumps_large(value: object, depth: int = 5) -> str:
-    """The same text for worker threads, made of small pieces: the encoder lets no other thread run before it is done."""
+    """The same text for worker threads, made of small pieces: the encoder lets no other thread run before it is done.
+
+    An iterator is a list whose items need not all be there at once: every object kept until then makes each collection of
+    garbage longer, which stops all threads.
+    """
     if depth and isinstance(value, dict):
         return "{" + ",".join(f"{dumps(name)}:{dumps_large(member, depth - 1)}" for name, member in value.items()) + "}"
-    if depth and isinstance(value, list | tuple):
+    if depth and isinstance(value, list | tuple | Iterator):
         return "[" + ",".join([dumps_large(item, depth - 1) for item in value]) + "]"
     return dumps(value)
 
