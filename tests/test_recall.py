@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from models import DRAFTS, TARGET, config
 from toys import DRAFT_VOCAB, Collector, toy_vocab
@@ -41,6 +41,18 @@ def flat() -> np.ndarray:
 def recalled(recall: Recall) -> bytes | None:
     row = recall.mixed(flat())
     return bytes([int(row.argmax())]) if row.any() else None
+
+
+def test_two_witnesses_are_believed_more_than_one_against_the_other() -> None:
+    _, recall = reader(b"the cat. the c")
+    recall.mixed(flat())
+    a, b = LETTERS.pieces.index(b"a"), LETTERS.pieces.index(b"b")
+    assert recall.believed(a, 0.25) == pytest.approx(0.5)  # odds of 1 to 3, times 3
+    assert recall.believed(b, 0.5) == pytest.approx(1 / 3)
+    assert [recall.believed(id_, p) for id_ in (a, b) for p in (0.0, 1.0)] == [0.0, 1.0, 0.0, 1.0]
+    _, recall = reader(b"abcdef")
+    recall.mixed(flat())
+    assert recall.believed(a, 0.25) == 0.25, "nothing was found"
 
 
 @pytest.mark.parametrize(
@@ -86,6 +98,7 @@ def test_odds_are_added_to_a_probability() -> None:
 
 
 @given(st.lists(st.tuples(st.text("abc", max_size=6), st.text("abc", max_size=6)), max_size=12))
+@example([("a", ""), *[("", "")] * 7, ("a", ""), ("", "")])  # the longest match is the ninth from the end
 def test_only_what_was_committed_is_recalled(rounds: list[tuple[str, str]]) -> None:
     """Guesses come and go; what is found is the longest of the newest occurrences in the committed text."""
     mirror = Mirror(Encoder(DRAFT_VOCAB))
@@ -94,7 +107,8 @@ def test_only_what_was_committed_is_recalled(rounds: list[tuple[str, str]]) -> N
     for text, guess in rounds:
         read(mirror, recall, (" the quick" + text).encode())
         ids, n = list(mirror.ids), len(mirror.ids)
-        ends = [e for e in range(1, mirror.n_within()) if ids[e - 1 : e + 1] == ids[n - 2 : n] and e < n - 1][-8:]
+        kept = [e for e in range(1, mirror.n_within()) if ids[e - 1 : e + 1] == ids[n - 2 : n]][-8:]
+        ends = [e for e in kept if e < n - 1]
         longest = max([common(ids, e, n - 1) for e in ends], default=0)
         row = recall.mixed(np.zeros(DRAFT_VOCAB.n_vocab, np.float32))
         if not longest:

@@ -343,7 +343,9 @@ class ModelDrafter:
                 return False
             self._guess(work, *choice, pace)
             return not self._is_spent(work)
-        id_, p = work.sequence.chooser.choose(work.sequence.recall.mixed(work.row))
+        recall = work.sequence.recall
+        id_, p = work.sequence.chooser.choose(recall.mixed(work.row))
+        p = recall.believed(id_, p)
         if p < work.ask.p_min:  # not the edge's share: like trust, it is only handed on
             return False
         p, work.edge_p = p * work.edge_p, 1.0

@@ -15,9 +15,11 @@ from uad.drafters.choosing import Row
 from uad.drafters.history import match_length
 from uad.drafters.mirror import Mirror
 
-_MOST_ENDS: Final = 8  # occurrences of the last two ids that are compared further back, the newest ones
+_MOST_ENDS: Final = 8  # ends of two ids in a row that are kept for comparing, the newest ones; the text's own end may be among them
 _LONGEST: Final = 24  # ids compared
 _ODDS: Final = tuple(0.01 * n**1.5 for n in range(_LONGEST + 1))  # of the match against the model, by its length: flat around the best
+_AGREED: Final = 3.0  # odds of an id that model and match agree on are so many times those of the mixture: they are two witnesses
+_DIFFERED: Final = 0.5
 
 
 class Recall:
@@ -56,6 +58,13 @@ class Recall:
         row = row.copy()
         row[id_] = float(peak) + np.log(total * (p + _ODDS[self._length]))
         return row
+
+    def believed(self, id_: int, p: float) -> float:
+        """How far an id is to be believed that was chosen from the mixture at hand with probability p."""
+        if not self._length:
+            return p
+        odds = _AGREED if self._mirror.ids[self._at] == id_ else _DIFFERED
+        return p * odds / (1.0 + p * (odds - 1.0))
 
     def _match(self) -> None:
         """Follow the match as long as the draft does, else look for the longest one."""
