@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from uad.policy.fixed import FixedRound
-from uad.policy.memory import Memory
+from uad.policy.memory import Memory, variety_of
 from uad.policy.protocol import Chosen, Round, Wish
 from uad.policy.round import AutoRound
 from uad.policy.text import Text
@@ -29,7 +29,8 @@ class AutoPolicy(Memory):
     """Rules the rounds of all sequences, and learns from what became of them."""
 
     def begin(self, seq: int, n_prompt: int, temperature: float = 0.0) -> None:
-        self._texts[seq] = Text(n_prompt, temperature >= _WARM, DRAWN if temperature > 0 else Origin.MODEL)
+        length = variety_of(n_prompt)
+        self._texts[seq] = Text(n_prompt, temperature >= _WARM, (DRAWN if temperature > 0 else Origin.MODEL) + length, length)
 
     def end(self, seq: int) -> None:
         text = self._texts.pop(seq, None)

@@ -15,9 +15,22 @@ from uad.types import Origin
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 _USUAL_IDS: Final = 18  # of a draft
 _ENOUGH_CALLS: Final = 8  # of the draft model, to rely on what it costs where that was measured on a busy machine
-_SHORT_BITS: Final = 9  # prompts of fewer than 512 ids are alike
+_SHORT_BITS: Final = 9
 _LONGER_SHIFT: Final = -0.7  # of a small model's odds in texts longer than known ones: it may be lost in them, and sure all the same
-TYPICAL_ROUNDS: Final = 60  # of an answer: what drafting saves in them must pay for reading the prompt
+TYPICAL_ROUNDS: Final = 60  # of an answer: they share what reading the prompt costs
+_EARNED_BACK: Final = 20  # rounds in which a new text must be expected to earn that, since it may end soon
+
+
+def _length(n_prompt: int) -> int:
+    """Prompts of equal length are alike: fewer than 512 ids, then fewer than four times as many, and so on."""
+    return max(n_prompt.bit_length(), _SHORT_BITS) // 2
+
+
+def variety_of(n_prompt: int) -> str:
+    """What the kind of a small model's drafts has in addition in texts with a prompt of so many ids: "", "/512", "/512/2048" and so on. It
+    may be as sure of itself in long ones, and right half as often, so each length is learned by itself, from what is known of shorter ones.
+    """
+    return "".join([f"/{1 << 2 * length - 1}" for length in range(_SHORT_BITS // 2 + 1, _length(n_prompt) + 1)])
 
 
 class Memory:
@@ -49,7 +62,7 @@ class Memory:
         return habit
 
     def _standing(self, origin: Origin, n_prompt: int) -> Standing:
-        length = max(n_prompt.bit_length(), _SHORT_BITS) // 2
+        length = _length(n_prompt)
         standing = self._standings.get((origin, length))
         if standing is None:
             births = [one.birth for n in range(length) if (one := self._standings.get((origin, n))) is not None and one.birth]
@@ -66,10 +79,12 @@ class Memory:
         plain_ms = self.machine.table((1,), wish.depth).upto(1)[1]
         its_ms = plain_ms if n_seq == 1 else self.machine.table((n_seq,), wish.depth).upto(1)[1] / n_seq
         standing = self._standing(origin, text.n_prompt)
+        if standing.birth > text.usual:
+            text.usual = standing.birth
         value = standing.birth * its_ms
         use = text.uses[origin] = Use(standing, text.is_drawn, value, value)
         can_win = self.could_win(origin, wish, n_seq)
-        pays = can_win and 0 <= use.value >= use.read_ms(self.habit(origin)) * use.backlog(text) / TYPICAL_ROUNDS
+        pays = can_win and 0 <= use.value >= use.read_ms(self.habit(origin)) * use.backlog(text) / _EARNED_BACK
         if not pays:
             self._pay_or_sleep(text, origin, use, plain_ms, can_win)
         return use

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from uad.policy.bins import N_BINS, bin_of
-from uad.policy.calibration import Calibration
+from uad.policy.calibration import Calibration, TextOdds
 from uad.policy.candidate import Candidate, best_of, compare, gains_of, merged
 from uad.policy.machine import Table
 from uad.policy.memory import TYPICAL_ROUNDS, Memory
@@ -27,6 +27,8 @@ _HOPELESS: Final = 0.02  # a guess less likely than this is not worth looking be
 _SURE: Final = 0.8  # of a guess at its best length: then it may spare asking the draft model
 _LIKELY: Final = 0.02  # that a draft stays sure; nobody goes on for less
 _NO_GAIN: Final = 1 + 1e-9
+_STAKE: Final = 3.0  # plain decodes that a text may lose in a round
+_STAKE_TIMES: Final = 10.0  # what such rounds save on average, beside it
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 NO_DRAFT: Final = Draft()
 
@@ -141,11 +143,22 @@ class AutoRound:
                 return None
         elif not self._policy.wakes(text, origin, use, member.plain_ms, wish, n_seq):
             return None
+        longest = min(wish.params.longest, wish.room)
+        most = self._bearable(member, longest) if longest > 1 else longest
         if origin is not _MODEL:
-            return Ask(wish.seq, wish.room)
-        most = min(wish.params.longest, wish.room)
+            return Ask(wish.seq, most if most < longest else wish.room)
         self._most = max(self._most, most)
         return Ask(wish.seq, most, 0, 0.0, self._n_read)
+
+    @staticmethod
+    def _bearable(member: _Member, most: int) -> int:
+        """Of at most so many ids, how many a round can draft that costs no more than what drafts saved in this text and some plain decodes
+        that it may lose, more of them where rounds usually save much. However sure a draft seems, all its ids may be wrong together."""
+        costs, text = member.table.upto(most + 1), member.text
+        limit = costs[1] * (1.0 + _STAKE + _STAKE_TIMES * text.usual + text.saved)
+        while most > 1 and costs[most + 1] > limit:
+            most -= 1
+        return most
 
     # --- while the draft model writes
 
@@ -310,11 +323,12 @@ class AutoRound:
             if origin is _MODEL:
                 habit.wrote(len(member.bins), len(draft.ids))
                 member.calibration.drafted(member.bins, text.run)
-            calibration = policy.calibration(draft.kind)
+            kind = draft.kind + text.length if origin is _MODEL else draft.kind
+            calibration = member.calibration if kind == text.kind else policy.calibration(kind)
             candidates = member.lessons if calibration.is_unknown else member.candidates
             price_ms = common + reading_ms / TYPICAL_ROUNDS
             lasting_ms = price_ms - pause_ms if use.due and not member.sure_ms else price_ms
-            candidates.append(self._candidate(member, origin, draft, calibration, price_ms, lasting_ms))
+            candidates.append(self._candidate(member, origin, draft, calibration, use.odds_of(kind), price_ms, lasting_ms))
             self._guesses_ms += common + reading_ms
 
     @staticmethod
@@ -332,11 +346,17 @@ class AutoRound:
         return [reading_ms * n / n_read if reading_ms else 0.0 for n in reads]
 
     def _candidate(
-        self, member: _Member, origin: Origin, draft: Draft, calibration: Calibration, price_ms: float, lasting_ms: float
+        self,
+        member: _Member,
+        origin: Origin,
+        draft: Draft,
+        calibration: Calibration,
+        text_odds: TextOdds,
+        price_ms: float,
+        lasting_ms: float,
     ) -> Candidate:
         """lasting_ms: what it would cost if it were asked in each round; its value is what it would be worth then."""
         use = member.text.uses[origin]
-        text_odds = use.odds_of(draft.kind)
         odds = text_odds.value * member.text.caution
         bins = [bin_of(belief) for belief in draft.p]
         chances = [chance * odds / (1.0 + chance * (odds - 1.0)) for chance in calibration.chances_of(bins)]
@@ -448,7 +468,10 @@ class AutoRound:
             step_ms = self._step_ms[0] if one.origin is _MODEL else 0.0
             use.judged(one.worth, one.value, text, policy.habit(one.origin), text.plain_ms, step_ms)
         due = -1
+        text.usual = 0.0
         for use in text.uses.values():
+            if use.standing.birth > text.usual:
+                text.usual = use.standing.birth
             if due < 0 or use.due < due:
                 due = use.due
         text.due = max(due, 0)
