@@ -16,6 +16,7 @@ from uad.policy.auto import AutoPolicy
 from uad.policy.bins import bin_of
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
+from uad.policy.memory import variety_of
 from uad.policy.outlook import TextRun
 from uad.policy.protocol import Wish
 from uad.policy.round import groups_of
@@ -265,6 +266,48 @@ def test_a_long_prompt_is_not_read_for_a_text_that_may_end_at_once(account_ms, e
         wish = Wish(0, SpeculativeParams(), 400, 1500)
         asked = text.n if text.n >= use.due and one.wakes(text, Origin.MODEL, use, 60.0, wish, 1) else 0
     assert earliest - 2 <= asked <= earliest + 1
+
+
+@pytest.mark.parametrize(("birth", "reads"), [(0.02, False), (0.04, True)])
+def test_reading_a_long_prompt_must_be_earned_back_in_twenty_rounds(birth, reads):
+    """1,500 ids at 0.025 ms: two thirds of a decode, for a draft that saves so much of one per round in such texts."""
+    one = policy(lambda n: 48.0 + 12.0 * n)
+    one.habit(Origin.MODEL).read_ms = 0.025
+    standing = one._standing(Origin.MODEL, 1500)
+    standing.birth, standing.is_new = birth, False
+    one.begin(0, 1500)
+    use = one.first_use(one.text(0), Origin.MODEL, Wish(0, SpeculativeParams(), 400, 1500), 1)
+    assert use.awake == reads
+
+
+@pytest.mark.parametrize(
+    ("saved", "usual", "n_ids"),
+    [(0.0, 0.0, 6), (4.0, 0.0, 14), (0.0, 0.2, 10), (-2.0, 0.0, 2), (-9.0, 0.0, 1), (99.0, 0.0, 48)],
+)
+def test_a_round_stakes_no_more_than_its_text_can_bear(saved, usual, n_ids):
+    """Sixteen sure ids, all of them wrong, cost six plain decodes where rows are dear. Here two ids cost one."""
+    one = policy(lambda n: 50.0 + 50.0 * n)
+    trust(one)
+    one.begin(0, 10)
+    wish = Wish(0, SpeculativeParams(), 400, 50)
+    for origin, most in ((Origin.MODEL, n_ids), (Origin.SUFFIX, n_ids if n_ids < 48 else 400)):
+        round_ = one.plan([wish])
+        assert round_ is not None
+        one.text(0).saved, one.text(0).usual = saved, usual
+        assert [ask.n_max for ask in round_.asks(origin)] == [most]
+
+
+def test_drafts_in_long_texts_are_learned_apart():
+    """A small model that is lost in them is as sure as ever; what it is worth in short ones stays as it was."""
+    assert [variety_of(n) for n in (1, 511, 512, 2047, 2048)] == ["", "", "/512", "/512", "/512/2048"]
+    one = Simulation(MEMORY_BOUND, text(900, GOOD, seed=1)).run(n_texts=3)
+    short = one.policy.calibration("draft-simple")
+    before, n = short.probability(0.97), short.n_judged
+    assert one.policy.calibration("draft-simple/512").probability(0.97) == pytest.approx(before, abs=0.02), "what is known of short ones"
+    one.positions = [*one.positions, *[Position(0.97, 0.0, False)] * 200]
+    one.run_text(1100, n_prompt=1500)
+    assert (short.probability(0.97), short.n_judged) == (before, n)
+    assert one.policy.calibration("draft-simple/512").probability(0.97) < 0.6 < before
 
 
 @pytest.mark.parametrize("n_unread", [5, 600])
