@@ -27,8 +27,8 @@ _HOPELESS: Final = 0.02  # a guess less likely than this is not worth looking be
 _SURE: Final = 0.8  # of a guess at its best length: then it may spare asking the draft model
 _LIKELY: Final = 0.02  # that a draft stays sure; nobody goes on for less
 _NO_GAIN: Final = 1 + 1e-9
-_STAKE: Final = 3.0  # plain decodes that a text may lose in a round
-_STAKE_TIMES: Final = 10.0  # what such rounds save on average, beside it
+_ROUND_STAKE: Final = 3.0  # plain decodes that a text may lose in one round
+_USUAL_TIMES: Final = 10.0  # and so often what a round of such texts saves
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 NO_DRAFT: Final = Draft()
 
@@ -155,7 +155,7 @@ class AutoRound:
         """Of at most so many ids, how many a round can draft that costs no more than what drafts saved in this text and some plain decodes
         that it may lose, more of them where rounds usually save much. However sure a draft seems, all its ids may be wrong together."""
         costs, text = member.table.upto(most + 1), member.text
-        limit = costs[1] * (1.0 + _STAKE + _STAKE_TIMES * text.usual + text.saved)
+        limit = costs[1] * (1.0 + _ROUND_STAKE + _USUAL_TIMES * text.usual + text.saved)
         while most > 1 and costs[most + 1] > limit:
             most -= 1
         return most
