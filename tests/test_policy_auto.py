@@ -16,7 +16,7 @@ from uad.policy.auto import AutoPolicy
 from uad.policy.bins import bin_of
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
-from uad.policy.memory import variety_of
+from uad.policy.memory import kind_of
 from uad.policy.outlook import TextRun
 from uad.policy.protocol import Wish
 from uad.policy.round import groups_of
@@ -299,7 +299,9 @@ def test_a_round_stakes_no_more_than_its_text_can_bear(saved, usual, n_ids):
 
 def test_drafts_in_long_texts_are_learned_apart():
     """A small model that is lost in them is as sure as ever; what it is worth in short ones stays as it was."""
-    assert [variety_of(n) for n in (1, 511, 512, 2047, 2048)] == ["", "", "/512", "/512", "/512/2048"]
+    kinds = ["draft-simple", "draft-simple", "draft-simple/512", "draft-simple/512", "draft-simple/512/2048"]
+    assert [kind_of(n, 0.0) for n in (1, 511, 512, 2047, 2048)] == kinds
+    assert [kind_of(n, 0.7) for n in (511, 2048)] == ["draft-simple/drawn", "draft-simple/drawn/512/2048"]
     one = Simulation(MEMORY_BOUND, text(900, GOOD, seed=1)).run(n_texts=3)
     short = one.policy.calibration("draft-simple")
     before, n = short.probability(0.97), short.n_judged

@@ -46,10 +46,6 @@ class Origin(enum.StrEnum):
     __hash__ = str.__hash__  # an enum's own is a Python function, called for every look-up
 
 
-DRAWN = "draft-simple/drawn"
-"""The kind of the draft model's drafts for answers that are drawn by lot."""
-
-
 class SpecPolicy(enum.StrEnum):
     """Who decides how far to draft: the machine's cost curve and what was accepted so far, or the request's own numbers."""
 
@@ -171,8 +167,8 @@ class Ask(NamedTuple):
 class Draft:
     """A guess: target ids that may follow, and for each the estimated probability that it is accepted given that all before it were.
 
-    p is the drafter's own belief, uncalibrated; drafts of one `kind` (origin, and what else it depends on: "suffix/answers") are
-    calibrated together. n_salvaged: how many leading ids are left over from an earlier round. healed: the draft re-chose bytes behind
+    p is the drafter's own belief, uncalibrated; looked-up drafts of one `kind` (origin, and what else it depends on: "suffix/answers") are
+    calibrated together. The kind of the draft model's is the policy's to say: it goes by the request. n_salvaged: how many leading ids are left over from an earlier round. healed: the draft re-chose bytes behind
     the edge. crossing: what translation cost since the last draft.
     """
 
@@ -181,7 +177,7 @@ class Draft:
     origin: Origin = Origin.MODEL
     n_salvaged: int = 0
     healed: bool = False
-    kind: str = "draft-simple"
+    kind: str = ""
     crossing: Crossing = Crossing()
 
     def first(self, n: int) -> Draft:

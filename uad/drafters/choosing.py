@@ -8,18 +8,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from uad.types import Origin
-
 Row = npt.NDArray[np.float32]
 
 
 class Chooser(Protocol):
     """Chooses for one answer. It hears of all its ids, and of the bytes of a draft, since some go by the place in the answer."""
-
-    @property
-    def kind(self) -> str:
-        """Of the drafts that come of it (`types.Draft.kind`)."""
-        ...
 
     def heard(self, ids: Sequence[int]) -> None:
         """These ids of the target were committed: first those of the prompt."""
@@ -37,8 +30,6 @@ class Chooser(Protocol):
 
 class Likeliest:
     """The likeliest id, wherever it is."""
-
-    kind: str = Origin.MODEL
 
     def heard(self, ids: Sequence[int]) -> None: ...
 

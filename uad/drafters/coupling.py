@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from uad.drafters.choosing import LIKELIEST, Chooser, Row
 from uad.sampling.noise import Position, gumbel, token_keys
-from uad.types import DRAWN, SamplingParams
+from uad.types import SamplingParams
 from uad.vocab.encode import Encoder
 
 _MOST_DRAWN: Final = 40  # ids among which is drawn: the default of top_k
@@ -120,8 +120,6 @@ class Coupling:
 class _Coupled:
     """Chooses what the target would draw. `_position` is where the answer's next id is drawn; a draft reached `_at`, and wrote `_begun` of
     the id of the target that begins there."""
-
-    kind: str = DRAWN
 
     def __init__(self, coupling: Coupling, sampling: SamplingParams, seed: int, n_prompt: int) -> None:
         self._coupling = coupling

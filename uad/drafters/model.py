@@ -390,8 +390,8 @@ class ModelDrafter:
         ids, p = ids[: ask.n_max], p[: ask.n_max]
         if len(ids) < ask.n_min:
             return Draft(crossing=crossing)
-        kind, n_salvaged = work.sequence.chooser.kind, min(n_salvaged, len(ids))
-        return Draft(tuple(ids), tuple(p), n_salvaged=n_salvaged, healed=work.healed and bool(ids), kind=kind, crossing=crossing)
+        n_salvaged = min(n_salvaged, len(ids))
+        return Draft(tuple(ids), tuple(p), n_salvaged=n_salvaged, healed=work.healed and bool(ids), crossing=crossing)
 
 
 def _share(guesses: list[tuple[int, float]], lengths: list[int], edge: int) -> tuple[list[float], list[int]]:

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from uad.policy.fixed import FixedRound
-from uad.policy.memory import Memory, variety_of
+from uad.policy.memory import Memory, kind_of
 from uad.policy.protocol import Chosen, Round, Wish
 from uad.policy.round import AutoRound
 from uad.policy.text import Text
-from uad.types import DRAWN, Ask, Commit, Draft, Origin, SpecPolicy
+from uad.types import Ask, Commit, Draft, Origin, SpecPolicy
 
 _REST: Final = 7  # rounds in which nothing is due, before one is planned all the same: to hear of the machine
 _REST_MS: Final = 50.0  # or as many as take so long where rounds are quick: there a planned one is felt
@@ -29,8 +29,7 @@ class AutoPolicy(Memory):
     """Rules the rounds of all sequences, and learns from what became of them."""
 
     def begin(self, seq: int, n_prompt: int, temperature: float = 0.0) -> None:
-        length = variety_of(n_prompt)
-        self._texts[seq] = Text(n_prompt, temperature >= _WARM, (DRAWN if temperature > 0 else Origin.MODEL) + length, length)
+        self._texts[seq] = Text(n_prompt, temperature >= _WARM, kind_of(n_prompt, temperature))
 
     def end(self, seq: int) -> None:
         text = self._texts.pop(seq, None)

@@ -26,11 +26,12 @@ def _length(n_prompt: int) -> int:
     return max(n_prompt.bit_length(), _SHORT_BITS) // 2
 
 
-def variety_of(n_prompt: int) -> str:
-    """What the kind of a small model's drafts has in addition in texts with a prompt of so many ids: "", "/512", "/512/2048" and so on. It
-    may be as sure of itself in long ones, and right half as often, so each length is learned by itself, from what is known of shorter ones.
-    """
-    return "".join([f"/{1 << 2 * length - 1}" for length in range(_SHORT_BITS // 2 + 1, _length(n_prompt) + 1)])
+def kind_of(n_prompt: int, temperature: float) -> str:
+    """That of a small model's drafts: "draft-simple", with "/drawn" where answers are drawn by lot, since it draws along, and with "/512",
+    "/512/2048" and so on behind prompts of at least so many ids. There it may be as sure of itself, and right half as often: each length is
+    learned by itself, from what is known of shorter ones."""
+    lengths = [f"/{1 << 2 * length - 1}" for length in range(_SHORT_BITS // 2 + 1, _length(n_prompt) + 1)]
+    return "".join([_MODEL, "/drawn" if temperature > 0 else "", *lengths])
 
 
 class Memory:

@@ -323,8 +323,8 @@ class AutoRound:
             if origin is _MODEL:
                 habit.wrote(len(member.bins), len(draft.ids))
                 member.calibration.drafted(member.bins, text.run)
-            kind = draft.kind + text.length if origin is _MODEL else draft.kind
-            calibration = member.calibration if kind == text.kind else policy.calibration(kind)
+            kind = text.kind if origin is _MODEL else draft.kind
+            calibration = member.calibration if origin is _MODEL else policy.calibration(kind)
             candidates = member.lessons if calibration.is_unknown else member.candidates
             price_ms = common + reading_ms / TYPICAL_ROUNDS
             lasting_ms = price_ms - pause_ms if use.due and not member.sure_ms else price_ms

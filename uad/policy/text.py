@@ -199,7 +199,7 @@ class Use:
 class Text:
     """One running text. n counts its ids since its prompt; `due` is when the next drafter is; reading_ms what the draft model took for
     n_reading ids of the prompt that it read while the target did. is_drawn: its ids are drawn by lot, often others than the likeliest.
-    kind: that of the draft model's drafts, with the variety by the prompt's length.
+    kind: that of the draft model's drafts (`memory.kind_of`).
 
     `saved` is the account of what its drafts brought so far, in plain decodes; those that a drafter's own account paid cost it nothing.
     Below the stake it speaks against all that is believed of them: the odds of each id are multiplied by `caution`, until it recovers: by
@@ -209,7 +209,6 @@ class Text:
     n_prompt: int
     is_drawn: bool = False
     kind: str = Origin.MODEL
-    length: str = ""
     n: int = 0
     due: int = 0
     reading_ms: float = 0.0

@@ -1,0 +1,129 @@
+"""Draws docs/speed.png and prints the table of docs/bench.md from docs/speed.jsonl: the JSON lines of `uad bench` runs, one after the other.
+
+    .venv/bin/python docs/draw_speed.py
+
+A later cell with the same labels takes the place of an earlier one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+HERE = Path(__file__).parent
+GREEDY = ("chat", "code", "copy-edit", "story")
+ROWS = ((*((name, 0.0) for name in GREEDY), ("chat", 1.0), ("long", 0.0)))
+TARGETS = {"big-bf16": "1B BF16", "big-q8_0": "1B Q8_0", "big-q4_0": "1B Q4_0", "target-chatml": "6M, as bundled"}
+DRAFTS = {"draft-zephyr": ("zephyr", "#0072b2"), "draft-gemma": ("gemma", "#e69f00"), "liar": ("liar", "#555555")}
+SLOWER = 0.98
+
+
+class Labels(NamedTuple):
+    """What a cell is of."""
+
+    target: str
+    draft: str
+    sequences: int
+    workload: str
+    temperature: float
+
+
+def read(path: Path) -> dict[Labels, dict[str, Any]]:
+    """The cells of automatic policies in all lines."""
+    cells = [cell for line in path.read_text().splitlines() for cell in json.loads(line)["cells"] if cell["policy"] == "auto"]
+    return {Labels(cell["target"], cell["draft"], cell["sequences"], cell["workload"], cell["temperature"]): cell for cell in cells}
+
+
+def table(cells: dict[Labels, dict[str, Any]]) -> str:
+    """Markdown: a row for each target, draft and number of sequences."""
+    lines = [
+        "| target | draft | sequences | auto | chat | code | copy-edit | story | chat, temperature 1 | long | least | of the oracle |",
+        "|" + "---|" * 12,
+    ]
+    for target, about in TARGETS.items():
+        for draft, (name, _) in DRAFTS.items():
+            for n in (1, 4):
+                row = [cells.get(Labels(target, draft, n, *one)) for one in ROWS]
+                found = [cell for cell in row if cell is not None]
+                if not found:
+                    continue
+                greedy = [cell["ratio"] for cell in row[: len(GREEDY)] if cell is not None]
+                shares = [cell["oracle_share"] for cell in found if cell["oracle_share"] is not None]
+                ratios = [f"{cell['ratio']:.2f}" if cell is not None else "" for cell in row]
+                ends = [f"{min(cell['ratio'] for cell in found):.3f}", f"{geometric_mean(shares):.2f}" if shares else ""]
+                lines.append(" | ".join([f"| {about}", name, str(n), f"**{geometric_mean(greedy):.2f}**", *ratios, *ends]) + " |")
+    return "\n".join(lines)
+
+
+def summary(cells: Iterable[dict[str, Any]], about: str) -> str:
+    """One line on these cells."""
+    chosen = list(cells)
+    shares = [cell["oracle_share"] for cell in chosen if cell["oracle_share"] is not None]
+    ratios = sorted(cell["ratio"] for cell in chosen)
+    same = sum(bool(cell["same_text"]) for cell in chosen)
+    oracle = f"; {geometric_mean(shares):.3f} of the oracle over {len(shares)}" if shares else ""
+    return f"{about}: {len(chosen)} cells, least {', '.join(f'{one:.3f}' for one in ratios[:4])}, same text in {same}{oracle}"
+
+
+def draw(cells: dict[Labels, dict[str, Any]], path: Path) -> None:
+    """A panel for each target: the ratio of every cell, and what the oracle reaches with the same drafts."""
+    targets = [target for target in TARGETS if any(labels.target == target for labels in cells)]
+    plt.rcParams.update({"font.size": 9.5, "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left"})
+    figure, panels = plt.subplots(1, len(targets), sharey=True, figsize=(3.6 * len(targets), 4.6), layout="constrained", squeeze=False)
+    for axes, target in zip(panels[0], targets, strict=True):
+        _panel(axes, [(labels, cell) for labels, cell in cells.items() if labels.target == target])
+        axes.set_title(TARGETS[target])
+    figure.suptitle("Speed in plain decodings, by the clock: never slower, whatever the draft", x=0.01, ha="left", weight="bold")
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    figure.savefig(path, dpi=130)
+
+
+def _panel(axes: Axes, cells: Sequence[tuple[Labels, dict[str, Any]]]) -> None:
+    names = [f"{workload}{', temperature 1' if temperature else ''}" for workload, temperature in ROWS]
+    for labels, cell in cells:
+        name, colour = DRAFTS[labels.draft]
+        first, four = labels[3:] == ROWS[0], labels.sequences > 1
+        y = ROWS.index(labels[3:]) + (0.2 if four else -0.2) + 0.09 * (list(DRAFTS).index(labels.draft) - 1)
+        if cell["oracle_ratio"] is not None:
+            axes.plot(
+                cell["oracle_ratio"], y, "|", color=colour, ms=7, mew=1.2, label=f"oracle, {name}" if first and not four else None
+            )
+        axes.plot(
+            cell["ratio"], y, "s" if four else "o", color=colour, ms=5, mec="white", mew=0.4, zorder=3,
+            label=f"{name}, {'four' if four else 'one'}" if first else None,
+        )  # fmt: skip
+    axes.axvline(1, color="#222222", lw=0.9)
+    axes.axvspan(0, SLOWER, color="#f7e3da", lw=0, zorder=0)
+    axes.set_xscale("log")
+    ticks = (1, 1.5, 2, 3, 4, 6)
+    axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks], minor=False)
+    axes.set_xticks([], minor=True)
+    axes.set(xlim=(0.9, 6.5), ylim=(len(ROWS) - 0.5, -0.5))
+    axes.set_yticks(range(len(ROWS)), names)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color="#e4e4e4")
+    axes.set_axisbelow(True)
+
+
+def main() -> None:
+    """Draw, and print the table."""
+    cells = read(HERE / "speed.jsonl")
+    draw(cells, HERE / "speed.png")
+    print(table(cells))
+    print()
+    for name, chosen in (("all", tuple(DRAFTS)), ("real drafts", ("draft-zephyr", "draft-gemma")), ("liar", ("liar",))):
+        print(summary([cell for labels, cell in cells.items() if labels.draft in chosen], name))
+
+
+if __name__ == "__main__":
+    main()
