@@ -189,7 +189,7 @@ def test_an_unlucky_first_guess_does_not_end_drafting_for_a_text():
     """Where rows are dear it costs several plain decodes; guesses that are right afterwards, though not submitted, say it was bad luck."""
     cost = lambda n: 25.0 if n == 1 else 53.0 + 8.3 * n  # noqa: E731
     shares = []
-    for seed in range(4):
+    for seed in range(12):
         positions = text(3000, GOOD, seed=seed)
         one = Simulation(cost, positions).run(n_texts=10)
         shares.append(oracle_ms(cost, positions, one.step_ms, one.call_ms, one.n_max) / one.ms)
@@ -447,7 +447,7 @@ def choose(one: AutoPolicy, seqs: list[int], beliefs: dict[int, list[float]], n_
     st.sampled_from([1, 2]),
 )
 def test_levels_are_the_best_of_all(beliefs, machine, stride):
-    """Against brute force over the rows of every group."""
+    """Against brute force over the rows of every group: the best, if that is 3 % better than none, which is what an estimate may be wrong."""
     one = policy(MACHINES[machine])
     trust(one)
     seqs = [i * stride for i in range(len(beliefs))]
@@ -463,7 +463,9 @@ def test_levels_are_the_best_of_all(beliefs, machine, stride):
 
     best = max(rate(levels) for levels in itertools.product(*(range(1, len(gain) + 1) for gain in gains)))
     taken = [1 + max((len(chosen[seq].draft.ids) for seq in group if seq in chosen), default=0) for group in groups_of(tuple(seqs))]
-    assert rate(taken) == pytest.approx(best, rel=1e-6)
+    plain = rate([1] * len(gains))
+    assert best >= 1.0299 * plain or taken == [1] * len(gains)
+    assert best <= 1.0301 * plain or rate(taken) == pytest.approx(best, rel=1e-6)
 
 
 def test_neighbours_get_rows_of_equal_number():

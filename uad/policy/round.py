@@ -27,6 +27,7 @@ _HOPELESS: Final = 0.02  # a guess less likely than this is not worth looking be
 _SURE: Final = 0.8  # of a guess at its best length: then it may spare asking the draft model
 _LIKELY: Final = 0.02  # that a draft stays sure; nobody goes on for less
 _NO_GAIN: Final = 1 + 1e-9
+_CLEAR: Final = 1.03  # times the rate without drafts: the best of many lengths, each an estimate, promises more than it keeps
 _ROUND_STAKE: Final = 3.0  # plain decodes that a text may lose in one round
 _USUAL_TIMES: Final = 10.0  # and so often what a round of such texts saves
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
@@ -393,25 +394,26 @@ class AutoRound:
         return self._chosen
 
     def _levels(self) -> list[int]:
-        """Rows of each sequence, by group: the highest ids per millisecond over all groups (Dinkelbach's iteration)."""
+        """Rows of each sequence, by group: the highest ids per millisecond over all groups (Dinkelbach's iteration), or one each."""
         groups = [self._gains(group) for group in self._groups]
         costs = [table.upto(len(gains)) for table, gains in zip(self._tables, groups)]
         fixed_ms = self._guesses_ms - self._policy.machine.overhead_ms * (len(groups) - 1)
         if len(groups) == 1:
             return [_peak(groups[0], costs[0], self._n_writing, fixed_ms)]
-        levels, rate = [1] * len(groups), 0.0
+        levels, ms = [1] * len(groups), fixed_ms + sum([cost[1] for cost in costs])
+        if ms <= 0:
+            return levels
+        rate = _CLEAR * self._n_writing / ms
         while True:
-            ids, ms = float(self._n_writing), fixed_ms
-            for gains, cost, n in zip(groups, costs, levels):
+            better, ids, ms = [], float(self._n_writing), fixed_ms
+            for gains, cost in zip(groups, costs):
+                n = _best_level(gains, cost, rate)
+                better.append(n)
                 ids += gains[n - 1]
                 ms += cost[n]
             if ms <= 0 or ids <= rate * ms * _NO_GAIN:
                 return levels
-            rate = ids / ms
-            better = [_best_level(gains, cost, rate) for gains, cost in zip(groups, costs)]
-            if better == levels:
-                return levels
-            levels = better
+            levels, rate = better, ids / ms
 
     def _gains(self, group: Sequence[int]) -> list[float]:
         """Ids expected beyond one each, by the number of drafted rows of each sequence."""
@@ -482,9 +484,12 @@ def _likeliest(hope: tuple[float, Stay]) -> float:
 
 
 def _peak(gains: list[float], costs: list[float], n_writing: int, spent_ms: float) -> int:
-    """Rows of each sequence with the most ids per millisecond, where there is one group."""
-    best, most = 1, 0.0
-    for k in range(len(gains)):
+    """Rows of each sequence with the most ids per millisecond, where there is one group; one, unless others are clearly better."""
+    ms = costs[1] + spent_ms
+    if ms <= 0:
+        return 1
+    best, most = 1, _CLEAR * n_writing / ms
+    for k in range(1, len(gains)):
         ms = costs[k + 1] + spent_ms
         if ms <= 0:
             return 1
