@@ -296,7 +296,7 @@ def test_json_schema(tmp_path):
     line, _ = run(
         options(tmp_path, "--policy", "fixed,fixed:4", "--workload", "chat,code", "--temperature", "0,0.8"), FakeEngine(fixed_speed)
     )
-    assert list(line) == ["cells", "worst", "geomean", "policies", "oracle_share", "best_fixed", "auto_over_best_fixed"]
+    assert list(line) == ["cells", "worst", "geomean", "policies", "oracle_share", "foresight_share", "best_fixed", "auto_over_best_fixed"]
     assert all(list(cell) == KEYS for cell in line["cells"])
     labels = [(cell["workload"], cell["temperature"], cell["policy"]) for cell in line["cells"]]
     assert labels == [(w, t, p) for w in ("chat", "code") for t in (0, 0.8) for p in ("fixed", "fixed:4")]

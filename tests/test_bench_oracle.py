@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from test_bench import FakeEngine, job, options, run
 
 from uad.bench.facts import collect
+from uad.bench.foresight import Hindsight, Recorded
+from uad.bench.foresight import speed_up as foreseen
 from uad.bench.markdown import write_report
 from uad.bench.measure import EngineArm, Round
 from uad.bench.options import parse_policy
@@ -162,6 +164,9 @@ class Scripted(FakeEngine):
     def calibration(self):
         return [("draft-simple", 0.9, 0.8, 40), ("draft-simple", 0.3, 0.35, 10)]
 
+    def beliefs(self, right, n):
+        return (0.9,) * right + (0.3,) * (n - right)
+
     def rounds(self, number, request):
         speculative = request.speculative
         n = min(self.length, request.max_tokens)
@@ -173,7 +178,7 @@ class Scripted(FakeEngine):
             right = min(k, self.wrong - 1 - at % self.wrong)
             ids, origins = tuple(range(at + 1, at + right + 2)), (self.origin,) * right + (Origin.TARGET,)
             ms = self.table.target_ms(k + 1, at) + self.table.draft_ms(k)
-            rounds.append((ms, [Delta(number, ids, origins, "a" * (right + 1), n_drafted=k)]))
+            rounds.append((ms, [Delta(number, ids, origins, "a" * (right + 1), beliefs=self.beliefs(right, k))]))
             at, drafted, accepted = at + right + 1, drafted + k, accepted + right
         timings = Timings(1.0, 1.0, len(request.prompt), 0, n, DraftStats(len(rounds), len(rounds) - 1, drafted, accepted))
         rounds[-1][1].append(Done(number, Finish.STOP, StopKind.EOS, Usage(len(request.prompt), 0, n), timings))
@@ -182,7 +187,7 @@ class Scripted(FakeEngine):
 
 def test_rounds_are_collected():
     (answer,) = EngineArm("auto", Scripted(length=7), parse_policy("auto").speculative).run([job()]).answers
-    assert answer.rounds == (Round(1, 0, 0), Round(4, 4, 3, Origin.MODEL), Round(2, 1, 1, Origin.MODEL))
+    assert answer.rounds == (Round(1, (), 0), Round(4, (0.9, 0.9, 0.9, 0.3), 3, Origin.MODEL), Round(2, (0.9,), 1, Origin.MODEL))
 
 
 def test_share_of_the_oracle_of_a_perfect_and_of_a_short_choice(tmp_path):
@@ -197,6 +202,40 @@ def test_share_of_the_oracle_of_a_perfect_and_of_a_short_choice(tmp_path):
     assert short["oracle_share"] == short["cells"][0]["oracle_share"] < 0.65
 
 
+def test_beliefs_that_tell_right_from_wrong_allow_what_the_oracle_reaches(tmp_path):
+    line, text = run(options(tmp_path, "--prompts", "2"), Scripted(wrong=5, chosen=4))
+    (cell,) = line["cells"]
+    assert cell["foresight_ratio"] == pytest.approx(cell["oracle_ratio"], rel=1e-3)
+    assert cell["foresight_share"] == line["foresight_share"] == pytest.approx(cell["ratio"] / cell["foresight_ratio"], rel=1e-3)
+    assert f"one sequence: {cell['foresight_share']:.0%} of what the beliefs of these drafts allow" in text
+
+
+def test_beliefs_that_tell_nothing_allow_the_best_fixed_length(tmp_path):
+    class Blind(Scripted):
+        def beliefs(self, right, n):
+            return (0.8,) * n
+
+    line, _ = run(options(tmp_path, "--prompts", "2", "--policy", "auto"), Blind(wrong=5, chosen=4))
+    (cell,) = line["cells"]
+    assert 1 < cell["foresight_ratio"] < 0.97 * cell["oracle_ratio"]
+
+
+@given(st.lists(st.tuples(st.lists(st.floats(0, 1), max_size=6), st.integers(0, 6)), min_size=1, max_size=6))
+def test_foresight_never_beats_the_oracle(drafts):
+    """On the same rounds and costs; and never loses to plain decoding, which it may choose for the whole text."""
+    table = Table(lambda n: 10.0 + 2.0 * (n - 1), per_id=0.25)
+    rounds = [Recorded(tuple(beliefs), min(right, len(beliefs)), min(right, len(beliefs)) + 1) for beliefs, right in drafts]
+    plain_ms = 10.0 * sum(one.n_ids for one in rounds)
+    reached = foreseen(rounds, 10, table, plain_ms, Hindsight(rounds))
+    assert 1 <= reached <= speed_up([[one.n_ids for one in rounds]], 10, table, plain_ms) + 1e-9
+
+
+def test_hindsight_counts_equal_beliefs_together():
+    known = Hindsight([Recorded((0.9, 0.9, 0.2), 2, 3)] * 20)
+    assert known.share(0.9) == known.share(1.0) == pytest.approx(40.5 / 41)
+    assert known.share(0.2) == known.share(0.0) == known.share(0.5) == pytest.approx(0.5 / 21)
+
+
 def test_oracle_of_several_sequences(tmp_path):
     line, _ = run(options(tmp_path, "--prompts", "2", "--sequences", "1,2"), Scripted())
     assert [cell["sequences"] for cell in line["cells"]] == [1, 2]
@@ -206,7 +245,7 @@ def test_oracle_of_several_sequences(tmp_path):
 def test_matrix_in_one_run(tmp_path):
     flags = ("--policy", "matrix", "--workload", "chat,code", "--temperature", "0,1", "--prompts", "2", "--repeats", "1")
     line, text = run(options(tmp_path, *flags), Scripted())
-    assert list(line) == ["cells", "worst", "geomean", "policies", "oracle_share", "best_fixed", "auto_over_best_fixed"]
+    assert list(line) == ["cells", "worst", "geomean", "policies", "oracle_share", "foresight_share", "best_fixed", "auto_over_best_fixed"]
     names = ["fixed:2", "fixed:4", "fixed:8", "fixed:16", "auto"]
     assert [cell["policy"] for cell in line["cells"]] == names * 4
     assert all(("oracle_share" in cell) == (cell["policy"] == "auto") for cell in line["cells"])

@@ -447,7 +447,7 @@ def choose(one: AutoPolicy, seqs: list[int], beliefs: dict[int, list[float]], n_
     st.sampled_from([1, 2]),
 )
 def test_levels_are_the_best_of_all(beliefs, machine, stride):
-    """Against brute force over the rows of every group: the best, if that is 3 % better than none, which is what an estimate may be wrong."""
+    """Against brute force over the rows of every group: the best, if that is 3 % better than none."""
     one = policy(MACHINES[machine])
     trust(one)
     seqs = [i * stride for i in range(len(beliefs))]

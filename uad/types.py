@@ -168,8 +168,8 @@ class Draft:
     """A guess: target ids that may follow, and for each the estimated probability that it is accepted given that all before it were.
 
     p is the drafter's own belief, uncalibrated; looked-up drafts of one `kind` (origin, and what else it depends on: "suffix/answers") are
-    calibrated together. The kind of the draft model's is the policy's to say: it goes by the request. n_salvaged: how many leading ids are left over from an earlier round. healed: the draft re-chose bytes behind
-    the edge. crossing: what translation cost since the last draft.
+    calibrated together. That of the draft model's is the policy's to say: it goes by the request. n_salvaged: how many leading ids are left
+    over from an earlier round. healed: the draft re-chose bytes behind the edge. crossing: what translation cost since the last draft.
     """
 
     ids: tuple[int, ...] = ()
@@ -337,7 +337,7 @@ class Timings:
 class Delta:
     """A piece of a running answer: ids of one round and the text that became final with them (may be empty).
 
-    `origins` has one entry per id. `probs` is empty unless asked for. n_drafted: how many ids were proposed in this round.
+    `origins` has one entry per id. `probs` is empty unless asked for. `beliefs`: of each id that was proposed in this round (`Draft.p`).
     """
 
     request: int
@@ -345,7 +345,7 @@ class Delta:
     origins: tuple[Origin, ...]
     text: str
     probs: tuple[TokenProb, ...] = ()
-    n_drafted: int = 0
+    beliefs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

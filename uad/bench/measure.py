@@ -54,12 +54,17 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One decode of one sequence: how many ids came out, how many were proposed, how many of those accepted, and who had proposed them."""
+    """One decode of one sequence: how many ids came out, what was believed of those that were proposed, how many of these were accepted,
+    and who had proposed them."""
 
     n_ids: int
-    n_drafted: int
+    beliefs: tuple[float, ...]
     n_accepted: int
     origin: Origin = Origin.TARGET
+
+    @property
+    def n_drafted(self) -> int:
+        return len(self.beliefs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +261,7 @@ class _Collector:
 
 def _round(delta: Delta) -> Round:
     drafted = [origin for origin in delta.origins if origin is not Origin.TARGET]
-    return Round(len(delta.ids), delta.n_drafted, len(drafted), drafted[0] if drafted else Origin.TARGET)
+    return Round(len(delta.ids), delta.beliefs, len(drafted), drafted[0] if drafted else Origin.TARGET)
 
 
 def make_job(engine: Engine, prompt: Prompt, temperature: float, seed: int, max_tokens: int) -> Job:
@@ -293,13 +298,15 @@ class Measured:
     """All counted runs of one group of prompts: `runs[i]` are those of arm i, each with plain decoding beside it.
 
     `recorded` are the same texts again, with drafts of a fixed length, whatever their probability: how many ids could be accepted in each
-    round. `oracle` is the speed-up over plain of who had known that; None if it was not measured.
+    round. `oracle` is the speed-up over plain of who had known that, `foresight` of who had known how often each belief is right (of a
+    single prompt); None if it was not measured.
     """
 
     names: tuple[str, ...]
     runs: tuple[tuple[Pair, ...], ...]
     recorded: Sample | None = None
     oracle: float | None = None
+    foresight: float | None = None
 
 
 def measure(

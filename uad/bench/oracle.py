@@ -44,7 +44,7 @@ def speed_up(runs: Sequence[Sequence[int]], depth: int, costs: Costs, plain_ms: 
     lengths = [sum(run) for run in runs]
     if not any(lengths) or plain_ms <= 0:
         raise ValueError("the oracle needs at least one id and the time that plain decoding took")
-    machine = _Machine.anchored(costs, lengths, depth, plain_ms)
+    machine = Machine.anchored(costs, lengths, depth, plain_ms)
     oracle_ms = _alone(runs[0], depth, machine) if len(runs) == 1 else _together(runs, depth, machine, plain_ms)
     return plain_ms / min(oracle_ms, plain_ms)
 
@@ -58,7 +58,7 @@ def passes(rows: Sequence[int]) -> Iterator[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Machine:
+class Machine:
     """Costs brought into line with the plain run that was measured beside them: `undrafted` times those of rounds without drafts, which
     say nothing of passes with more rows, and `overhead` milliseconds per round."""
 
@@ -67,7 +67,7 @@ class _Machine:
     overhead: float = 0.0
 
     @classmethod
-    def anchored(cls, costs: Costs, lengths: Sequence[int], depth: int, plain_ms: float) -> _Machine:
+    def anchored(cls, costs: Costs, lengths: Sequence[int], depth: int, plain_ms: float) -> Machine:
         n_rounds = max(lengths)
         expected = sum(costs.target_ms(sum(1 for n in lengths if n > t), depth + t) for t in range(n_rounds))
         return cls(costs, min(plain_ms / expected, 1.0), max(plain_ms - expected, 0.0) / n_rounds)
@@ -81,7 +81,7 @@ class _Machine:
         return self.overhead + target + self.costs.draft_ms(max(ids) - 1, sum(n > 1 for n in ids))
 
 
-def _alone(run: Sequence[int], depth: int, machine: _Machine) -> float:
+def _alone(run: Sequence[int], depth: int, machine: Machine) -> float:
     """One sequence: each recorded round is cut in the quickest of all ways."""
     total = 0.0
     for n in run:
@@ -94,7 +94,7 @@ def _alone(run: Sequence[int], depth: int, machine: _Machine) -> float:
     return total
 
 
-def _together(runs: Sequence[Sequence[int]], depth: int, machine: _Machine, plain_ms: float) -> float:
+def _together(runs: Sequence[Sequence[int]], depth: int, machine: Machine, plain_ms: float) -> float:
     """Several sequences in one batch: in each round the cap on all drafts that wins most over the average rate found before."""
     n_ids = sum(map(sum, runs))
     best = plain_ms
@@ -103,7 +103,7 @@ def _together(runs: Sequence[Sequence[int]], depth: int, machine: _Machine, plai
     return best
 
 
-def _capped(runs: Sequence[Sequence[int]], depth: int, machine: _Machine, ms_per_id: float) -> float:
+def _capped(runs: Sequence[Sequence[int]], depth: int, machine: Machine, ms_per_id: float) -> float:
     left = [[n for n in reversed(run) if n > 0] for run in runs]
     start, total = sum(map(sum, left)) / len(left), 0.0
     while any(left):

@@ -40,6 +40,7 @@ class GroupResult:
     names: tuple[str, ...]
     runs: tuple[Pair, ...]
     oracle: float | None = None
+    foresight: float | None = None
 
     @property
     def plain(self) -> list[Sample]:
@@ -84,7 +85,8 @@ class Cell:
 
     `accept_rate` is None if nothing was drafted, `tokens_per_decode` if unknown, `same_text` if it cannot be compared.
     `low` and `high` are the smallest and the largest ratio of a prompt; `n_untimed` counts groups too short to have one.
-    `oracle` is the ratio of the oracle over the same prompts, None if it was not measured.
+    `oracle` is the ratio of the oracle over the same prompts, `foresight` that of who knows how often beliefs are right; None if it was
+    not measured.
     """
 
     labels: Labels
@@ -99,21 +101,26 @@ class Cell:
     n_untimed: int
     groups: tuple[GroupResult, ...]
     oracle: float | None = None
+    foresight: float | None = None
 
     @property
     def oracle_share(self) -> float | None:
         """Speed as a share of the oracle's."""
         return None if self.oracle is None else self.ratio / self.oracle
 
+    @property
+    def foresight_share(self) -> float | None:
+        """Speed as a share of what beliefs allow."""
+        return None if self.foresight is None else self.ratio / self.foresight
+
 
 def make_cell(labels: Labels, measured: Sequence[Measured], arm: int) -> Cell | None:
     """Sum up one arm over the groups of a workload; None if no answer was long enough to be timed."""
-    groups = tuple(GroupResult(one.names, one.runs[arm], one.oracle) for one in measured)
+    groups = tuple(GroupResult(one.names, one.runs[arm], one.oracle, one.foresight) for one in measured)
     timed = [group for group in groups if group.timed]
     if not timed:
         return None
     ratios = [group.ratio for group in timed]
-    oracles = [group.oracle for group in timed if group.oracle is not None]
     answers = [answer for group in groups for one in group.arm for answer in one.answers]
     return Cell(
         labels=labels,
@@ -127,8 +134,14 @@ def make_cell(labels: Labels, measured: Sequence[Measured], arm: int) -> Cell | 
         high=max(ratios),
         n_untimed=len(groups) - len(timed),
         groups=groups,
-        oracle=geometric_mean(oracles) if len(oracles) == len(timed) else None,
+        oracle=_mean_of_all([group.oracle for group in timed]),
+        foresight=_mean_of_all([group.foresight for group in timed]),
     )
+
+
+def _mean_of_all(ratios: Sequence[float | None]) -> float | None:
+    known = [one for one in ratios if one is not None]
+    return geometric_mean(known) if len(known) == len(ratios) else None
 
 
 def share(part: int, whole: int) -> float | None:
@@ -156,14 +169,15 @@ class Standing:
 class Summary:
     """The whole run, without the peer. `worst` and `geomean` are over all cells whatever their policy.
 
-    `oracle_share` is the geometric mean over the cells of automatic policies. `best_fixed` is the fixed policy with the largest geometric
-    mean over the whole matrix, and `auto_over_best_fixed` the automatic one's in relation to it.
+    `oracle_share` and `foresight_share` are geometric means over the cells of automatic policies. `best_fixed` is the fixed policy with the
+    largest geometric mean over the whole matrix, and `auto_over_best_fixed` the automatic one's in relation to it.
     """
 
     standings: tuple[Standing, ...]
     worst: float | None
     geomean: float | None
     oracle_share: float | None
+    foresight_share: float | None
     best_fixed: Standing | None
     auto: Standing | None
 
@@ -182,13 +196,16 @@ def summarize(cells: Sequence[Cell]) -> Summary:
     own = [cell for cell in cells if cell.labels.policy != PEER]
     standings = tuple(_standing(policy, own) for policy in dict.fromkeys(cell.labels.policy for cell in own))
     fixed = [one for one in standings if one.policy.split(":")[0] == "fixed"]
-    shares = [cell.oracle_share for cell in own if cell.oracle_share is not None and is_auto(cell.labels.policy)]
+    autos = [cell for cell in own if is_auto(cell.labels.policy)]
+    of_oracle = [cell.oracle_share for cell in autos if cell.oracle_share is not None]
+    of_foresight = [cell.foresight_share for cell in autos if cell.foresight_share is not None]
     ratios = [cell.ratio for cell in own]
     return Summary(
         standings=standings,
         worst=min(ratios, default=None),
         geomean=geometric_mean(ratios) if ratios else None,
-        oracle_share=geometric_mean(shares) if shares else None,
+        oracle_share=geometric_mean(of_oracle) if of_oracle else None,
+        foresight_share=geometric_mean(of_foresight) if of_foresight else None,
         best_fixed=max(fixed, key=lambda one: one.geomean, default=None),
         auto=next((one for one in standings if is_auto(one.policy)), None),
     )
@@ -209,6 +226,7 @@ def json_line(cells: Sequence[Cell]) -> str:
         "geomean": _round(total.geomean),
         "policies": policies,
         "oracle_share": _round(total.oracle_share),
+        "foresight_share": _round(total.foresight_share),
         "best_fixed": total.best_fixed.policy if total.best_fixed else None,
         "auto_over_best_fixed": _round(total.auto_over_best_fixed),
     }
@@ -233,6 +251,7 @@ def _cell_json(cell: Cell) -> dict[str, object]:
     }
     if is_auto(labels.policy):
         line |= {"oracle_ratio": _round(cell.oracle), "oracle_share": _round(cell.oracle_share)}
+        line |= {"foresight_ratio": _round(cell.foresight), "foresight_share": _round(cell.foresight_share)}
     return line
 
 

@@ -181,7 +181,9 @@ class _Pairing:
         self._bar.at(Labels(self._target, None, workload, PLAIN.name, len(jobs[0]), temperature).line)
         self._uncounted(jobs[0], min(_WARM_UP_TOKENS, self._options.max_tokens))
         measured = [self._measure(group, backwards=i % 2 == 1) for i, group in enumerate(jobs)]
-        unrecorded = [replace(one, recorded=None, oracle=None) for one in measured]
+        if self._recorder is not None:
+            measured = self._recorder.foresee(jobs, measured)
+        unrecorded = [replace(one, recorded=None, oracle=None, foresight=None) for one in measured]
         known = {drafters: measured if self._options.has_oracle(drafters) else unrecorded for drafters in self._runs}
         for drafters, runs in self._runs.items():
             autos = tuple(i for i, arm in enumerate(self._arms) if self._whose[i] is drafters and is_auto(arm.name))

@@ -70,6 +70,8 @@ def totals(cells: Sequence[Cell]) -> list[Text]:
         )
     if total.oracle_share is not None:
         lines.append(Text(f"automatic lengths reach {total.oracle_share:.0%} of the oracle's speed"))
+    if total.foresight_share is not None:
+        lines.append(Text(f"one sequence: {total.foresight_share:.0%} of what the beliefs of these drafts allow, whoever goes by them"))
     return lines
 
 
