@@ -92,10 +92,9 @@ def draw(cells: dict[Labels, dict[str, Any]], path: Path) -> None:
 
 
 def _panel(axes: Axes, cells: Sequence[tuple[Labels, dict[str, Any]]]) -> None:
-    rows = [row for row in ROWS if any(labels[3:] == row for labels, _ in cells)]
     for labels, cell in cells:
         colour, four = DRAFTS[labels.draft][1], labels.sequences > 1
-        y = rows.index(labels[3:]) + (0.2 if four else -0.2) + 0.09 * (list(DRAFTS).index(labels.draft) - 1)
+        y = ROWS.index(labels[3:]) + (0.2 if four else -0.2) + 0.09 * (list(DRAFTS).index(labels.draft) - 1)
         if cell["oracle_ratio"] is not None:
             axes.plot(cell["oracle_ratio"], y, "|", color=colour, ms=7, mew=1.2)
         axes.plot(cell["ratio"], y, "s" if four else "o", color=colour, ms=5, mec="white", mew=0.4, zorder=3)
@@ -105,8 +104,8 @@ def _panel(axes: Axes, cells: Sequence[tuple[Labels, dict[str, Any]]]) -> None:
     ticks = (1, 1.5, 2, 3, 4)
     axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks], minor=False)
     axes.set_xticks([], minor=True)
-    axes.set(xlim=(0.9, 4.6), ylim=(len(rows) - 0.5, -0.5))
-    axes.set_yticks(range(len(rows)), [f"{workload}{', temperature 1' if temperature else ''}" for workload, temperature in rows])
+    axes.set(xlim=(0.9, 4.6), ylim=(len(ROWS) - 0.5, -0.5))
+    axes.set_yticks(range(len(ROWS)), [f"{workload}{', temperature 1' if temperature else ''}" for workload, temperature in ROWS])
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="#e4e4e4")
     axes.set_axisbelow(True)
