@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from test_bench import FakeEngine, job, options, run
 
 from uad.bench.facts import collect
-from uad.bench.foresight import Hindsight, Recorded
+from uad.bench.foresight import Hindsight
 from uad.bench.foresight import speed_up as foreseen
 from uad.bench.markdown import write_report
 from uad.bench.measure import EngineArm, Round
@@ -224,14 +224,14 @@ def test_beliefs_that_tell_nothing_allow_the_best_fixed_length(tmp_path):
 def test_foresight_never_beats_the_oracle(drafts):
     """On the same rounds and costs; and never loses to plain decoding, which it may choose for the whole text."""
     table = Table(lambda n: 10.0 + 2.0 * (n - 1), per_id=0.25)
-    rounds = [Recorded(tuple(beliefs), min(right, len(beliefs)), min(right, len(beliefs)) + 1) for beliefs, right in drafts]
+    rounds = [Round(min(right, len(beliefs)) + 1, tuple(beliefs), min(right, len(beliefs))) for beliefs, right in drafts]
     plain_ms = 10.0 * sum(one.n_ids for one in rounds)
     reached = foreseen(rounds, 10, table, plain_ms, Hindsight(rounds))
     assert 1 <= reached <= speed_up([[one.n_ids for one in rounds]], 10, table, plain_ms) + 1e-9
 
 
 def test_hindsight_counts_equal_beliefs_together():
-    known = Hindsight([Recorded((0.9, 0.9, 0.2), 2, 3)] * 20)
+    known = Hindsight([Round(3, (0.9, 0.9, 0.2), 2)] * 20)
     assert known.share(0.9) == known.share(1.0) == pytest.approx(40.5 / 41)
     assert known.share(0.2) == known.share(0.0) == known.share(0.5) == pytest.approx(0.5 / 21)
 

@@ -9,31 +9,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 from typing import Final
 
+from uad.bench.measure import Round
 from uad.bench.oracle import Costs, Machine
 
 _N_BINS: Final = 12  # of about equally many ids
 _REFINEMENTS: Final = 5  # of the exchange rate between ids and milliseconds
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """A round with a long draft: what was believed of each id, given that those before it are right; how many were accepted; how many ids
-    came of it, the target's own included."""
-
-    beliefs: tuple[float, ...]
-    n_accepted: int
-    n_ids: int
-
-
 class Hindsight:
     """From a belief to the share of such ids that were right, over all rounds; in bins, counted with one that was half right."""
 
-    def __init__(self, rounds: Sequence[Recorded]) -> None:
+    def __init__(self, rounds: Sequence[Round]) -> None:
         judged = sorted((belief, k < one.n_accepted) for one in rounds for k, belief in enumerate(one.beliefs[: one.n_accepted + 1]))
         size = max(-(-len(judged) // _N_BINS), 1)
         bins: list[list[tuple[float, bool]]] = [[]]
@@ -49,8 +39,8 @@ class Hindsight:
         return self._shares[max(bisect_right(self._starts, belief) - 1, 0)]
 
 
-def speed_up(rounds: Sequence[Recorded], depth: int, costs: Costs, plain_ms: float, known: Hindsight) -> float:
-    """How many times faster than plain one sequence is. depth, plain_ms: as for the oracle.
+def speed_up(rounds: Sequence[Round], depth: int, costs: Costs, plain_ms: float, known: Hindsight) -> float:
+    """How many times faster than plain one sequence is, in rounds with long drafts. depth, plain_ms: as for the oracle.
 
     In every round the length is taken whose ids, at the best rate for this text, are worth most beyond their cost; none is one of them.
     """
@@ -66,7 +56,7 @@ def speed_up(rounds: Sequence[Recorded], depth: int, costs: Costs, plain_ms: flo
     return plain_ms / best
 
 
-def _replay(rounds: Sequence[Recorded], chances: Sequence[list[float]], depth: int, machine: Machine, ms_per_id: float) -> float:
+def _replay(rounds: Sequence[Round], chances: Sequence[list[float]], depth: int, machine: Machine, ms_per_id: float) -> float:
     total = 0.0
     for one, its_chances in zip(rounds, chances, strict=True):
         at = 0

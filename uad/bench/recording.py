@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import mean, median
 
-from uad.bench.foresight import Hindsight, Recorded
+from uad.bench.foresight import Hindsight
 from uad.bench.foresight import speed_up as foreseen
 from uad.bench.measure import Engine, EngineArm, Job, Measured, Sample
 from uad.bench.options import RECORDING
@@ -41,21 +41,16 @@ class Recorder:
     def foresee(self, groups: Sequence[Sequence[Job]], measured: Sequence[Measured]) -> list[Measured]:
         """Recorded groups of one workload with the speed-up that beliefs allow, where each is of a single prompt."""
         costs = self._engine.costs()
-        told = [_recorded(one.recorded) if one.recorded is not None and len(one.names) == 1 else [] for one in measured]
-        known = Hindsight([one for rounds in told for one in rounds])
+        recorded = [one.recorded.answers[0].rounds[1:] if one.recorded is not None and len(one.names) == 1 else () for one in measured]
+        known = Hindsight([round_ for rounds in recorded for round_ in rounds])
         out = []
-        for jobs, rounds, one in zip(groups, told, measured, strict=True):
+        for jobs, rounds, one in zip(groups, recorded, measured, strict=True):
             tps = median(pair.plain.tps for runs in one.runs for pair in runs)
             if costs is not None and rounds and tps > 0:
-                plain_ms = 1e3 * sum(one.n_ids for one in rounds) / tps
+                plain_ms = 1e3 * sum(round_.n_ids for round_ in rounds) / tps
                 one = replace(one, foresight=foreseen(rounds, len(jobs[0].ids), costs, plain_ms, known))
             out.append(one)
         return out
-
-
-def _recorded(sample: Sample) -> list[Recorded]:
-    """The rounds behind the prompt's of a single answer."""
-    return [Recorded(one.beliefs, one.n_accepted, one.n_ids) for one in sample.answers[0].rounds[1:]]
 
 
 def _speed_up(jobs: Sequence[Job], recorded: Sample, plain: Sequence[Sample], costs: Costs) -> float | None:
