@@ -1,0 +1,161 @@
+"""Bodies into values: long ones in pieces, which must give what the standard library gives, and too much of anything is refused."""
+
+import json
+import random
+
+import pytest
+
+from uad.checkpoint import DroppedError, wanted_while
+from uad.errors import InvalidRequestError
+from uad.server import reading
+from uad.server.reading import MAX_CONTAINERS, MAX_DEPTH, MAX_VALUES, parse_object
+
+WORDS = ["", "a", '"', "\\", "\\\\", '\\"', "[", "]", "{", "}", ",", ":", "\n", "é", "東京", "\U0001f642", "\U0001f642\U0001f642", "word " * 20]
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(reading, "SMALL", 24)
+    monkeypatch.setattr(reading, "_STEP", 7)
+    monkeypatch.setattr(reading, "_TEXT_STEP", 32)
+
+
+def value(draw, depth=0):
+    kind = draw.randrange(9 if depth < 5 else 5)
+    if kind > 6:
+        return [value(draw, depth + 1) for _ in range(draw.randrange(6))]
+    if kind > 4:
+        return {text(draw): value(draw, depth + 1) for _ in range(draw.randrange(6))}
+    return [draw.randrange(-9, 10**6), draw.random(), draw.choice([True, False, None]), text(draw), text(draw)][kind]
+
+
+def text(draw):
+    return "".join(draw.choices(WORDS, k=draw.randrange(5)))
+
+
+def written(draw, body):
+    return json.dumps(body, ensure_ascii=draw.random() < 0.5, indent=draw.choice([None, None, 1])).encode()
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_pieces_are_what_the_whole_is():
+    draw = random.Random(0)
+    for _ in range(1500):
+        body = {str(i): value(draw) for i in range(draw.randrange(8))}
+        assert parse_object(written(draw, body)) == {name: member for name, member in body.items() if member is not None}
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_what_is_no_json_as_a_whole_is_none_in_pieces():
+    """One byte left out, doubled or replaced: both agree on whether that is JSON, and on the value."""
+    draw = random.Random(1)
+    n_refused = 0
+    for _ in range(4000):
+        data = bytearray(written(draw, {str(i): value(draw) for i in range(1, 5)}))
+        at = draw.randrange(len(data))
+        data[at : at + draw.randrange(2)] = draw.choice([b"", b",", b"]", b"}", b"[", b"{", b'"', b"\\", b" ", b"1", b":"])
+        try:
+            expected = json.loads(data.decode())
+            is_valid = isinstance(expected, dict)
+            json.dumps(expected, ensure_ascii=False).encode()
+        except (ValueError, RecursionError):
+            is_valid = False
+        if is_valid:
+            assert parse_object(bytes(data)) == {name: member for name, member in expected.items() if member is not None}
+        else:
+            n_refused += 1
+            with pytest.raises(InvalidRequestError):
+                parse_object(bytes(data))
+    assert n_refused > 2000
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"a": [' + b" " * 100 + b"]}",
+        b'{"a": "' + b"\\" * 200 + b'"}',
+        b'{"a": "' + b"\\n" * 99 + b'"}',
+        b'{"a": "' + b"\\ud83d\\ude42" * 40 + b'", "b": "' + "é".encode() * 99 + b'"}',
+        b'{"a": "' + "\U0001f642".encode() * 50 + b'\\\\"}   ',
+        b'{"a": 1, "a": [' + b"2," * 60 + b'3], "b": 4}',
+    ],
+)
+def test_long_ones_of_a_kind(data):
+    assert parse_object(data) == json.loads(data)
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"a": "' + b"x" * 100 + b"\\ud83d" + b"x" * 100 + b'"}',
+        b'{"a": ' + b"9" * 5000 + b"}",
+        b'{"a": ' + b" " * 100 + b"}",
+        b'{"a": [' + b"1," * 100 + b"]}",
+        b'{"a": [1][2]' + b" " * 100 + b"}",
+        b'{"a": {' + b'"b":1,' * 100 + b"]}",
+        b'{"a": "x" "' + b"y" * 100 + b'"}',
+        b'{"a": [' + b"NaN," * 100 + b"1]}",
+        b'{"a": "' + b"\xff" * 100 + b'"}',
+        b"[" + b"1," * 100 + b"1]",
+    ],
+)
+def test_long_ones_that_are_refused(data):
+    with pytest.raises(InvalidRequestError):
+        parse_object(data)
+
+
+@pytest.mark.parametrize(
+    ("unit", "n"),
+    [
+        ('""', MAX_VALUES),
+        ("1", MAX_VALUES),
+        ("1.5", MAX_VALUES),
+        ('"a",1', MAX_VALUES // 2),
+        ("[]", MAX_CONTAINERS),
+        ('{"a":[]}', MAX_CONTAINERS // 2),
+        ('{"type":"text","text":"a"}', MAX_CONTAINERS),
+    ],
+)
+def test_more_values_than_any_request_has_are_refused_before_they_are_parsed(unit, n, monkeypatch):
+    monkeypatch.setattr(reading.json, "loads", None)
+    with pytest.raises(InvalidRequestError, match="at most"):
+        parse_object(('{"prompt":[' + ",".join([unit] * n) + "]}").encode())
+
+
+def test_a_long_context_may_have_a_long_list():
+    ids = list(range(MAX_VALUES + 10))
+    assert parse_object(json.dumps({"prompt": ids}).encode(), n_ids=len(ids)) == {"prompt": ids}
+
+
+def test_commas_and_brackets_of_a_text_are_no_values():
+    said = '{"a",[b]}\\' * MAX_VALUES
+    assert parse_object(json.dumps({"prompt": said}).encode()) == {"prompt": said}
+
+
+@pytest.mark.parametrize("brackets", [(b"[", b"]"), (b'{"a":', b"}")])
+def test_depth_has_a_limit(brackets):
+    n = MAX_DEPTH - 1
+    fits = b'{"a":' + brackets[0] * n + b"1" + brackets[1] * n + b', "b":"' + b"x" * reading.SMALL + b'"}'
+    assert parse_object(fits) == json.loads(fits)
+    with pytest.raises(InvalidRequestError, match="nested"):
+        parse_object(b'{"a":' + brackets[0] * 100_000 + brackets[1] * 100_000 + b"}")
+
+
+def test_nothing_is_read_for_a_client_that_left():
+    with wanted_while(lambda: False), pytest.raises(DroppedError):
+        parse_object(b'{"a":"' + b"x" * reading.SMALL + b'"}')
+
+
+@pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
+def test_other_codings_are_named(coding):
+    with pytest.raises(InvalidRequestError, match="UTF-8"):
+        parse_object('{"prompt": "naïve"}'.encode(coding))
+    with pytest.raises(InvalidRequestError, match="UTF-8"):
+        parse_object('{"prompt": "naïve"}'.encode("latin-1"))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text():
+    assert parse_object(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
+    assert parse_object(b'\xef\xbb\xbf{"a": "' + b"x" * reading.SMALL + b'"}') == {"a": "x" * reading.SMALL}
