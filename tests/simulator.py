@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
-from uad.policy.protocol import Wish
+from uad.policy.protocol import Round, Wish
 from uad.types import Commit, Draft, Origin, SpeculativeParams
 
 Cost = Callable[[int], float]
@@ -170,7 +170,7 @@ class Simulation:
         guesses = [(self.at + i if position.is_copy else -1, position.copy) for i, position in enumerate(ahead)]
         return Draft(tuple(id_ for id_, _ in guesses), tuple(p for _, p in guesses), Origin.SUFFIX, kind="suffix")
 
-    def _draft(self, round_, n_max: int) -> None:
+    def _draft(self, round_: Round, n_max: int) -> None:
         self.asked.append(self.at)
         seconds = self._catch_up()
         ids, p = [], []

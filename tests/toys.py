@@ -14,6 +14,7 @@ import numpy as np
 from uad.decode.drafting import Drafting
 from uad.decode.layout import Least
 from uad.decode.step import Engine
+from uad.drafters.protocol import Drafter, Pace
 from uad.errors import DecodeError
 from uad.llama.samplers import SamplerChain
 from uad.policy.fixed import FixedPolicy
@@ -63,6 +64,8 @@ def toy_vocab(name: str, words: str, specials: tuple[str, ...], eog: tuple[str, 
 TARGET_VOCAB = toy_vocab("coarse", COARSE + "|" + ALL, ("<|im_start|>", "<|im_end|>"), ("<|im_end|>",))
 DRAFT_VOCAB = toy_vocab("fine", FINE + "|" + ALL[:60], ("<turn>", "<end>"), ("<end>",))
 
+TARGET_END, DRAFT_END = TARGET_VOCAB.specials["<|im_end|>"], DRAFT_VOCAB.specials["<end>"]
+
 
 NOISE = np.random.default_rng(0).standard_normal((2048, 400)).astype(np.float32)
 
@@ -91,7 +94,8 @@ class ScriptedModel:
     def decode(self, rows: Sequence[Rows]) -> None:
         self.n_decodes += 1
         assert 0 < sum(len(row.ids) for row in rows) <= self.n_batch
-        self._out, counts = [], {}
+        self._out = []
+        counts: dict[int, int] = {}
         for row in rows:
             kv = self.kv[row.seq]
             assert row.pos == len(kv), f"sequence {row.seq}: rows at {row.pos}, KV has {len(kv)}"
@@ -111,7 +115,7 @@ class ScriptedModel:
 
     def _compute(self, kv: list[int]) -> np.ndarray:
         vocab = self.vocab
-        row = NOISE[zlib.crc32(repr((kv[-4:], len(kv))).encode()) % len(NOISE)][: vocab.n_vocab].copy()
+        row: np.ndarray = NOISE[zlib.crc32(repr((kv[-4:], len(kv))).encode()) % len(NOISE)][: vocab.n_vocab].copy()
         offset = len(vocab.join(kv))
         row[self._next[offset % len(SCRIPT)]] += self.sharpness
         for special in vocab.specials.values():
@@ -138,9 +142,7 @@ class ToyStream:
     pending = b""
 
     def feed(self, ids: Sequence[int]) -> list[bytes | int]:
-        return [
-            DRAFT_VOCAB.eos if i == TARGET_VOCAB.eos else TARGET_VOCAB.pieces[i] for i in ids if i != TARGET_VOCAB.specials["<|im_start|>"]
-        ]
+        return [DRAFT_END if i == TARGET_VOCAB.eos else TARGET_VOCAB.pieces[i] for i in ids if i != TARGET_VOCAB.specials["<|im_start|>"]]
 
 
 class ToyRules:
@@ -148,7 +150,7 @@ class ToyRules:
         return ToyStream()
 
     def back(self, special: int) -> tuple[int, ...]:
-        return (TARGET_VOCAB.eos,) if special == DRAFT_VOCAB.eos else ()
+        return (TARGET_END,) if special == DRAFT_END else ()
 
 
 class RandomDrafter:
@@ -157,12 +159,13 @@ class RandomDrafter:
     """Proposes anything at all, now and then the truth (what an ideal drafter would say), of every length it may."""
 
     def __init__(self, truth: dict[int, list[int]] | None = None, seed: int = 0) -> None:
-        self.truth, self.rng, self.at = truth or {}, random.Random(seed), {}
+        self.truth, self.rng = truth or {}, random.Random(seed)
+        self.at: dict[int, int] = {}
 
     def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
         self.at[seq] = 0
 
-    def propose(self, asks: Sequence[Ask], pace=None) -> list[Draft]:
+    def propose(self, asks: Sequence[Ask], pace: Pace | None = None) -> list[Draft]:
         return [self._draft(ask) for ask in asks]
 
     def _draft(self, ask: Ask) -> Draft:
@@ -181,7 +184,7 @@ class RandomDrafter:
 KEYS = token_keys(TARGET_VOCAB.pieces)
 
 
-def make_engine(target: ScriptedModel, drafter=None, least: Least | None = None, policy: Policy | None = None) -> Engine:
+def make_engine(target: ScriptedModel, drafter: Drafter | None = None, least: Least | None = None, policy: Policy | None = None) -> Engine:
     def sampler(request: Request, seed: int) -> Sampler:
         def chain(stages: Sequence[Stage]) -> SamplerChain:
             return SamplerChain(target.vocab.n_vocab, stages)

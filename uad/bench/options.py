@@ -304,7 +304,7 @@ def _report_folder(text: str | None) -> Path | None:
     if text is None:
         return None
     if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError("--report needs matplotlib: pip install matplotlib")
+        raise ConfigError("--report needs matplotlib: pip install 'uad[bench]'")
     folder = Path(text)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,6 @@ LoadVocab = Callable[[Path], VocabTable]
 
 _TEXTS = Path(__file__).parent / "texts"
 _CONTEXTS = (1024, 8192, 32768, 131072)
-_REFERENCE = (1024, 32768)
 _PROFILED = 16
 _HEAD = (
     *("target", "draft", "bytes per token", "one to one", "accepted, naive", "accepted, ours"),
@@ -71,21 +70,6 @@ class Loss:
     draft: str
     kinship: crossing.Kinship
     result: ideal.Result
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """Cost by context of one pair."""
-
-    pair: str
-    costs: tuple[crossing.Cost, ...]
-
-    @property
-    def flatness(self) -> float:
-        """Cost at the longer reference context over cost at the shorter; at the ends where those were not measured."""
-        by_n = {cost.n_ctx: cost.us for cost in self.costs}
-        low, high = (n if n in by_n else end for n, end in zip(_REFERENCE, (min(by_n), max(by_n)), strict=True))
-        return by_n[high] / by_n[low]
 
 
 def main(args: argparse.Namespace) -> int:
@@ -210,7 +194,7 @@ def _mean_kinship(all_: Iterable[crossing.Kinship]) -> crossing.Kinship:
     )
 
 
-def _curve(vocabularies: _Vocabularies, target: Path, draft: Path, contexts: Sequence[int], n_rounds: int, bar: Bar) -> Curve:
+def _curve(vocabularies: _Vocabularies, target: Path, draft: Path, contexts: Sequence[int], n_rounds: int, bar: Bar) -> crossing.Curve:
     name = f"{name_of(target)} + {name_of(draft)}"
     encoders = vocabularies.encoder(target), vocabularies.encoder(draft)
     seen, text = vocabularies.halves()
@@ -220,7 +204,7 @@ def _curve(vocabularies: _Vocabularies, target: Path, draft: Path, contexts: Seq
         bar.at(f"{name} behind {n_ctx} tokens")
         costs.append(crossing.measure(*encoders, seen, text, n_ctx, n_rounds))
         bar.step()
-    return Curve(name, tuple(costs))
+    return crossing.Curve(name, tuple(costs))
 
 
 Profile = dict[int, dict[str, crossing.Spent]]
@@ -245,7 +229,7 @@ def _profile_table(name: str, by_context: Profile) -> Table:
     return table
 
 
-def _print(console: Console, losses: Sequence[Loss], curves: Sequence[Curve], skipped: Iterable[str]) -> None:
+def _print(console: Console, losses: Sequence[Loss], curves: Sequence[crossing.Curve], skipped: Iterable[str]) -> None:
     if losses:
         table = Table(*_HEAD)
         for loss in losses:
@@ -308,7 +292,7 @@ def markdown(losses: Sequence[Loss]) -> str:
     return "\n".join([summary(losses), "", *lines, ""])
 
 
-def json_line(curves: Sequence[Curve], losses: Sequence[Loss]) -> str:
+def json_line(curves: Sequence[crossing.Curve], losses: Sequence[Loss]) -> str:
     """The last line: medians are of a text read for the first time; of several pairs the worst counts."""
     rounds = [
         {
@@ -323,7 +307,7 @@ def json_line(curves: Sequence[Curve], losses: Sequence[Loss]) -> str:
         for curve in curves
         for cost in curve.costs
     ]
-    at_32k = [cost.us for curve in curves for cost in curve.costs if cost.n_ctx == _REFERENCE[1]]
+    at_32k = [cost.us for curve in curves for cost in curve.costs if cost.n_ctx == crossing.REFERENCE[1]]
     shares = [loss.result.ours.share for loss in losses]
     return json.dumps(
         {

@@ -88,4 +88,4 @@ commands:
 {lines}
 
 uad COMMAND --help tells more, uad --version the versions. For a start:
-  uad serve --target samples/target-chatml.gguf --draft samples/draft-zephyr.gguf"""
+  uad serve --target TARGET.gguf --draft DRAFT.gguf"""

@@ -28,7 +28,7 @@ _DESCRIPTION = """Show what two models have in common: vocabularies, chat format
 
 With --measure, how well the draft foretells the target: KL divergence and agreement of the likeliest tokens where both have a token
 boundary, over the tokens that both can express and for the next byte; accepted tokens, and the speed-up to expect on this machine."""
-_EPILOG = "example: uad inspect samples/target-chatml.gguf samples/draft-zephyr.gguf --measure"
+_EPILOG = "example: uad inspect TARGET.gguf DRAFT.gguf --measure"
 _WORKLOADS, _PER_WORKLOAD = ("chat", "code", "copy-edit", "story"), 3
 _PIECE, _PIECES, _OWN_PIECES = 800, 3, 12
 _LIMIT = 10_000_000

@@ -25,7 +25,7 @@ _DESCRIPTION = """Measure what a pass of n rows costs with these models on this 
 
 The curves go to the user's cache directory ($UAD_CACHE_DIR if set), where `uad serve` with the same settings finds them. Without them it
 measures for two seconds at start. Let the machine rest meanwhile: a busy one gives the curve of a busy one."""
-_EPILOG = "example: uad profile samples/target-chatml.gguf samples/draft-zephyr.gguf -c 4096 --plot cost.png"
+_EPILOG = "example: uad profile TARGET.gguf DRAFT.gguf -c 4096 --plot cost.png"
 _MOST_ROWS, _MOST_DEPTH = 512, 10_000_000
 _CHEAP, _HALF = 0.35, 0.7
 
