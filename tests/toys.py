@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Sequence
+from time import perf_counter
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from uad.policy.protocol import Policy
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
 from uad.sampling.stages import Stage
-from uad.types import GREEDY, Ask, Commit, Delta, Done, Draft, Event, Failed, Origin, Request, Rows, SamplingParams
+from uad.types import GREEDY, Ask, Clock, Commit, Delta, Done, Draft, Event, Failed, Origin, Request, Rows, SamplingParams
 from uad.vocab.table import VocabTable
 
 SCRIPT = (
@@ -177,19 +178,27 @@ class RandomDrafter:
     def end(self, seq: int) -> None:
         del self.at[seq]
 
+    def reset(self) -> None:
+        self.at.clear()
+
 
 KEYS = token_keys(TARGET_VOCAB.pieces)
 
 
-def make_engine(target: ScriptedModel, drafter=None, least: Least | None = None, policy: Policy | None = None) -> Engine:
+def make_engine(
+    target: ScriptedModel, drafter=None, least: Least | None = None, policy: Policy | None = None, clock: Clock = perf_counter
+) -> Engine:
     def sampler(request: Request, seed: int) -> Sampler:
         def chain(stages: Sequence[Stage]) -> SamplerChain:
             return SamplerChain(target.vocab.n_vocab, stages)
 
         return Sampler(request.sampling, seed, target.vocab.eog, target.n_ctx, chain, KEYS, request.prompt)
 
-    drafting = None if drafter is None else Drafting([drafter], policy or FixedPolicy(), target.vocab.eog)
-    return Engine(target, drafting, sampler, lambda: 1, least=least)
+    def policies() -> Policy:
+        return policy or FixedPolicy()
+
+    drafting = None if drafter is None else Drafting([drafter], policies, target.vocab.n_vocab, target.vocab.eog, clock)
+    return Engine(target, drafting, sampler, lambda: 1, least=least, clock=clock)
 
 
 class Collector:
