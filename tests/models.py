@@ -87,6 +87,8 @@ def finish(runtime: Runtime, requests: Iterable[Request], timeout: float = 120) 
     for waiter in waiters:
         assert waiter.over.wait(timeout), "no answer in time"
         _ = waiter.done
+    assert not any(one.n_failures for one in runtime.drafters()), "a drafter failed"
+    assert not runtime.totals().n_policy_failures
     return waiters
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import perf_counter
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from uad.policy.protocol import Policy
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
 from uad.sampling.stages import Stage
-from uad.types import GREEDY, Ask, Commit, Delta, Done, Draft, Event, Failed, Origin, Request, Rows, SamplingParams
+from uad.types import GREEDY, Ask, Clock, Commit, Delta, Done, Draft, Event, Failed, Origin, Request, Rows, SamplingParams
 from uad.vocab.table import VocabTable
 
 SCRIPT = (
@@ -180,19 +181,32 @@ class RandomDrafter:
     def end(self, seq: int) -> None:
         del self.at[seq]
 
+    def reset(self) -> None:
+        self.at.clear()
+
 
 KEYS = token_keys(TARGET_VOCAB.pieces)
 
 
-def make_engine(target: ScriptedModel, drafter: Drafter | None = None, least: Least | None = None, policy: Policy | None = None) -> Engine:
+def make_engine(
+    target: ScriptedModel,
+    drafter: Drafter | None = None,
+    least: Least | None = None,
+    policy: Policy | None = None,
+    clock: Clock = perf_counter,
+    policies: Callable[[], Policy] = FixedPolicy,
+) -> Engine:
+    """policy: one that stays; policies: makes one, and another after a failure."""
+
     def sampler(request: Request, seed: int) -> Sampler:
         def chain(stages: Sequence[Stage]) -> SamplerChain:
             return SamplerChain(target.vocab.n_vocab, stages)
 
         return Sampler(request.sampling, seed, target.vocab.eog, target.n_ctx, chain, KEYS, request.prompt)
 
-    drafting = None if drafter is None else Drafting([drafter], policy or FixedPolicy(), target.vocab.eog)
-    return Engine(target, drafting, sampler, lambda: 1, least=least)
+    makes = policies if policy is None else lambda: policy
+    drafting = None if drafter is None else Drafting([drafter], makes, target.vocab.n_vocab, target.vocab.eog, clock)
+    return Engine(target, drafting, sampler, lambda: 1, least=least, clock=clock)
 
 
 class Collector:
@@ -226,14 +240,20 @@ class Collector:
         return self.end
 
 
-def run(engine: Engine, requests: Sequence[Request], max_rounds: int = 5000) -> list[Collector]:
-    """All requests at once, to the end."""
+def run(engine: Engine, requests: Sequence[Request], max_rounds: int = 5000, may_fail: bool = False) -> list[Collector]:
+    """All requests at once, to the end. A drafter or a policy that fails, for which answers go on, fails the test unless it may."""
     sinks = [Collector() for _ in requests]
     for number, (request, sink) in enumerate(zip(requests, sinks, strict=True), 1):
         engine.check(request)
         engine.submit(number, request, sink)
     for _ in range(max_rounds):
         if engine.is_idle:
+            assert may_fail or not failures(engine)
             return sinks
         engine.step()
     raise AssertionError("the loop does not come to an end")
+
+
+def failures(engine: Engine) -> int:
+    """Of all drafters and the policy."""
+    return sum(one.n_failures for one in engine.drafters()) + engine.totals().n_policy_failures

@@ -168,6 +168,13 @@ class ModelDrafter:
         if sequence is not None:
             self._former[seq] = sequence
 
+    def reset(self) -> None:
+        """Raises what clearing the KV does."""
+        for seq in {*self._sequences, *self._former}:
+            self._context.clear(seq)
+        for known in (self._backlogs, self._choosers, self._sequences, self._former):
+            known.clear()
+
     def _sequence(self, seq: int) -> _Sequence:
         """That of the running text; with its first draft it takes over what the slot's KV holds."""
         sequence = self._sequences.get(seq)
