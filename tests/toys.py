@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from uad.decode.drafting import Drafting
+from uad.decode.ends import ends_of
 from uad.decode.layout import Least
 from uad.decode.step import Engine
 from uad.errors import DecodeError
@@ -186,7 +187,8 @@ def make_engine(target: ScriptedModel, drafter=None, least: Least | None = None,
         def chain(stages: Sequence[Stage]) -> SamplerChain:
             return SamplerChain(target.vocab.n_vocab, stages)
 
-        return Sampler(request.sampling, seed, target.vocab.eog, target.n_ctx, chain, KEYS, request.prompt)
+        ends = ends_of(request, target.vocab)
+        return Sampler(request.sampling, seed, ends.never, target.n_ctx, chain, KEYS, request.prompt, ends.late, request.min_tokens)
 
     drafting = None if drafter is None else Drafting([drafter], policy or FixedPolicy(), target.vocab.eog)
     return Engine(target, drafting, sampler, lambda: 1, least=least)
