@@ -13,6 +13,7 @@ from time import perf_counter
 import numpy as np
 
 from uad.decode.drafting import Drafting
+from uad.decode.ends import ends_of
 from uad.decode.layout import Least
 from uad.decode.step import Engine
 from uad.drafters.protocol import Drafter, Pace
@@ -202,7 +203,8 @@ def make_engine(
         def chain(stages: Sequence[Stage]) -> SamplerChain:
             return SamplerChain(target.vocab.n_vocab, stages)
 
-        return Sampler(request.sampling, seed, target.vocab.eog, target.n_ctx, chain, KEYS, request.prompt)
+        ends = ends_of(request, target.vocab)
+        return Sampler(request.sampling, seed, ends.never, target.n_ctx, chain, KEYS, request.prompt, ends.late, request.min_tokens)
 
     makes = policies if policy is None else lambda: policy
     drafting = None if drafter is None else Drafting([drafter], makes, target.vocab.n_vocab, target.vocab.eog, clock)
