@@ -1,8 +1,9 @@
 """Whose prompt is read in a round, and how many ids of it: readers take turns. Knows no model; the clock is its only input beside counts.
 
 A round reads for a bounded time, since whoever comes meanwhile waits for its end. The first half of that time is for prompts that can be
-read to their end in it, the shortest first; the rest, half of it at least, goes to one of the others, in turns to who came first and to who
-has least left. So a short prompt never waits for a long one, nobody waits for ever, and a long prompt loses only what others really read.
+read to their end in it, the shortest first. The rest, half of it at least, goes to one of the others: to who came first if there were
+such, else in turns to who came first and to who has least left. So a short prompt never waits for a long one, who came first reads for half
+of the time at least, and a long prompt loses only what others really read.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Protocol, TypeVar
 from uad.types import Clock
 
 _STALL_S = 0.25  # how long a round's reading may keep running streams waiting
-_ROUND_S = 0.8  # how long it may last where nobody writes: a decode cannot be interrupted by a newcomer, a cancel, or a signal
+_ROUND_S = 0.85  # how long it may last where nobody writes: a decode cannot be interrupted by a newcomer, a cancel, or a signal
 _FEWEST = 16  # ids that a piece has at least: fewer cost nearly as much time
 _NEWEST = 0.3  # share of the newest piece in the rate
 
@@ -47,12 +48,13 @@ class Prefill:
         self._last_rate = 0.0
         self._is_firsts_turn = False
 
-    def pieces(self, readers: Callable[[], Sequence[R]], others_write: bool) -> Iterator[tuple[R, int]]:
+    def pieces(self, readers: Callable[[], Sequence[R]], others_write: bool, spent: float = 0.0) -> Iterator[tuple[R, int]]:
         """A reader, and how many ids of it are to be decoded now, until the round has read for long enough. `readers` are asked for anew
-        after each piece."""
-        began = self._clock()
+        after each piece. spent: seconds that drafters took for reading along."""
+        began = self._clock() - (0.0 if others_write else spent)
         seconds = _STALL_S if others_write else _ROUND_S
         while (left := seconds / 2 - (self._clock() - began)) > 0 and (short := self._shortest(readers(), left)) is not None:
+            self._is_firsts_turn = True
             yield short, self._length(short.n_unread, short.n_unread)
         if (one := self._whose_turn(readers())) is not None:
             left = max(seconds - (self._clock() - began), seconds / 2)
@@ -72,9 +74,9 @@ class Prefill:
         return one
 
     def _whose_turn(self, readers: Sequence[R]) -> R | None:
-        if len(readers) > 1:
-            self._is_firsts_turn = not self._is_firsts_turn
-        return min(readers, key=_came_first if self._is_firsts_turn else _least_left, default=None)
+        key = _came_first if self._is_firsts_turn else _least_left
+        self._is_firsts_turn = not self._is_firsts_turn
+        return min(readers, key=key, default=None)
 
     def _room(self, one: Reader, seconds: float, others_write: bool) -> int:
         """Ids that fit into so many seconds. The very first piece is a pass: nothing is known of its speed."""

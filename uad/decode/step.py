@@ -185,11 +185,11 @@ class Engine:
         for running in writing:
             self._tell(running)
         began = self._clock()
-        chosen, spent = self._propose(runnings)
-        spent += self._write([self._part(running, chosen.get(running.slot, _PLAIN)) for running in writing])
+        chosen, asking = self._propose(runnings)
+        spent = asking + self._write([self._part(running, chosen.get(running.slot, _PLAIN)) for running in writing])
         if self._drafting is not None and writing and not chosen:
             self._drafting.rested(self._clock() - began - spent)
-        for reader, n in self._prefill.pieces(self._reading, bool(writing)):
+        for reader, n in self._prefill.pieces(self._reading, bool(writing), asking):
             self._read(reader, n)
 
     def _reading(self) -> list[Running]:
