@@ -1,4 +1,4 @@
-"""Failures stay where they happen: of a drafter or the policy the answers show nothing, of one request its neighbours, of one decode others."""
+"""Failures stay where they happen: answers show nothing of a drafter's or the policy's, neighbours nothing of a request's or a decode's."""
 
 from __future__ import annotations
 
@@ -9,11 +9,25 @@ from dataclasses import replace
 from math import nan
 
 import pytest
-from toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, Collector, RandomDrafter, ScriptedModel, ToyRules, failures, make_engine, run
+from toys import (
+    DRAFT_VOCAB,
+    SCRIPT,
+    TARGET_VOCAB,
+    Collector,
+    RandomDrafter,
+    ScriptedModel,
+    SimulatedClock,
+    TimedModel,
+    ToyRules,
+    failures,
+    make_engine,
+    run,
+)
 
 from uad.bench.drafters import TYPES
 from uad.config import DraftingConfig, LookupConfig
 from uad.config.slices import NgramConfig, NgramModConfig
+from uad.decode.drafting import Drafting
 from uad.decode.guard import Guarded
 from uad.decode.step import Engine
 from uad.drafters.model import ModelDrafter
@@ -226,11 +240,11 @@ def test_a_draft_that_the_target_cannot_be_given_is_a_failure_of_the_drafter(wro
 
 
 def test_a_drafter_that_fails_leaves_the_others_at_work() -> None:
-    engine = engine_with(make(Origin.SUFFIX))
-    drafting = engine._drafting
-    broken = Faulty(RandomDrafter(), propose=Fault(1, times=10**9), begin=Fault(10**9))
-    drafting._drafters = (Guarded("broken", broken, ticking()), *drafting._drafters)
-    drafting._stats[Origin.MODEL] = replace(drafting._stats[Origin.SUFFIX], origin=Origin.MODEL)
+    clock = ticking()
+    broken = Faulty(RandomDrafter(), propose=Fault(1, times=10**9))
+    drafting = Drafting([broken, make(Origin.SUFFIX)], FixedPolicy, TARGET_VOCAB.n_vocab, TARGET_VOCAB.eog, clock)
+    engine = make_engine(ScriptedModel(TARGET_VOCAB, 2), clock=clock)
+    engine._drafting = drafting
     results = run(engine, requests(FIXED), may_fail=True)
     assert [one.ids for one in results] == PLAIN[0.0]
     by = {one.origin: one for one in engine.drafters()}
@@ -307,8 +321,10 @@ def test_a_policy_that_fails_costs_no_text_and_a_fresh_one_drafts_on(auto: bool,
         made.append(AutoPolicy(machine()) if auto else FixedPolicy())
         return FaultyPolicy(made[-1], **{method: fault})
 
-    fault = Fault(call)
-    engine = engine_with(make(Origin.MODEL), policies=policies)
+    fault, clock = Fault(call), SimulatedClock()
+    target = TimedModel(TARGET_VOCAB, clock, lambda n, _: 0.03 + 0.0005 * n, n_seq=2)
+    draft = TimedModel(DRAFT_VOCAB, clock, lambda n, _: 0.0001, n_seq=2)
+    engine = make_engine(target, make(Origin.MODEL, draft), clock=clock, policies=policies)
     speculative = SpeculativeParams() if auto else FIXED
     comes_back(engine, 1, speculative, temperature=0.8)
     assert len(made) == 2

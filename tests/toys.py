@@ -14,7 +14,7 @@ import numpy as np
 
 from uad.decode.drafting import Drafting
 from uad.decode.ends import ends_of
-from uad.decode.layout import Least
+from uad.decode.layout import Least, sizes_of_passes
 from uad.decode.step import Engine
 from uad.drafters.protocol import Drafter, Pace
 from uad.errors import DecodeError
@@ -136,6 +136,30 @@ class ScriptedModel:
 
     def clear(self, seq: int) -> None:
         self.kv[seq].clear()
+
+
+class SimulatedClock:
+    """Seconds that timed models spent."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+class TimedModel(ScriptedModel):
+    """A scripted model whose decodes take time: seconds(rows, depth) for each pass over the weights, of that many rows behind `depth`."""
+
+    def __init__(self, vocab: VocabTable, clock: SimulatedClock, seconds: Callable[[int, int], float], **options) -> None:
+        super().__init__(vocab, **options)
+        self._clock, self._seconds = clock, seconds
+
+    def decode(self, rows: Sequence[Rows]) -> None:
+        super().decode(rows)
+        depth = max(row.pos for row in rows)
+        for n_seq, n in sizes_of_passes({row.seq: len(row.ids) for row in rows}, self.n_ubatch):
+            self._clock.seconds += self._seconds(n_seq * n, depth)
 
 
 class ToyStream:

@@ -1,8 +1,9 @@
 """Whose prompt is read in a round, and how many ids of it: readers take turns. Knows no model; the clock is its only input beside counts.
 
 A round reads for a bounded time, since whoever comes meanwhile waits for its end. The first half of that time is for prompts that can be
-read to their end in it, the shortest first; the rest goes to one of the others, in turns to who came first and to who has least left. So a
-short prompt never waits for a long one, nobody waits for ever, and a long prompt loses no more than what the others really read.
+read to their end in it, the shortest first. The rest, half of it at least, goes to one of the others: to who came first if there were
+such, else in turns to who came first and to who has least left. So a short prompt never waits for a long one, who came first reads for half
+of the time at least, and a long prompt loses only what others really read.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from typing import Protocol, TypeVar
 
 from uad.types import Clock
 
-_STALL_S = 0.25  # how long reading may keep running streams waiting
-_TURN_S = 0.5  # how long a round may read where several wait for their first id
-_ALONE_S = 0.7  # how long one may read alone: a decode cannot be interrupted by a newcomer, by a cancel, or by a signal
+_STALL_S = 0.25  # how long a round's reading may keep running streams waiting
+_ROUND_S = 0.85  # how long it may last where nobody writes: a decode cannot be interrupted by a newcomer, a cancel, or a signal
 _FEWEST = 16  # ids that a piece has at least: fewer cost nearly as much time
 _NEWEST = 0.3  # share of the newest piece in the rate
 
@@ -48,15 +48,17 @@ class Prefill:
         self._last_rate = 0.0
         self._is_firsts_turn = False
 
-    def pieces(self, readers: Callable[[], Sequence[R]], others_write: bool) -> Iterator[tuple[R, int]]:
+    def pieces(self, readers: Callable[[], Sequence[R]], others_write: bool, spent: float = 0.0) -> Iterator[tuple[R, int]]:
         """A reader, and how many ids of it are to be decoded now, until the round has read for long enough. `readers` are asked for anew
-        after each piece."""
-        began = self._clock()
-        seconds = _STALL_S if others_write else _TURN_S if len(readers()) > 1 else _ALONE_S
+        after each piece. spent: seconds that drafters took for reading along."""
+        began = self._clock() - (0.0 if others_write else spent)
+        seconds = _STALL_S if others_write else _ROUND_S
         while (left := seconds / 2 - (self._clock() - began)) > 0 and (short := self._shortest(readers(), left)) is not None:
+            self._is_firsts_turn = True
             yield short, self._length(short.n_unread, short.n_unread)
         if (one := self._whose_turn(readers())) is not None:
-            yield one, self._length(one.n_unread, self._room(one, seconds, self._clock() - began, others_write))
+            left = max(seconds - (self._clock() - began), seconds / 2)
+            yield one, self._length(one.n_unread, self._room(one, left, others_write))
 
     def took(self, one: Reader, n: int, seconds: float) -> None:
         """A piece of n ids of this reader took so many seconds."""
@@ -72,15 +74,15 @@ class Prefill:
         return one
 
     def _whose_turn(self, readers: Sequence[R]) -> R | None:
-        if len(readers) > 1:
-            self._is_firsts_turn = not self._is_firsts_turn
-        return min(readers, key=_came_first if self._is_firsts_turn else _least_left, default=None)
+        key = _came_first if self._is_firsts_turn else _least_left
+        self._is_firsts_turn = not self._is_firsts_turn
+        return min(readers, key=key, default=None)
 
-    def _room(self, one: Reader, seconds: float, spent: float, others_write: bool) -> int:
-        """Ids that fit into what is left of the round; a whole pass where one fits into a round. The first piece of all is a pass."""
+    def _room(self, one: Reader, seconds: float, others_write: bool) -> int:
+        """Ids that fit into so many seconds. The very first piece is a pass: nothing is known of its speed."""
         if not (one.rate or self._last_rate) and not others_write:
             return self._n_ubatch
-        return max(self._ids(one, seconds - spent), min(self._ids(one, seconds), self._n_ubatch))
+        return self._ids(one, seconds)
 
     def _ids(self, one: Reader, seconds: float) -> int:
         """How many ids the reader reads in so many seconds, as far as is known."""

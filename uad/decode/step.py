@@ -131,17 +131,20 @@ class Engine:
         """Every request, running or waiting, ends with this error."""
         waiting, self._waiting = self._waiting, deque()
         for number, _, sink in waiting:
-            deliver(sink, Failed(number, error))
+            self._refuse(number, sink, error)
         self._fail(self._slots.running(), error)
+
+    def _refuse(self, number: int, sink: Sink, error: Exception) -> None:
+        self._totals = replace(self._totals, n_failed=self._totals.n_failed + 1)
+        deliver(sink, Failed(number, known(error)))
 
     def _fail(self, runnings: Sequence[Running], error: Exception) -> None:
         """These requests end with this error. Raises what the target does while it forgets them, when all are told."""
         for running in runnings:
             running.n_past = 0
             self._slots.release(running)
-            deliver(running.sink, Failed(running.number, known(error)))
+            self._refuse(running.number, running.sink, error)
             self._close(running)
-        self._totals = replace(self._totals, n_failed=self._totals.n_failed + len(runnings))
         for running in runnings:
             self._target.clear(running.slot)
 
@@ -181,11 +184,11 @@ class Engine:
         for running in writing:
             self._tell(running)
         began = self._clock()
-        chosen, spent = self._propose(runnings)
-        spent += self._write([self._part(running, chosen.get(running.slot, _PLAIN)) for running in writing])
+        chosen, asking = self._propose(runnings)
+        spent = asking + self._write([self._part(running, chosen.get(running.slot, _PLAIN)) for running in writing])
         if self._drafting is not None and writing and not chosen:
             self._drafting.rested(self._clock() - began - spent)
-        for reader, n in self._prefill.pieces(self._reading, bool(writing)):
+        for reader, n in self._prefill.pieces(self._reading, bool(writing), asking):
             self._read(reader, n)
 
     def _reading(self) -> list[Running]:
@@ -291,7 +294,7 @@ class Engine:
                     self._start(slot, number, request, sink)
                 except Exception as error:
                     slot.cached.clear()
-                    deliver(sink, Failed(number, known(error)))
+                    self._refuse(number, sink, error)
                 self._waiting.remove(entry)
 
     def _start(self, slot: Slot, number: int, request: Request, sink: Sink) -> None:

@@ -109,7 +109,7 @@ class AutoRound:
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
         self._asked, asks = [], []
-        others_wait = origin is _MODEL and self._n_wishes > 1
+        others_wait = origin is _MODEL and (self._n_wishes > 1 or not self._n_writing)  # beside a prompt somebody may arrive
         self._n_read = self._policy.habit(origin).read_at_once(len(self._members)) if others_wait else 0
         for member in self._members.values():
             ask = self._ask_of(member, origin)
