@@ -75,7 +75,11 @@ def _dispatch(argv: list[str]) -> int:
 
 def _version() -> str:
     compiled = "compiled" if is_compiled() else "not compiled"
-    return f"uad {__version__} ({compiled}; llama-cpp-python {importlib.metadata.version('llama-cpp-python')})"
+    try:
+        binding = importlib.metadata.version("llama-cpp-python")
+    except importlib.metadata.PackageNotFoundError:
+        binding = "not installed"
+    return f"uad {__version__} ({compiled}; llama-cpp-python {binding})"
 
 
 def _help() -> str:
