@@ -226,16 +226,11 @@ class ModelDrafter:
         """Only ids from which a single token could go on through all the rest are worth choosing again."""
         mirror = work.sequence.mirror
         while work.first_choice < len(mirror.ids):
-            work.rest = self._bytes_from(mirror, work.first_choice)
+            work.rest = mirror.bytes_from(mirror.ends[work.first_choice - 1] if work.first_choice else mirror.base)
             if len(self._healer.covering(work.rest)):
                 return
             work.first_choice += 1
         work.rest = b""
-
-    def _bytes_from(self, mirror: Mirror, k: int) -> bytes:
-        start = mirror.ends[k - 1] if k else mirror.base
-        stream = mirror.data + mirror.tentative if mirror.tentative else mirror.data
-        return bytes(stream[start:])
 
     def _slide(self, work: _Work) -> None:
         mirror, n_ctx = work.sequence.mirror, self._context.n_ctx
