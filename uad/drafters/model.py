@@ -256,7 +256,7 @@ class ModelDrafter:
             drafting = self._wants_more(work, pace)
             first = min(mirror.n_kv, max(work.first_choice - 1, 0) if drafting else mirror.n_kv)
             ids = mirror.ids[first : first + min(room, work.ask.n_read or room)]
-            if not ids or (not drafting and len(ids) < _WORTH_CATCHING_UP):
+            if not ids or (not drafting and len(ids) < min(work.ask.n_read or _WORTH_CATCHING_UP, _WORTH_CATCHING_UP)):
                 continue
             room -= len(ids)
             done = first + len(ids) == len(mirror.ids)
