@@ -157,7 +157,12 @@ def _replay_all(target: Path, draft: Path, texts: Sequence[Text], params: Specul
         target_encoder = Encoder(reader.vocab)
         context = CountedContext(model, config.draft, 1, "draft")
         with context:
-            drafting = Drafting([ModelDrafter(context, target_encoder, rules, heal=heal, salvage=salvage)], FixedPolicy(), reader.vocab.eog)
+            drafting = Drafting(
+                [ModelDrafter(context, target_encoder, rules, heal=heal, salvage=salvage)],
+                FixedPolicy,
+                len(reader.vocab.pieces),
+                reader.vocab.eog,
+            )
             return [_replay(drafting, text, params, reader.vocab.pieces, context) for text in texts]
 
 

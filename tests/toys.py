@@ -151,7 +151,7 @@ class SimulatedClock:
 class TimedModel(ScriptedModel):
     """A scripted model whose decodes take time: seconds(rows, depth) for each pass over the weights, of that many rows behind `depth`."""
 
-    def __init__(self, vocab: VocabTable, clock: SimulatedClock, seconds: Callable[[int, int], float], **options) -> None:
+    def __init__(self, vocab: VocabTable, clock: SimulatedClock, seconds: Callable[[int, int], float], **options: Any) -> None:
         super().__init__(vocab, **options)
         self._clock, self._seconds = clock, seconds
 
