@@ -188,7 +188,7 @@ def test_generate_reads_a_file(run, tmp_path):
 def test_a_prompt_that_is_no_text_is_refused(run, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\xff"), "utf-8"))
     code, _, err, _ = run("generate", "-m", "x", "-f", "-")
-    assert (code, "-f -: stdin is not UTF-8 text (byte 1)" in err) == (2, True)
+    assert (code, "-f -: stdin: not UTF-8 text (byte 1)" in err) == (2, True)
 
 
 def test_generate_tells_a_failure(run):

@@ -14,7 +14,7 @@ import as_written
 import pytest
 
 ROOT = Path(__file__).parent.parent
-BASE = ("uad.errors", "uad.types")
+BASE = ("uad.errors", "uad.types", "uad.files")
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ ROOMS = {
     "uad.__main__": Room(("uad.cli",)),
     "uad.compiled": Room(("uad.errors",)),
     "uad.errors": Room(),
+    "uad.files": Room(("uad.errors",)),
     "uad.types": Room(),
     "uad.config": Room((*BASE, "yaml", "rapidfuzz")),
     "uad.llama": Room((*BASE, "uad.config", "uad.vocab.table", "llama_cpp", "numpy")),

@@ -9,6 +9,7 @@ import random
 import zlib
 from collections.abc import Callable, Sequence
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 

@@ -19,6 +19,7 @@ from uad.bench.bar import Bar
 from uad.bench.console import console_on
 from uad.bench.figures import check, check_folder
 from uad.errors import ConfigError
+from uad.files import path_of
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
 
@@ -39,16 +40,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pair",
         nargs=2,
         metavar=("TARGET", "DRAFT"),
-        type=Path,
+        type=path_of,
         action="append",
         default=[],
         help="two GGUF files, with weights or vocabularies only: measure cost by context, likeness and losses; repeatable",
     )
-    parser.add_argument("--vocabs", metavar="DIR", type=Path, help="losses for every ordered pair of the .gguf files in a folder")
+    parser.add_argument("--vocabs", metavar="DIR", type=path_of, help="losses for every ordered pair of the .gguf files in a folder")
     parser.add_argument(
         "--text",
         metavar="FILE",
-        type=Path,
+        type=path_of,
         action="append",
         default=[],
         help="text to measure on; repeatable (default: code and mixed scripts)",
@@ -57,9 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--contexts", metavar="N,N", default=",".join(map(str, _CONTEXTS)), help="context lengths in draft tokens (default: %(default)s)"
     )
     parser.add_argument("--rounds", metavar="N", type=int, default=400, help="rounds per cell (default: %(default)s)")
-    parser.add_argument("--plot", metavar="FILE", type=Path, help="draw cost against context, ours beside the naive method's (.png, .svg)")
+    parser.add_argument(
+        "--plot", metavar="FILE", type=path_of, help="draw cost against context, ours beside the naive method's (.png, .svg)"
+    )
     parser.add_argument("--profile", action="store_true", help="show what a round calls, and how often, behind each context")
-    parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the table of losses as Markdown")
+    parser.add_argument("--markdown", metavar="FILE", type=path_of, help="write the table of losses as Markdown")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from uad.cli.models import parse
 from uad.config.argv import Parser
 from uad.config.flags import CONTEXT, DRAFT, GENERAL, MODEL
 from uad.errors import ConfigError
+from uad.files import path_of
 
 if TYPE_CHECKING:
     from uad.runtime.profiling import Measured
@@ -36,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     args, config = parse(parser, argv, (MODEL, CONTEXT, DRAFT, GENERAL), ("target", "draft"), logging.WARNING)
     n_max = _whole("--n-max", args.n_max, 1, _MOST_ROWS)
     depths = None if args.depths is None else [_whole("--depths", text, 0, _MOST_DEPTH) for text in args.depths.split(",")]
-    plot = None if args.plot is None else Path(args.plot)
+    plot = None if args.plot is None else path_of(args.plot)
 
     from uad.bench import cost_plot, figures
     from uad.runtime.profile import BUSY
