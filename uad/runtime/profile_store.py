@@ -106,7 +106,7 @@ def read(file: Path) -> tuple[CostSample, ...]:
         if file.stat().st_size > _MOST_BYTES:
             raise ValueError("it is too large")
         return _samples(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else _reason(error)
         raise ConfigError(f"{file} is no cost curve as `uad profile` writes them ({why})") from None
 
