@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
@@ -132,10 +133,12 @@ def test_who_waits_for_the_end_is_told_once_all_requests_were(monkeypatch: pytes
     monkeypatch.setattr(runtime, "build", lambda *_: made)
     opened = Runtime.open(Config(target=None))
     monkeypatch.setattr(target, "decode", lambda rows: (_ for _ in ()).throw(DecodeError("gone")))
-    told, sink = [], Collector()
+    told, sink, over = [], Collector(), threading.Event()
     opened.when_stopped(lambda: told.append(sink.end))
     opened.when_stopped(lambda: 1 / 0)
+    opened.when_stopped(over.set)
     opened.submit(Request((1, 2, 3)), sink)
+    assert over.wait(10)
     opened.close()
     assert str(sink.failed.error) == "gone"
     assert told == [sink.end]
