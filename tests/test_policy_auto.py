@@ -915,11 +915,12 @@ def test_a_prompt_that_is_read_along_is_not_paid_by_those_who_write():
 
 @pytest.mark.parametrize(("control", "n_read"), [(SpecPolicy.AUTO, 128), (SpecPolicy.FIXED, 256)])
 def test_nobody_waits_long_for_what_another_s_draft_has_to_read(control, n_read):
+    """Beside a prompt that is read alone a newcomer may wait."""
     one, params = policy(MEMORY_BOUND), SpeculativeParams(n_max=8, policy=control)
     for seq in (0, 1):
         one.begin(seq, 10 + 4000 * seq)
     writing, reading = Wish(0, params, 40, 50), Wish(1, params, -1, 0)
-    for wishes, bound in (([reading], 0), ([writing, reading], n_read)):
+    for wishes, bound in (([reading], 256), ([writing, reading], n_read)):
         round_ = one.plan(wishes)
         assert {ask.n_read for ask in round_.asks(Origin.MODEL)} == {bound}
 

@@ -105,7 +105,7 @@ def read(file: Path) -> tuple[CostSample, ...]:
     """The curve in a file. Raises ConfigError that says why it cannot be used."""
     try:
         return _samples(json.loads(read_text(file, _MOST_BYTES)))
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else _reason(error)
         raise ConfigError(f"{file} is no cost curve as `uad profile` writes them ({why})") from None
 
