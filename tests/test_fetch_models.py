@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -93,7 +93,7 @@ def test_a_damaged_file_is_found(registry: Registry, capsys: pytest.CaptureFixtu
 def test_a_full_disk_is_said_before_anything_is_fetched(
     registry: Registry, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(fetch_models.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 9, 1))
+    monkeypatch.setattr(fetch_models.shutil, "disk_usage", lambda path: SimpleNamespace(free=1))
     assert fetch_models.main([]) == 1
     assert "UAD_MODELS names another folder" in capsys.readouterr().err
     assert registry.asked == []

@@ -5,16 +5,19 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 
 import as_written
 import pytest
+from source_imports import MODULES, ROOT, imports
 
+<<<<<<< HEAD
 ROOT = Path(__file__).parent.parent
 BASE = ("uad.errors", "uad.types", "uad.files")
+=======
+BASE = ("uad.errors", "uad.types")
+>>>>>>> e91adfaf31bed67fd32f0d8af9750f578083d671
 
 
 @dataclass(frozen=True)
@@ -64,45 +67,6 @@ EXTRA = {
     "uad.bench.translate": ("uad.vocab", "uad.llama.vocab"),
 }
 """Modules that may import more than their room."""
-
-MODULES = {
-    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in sorted((ROOT / "uad").rglob("*.py"))
-}
-
-
-@dataclass(frozen=True)
-class Import:
-    """A module that is imported: at run time of a function (or for type checkers only) if `lazy`."""
-
-    name: str
-    line: int
-    lazy: bool
-
-
-def imports(tree: ast.Module, module: str, is_package: bool) -> Iterator[Import]:
-    """Every import of a module. `from a import b` counts as a.b when that is a module, or uad's version."""
-    package = module.split(".") if is_package else module.split(".")[:-1]
-    for node, lazy in walk(tree, lazy=False):
-        if isinstance(node, ast.Import):
-            yield from (Import(alias.name, node.lineno, lazy) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
-            base = ".".join(part for part in (above, node.module) if part)
-            for alias in node.names:
-                inner = f"{base}.{alias.name}"
-                yield Import(inner if inner in MODULES or inner == "uad.__version__" else base, node.lineno, lazy)
-
-
-def walk(node: ast.AST, lazy: bool) -> Iterator[tuple[ast.AST, bool]]:
-    """All nodes below, and whether they run later than the import of the module (or never)."""
-    for child in ast.iter_child_nodes(node):
-        later = lazy or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) or is_type_checking(child)
-        yield child, later
-        yield from walk(child, later)
-
-
-def is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def room_of(module: str) -> str:
@@ -199,6 +163,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.llama
 def test_every_module_imports_first_and_without_warnings(tmp_path):
     """As written: compiled modules can be loaded once only."""
     names = [name for name in MODULES if not name.endswith("__main__")]

@@ -9,6 +9,7 @@ import pytest
 
 from uad.cli import main
 
+pytestmark = pytest.mark.llama
 SAMPLES = Path(__file__).parent.parent / "samples"
 TARGET, GEMMA, ZEPHYR = (str(SAMPLES / f"{name}.gguf") for name in ("target-chatml", "draft-gemma", "draft-zephyr"))
 

@@ -129,6 +129,7 @@ def test_a_draft_that_is_right_while_it_is_left_alone_is_soon_asked_again():
     assert found[16] < 40
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("machine", ["flat", "memory bound", "jagged"])
 def test_a_draft_that_failed_in_the_first_texts_gets_its_chance_in_later_ones(machine):
     """Though no short text by itself ever pays for reading its prompt; and a draft that never pays costs next to nothing all the same."""
@@ -196,6 +197,7 @@ def test_an_unlucky_first_guess_does_not_end_drafting_for_a_text():
     assert sum(shares) / len(shares) > 0.88
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("factors", [(0.72,), (1.4,), (1.0, 0.72), (0.72, 1.0)])
 def test_single_rows_become_faster_and_slower_while_others_do_not(factors):
     """Beside a policy that is told. The drafts are worth a fifth more, or nothing, depending on it."""
