@@ -22,7 +22,7 @@ UNIT := $(if $(wildcard $(VENV)/.installed-dev),$(VENV),.venv-unit)
 UNIT_MADE := $(if $(wildcard $(VENV)/.installed-dev),$(VENV)/.installed-dev,.venv-unit/.installed)
 XDIST := -n auto --maxprocesses 8
 PYTEST := $(BIN)/python -m pytest $(XDIST) --dist loadfile
-COVERAGE := --cov --cov-report=term:skip-covered --cov-fail-under=COVERAGE_FLOOR
+COVERAGE := --cov --cov-report=term:skip-covered --cov-fail-under=75
 SETUP := pyproject.toml hatch_build.py scripts/setup.sh scripts/pip_install.py scripts/amx.h $(wildcard uad/policy/*.py uad/drafters/*.py)
 
 ifeq ($(TARGET) $(DRAFT),$(SAMPLES))

@@ -12,12 +12,7 @@ import as_written
 import pytest
 from source_imports import MODULES, ROOT, imports
 
-<<<<<<< HEAD
-ROOT = Path(__file__).parent.parent
 BASE = ("uad.errors", "uad.types", "uad.files")
-=======
-BASE = ("uad.errors", "uad.types")
->>>>>>> e91adfaf31bed67fd32f0d8af9750f578083d671
 
 
 @dataclass(frozen=True)
