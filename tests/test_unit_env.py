@@ -13,7 +13,7 @@ from source_imports import MODULES, TESTS, needs_llama
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
-import unit_env
+import unit_env  # noqa: E402
 
 
 @pytest.mark.parametrize("name", ["uad.llama.context", "uad.runtime.profile", "uad.runtime"])
