@@ -34,6 +34,8 @@ class Loaded:
         n_vocab = self.info.target.n_vocab
         if not all(0 <= id_ < n_vocab for id_ in request.prompt):
             raise InvalidRequestError(f"the prompt has a token id outside the vocabulary (0 to {n_vocab - 1})", "prompt")
+        if not all(0 <= id_ < n_vocab for id_ in request.stop_token_ids):
+            raise InvalidRequestError(f"stop_token_ids: token ids must lie between 0 and {n_vocab - 1}", "stop_token_ids")
         if _needs_end(request) and not self._parts.target.model.vocab.eog:
             raise InvalidRequestError("an answer can be prescribed to a target only that has an id to end it with", "prescribed")
         if not all(0 <= id_ < n_vocab for id_, _ in request.sampling.logit_bias):
@@ -51,16 +53,16 @@ class Loaded:
 
     def costs(self) -> RoundCosts | None:
         """What rounds cost, as it is known now; None where nothing drafts."""
-        policy = self._parts.policy
-        if policy is None:
+        if self._parts.policies is None:
             return None
+        policy = self._parts.policies.last
         machine, habit = policy.machine, policy.habits.get(Origin.MODEL) or Habit()
         draft = machine.draft if self.info.draft is not None else None
         return RoundCosts(machine.target, draft, habit.usual_ms(paused=False), habit.ids_per_step, machine.target.speeds())
 
     def calibration(self) -> list[tuple[str, float, float, float]]:
         """(kind of draft, acceptance predicted, observed, over how many ids), one for each bin of belief that has seen something."""
-        kinds = list(self._parts.policy.calibrations.items()) if self._parts.policy is not None else []
+        kinds = list(self._parts.policies.last.calibrations.items()) if self._parts.policies is not None else []
         return [(kind, one.predicted, one.observed, one.n) for kind, calibration in kinds for one in calibration.reliability()]
 
     # --- text
