@@ -9,12 +9,15 @@ import random
 import zlib
 from collections.abc import Callable, Sequence
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
 from uad.decode.drafting import Drafting
+from uad.decode.ends import ends_of
 from uad.decode.layout import Least, sizes_of_passes
 from uad.decode.step import Engine
+from uad.drafters.protocol import Drafter, Pace
 from uad.errors import DecodeError
 from uad.llama.samplers import SamplerChain
 from uad.policy.fixed import FixedPolicy
@@ -64,6 +67,8 @@ def toy_vocab(name: str, words: str, specials: tuple[str, ...], eog: tuple[str, 
 TARGET_VOCAB = toy_vocab("coarse", COARSE + "|" + ALL, ("<|im_start|>", "<|im_end|>"), ("<|im_end|>",))
 DRAFT_VOCAB = toy_vocab("fine", FINE + "|" + ALL[:60], ("<turn>", "<end>"), ("<end>",))
 
+TARGET_END, DRAFT_END = TARGET_VOCAB.specials["<|im_end|>"], DRAFT_VOCAB.specials["<end>"]
+
 
 NOISE = np.random.default_rng(0).standard_normal((2048, 400)).astype(np.float32)
 
@@ -92,7 +97,8 @@ class ScriptedModel:
     def decode(self, rows: Sequence[Rows]) -> None:
         self.n_decodes += 1
         assert 0 < sum(len(row.ids) for row in rows) <= self.n_batch
-        self._out, counts = [], {}
+        self._out = []
+        counts: dict[int, int] = {}
         for row in rows:
             kv = self.kv[row.seq]
             assert row.pos == len(kv), f"sequence {row.seq}: rows at {row.pos}, KV has {len(kv)}"
@@ -112,7 +118,7 @@ class ScriptedModel:
 
     def _compute(self, kv: list[int]) -> np.ndarray:
         vocab = self.vocab
-        row = NOISE[zlib.crc32(repr((kv[-4:], len(kv))).encode()) % len(NOISE)][: vocab.n_vocab].copy()
+        row: np.ndarray = NOISE[zlib.crc32(repr((kv[-4:], len(kv))).encode()) % len(NOISE)][: vocab.n_vocab].copy()
         offset = len(vocab.join(kv))
         row[self._next[offset % len(SCRIPT)]] += self.sharpness
         for special in vocab.specials.values():
@@ -146,7 +152,7 @@ class SimulatedClock:
 class TimedModel(ScriptedModel):
     """A scripted model whose decodes take time: seconds(rows, depth) for each pass over the weights, of that many rows behind `depth`."""
 
-    def __init__(self, vocab: VocabTable, clock: SimulatedClock, seconds: Callable[[int, int], float], **options) -> None:
+    def __init__(self, vocab: VocabTable, clock: SimulatedClock, seconds: Callable[[int, int], float], **options: Any) -> None:
         super().__init__(vocab, **options)
         self._clock, self._seconds = clock, seconds
 
@@ -163,9 +169,7 @@ class ToyStream:
     pending = b""
 
     def feed(self, ids: Sequence[int]) -> list[bytes | int]:
-        return [
-            DRAFT_VOCAB.eos if i == TARGET_VOCAB.eos else TARGET_VOCAB.pieces[i] for i in ids if i != TARGET_VOCAB.specials["<|im_start|>"]
-        ]
+        return [DRAFT_END if i == TARGET_VOCAB.eos else TARGET_VOCAB.pieces[i] for i in ids if i != TARGET_VOCAB.specials["<|im_start|>"]]
 
 
 class ToyRules:
@@ -173,7 +177,7 @@ class ToyRules:
         return ToyStream()
 
     def back(self, special: int) -> tuple[int, ...]:
-        return (TARGET_VOCAB.eos,) if special == DRAFT_VOCAB.eos else ()
+        return (TARGET_END,) if special == DRAFT_END else ()
 
 
 class RandomDrafter:
@@ -182,12 +186,13 @@ class RandomDrafter:
     """Proposes anything at all, now and then the truth (what an ideal drafter would say), of every length it may."""
 
     def __init__(self, truth: dict[int, list[int]] | None = None, seed: int = 0) -> None:
-        self.truth, self.rng, self.at = truth or {}, random.Random(seed), {}
+        self.truth, self.rng = truth or {}, random.Random(seed)
+        self.at: dict[int, int] = {}
 
     def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
         self.at[seq] = 0
 
-    def propose(self, asks: Sequence[Ask], pace=None) -> list[Draft]:
+    def propose(self, asks: Sequence[Ask], pace: Pace | None = None) -> list[Draft]:
         return [self._draft(ask) for ask in asks]
 
     def _draft(self, ask: Ask) -> Draft:
@@ -211,7 +216,7 @@ KEYS = token_keys(TARGET_VOCAB.pieces)
 
 def make_engine(
     target: ScriptedModel,
-    drafter=None,
+    drafter: Drafter | None = None,
     least: Least | None = None,
     policy: Policy | None = None,
     clock: Clock = perf_counter,
@@ -223,7 +228,8 @@ def make_engine(
         def chain(stages: Sequence[Stage]) -> SamplerChain:
             return SamplerChain(target.vocab.n_vocab, stages)
 
-        return Sampler(request.sampling, seed, target.vocab.eog, target.n_ctx, chain, KEYS, request.prompt)
+        ends = ends_of(request, target.vocab)
+        return Sampler(request.sampling, seed, ends.never, target.n_ctx, chain, KEYS, request.prompt, ends.late, request.min_tokens)
 
     makes = policies if policy is None else lambda: policy
     drafting = None if drafter is None else Drafting([drafter], makes, target.vocab.n_vocab, target.vocab.eog, clock)

@@ -110,6 +110,9 @@ class Request:
     `max_tokens` None means until the context is full. `n_probs` > 0 or `logprobs` asks for log-probabilities of the unmodified
     distribution, with that many alternatives. `slot` asks for a certain slot (-1: any). `prescribed` ids are written whatever the target
     thinks, then the text ends: for measurements only, no request over HTTP has them.
+
+    The text ends before the first of `stop`, in which names of control tokens count, or before an id of `stop_token_ids`; behind it with
+    `include_stop`. None of these counts among the first `min_tokens` ids: there ids that end the answer are not drawn (vLLM's meaning).
     """
 
     prompt: tuple[int, ...]
@@ -117,6 +120,9 @@ class Request:
     speculative: SpeculativeParams = SpeculativeParams()
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    include_stop: bool = False
+    min_tokens: int = 0
     logprobs: bool = False
     n_probs: int = 0
     cache_prompt: bool = True

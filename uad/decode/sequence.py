@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 
+from uad.decode.ends import Ends, ends_of, name_of
 from uad.decode.text import TextStream
 from uad.decode.verify import Picker
 from uad.sampling.noise import Position
@@ -75,7 +76,6 @@ class Running:
     n_cached: int
     ids: list[int]
     n_past: int
-    text: TextStream
     started: float
     n_told: int
     position: Position = field(default_factory=Position)
@@ -83,6 +83,12 @@ class Running:
     first: float = 0.0
     last: float = 0.0
     rate: float = 0.0
+    text: TextStream = field(init=False)
+    ends: Ends = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.text = TextStream(self.request.stop, self.request.include_stop)
+        self.ends = ends_of(self.request, self.vocab)
 
     @property
     def n_prompt(self) -> int:
@@ -134,17 +140,29 @@ class Running:
         text: list[str] = []
         for n, id_ in enumerate(ids, 1):
             self.ids.append(id_)
-            piece = self.vocab.pieces[id_]
-            self.position = self.position.after(len(piece))
-            if id_ in self.vocab.eog:
-                return "".join(text), n, StopKind.EOS
-            if piece:
-                text.append(self.text.feed(piece))
-            if self.text.stopped is not None:
-                return "".join(text), n, StopKind.WORD
-            if self.n_left <= 0:
-                return "".join(text), n, StopKind.LIMIT
+            self.position = self.position.after(len(self.vocab.pieces[id_]))
+            text.append(self._hear(id_))
+            kind = self._kind(id_)
+            if kind is not None:
+                return "".join(text), n, kind
         return "".join(text), len(ids), None
+
+    def _hear(self, id_: int) -> str:
+        """The text that became final with this id. That of an id that ends the answer counts only where the request wants its stops."""
+        piece, may_stop = self.vocab.pieces[id_], self.n_predicted > self.request.min_tokens
+        if not piece:
+            return self.text.feed_name(name_of(id_, self.vocab), may_stop)
+        if id_ in self.ends.ids and not (self.request.include_stop and id_ in self.request.stop_token_ids):
+            return ""
+        return self.text.feed(piece, may_stop)
+
+    def _kind(self, id_: int) -> StopKind | None:
+        """Why the answer ends with this id, if it does. llama-server's order: the vocabulary's own end is told before a stop string."""
+        if id_ in self.ends.ids:
+            return StopKind.EOS if id_ in self.vocab.eog and not self.request.sampling.ignore_eos else StopKind.WORD
+        if self.text.stopped is not None:
+            return StopKind.WORD
+        return StopKind.LIMIT if self.n_left <= 0 else None
 
     def _done(self, kind: StopKind) -> Done:
         return Done(
@@ -154,11 +172,17 @@ class Running:
             usage=Usage(self.n_prompt, self.n_cached, self.n_predicted),
             timings=self.timings(),
             text=self.text.finish(),
-            stopping_word=self.text.stopped or "",
+            stopping_word=self._stopping_word(kind),
             seed=self.seed,
             slot=self.slot,
             truncated=kind is StopKind.LIMIT and len(self.ids) >= self.limit,
         )
+
+    def _stopping_word(self, kind: StopKind) -> str:
+        """The stop string that was found, or the name of the id at which the request wanted to stop."""
+        if self.text.stopped is not None:
+            return self.text.stopped
+        return name_of(self.ids[-1], self.vocab) if kind is StopKind.WORD else ""
 
     def timings(self) -> Timings:
         """Reading the prompt, from start to the first id of the answer; writing, from there to the last."""

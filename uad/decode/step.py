@@ -19,7 +19,6 @@ from uad.decode.prefill import Prefill
 from uad.decode.sequence import Running
 from uad.decode.slots import Slot, Slots
 from uad.decode.target import Target
-from uad.decode.text import TextStream
 from uad.decode.verify import Picker, verify
 from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UadError
 from uad.policy.protocol import Chosen, Wish
@@ -317,7 +316,6 @@ class Engine:
             n_cached=n_cached,
             ids=list(request.prompt),
             n_past=n_cached,
-            text=TextStream(request.stop),
             started=self._clock(),
             n_told=len(request.prompt),
         )
@@ -367,7 +365,8 @@ class Engine:
             if running.n_past == running.n_prompt:  # max_tokens 0: only the cache was to be filled
                 self._finish(running, running.end_with_prompt(self._clock()))
             return
-        verdict = verify(running.sampler, logits, part.draft.ids, running.position, running.vocab, self._describer(running))
+        at = running.position
+        verdict = verify(running.sampler, logits, part.draft.ids, at, running.vocab, running.ends.ids, self._describer(running))
         delta, done = running.take(verdict, part.draft, self._clock())
         n_kept = min(verdict.n_accepted, len(delta.ids))
         running.n_past += n_kept

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -35,10 +35,11 @@ def verify(
     draft: Sequence[int],
     position: Position,
     vocab: VocabTable,
+    ends: Container[int],
     describe: Callable[[Row, int], TokenProb] | None = None,
 ) -> Verdict:
     """rows[i] are the logits after i accepted draft ids ([len(draft) + 1, n_vocab]). Stops at the first id that the draft
-    had not foreseen, or behind one that ends the text: what follows such an id was never asked for."""
+    had not foreseen, or behind one of `ends`, which end the text: what follows such an id was never asked for."""
     ids: list[int] = []
     probs: list[TokenProb] = []
     for i, row in enumerate(rows):
@@ -49,7 +50,7 @@ def verify(
             probs.append(describe(row, id_))
         if i == len(draft) or id_ != draft[i]:
             return Verdict(tuple(ids), i, tuple(probs))
-        if id_ in vocab.eog:
+        if id_ in ends:
             return Verdict(tuple(ids), i + 1, tuple(probs))
         position = position.after(len(vocab.pieces[id_]))
     raise AssertionError("verification needs one row more than the draft has ids")

@@ -34,6 +34,8 @@ class Loaded:
         n_vocab = self.info.target.n_vocab
         if not all(0 <= id_ < n_vocab for id_ in request.prompt):
             raise InvalidRequestError(f"the prompt has a token id outside the vocabulary (0 to {n_vocab - 1})", "prompt")
+        if not all(0 <= id_ < n_vocab for id_ in request.stop_token_ids):
+            raise InvalidRequestError(f"stop_token_ids: token ids must lie between 0 and {n_vocab - 1}", "stop_token_ids")
         if _needs_end(request) and not self._parts.target.model.vocab.eog:
             raise InvalidRequestError("an answer can be prescribed to a target only that has an id to end it with", "prescribed")
         if not all(0 <= id_ < n_vocab for id_, _ in request.sampling.logit_bias):

@@ -11,6 +11,7 @@ from time import perf_counter
 
 from uad.config import Config, ModelConfig
 from uad.decode.drafting import Drafting
+from uad.decode.ends import ends_of
 from uad.decode.guard import reason
 from uad.decode.step import Engine, SamplerFactory
 from uad.drafters.model import ModelDrafter
@@ -262,6 +263,7 @@ def _samplers(context: Context, model: Model) -> SamplerFactory:
     def sampler(request: Request, seed: int) -> Sampler | Prescribed:
         if request.prescribed:
             return Prescribed(request.prescribed, min(model.vocab.eog, default=request.prescribed[-1]))
-        return Sampler(request.sampling, seed, model.vocab.eog, context.n_ctx, chain, keys, request.prompt)
+        ends = ends_of(request, model.vocab)
+        return Sampler(request.sampling, seed, ends.never, context.n_ctx, chain, keys, request.prompt, ends.late, request.min_tokens)
 
     return sampler

@@ -5,7 +5,7 @@ Exact for every drafter: a guess is right if it equals the draw.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -33,7 +33,10 @@ ChainFactory = Callable[[Sequence[Stage]], Chain]
 
 
 class Sampler:
-    """Chooses ids for one sequence. Not reusable: penalties remember what was accepted, and the prompt, as llama-server's do."""
+    """Chooses ids for one sequence. Not reusable: penalties remember what was accepted, and the prompt, as llama-server's do.
+
+    eog: what `ignore_eos` bans. late: ids that cannot be drawn before n_early others were accepted.
+    """
 
     def __init__(
         self,
@@ -44,8 +47,12 @@ class Sampler:
         chains: ChainFactory,
         keys: npt.NDArray[np.uint64],
         prompt: Sequence[int] = (),
+        late: Collection[int] = (),
+        n_early: int = 0,
     ) -> None:
         chain = stages(params, eog, n_ctx)
+        self._late = np.array(sorted(late), np.intp)
+        self._n_early = n_early if late else 0
         self._seed = seed
         self._greedy = params.temperature <= 0
         self._keys = keys
@@ -54,10 +61,13 @@ class Sampler:
         self._remembers = last_n > 0
         if self._remembers:
             for id_ in prompt[-last_n:]:
-                self.accept(id_)
+                self._remember(id_)
 
     def pick(self, row: Row, position: Position) -> int:
         """The id for this position, from its logits. Depends on nothing else but what was accepted."""
+        if self._n_early:
+            row = row.copy()
+            row[self._late] = -np.inf
         if self._chain is None:
             return int(row.argmax()) if self._greedy else int((row + gumbel(self._seed, position, self._keys)).argmax())
         ids, logits = self._chain.apply(row)
@@ -66,6 +76,10 @@ class Sampler:
         return int(ids[(logits + gumbel(self._seed, position, self._keys[ids])).argmax()])
 
     def accept(self, id_: int) -> None:
+        self._n_early = max(self._n_early - 1, 0)
+        self._remember(id_)
+
+    def _remember(self, id_: int) -> None:
         if self._chain is not None and self._remembers:
             self._chain.accept(id_)
 

@@ -13,6 +13,7 @@ from uad.types import Origin
 INT32_MAX = 2**31 - 1
 MAX_STOPS = 256
 MAX_STOP_CHARS = 4096
+MAX_STOP_IDS = 4096
 
 
 def _number(value: object) -> object:
@@ -84,5 +85,6 @@ Penalty = Annotated[float, _Finite, Field(ge=-1000.0, le=1000.0), _Number]
 Seconds = Annotated[float, _Finite, Field(ge=-1.0, le=86400.0), AfterValidator(_pause), _Number]
 Names = Annotated[list[StrictStr], BeforeValidator(_names), Field(max_length=256)]
 Words = Annotated[list[Annotated[StrictStr, Field(max_length=MAX_STOP_CHARS)]], BeforeValidator(_words)]
+Ids = Annotated[list[Count], Field(max_length=MAX_STOP_IDS)]
 DrafterTypes = Annotated[tuple[Origin, ...], BeforeValidator(_types)]
 text_parts = BeforeValidator(_parts)

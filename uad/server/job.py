@@ -41,12 +41,17 @@ def check_counts(engine: Engine, body: GenerationBody, n_prompts: int, limit: in
 def make_job(engine: Engine, body: GenerationBody, prompts: list[Prompt], ping: float) -> Job:
     """Requests for every prompt and choice. May tokenize: for worker threads."""
     n_probs, logprobs = _probs(body)
+    max_tokens = _max_tokens(body.max_tokens, engine.config.n_predict)
+    _check_stops(engine, body, max_tokens)
     model = Request(
         prompt=(),
         sampling=sampling_params(engine, body),
         speculative=speculative_params(engine, body),
-        max_tokens=_max_tokens(body.max_tokens, engine.config.n_predict),
+        max_tokens=max_tokens,
         stop=tuple(body.stop),
+        stop_token_ids=tuple(dict.fromkeys(body.stop_token_ids)),
+        include_stop=body.include_stop_str_in_output,
+        min_tokens=body.min_tokens,
         logprobs=logprobs,
         n_probs=n_probs,
         cache_prompt=body.cache_prompt,
@@ -69,6 +74,14 @@ def _choice(model: Request, prompt: Prompt, i: int) -> Request:
     seed = model.sampling.seed
     sampling = model.sampling if seed is None else replace(model.sampling, seed=seed + i)
     return replace(model, prompt=prompt.ids, sampling=sampling)
+
+
+def _check_stops(engine: Engine, body: GenerationBody, max_tokens: int | None) -> None:
+    n_vocab = engine.info.target.n_vocab
+    if any(id_ >= n_vocab for id_ in body.stop_token_ids):
+        raise InvalidRequestError(f"stop_token_ids: token ids must lie between 0 and {n_vocab - 1}", "stop_token_ids")
+    if max_tokens is not None and body.min_tokens > max_tokens:
+        raise InvalidRequestError(f"min_tokens: must not be above max_tokens, which is {max_tokens} for this request", "min_tokens")
 
 
 def _max_tokens(asked: int | None, limit: int) -> int | None:

@@ -18,6 +18,7 @@ from uad.server.fields import (
     DrafterTypes,
     DraftLength,
     Factor,
+    Ids,
     Length,
     Names,
     Penalty,
@@ -73,6 +74,9 @@ class GenerationBody(Body):
     max_tokens: Length | None = Field(None, validation_alias=AliasChoices("n_predict", "max_completion_tokens", "max_tokens"))
     n: Choices = Field(1, validation_alias=AliasChoices("n_cmpl", "n"))
     stop: Words = []
+    stop_token_ids: Ids = []
+    include_stop_str_in_output: StrictBool = False
+    min_tokens: Count = 0
     temperature: Temperature | None = None
     top_k: TopK | None = None
     top_p: Probability | None = None
