@@ -1,6 +1,6 @@
 """Fetch the real models that `make demo`, the bench and the tests marked `real` use: `make models`.
 
-    python scripts/fetch_models.py               fetch every model of the list below that is not there yet
+    python scripts/fetch_models.py               fetch every model that is not there yet, but the largest
     python scripts/fetch_models.py NAME ...      only these; a name with a type behind it is written anew from the one without
     python scripts/fetch_models.py --list        names, sizes, licences, and which are there
     python scripts/fetch_models.py --check       read what is there again and compare checksums
@@ -103,13 +103,17 @@ FETCHED = {
     ),
 }
 WRITTEN = {
-    "qwen2.5-coder-1.5b-bf16": Written(
-        "the same in BF16: the cost curve of a memory-bound machine", "qwen2.5-coder-1.5b", 32, 3_600_000_000
-    ),
+    "qwen2.5-coder-0.5b-q8_0": Written("the same in Q8_0, for tests", "qwen2.5-coder-0.5b", 7, 676_000_000),
     "qwen2.5-coder-1.5b-q8_0": Written(
         "the same in Q8_0: texts are equal to the bit without --exact", "qwen2.5-coder-1.5b", 7, 1_900_000_000
     ),
+    "qwen2.5-coder-1.5b-bf16": Written(
+        "the same in BF16: the cost curve of a memory-bound machine", "qwen2.5-coder-1.5b", 32, 3_600_000_000
+    ),
 }
+
+ON_DEMAND = ("qwen2.5-coder-1.5b-q8_0", "qwen2.5-coder-1.5b-bf16")
+"""Large, and written only where they are asked for by name."""
 
 Report = Callable[[int], None]
 """Told how many bytes of a file are there."""
@@ -131,6 +135,11 @@ def is_there(name: str) -> bool:
     return path_of(name).is_file()
 
 
+def default() -> list[str]:
+    """What is fetched, or written, where nothing is named."""
+    return [name for name in (*FETCHED, *WRITTEN) if name not in ON_DEMAND]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """0 done; 1 what could not be fetched is said in one line; 2 an unknown name."""
     args = _parser().parse_args(argv)
@@ -146,9 +155,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         if args.check:
-            check(args.names or [*FETCHED])
+            check(args.names or default())
         else:
-            get(args.names or [*FETCHED])
+            get(args.names or default())
     except FetchError as error:
         print(f"uad: error: {error}", file=sys.stderr)
         return 1
@@ -159,7 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/fetch_models.py", description="Fetch the real models of the demo, the bench and the tests."
     )
-    parser.add_argument("names", metavar="NAME", nargs="*", help=f"which ones (default: {', '.join(FETCHED)})")
+    parser.add_argument("names", metavar="NAME", nargs="*", help=f"which ones (default: {', '.join(default())})")
     parser.add_argument("--list", action="store_true", help="names, sizes, licences, and which are there")
     parser.add_argument("--check", action="store_true", help="compare the checksums of those that are there")
     parser.add_argument("--folder", action="store_true", help="print the folder")

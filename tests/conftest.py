@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -81,7 +80,7 @@ def not_run(skipped: list[tuple[str, bool]], n_files: int) -> list[str]:
         elif "make vocabs" in reason:
             counts["real-vocabulary and template tests: the files are not here (make vocabs fetches them)"] += 1
         else:
-            counts[f"tests: {re.sub(r'[0-9]+', 'N', reason)}"] += 1
+            counts[f"tests: {reason}"] += 1
     lines = [f"not run: {n} {what}" for what, n in counts.most_common()]
     if n_files:
         lines.append(f"not run: {n_files} files of tests that need llama.cpp")

@@ -174,7 +174,9 @@ class Simulation:
     def _draft(self, round_: Round, n_max: int, n_read: int = 0) -> None:
         if n_max:
             self.asked.append(self.at)
+        n_unread = self.n_unread
         seconds = self._catch_up(n_read)
+        n_read = n_unread - self.n_unread
         ids, p = [], []
         for i in range(min(n_max, len(self.positions) - self.at)):
             if i and not round_.go_on([0])[0]:
@@ -188,7 +190,7 @@ class Simulation:
             round_.wrote(0, position.belief)
             ids.append(self.at + i if position.right else -1)
             p.append(position.belief)
-        round_.proposed(Origin.MODEL, [Draft(tuple(ids), tuple(p))], seconds)
+        round_.proposed(Origin.MODEL, [Draft(tuple(ids), tuple(p), n_read=n_read)], seconds)
 
 
 def oracle_ms(cost: Cost, positions: Sequence[Position], step_ms: float, call_ms: float, n_max: int) -> float:

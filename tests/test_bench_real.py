@@ -91,7 +91,11 @@ def test_a_recital_drafts_as_if_the_target_had_computed(temperature):
         assert (runtime.calibration(), runtime.slots(), runtime.totals()) == before
         again = EngineArm("plain", runtime, PLAIN.speculative).run(jobs)
     assert [one.ids for one in recited.answers] == [one.ids for one in written.answers] == [one.ids for one in again.answers]
-    assert [one.rounds for one in recited.answers] == [one.rounds for one in written.answers]
+    for ours, theirs in zip(recited.answers, written.answers, strict=True):
+        assert [replace(one, beliefs=()) for one in ours.rounds] == [replace(one, beliefs=()) for one in theirs.rounds]
+        for one, other in zip(ours.rounds, theirs.rounds, strict=True):
+            # prompts take turns by the clock, so the draft reads them in other batches: its last bits differ
+            assert one.beliefs == pytest.approx(other.beliefs, abs=2e-3)
     assert any(one.n_accepted > 4 for answer in recited.answers for one in answer.rounds)
 
 

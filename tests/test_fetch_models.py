@@ -50,6 +50,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     monkeypatch.setenv("UAD_MODELS", str(tmp_path / "models"))
     monkeypatch.setattr(fetch_models, "FETCHED", {"a-model": model()})
     monkeypatch.setattr(fetch_models, "WRITTEN", {"a-model-q8_0": fetch_models.Written("Anew", "a-model", 7, 100)})
+    monkeypatch.setattr(fetch_models, "ON_DEMAND", ("a-model-q8_0",))
     monkeypatch.setattr(fetch_models, "_download", made.download)
     return made
 

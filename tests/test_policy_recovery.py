@@ -6,6 +6,9 @@ import pytest
 from disturbances import DEAR, between, every, quiet, real_pair, real_text, slow_start
 from simulator import BAD, text
 
+from uad.policy.protocol import Wish
+from uad.types import Draft, Origin, SpeculativeParams
+
 DISTURBANCES = {
     "slow for 5 s from the start": (slow_start(5, 1, 50), 5),
     "a neighbour for 60 s from the start": (slow_start(60, 3, 20), 60),
@@ -31,6 +34,13 @@ def test_drafts_are_back_within_three_answers_of_a_quiet_machine(name, seed):
     assert sum(later[4:8]) > 100, later
 
 
+@pytest.mark.xfail(strict=True, reason="a part of the disturbance is taken for a cost of depth, which is corrected slowly")
+def test_drafts_are_back_where_the_machine_was_measured_at_rest_and_disturbed_right_after():
+    one = real_pair(real_text(60), factor=between(0.001, 60, 3, 20)).answers(60)
+    assert sum(one.after(60)[:3]) > 40
+    assert sum(one.after(60)[4:8]) > 100
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_drafts_go_on_beside_a_neighbour_that_comes_back_every_thirty_seconds(seed):
     one = real_pair(real_text(40, seed), factor=every(30, 5, 3, 20), seed=seed).answers(60)
@@ -51,3 +61,25 @@ def test_looking_again_costs_at_most_two_percent_where_drafts_do_not_pay(cost):
     assert one.plain_ms / one.ms > 0.98
     late = sum(k for _, k in one.lengths[4000:])
     assert late < 100
+
+
+@pytest.mark.parametrize("n_read", [12, 0])
+def test_a_call_that_read_nothing_tells_nothing_of_what_calls_cost(n_read):
+    """The draft's KV may hold the prompt already, as in the second turn of a chat."""
+    one = real_pair(text(800, BAD))
+    one.run_text(400, 200)
+    policy = one.policy
+    habit = policy.habit(Origin.MODEL)
+    policy.begin(0, 200)
+    policy.n_ids = habit.timed_at + 1000
+    use = policy.first_use(policy.text(0), Origin.MODEL, Wish(0, SpeculativeParams(), 300, 200), 1)
+    use.due = 10**6
+    before = habit.call_ms, habit.paused_ms, habit.read_ms, habit.n_calls
+    round_ = policy.plan([Wish(0, SpeculativeParams(), 300, 200)])
+    assert round_ is not None
+    (ask,) = round_.asks(Origin.MODEL)
+    assert (ask.n_max, ask.n_read) == (0, 12)
+    round_.wrote(0, 0.9)  # a guess that was left over from an earlier round
+    round_.proposed(Origin.MODEL, [Draft(n_read=n_read)], 1e-6)
+    assert (before == (habit.call_ms, habit.paused_ms, habit.read_ms, habit.n_calls)) is (n_read == 0)
+    assert (use.backlog(policy.text(0)) == 0) is (n_read == 0)

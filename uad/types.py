@@ -176,6 +176,7 @@ class Draft:
     p is the drafter's own belief, uncalibrated; looked-up drafts of one `kind` (origin, and what else it depends on: "suffix/answers") are
     calibrated together. That of the draft model's is the policy's to say: it goes by the request. n_salvaged: how many leading ids are left
     over from an earlier round. healed: the draft re-chose bytes behind the edge. crossing: what translation cost since the last draft.
+    n_read: ids of its own that the draft model read for it.
     """
 
     ids: tuple[int, ...] = ()
@@ -185,6 +186,7 @@ class Draft:
     healed: bool = False
     kind: str = ""
     crossing: Crossing = Crossing()
+    n_read: int = 0
 
     def first(self, n: int) -> Draft:
         """The first n ids."""

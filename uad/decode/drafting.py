@@ -138,15 +138,16 @@ class Drafting:
                 seconds = self._clock() - began
                 self._stats[origin] = self._stats[origin].called(len(asks), seconds)
                 pace.check()
+                if drafts is None:  # a call that failed tells nothing of what calls cost
+                    continue
                 round_.proposed(origin, drafts, seconds)
                 for ask, draft in zip(asks, drafts, strict=True):
                     self._crossings[ask.seq] = self._crossings.get(ask.seq, Crossing()) + draft.crossing
         return round_.choose()
 
-    def _ask(self, one: Guarded[Drafter], asks: Sequence[Ask], pace: Pace) -> list[Draft]:
-        """The drafts; none where the drafter fails, so that the round goes on as if it had nothing to say."""
-        nothing = Draft(origin=one.part.origin, kind=one.part.origin)
-        return one.do(lambda drafter: self._sound(drafter.propose(asks, pace), asks)) or [nothing] * len(asks)
+    def _ask(self, one: Guarded[Drafter], asks: Sequence[Ask], pace: Pace) -> list[Draft] | None:
+        """The drafts; None where the drafter fails: the round goes on as if it had not been asked."""
+        return one.do(lambda drafter: self._sound(drafter.propose(asks, pace), asks))
 
     def _sound(self, drafts: Sequence[Draft], asks: Sequence[Ask]) -> list[Draft]:
         """The drafts, up to the ends of answers. Raises ValueError for one that the target cannot be given: that would fail instead."""

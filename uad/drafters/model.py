@@ -114,6 +114,7 @@ class _Work:
     edge_p: float = 1.0
     healed: bool = False
     n_steps: int = 0
+    n_read: int = 0
     closing: tuple[int, ...] = field(default=())
     closing_p: float = 0.0
 
@@ -258,6 +259,7 @@ class ModelDrafter:
             ids = mirror.ids[first : first + min(room, work.ask.n_read or room)]
             if not ids or (not drafting and len(ids) < min(work.ask.n_read or _WORTH_CATCHING_UP, _WORTH_CATCHING_UP)):
                 continue
+            work.n_read = len(ids)
             room -= len(ids)
             done = first + len(ids) == len(mirror.ids)
             n_logits = len(mirror.ids) - work.first_choice + 1 if drafting and done else 0
@@ -391,9 +393,10 @@ class ModelDrafter:
             p += [work.closing_p] + [1.0] * (len(work.closing) - 1)
         ids, p = ids[: ask.n_max], p[: ask.n_max]
         if len(ids) < ask.n_min:
-            return Draft(crossing=crossing)
+            return Draft(crossing=crossing, n_read=work.n_read)
         n_salvaged = min(n_salvaged, len(ids))
-        return Draft(tuple(ids), tuple(p), n_salvaged=n_salvaged, healed=work.healed and bool(ids), crossing=crossing)
+        healed = work.healed and bool(ids)
+        return Draft(tuple(ids), tuple(p), n_salvaged=n_salvaged, healed=healed, crossing=crossing, n_read=work.n_read)
 
 
 def _share(guesses: list[tuple[int, float]], lengths: list[int], edge: int) -> tuple[list[float], list[int]]:

@@ -215,16 +215,14 @@ class _Beyond:
         if total <= 0 or not surprise_ms:
             return 1.0
         most = _MOST_DEVIATIONS * sqrt(total)
-        rest = surprise_ms
-        surprise_ms = min(max(surprise_ms, -most), most)
-        rest = 1.0 - (1.0 - noise / total) * surprise_ms / rest
-        self._ms_once = max(self._ms_once + surprise_ms * cx / total, 0.0)
-        self._ms_per_row = max(self._ms_per_row + surprise_ms * cy / total, 0.0)
+        believed_ms = min(max(surprise_ms, -most), most)
+        self._ms_once = max(self._ms_once + believed_ms * cx / total, 0.0)
+        self._ms_per_row = max(self._ms_per_row + believed_ms * cy / total, 0.0)
         drift = _DRIFT * self._variance
         self._once += drift - cx * cx / total
         self._both -= cx * cy / total
         self._per_row += drift - cy * cy / total
-        return rest
+        return 1.0 - (1.0 - noise / total) * believed_ms / surprise_ms
 
 
 class _Table:

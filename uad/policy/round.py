@@ -199,7 +199,7 @@ class AutoRound:
 
     def wrote(self, seq: int, p: float) -> None:
         member = self._members[seq]
-        if member.is_reading:
+        if member.is_reading or member is self._timed:
             return
         i = bin_of(p)
         member.bins.append(i)
@@ -304,7 +304,7 @@ class AutoRound:
         if origin is _MODEL:
             self._policy.habit(origin).timed_at = self._policy.n_ids
         if self._timed is not None:
-            self._learn_costs(self._timed, 1e3 * seconds)
+            self._learn_costs(self._timed, drafts[0].n_read, 1e3 * seconds)
         if not self._asked:
             return
         policy, habit, asked = self._policy, self._policy.habit(origin), self._asked
@@ -352,12 +352,15 @@ class AutoRound:
             candidates.append(self._candidate(member, origin, draft, calibration, use.odds_of(kind), price_ms, lasting_ms))
             self._guesses_ms += common + reading_ms
 
-    def _learn_costs(self, member: _Member, ms: float) -> None:
-        """The draft model read a few ids of this text in ms."""
-        habit, self._timed = self._policy.habit(_MODEL), None
+    def _learn_costs(self, member: _Member, n_read: int, ms: float) -> None:
+        """The draft model read n_read ids of this text in ms; none where its KV holds them already, which tells nothing of costs."""
+        habit, use, self._timed = self._policy.habit(_MODEL), member.text.uses[_MODEL], None
         habit.called_at = self._policy.n_rounds
-        habit.timed(ms, TIMED_IDS, member.plain_ms)
-        member.text.uses[_MODEL].timed(ms, TIMED_IDS)
+        if n_read:
+            habit.timed(ms, n_read, member.plain_ms)
+            use.timed(ms, n_read)
+        else:
+            use.n_read += use.backlog(member.text)
 
     @staticmethod
     def _prices(asked: list[_Member], reads: list[int], habit: Habit, ms: float, paused: bool) -> list[float]:

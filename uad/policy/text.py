@@ -19,8 +19,7 @@ DISPUTED: Final = "disputed"  # the kind of those ids at which what was looked u
 _VALUE_RATE: Final = 0.2
 _SHARE: Final = 0.01  # of the time, at most, goes into asking drafters that do not pay
 _MOST_SHARE: Final = 0.01  # of a text's own time, where others filled the account
-_MOST_AT_ONCE: Final = 0.1  # of a text's time so far may go into asking once, as long as the account holds less than
-_PLENTY: Final = 1.0  # times the price
+_MOST_AT_ONCE: Final = 0.1  # of a text's time so far may go into asking once, where the account holds less than the price
 _FIRST_INTERVAL: Final = 2.0
 _LAST_INTERVAL: Final = 16.0
 _RICH: Final = 50.0  # times the price in the account: what drafts saved finds out sooner that they do again
@@ -114,7 +113,7 @@ class Use:
 
     def ids_too_early(self, price: float, text: Text, plain_ms: float) -> float:
         """How many ids until asking is a small part of what the text took so far (0: it is). It may end soon: reading a prompt can wait."""
-        if plain_ms <= 0 or self.standing.is_new or self.standing.account_ms >= _PLENTY * price:
+        if plain_ms <= 0 or self.standing.is_new or self.standing.account_ms >= price:
             return 0.0
         return max(price / (_MOST_AT_ONCE * plain_ms) - text.n, 0.0)
 
