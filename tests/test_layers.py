@@ -12,7 +12,7 @@ import as_written
 import pytest
 from source_imports import MODULES, ROOT, imports
 
-BASE = ("uad.errors", "uad.types", "uad.files")
+BASE = ("uad.errors", "uad.types", "uad.files", "uad.checkpoint")
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ ROOMS = {
     "uad": Room(),
     "uad.__main__": Room(("uad.cli",)),
     "uad.compiled": Room(("uad.errors",)),
+    "uad.checkpoint": Room(),
     "uad.errors": Room(),
     "uad.files": Room(("uad.errors",)),
     "uad.types": Room(),
@@ -45,7 +46,7 @@ ROOMS = {
             *("uad.__version__", "numpy", "platformdirs"),
         )
     ),
-    "uad.server": Room((*BASE, "uad.config", "uad.runtime", "uad.__version__", "aiohttp", "pydantic", "pydantic_core")),
+    "uad.server": Room((*BASE, "uad.config", "uad.runtime", "uad.__version__", "aiohttp", "numpy", "pydantic", "pydantic_core")),
     "uad.bench": Room((*BASE, "uad.config", "rich", "numpy"), lazy=("uad.runtime", "gguf")),
     "uad.cli": Room((*BASE, "uad.compiled", "uad.config", "uad.__version__", "rich"), lazy=("uad.runtime", "uad.server", "uad.bench")),
 }

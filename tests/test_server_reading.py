@@ -10,7 +10,12 @@ from uad.errors import InvalidRequestError
 from uad.server import reading
 from uad.server.reading import MAX_CONTAINERS, MAX_DEPTH, MAX_VALUES, parse_object
 
-WORDS = ["", "a", '"', "\\", "\\\\", '\\"', "[", "]", "{", "}", ",", ":", "\n", "é", "東京", "\U0001f642", "\U0001f642\U0001f642", "word " * 20]
+WORDS = ["", "a", '"', "\\", "\\\\", '\\"', "[", "]", "{", "}", ",", ":", "\n", "é", "東京", "\U0001f642", "\U0001f642" * 2, "word " * 9]
+
+
+def gives(data, expected, n_ids=0):
+    """Beside pytest's own comparison, whose report on two unequal megabytes takes hours and gigabytes."""
+    return parse_object(data, n_ids) == expected
 
 
 @pytest.fixture
@@ -40,9 +45,9 @@ def written(draw, body):
 @pytest.mark.usefixtures("small_pieces")
 def test_pieces_are_what_the_whole_is():
     draw = random.Random(0)
-    for _ in range(1500):
+    for _ in range(400):
         body = {str(i): value(draw) for i in range(draw.randrange(8))}
-        assert parse_object(written(draw, body)) == {name: member for name, member in body.items() if member is not None}
+        assert gives(written(draw, body), {name: member for name, member in body.items() if member is not None})
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -50,7 +55,7 @@ def test_what_is_no_json_as_a_whole_is_none_in_pieces():
     """One byte left out, doubled or replaced: both agree on whether that is JSON, and on the value."""
     draw = random.Random(1)
     n_refused = 0
-    for _ in range(4000):
+    for _ in range(800):
         data = bytearray(written(draw, {str(i): value(draw) for i in range(1, 5)}))
         at = draw.randrange(len(data))
         data[at : at + draw.randrange(2)] = draw.choice([b"", b",", b"]", b"}", b"[", b"{", b'"', b"\\", b" ", b"1", b":"])
@@ -61,12 +66,12 @@ def test_what_is_no_json_as_a_whole_is_none_in_pieces():
         except (ValueError, RecursionError):
             is_valid = False
         if is_valid:
-            assert parse_object(bytes(data)) == {name: member for name, member in expected.items() if member is not None}
+            assert gives(bytes(data), {name: member for name, member in expected.items() if member is not None})
         else:
             n_refused += 1
             with pytest.raises(InvalidRequestError):
                 parse_object(bytes(data))
-    assert n_refused > 2000
+    assert n_refused > 400
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -82,7 +87,7 @@ def test_what_is_no_json_as_a_whole_is_none_in_pieces():
     ],
 )
 def test_long_ones_of_a_kind(data):
-    assert parse_object(data) == json.loads(data)
+    assert gives(data, json.loads(data))
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -95,6 +100,7 @@ def test_long_ones_of_a_kind(data):
         b'{"a": [' + b"1," * 100 + b"]}",
         b'{"a": [1][2]' + b" " * 100 + b"}",
         b'{"a": {' + b'"b":1,' * 100 + b"]}",
+        b'{"a": 1' + b"}" * 100,
         b'{"a": "x" "' + b"y" * 100 + b'"}',
         b'{"a": [' + b"NaN," * 100 + b"1]}",
         b'{"a": "' + b"\xff" * 100 + b'"}',
@@ -126,19 +132,19 @@ def test_more_values_than_any_request_has_are_refused_before_they_are_parsed(uni
 
 def test_a_long_context_may_have_a_long_list():
     ids = list(range(MAX_VALUES + 10))
-    assert parse_object(json.dumps({"prompt": ids}).encode(), n_ids=len(ids)) == {"prompt": ids}
+    assert gives(json.dumps({"prompt": ids}).encode(), {"prompt": ids}, n_ids=len(ids))
 
 
 def test_commas_and_brackets_of_a_text_are_no_values():
     said = '{"a",[b]}\\' * MAX_VALUES
-    assert parse_object(json.dumps({"prompt": said}).encode()) == {"prompt": said}
+    assert gives(json.dumps({"prompt": said}).encode(), {"prompt": said})
 
 
 @pytest.mark.parametrize("brackets", [(b"[", b"]"), (b'{"a":', b"}")])
 def test_depth_has_a_limit(brackets):
     n = MAX_DEPTH - 1
     fits = b'{"a":' + brackets[0] * n + b"1" + brackets[1] * n + b', "b":"' + b"x" * reading.SMALL + b'"}'
-    assert parse_object(fits) == json.loads(fits)
+    assert gives(fits, json.loads(fits))
     with pytest.raises(InvalidRequestError, match="nested"):
         parse_object(b'{"a":' + brackets[0] * 100_000 + brackets[1] * 100_000 + b"}")
 
@@ -158,4 +164,4 @@ def test_other_codings_are_named(coding):
 
 def test_a_byte_order_mark_is_no_part_of_the_text():
     assert parse_object(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
-    assert parse_object(b'\xef\xbb\xbf{"a": "' + b"x" * reading.SMALL + b'"}') == {"a": "x" * reading.SMALL}
+    assert gives(b'\xef\xbb\xbf{"a": "' + b"x" * reading.SMALL + b'"}', {"a": "x" * reading.SMALL})

@@ -27,7 +27,7 @@ def from_environ(environ: Mapping[str, str]) -> Layer:
                 given.append(read(flag, [text], name))
             if flag.off:
                 known.add(no := name.replace(_PREFIX, _PREFIX + "NO_"))
-                if (text := environ.get(no)) and text.lower() not in FALSE:
+                if (text := environ.get(no)) and read(flag, [text], no).value:
                     given.append(read(flag, ["off"], no))
     _refuse(environ, known)
     ignored = [name for name, text in environ.items() if name.startswith(_PREFIX) and text and name not in known]

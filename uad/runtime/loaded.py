@@ -32,7 +32,7 @@ class Loaded:
 
     def _check_ids(self, request: Request) -> None:
         n_vocab = self.info.target.n_vocab
-        if not all(0 <= id_ < n_vocab for id_ in request.prompt):
+        if request.prompt and not 0 <= min(request.prompt) <= max(request.prompt) < n_vocab:
             raise InvalidRequestError(f"the prompt has a token id outside the vocabulary (0 to {n_vocab - 1})", "prompt")
         if not all(0 <= id_ < n_vocab for id_ in request.stop_token_ids):
             raise InvalidRequestError(f"stop_token_ids: token ids must lie between 0 and {n_vocab - 1}", "stop_token_ids")

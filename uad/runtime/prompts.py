@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from uad.config import TemplateConfig
+from uad.runtime.pieces import encode_in_pieces
 from uad.templates.plan import Options, default_template
 from uad.templates.prompt import encode_parts, encode_text
 from uad.templates.recognise import Side, bos_name, eos_name
@@ -23,7 +25,7 @@ class Prompts:
 
     def __init__(self, vocab: VocabTable, encoder: Encoder, config: TemplateConfig, template: str | None, name: str) -> None:
         self._vocab = vocab
-        self._encode = encoder.encode
+        self._encode = partial(encode_in_pieces, encoder)
         self.notes: tuple[str, ...] = ()
         chosen = config.chat_template or template
         if chosen is None:

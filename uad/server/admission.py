@@ -14,6 +14,7 @@ from aiohttp import web
 
 from uad.server.problems import AuthenticationError, BusyError, ForbiddenError
 
+KEY_HEADERS = ("Authorization", "X-Api-Key", "Api-Key")  # OpenAI's and llama-server's, Anthropic's, Azure's; in any case
 LOCAL_SUFFIXES = (".localhost", ".local", ".internal")  # names that public DNS cannot point at a visitor's own machine
 
 
@@ -43,11 +44,16 @@ def check_key(request: web.Request, keys: Sequence[str]) -> None:
     """Raise AuthenticationError unless the request carries one of `keys` (no keys: everybody may enter)."""
     if not keys:
         return
-    given = (request.headers.get("Authorization") or request.headers.get("X-Api-Key") or "").removeprefix("Bearer ")
-    data = given.encode("utf-8", "surrogateescape")
+    given = [_without_scheme(request.headers[name]).encode("utf-8", "surrogateescape") for name in KEY_HEADERS if name in request.headers]
     # Every key is compared, so that time tells nothing about which one was near.
-    if sum(hmac.compare_digest(data, key.encode("utf-8")) for key in keys) == 0:
+    if sum(hmac.compare_digest(data, key.encode("utf-8")) for data in given for key in keys) == 0:
         raise AuthenticationError("invalid API key; send one of the server's --api-key values as 'Authorization: Bearer KEY'")
+
+
+def _without_scheme(value: str) -> str:
+    """The key in a header: `Bearer`, in any case and with any blanks around it, is not part of it."""
+    scheme, *rest = value.split(maxsplit=1) or [""]
+    return "".join(rest).strip() if scheme.lower() == "bearer" else value.strip()
 
 
 def check_host(request: web.Request, bound: str) -> None:

@@ -9,6 +9,7 @@ from aiohttp import web
 from uad.server.generation import Arrival, Generation, merge
 from uad.server.job import Job
 from uad.server.outcome import Outcome
+from uad.server.reading import SMALL
 from uad.server.shapes import Shape
 from uad.server.state import STATE, State, Tally
 from uad.server.wire import DONE, PING, dumps, dumps_large, frame
@@ -34,9 +35,10 @@ async def answer(request: web.Request, job: Job, shape: Shape) -> web.StreamResp
 
 
 async def _whole(state: State, teller: Teller) -> str:
-    """The answer in one text; with probabilities it may have a hundred numbers per token, and is put together off the loop."""
-    if any(request.logprobs for request in teller.job.requests):
-        return await state.off_loop(lambda: dumps_large(teller.shape.whole(teller.outcomes)))
+    """The answer in one text; a long one, or one with probabilities, a hundred numbers per token, is put together off the loop."""
+    n_chars = sum(len(prompt.text) for prompt in teller.job.prompts) + sum(outcome.n_chars for outcome in teller.outcomes)
+    if n_chars > SMALL or any(request.logprobs for request in teller.job.requests):
+        return await state.off_loop(n_chars, lambda: dumps_large(teller.shape.whole(teller.outcomes)))
     return dumps(teller.shape.whole(teller.outcomes))
 
 

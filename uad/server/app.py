@@ -9,7 +9,6 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -26,9 +25,8 @@ from uad.server.state import STATE, State
 
 log = logging.getLogger("uad.server")
 
-MAX_BODY = 100 * 1024**2
+MAX_BODY = 32 * 1024**2  # eight megabytes of text fill a context of two million tokens
 SHUTDOWN_SECONDS = 5.0
-N_WORKERS = 2
 POST_ROUTES = {
     "/v1/chat/completions": completions.chat,
     "/chat/completions": completions.chat,
@@ -55,8 +53,7 @@ ABSENT = ("/v1/embeddings", "/embeddings", "/embedding", "/infill", "/rerank", "
 def make_app(runtime: Engine, config: ServerConfig) -> web.Application:
     """The application over `runtime`, which it neither opens nor closes."""
     app = web.Application(client_max_size=MAX_BODY, middlewares=[errors, guard])
-    workers = ThreadPoolExecutor(N_WORKERS, thread_name_prefix="uad-http")
-    app[STATE] = State(runtime, config, workers, Gate(runtime.info.n_slots + config.max_queue))
+    app[STATE] = State(runtime, config, Gate(runtime.info.n_slots + config.max_queue))
     for path, handler in POST_ROUTES.items():
         app.router.add_post(config.api_prefix + path, handler)
     for path, handler in GET_ROUTES.items():
@@ -166,5 +163,5 @@ async def _stop_streams(app: web.Application) -> None:
 
 
 async def _own_workers(app: web.Application) -> AsyncIterator[None]:
-    yield
-    await asyncio.to_thread(app[STATE].workers.shutdown, cancel_futures=True)  # they read the model, which is freed next
+    async with app[STATE].workers.closing():  # they read the model, which is freed next
+        yield

@@ -11,7 +11,7 @@ from uad.server.answer import answer
 from uad.server.job import Job, check_counts, make_job
 from uad.server.native import NativeShape
 from uad.server.prompts import encode_chat, encode_prompt, split_prompts
-from uad.server.refuse import check_features
+from uad.server.refuse import checked
 from uad.server.schemas import ChatBody, CompletionBody, NativeBody
 from uad.server.shapes import ChatShape, CompletionShape, Identity, Shape
 from uad.server.state import STATE
@@ -22,12 +22,10 @@ B = TypeVar("B", CompletionBody, NativeBody)
 async def chat(request: web.Request) -> web.StreamResponse:
     """POST /v1/chat/completions."""
     state = request.app[STATE]
-    members = await state.read_object(request)
-    check_features(members)
-    body = ChatBody.model_validate(members)
+    body, size = await state.read(request, lambda members: checked(ChatBody, members))
     engine, ping = state.engine, state.config.sse_ping_interval
     with state.gate.enter(check_counts(engine, body, 1, state.gate.limit)):
-        job = await state.off_loop(lambda: make_job(engine, body, [encode_chat(engine, body)], ping))
+        job = await state.off_loop(size, lambda: make_job(engine, body, [encode_chat(engine, body)], ping))
         return await answer(request, job, ChatShape(job, Identity("chatcmpl-", state.alias, state.fingerprint)))
 
 
@@ -48,11 +46,12 @@ async def native(request: web.Request) -> web.StreamResponse:
 async def _complete(request: web.Request, kind: type[B], shape: Callable[[Job, B], Shape]) -> web.StreamResponse:
     """Both routes that go on from prompts, which differ in what they take and in the form of the answer."""
     state = request.app[STATE]
-    members = await state.read_object(request)
-    check_features(members)
-    body = kind.model_validate(members)
+    (body, prompts), size = await state.read(request, lambda members: _with_prompts(checked(kind, members)))
     engine, ping = state.engine, state.config.sse_ping_interval
-    prompts = split_prompts(body.prompt, engine.info.target.n_vocab)
     with state.gate.enter(check_counts(engine, body, len(prompts), state.gate.limit)):
-        job = await state.off_loop(lambda: make_job(engine, body, [encode_prompt(engine, parts) for parts in prompts], ping))
+        job = await state.off_loop(size, lambda: make_job(engine, body, [encode_prompt(engine, prompt) for prompt in prompts], ping))
         return await answer(request, job, shape(job, body))
+
+
+def _with_prompts(body: B) -> tuple[B, list[object]]:
+    return body, split_prompts(body.prompt)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from aiohttp import web
 
+from uad.config.kinds import SWITCH
 from uad.errors import InvalidRequestError, NotSupportedError
 from uad.server.metrics import render
 from uad.server.native import sampling_json, speculative_json
 from uad.server.outcome import Json
 from uad.server.problems import BusyError, Problem, problem_of
-from uad.server.prompts import chat_template, mixed_ids, parts_of, render_chat
-from uad.server.refuse import check_features
+from uad.server.prompts import chat_template, ids_of, mixed_ids, parts_of, render_chat, text_of
+from uad.server.refuse import checked
 from uad.server.sampling import drafters_of
 from uad.server.schemas import DetokenizeBody, TemplateBody, TokenizeBody
 from uad.server.state import STATE, State
@@ -100,9 +101,18 @@ async def slots(request: web.Request) -> web.Response:
     if not state.config.slots:
         raise NotSupportedError("the slots endpoint is off; start the server without --no-slots")
     infos = state.engine.slots()
-    if request.query.get("fail_on_no_slot") and all(slot.is_processing for slot in infos):
+    if _asks(request, "fail_on_no_slot") and all(slot.is_processing for slot in infos):
         raise BusyError("no slot is free")
     return reply([_slot(state, slot) for slot in infos])
+
+
+def _asks(request: web.Request, name: str) -> bool:
+    """A switch in the URL, in the words of the command line; empty or absent is off."""
+    text = request.query.get(name, "")
+    try:
+        return bool(text) and bool(SWITCH.parse(text))
+    except ValueError:
+        raise InvalidRequestError(f"{name}: must be 0 or 1", name) from None
 
 
 def _slot(state: State, slot: SlotInfo) -> Json:
@@ -128,9 +138,8 @@ async def metrics(request: web.Request) -> web.Response:
 async def tokenize(request: web.Request) -> web.Response:
     """POST /tokenize {content, add_special, parse_special, with_pieces}."""
     state = request.app[STATE]
-    body = TokenizeBody.model_validate(await state.read_object(request))
-    text = await state.off_loop(lambda: dumps_large({"tokens": _tokens(state, body)}))
-    return web.Response(text=text, content_type="application/json")
+    body, size = await state.read(request, TokenizeBody.model_validate)
+    return await _reply_later(state, size, lambda: {"tokens": _tokens(state, body)})
 
 
 def _tokens(state: State, body: TokenizeBody) -> Iterator[Json] | Sequence[int]:
@@ -150,21 +159,21 @@ def _piece(data: bytes) -> str | list[int]:
 async def detokenize(request: web.Request) -> web.Response:
     """POST /detokenize {tokens}."""
     state = request.app[STATE]
-    body = DetokenizeBody.model_validate(await state.read_object(request))
-    n_vocab = state.engine.info.target.n_vocab
-    if any(id_ >= n_vocab for id_ in body.tokens):
-        raise InvalidRequestError(f"tokens: ids must lie between 0 and {n_vocab - 1}", "tokens")
-    data = await state.off_loop(lambda: state.engine.detokenize(body.tokens))
-    return reply({"content": data.decode("utf-8", "replace")})
+    body, size = await state.read(request, DetokenizeBody.model_validate)
+    return await _reply_later(state, size, lambda: {"content": text_of(state.engine, ids_of(body.tokens, state.engine, "tokens"))})
 
 
 async def apply_template(request: web.Request) -> web.Response:
     """POST /apply-template {messages, chat_template_kwargs, …}: the prompt that a chat would get, as text."""
     state = request.app[STATE]
-    members = await state.read_object(request)
-    check_features(members)
-    body = TemplateBody.model_validate(members)
-    return reply({"prompt": await state.off_loop(lambda: render_chat(state.engine, body))})
+    body, size = await state.read(request, lambda members: checked(TemplateBody, members))
+    return await _reply_later(state, size, lambda: {"prompt": render_chat(state.engine, body)})
+
+
+async def _reply_later(state: State, size: int, make: Callable[[], Json]) -> web.Response:
+    """A JSON response to a body of `size` bytes, made and written off the loop."""
+    data = await state.off_loop(size, lambda: dumps_large(make()).encode("ascii"))
+    return web.Response(body=data, content_type="application/json", charset="utf-8")
 
 
 async def absent(request: web.Request) -> web.Response:

@@ -30,10 +30,10 @@ def _pause(value: float) -> float:
 
 def _words(value: object) -> object:
     words = [value] if isinstance(value, str) else value
+    if isinstance(words, list) and len(words) > MAX_STOPS:
+        raise ValueError(f"must hold at most {MAX_STOPS} strings")
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ValueError("must be a string or a list of strings")
-    if len(words) > MAX_STOPS:
-        raise ValueError(f"must hold at most {MAX_STOPS} strings")
     return [word for word in words if word]
 
 

@@ -64,7 +64,7 @@ def make_job(engine: Engine, body: GenerationBody, prompts: list[Prompt], ping: 
         prompts=tuple(prompt for prompt in prompts for _ in range(body.n)),
         n=body.n,
         stream=body.stream,
-        include_usage=body.stream_options.include_usage,
+        include_usage=bool(body.stream_options.include_usage),
         ping=interval if interval > 0 else None,
         drafters=drafters_of(engine, model.speculative),
     )

@@ -32,6 +32,11 @@ class Outcome:
             self.probs += delta.probs
 
     @property
+    def n_chars(self) -> int:
+        """The length of the kept text."""
+        return sum(len(text) for text in self.texts)
+
+    @property
     def text(self) -> str:
         """The kept text."""
         return "".join(self.texts)

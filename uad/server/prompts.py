@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import codecs
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from uad.errors import InvalidRequestError
+from uad.checkpoint import checkpoint
+from uad.errors import ContextOverflowError, InvalidRequestError
 from uad.server.engine import Engine, Message
 from uad.server.schemas import MessageBody, TemplateBody
 
 Part = str | int
 TEMPLATE_NAMES = ("messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "chat_template", "tokenize")
 RESERVED_KWARGS = frozenset((*TEMPLATE_NAMES, "continue_final_message", "self"))
-MAX_KWARGS = 64
 MAX_KWARG_CHARS = 4096
+_IDS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +26,13 @@ class Prompt:
     text: str
 
 
-def split_prompts(value: object, n_vocab: int) -> list[list[Part]]:
+def split_prompts(value: object) -> list[object]:
     """The prompts in `prompt`: a string, ids, strings mixed with ids, an object with `prompt_string`, or a list of these."""
-    if isinstance(value, list) and not any(_is_id(item) for item in value):
-        if not value:
-            raise InvalidRequestError("prompt: must not be an empty list", "prompt")
-        return [parts_of(item, n_vocab, "prompt") for item in value]
-    return [parts_of(value, n_vocab, "prompt")]
+    if not isinstance(value, list) or any(_is_id(item) for item in value):
+        return [value]
+    if not value:
+        raise InvalidRequestError("prompt: must not be an empty list", "prompt")
+    return value
 
 
 def parts_of(value: object, n_vocab: int, param: str) -> list[Part]:
@@ -43,10 +45,22 @@ def parts_of(value: object, n_vocab: int, param: str) -> list[Part]:
     return list(_checked(items, n_vocab, param))
 
 
+def ids_of(value: object, engine: Engine, param: str) -> list[int]:
+    """The token ids in a list of numbers, checked."""
+    n_vocab = engine.info.target.n_vocab
+    if not isinstance(value, list):
+        raise InvalidRequestError(f"{param}: must be a list of token ids", param)
+    ids = [int(item) for item in value if isinstance(item, int | float) and not isinstance(item, bool) and item == item // 1]
+    if len(ids) < len(value) or not all(0 <= id_ < n_vocab for id_ in ids):
+        raise InvalidRequestError(f"{param}: must be token ids between 0 and {n_vocab - 1}", param)
+    return ids
+
+
 def mixed_ids(engine: Engine, parts: list[Part], add_special: bool, parse_special: bool) -> list[int]:
     """Ids of strings and ids in a row; special ids are added in front of the first string only."""
     ids: list[int] = []
     for i, part in enumerate(parts):
+        checkpoint()
         if isinstance(part, str):
             ids += engine.tokenize(part, add_special=add_special and i == 0, parse_special=parse_special)
         else:
@@ -54,10 +68,24 @@ def mixed_ids(engine: Engine, parts: list[Part], add_special: bool, parse_specia
     return ids
 
 
-def encode_prompt(engine: Engine, parts: list[Part]) -> Prompt:
-    """One prompt of a completion."""
+def text_of(engine: Engine, ids: Sequence[int]) -> str:
+    """The text of ids, some thousand at a time; bytes that are no text become U+FFFD."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    texts: list[str] = []
+    for start in range(0, len(ids), _IDS_AT_ONCE):
+        checkpoint()
+        texts.append(decoder.decode(engine.detokenize(ids[start : start + _IDS_AT_ONCE])))
+    return "".join(texts) + decoder.decode(b"", final=True)
+
+
+def encode_prompt(engine: Engine, prompt: object) -> Prompt:
+    """One prompt of a completion. Every part but an empty text is taken for one id at least, so that too many are not tokenized."""
+    parts = parts_of(prompt, engine.info.target.n_vocab, "prompt")
+    n_least = sum(part != "" for part in parts)
+    if n_least > engine.info.n_ctx:
+        raise ContextOverflowError(n_least, engine.info.n_ctx)
     ids = tuple(mixed_ids(engine, parts, add_special=True, parse_special=True))
-    text = parts[0] if len(parts) == 1 and isinstance(parts[0], str) else engine.detokenize(ids).decode("utf-8", "replace")
+    text = parts[0] if len(parts) == 1 and isinstance(parts[0], str) else text_of(engine, ids)
     return _filled(Prompt(ids, text), "prompt")
 
 
@@ -137,8 +165,6 @@ def _text(message: MessageBody) -> str:
 
 def _template_kwargs(body: TemplateBody) -> dict[str, object]:
     kwargs: dict[str, object] = dict(body.chat_template_kwargs)
-    if len(kwargs) > MAX_KWARGS:
-        raise InvalidRequestError(f"chat_template_kwargs: at most {MAX_KWARGS} members", "chat_template_kwargs")
     for name, value in kwargs.items():
         _check_kwarg(name, value)
     if body.reasoning_effort == "none":

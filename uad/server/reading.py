@@ -78,8 +78,10 @@ def _measure(data: bytes, max_values: int) -> _Structure:
         depths = depth + np.cumsum((kinds == _OPEN).astype(np.int32) - (kinds == _CLOSE), dtype=np.int32)
         n_quotes = int(quotes[-1]) if len(quotes) else n_quotes
         depth = int(depths[-1]) if len(depths) else depth
-        n_containers += np.count_nonzero(kinds == _OPEN)
-        n_values += np.count_nonzero(kinds != _CLOSE)
+        n_containers += int(np.count_nonzero(kinds == _OPEN))
+        n_values += int(np.count_nonzero(kinds != _CLOSE))
+        if len(depths) and int(depths.min()) < 0:
+            raise _malformed("a bracket is closed that was not opened", start + int(outside[np.argmax(depths < 0)]))
         if len(depths) and int(depths.max()) > MAX_DEPTH:
             raise InvalidRequestError(f"the body is nested too deeply (more than {MAX_DEPTH} brackets)")
         if n_values > max_values or n_containers > MAX_CONTAINERS:
@@ -147,10 +149,7 @@ class _Document:
         while start <= close:
             checkpoint()
             first, behind = (int(i) for i in np.searchsorted(commas, (start, start + SMALL)))
-            if close - start <= SMALL or first == len(commas):
-                end = close
-            else:
-                end = int(commas[max(behind - 1, first)])
+            end = close if close - start <= SMALL or first == len(commas) else int(commas[max(behind - 1, first)])
             if self._is_blank(start, end):
                 raise _malformed("a value is missing", end)
             yield start, end
@@ -164,7 +163,8 @@ class _Document:
         depths = self._depths[first:last]
         if (depths < depths[0]).any():
             raise _malformed("brackets do not match", low)
-        return self._at[first:last][(self._kinds[first:last] == _COMMA) & (depths == depths[0])]
+        commas: npt.NDArray[np.int32] = self._at[first:last][(self._kinds[first:last] == _COMMA) & (depths == depths[0])]
+        return commas
 
     def _text(self, low: int, high: int) -> str:
         out: list[str] = []

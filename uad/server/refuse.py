@@ -5,8 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from uad.errors import InvalidRequestError, NotSupportedError
+from uad.server.schemas import Body
+
+B = TypeVar("B", bound=Body)
 
 NO_TOOLS = "describe the wanted answer in the prompt and leave the field out"
 NO_GRAMMAR = "ask for the format in the prompt and leave the field out"
@@ -30,6 +34,12 @@ def _number(name: str, value: object) -> float:
 
 def _filled(name: str, value: object) -> bool:
     return value not in (None, "", [], {}, False)
+
+
+def _on(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidRequestError(f"{name}: must be true or false", name)
+    return value
 
 
 def _positive(name: str, value: object) -> bool:
@@ -77,12 +87,18 @@ FEATURES = (
     Feature("min_keep", _above_one, NO_SAMPLER),
     Feature("n_indent", _positive, NO_SAMPLER),
     Feature("t_max_predict_ms", _positive, "use max_tokens to bound the answer"),
-    Feature("post_sampling_probs", _filled, "this server reports probabilities of the unmodified distribution"),
+    Feature("post_sampling_probs", _on, "this server reports probabilities of the unmodified distribution"),
     Feature("lora", _filled, "merge the adapter into the model file"),
-    Feature("echo", _filled, "put the prompt in front of the answer yourself"),
+    Feature("echo", _on, "put the prompt in front of the answer yourself"),
     Feature("best_of", _above_one, "use n, and choose by logprobs"),
     Feature("suffix", _filled, "this server has no fill-in-the-middle; leave the field out"),
 )
+
+
+def checked(kind: type[B], members: Mapping[str, object]) -> B:
+    """The members of a request as a body of its route. Raises what `check_features` raises, and ValidationError."""
+    check_features(members)
+    return kind.model_validate(members)
 
 
 def check_features(body: Mapping[str, object]) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+from uad.checkpoint import checkpoint
 from uad.errors import InvalidRequestError, NotSupportedError
 from uad.server.engine import Engine
 from uad.server.schemas import GenerationBody
@@ -106,6 +107,8 @@ def _biases(engine: Engine, value: object) -> Iterator[tuple[int, float]]:
 
 
 def _pairs(value: object) -> list[tuple[object, object]]:
+    if isinstance(value, dict | list) and len(value) > MAX_BIASES:
+        raise InvalidRequestError(f"logit_bias: at most {MAX_BIASES} tokens", "logit_bias")
     if isinstance(value, dict):
         return list(value.items())
     if isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value):
@@ -123,6 +126,9 @@ def _addend(bias: object) -> float:
 
 def _ids(engine: Engine, key: object) -> list[int]:
     if isinstance(key, str) and not _is_integer(key):
+        if len(key) > MAX_BIASES:
+            raise InvalidRequestError(f"logit_bias: a text of at most {MAX_BIASES} characters", "logit_bias")
+        checkpoint()
         return engine.tokenize(key, add_special=False, parse_special=False)
     if isinstance(key, bool) or not isinstance(key, int | str):
         raise InvalidRequestError("logit_bias: a token must be an id or text", "logit_bias")

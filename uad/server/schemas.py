@@ -32,6 +32,9 @@ from uad.server.fields import (
 )
 from uad.types import SpecPolicy
 
+MAX_PARTS = 4096  # of one message
+MAX_KWARGS = 64
+
 
 class Body(BaseModel):
     """Base of every request body."""
@@ -42,7 +45,7 @@ class Body(BaseModel):
 class StreamOptions(Body):
     """`stream_options` of OpenAI."""
 
-    include_usage: StrictBool = False
+    include_usage: StrictBool | None = None
 
 
 class SpeculativeBody(Body):
@@ -60,7 +63,7 @@ class SpeculativeBody(Body):
     def _known_names(cls, value: Any) -> Any:
         for name in value if isinstance(value, dict) else ():
             if name not in cls.model_fields:
-                near = get_close_matches(name, cls.model_fields, n=1, cutoff=0.0)[0]
+                near = get_close_matches(name[:64], cls.model_fields, n=1, cutoff=0.0)[0]
                 raise ValueError(f"unknown member {name[:64]!r}; did you mean {near!r}?")
         return {name: member for name, member in value.items() if member is not None} if isinstance(value, dict) else value
 
@@ -117,7 +120,7 @@ class MessageBody(Body):
     """One chat message. Further members known to chat templates travel along."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Annotated[list[TextPart], text_parts] | None = None
+    content: Annotated[list[TextPart], Field(max_length=MAX_PARTS, fail_fast=True), text_parts] | None = None
     name: StrictStr | None = None
     reasoning_content: StrictStr | None = None
     tool_call_id: StrictStr | None = None
@@ -132,8 +135,8 @@ class MessageBody(Body):
 class TemplateBody(Body):
     """What renders to a prompt through the chat template."""
 
-    messages: list[MessageBody] = Field(min_length=1, max_length=65536)
-    chat_template_kwargs: dict[StrictStr, Any] = {}
+    messages: list[MessageBody] = Field(min_length=1, max_length=65536, fail_fast=True)
+    chat_template_kwargs: dict[StrictStr, Any] = Field({}, max_length=MAX_KWARGS)
     reasoning_effort: StrictStr | None = Field(None, max_length=64)
     add_generation_prompt: StrictBool | None = None
     continue_final_message: StrictBool | None = None
@@ -174,4 +177,4 @@ class TokenizeBody(Body):
 class DetokenizeBody(Body):
     """POST /detokenize."""
 
-    tokens: list[Count]
+    tokens: Any

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -16,11 +15,11 @@ from uad.config import ServerConfig
 from uad.server.admission import Gate
 from uad.server.engine import Engine
 from uad.server.generation import Generation
-from uad.server.wire import parse_object
+from uad.server.reading import SMALL, parse_object
+from uad.server.workers import Workers
 from uad.types import Done
 
 T = TypeVar("T")
-LARGE_BODY = 128 * 1024  # bytes; parsing more than this would be felt by running streams
 
 
 @dataclass(slots=True)
@@ -53,8 +52,8 @@ class State:
 
     engine: Engine
     config: ServerConfig
-    workers: ThreadPoolExecutor
     gate: Gate
+    workers: Workers = field(default_factory=Workers)
     tally: Tally = field(default_factory=Tally)
     live: set[Generation] = field(default_factory=set)
     streams: dict[int, web.StreamResponse] = field(default_factory=dict)  # by id of the request: where a late error is told
@@ -71,15 +70,19 @@ class State:
         build = self.engine.info.build
         return build if build.startswith("b") else f"b-{build}"
 
-    async def off_loop(self, work: Callable[[], T]) -> T:
-        """Run `work` on a worker thread."""
-        return await asyncio.get_running_loop().run_in_executor(self.workers, work)
+    async def off_loop(self, size: int, work: Callable[[], T]) -> T:
+        """Run `work` for a request with a body of `size` bytes on a thread; dropped with the request."""
+        return await self.workers.lane(size).run(work)
 
-    async def read_object(self, request: web.Request) -> dict[str, object]:
-        """The request's JSON object; a large one is parsed off the loop."""
+    async def read(self, request: web.Request, build: Callable[[dict[str, object]], T]) -> tuple[T, int]:
+        """What `build` makes of the request's JSON object, and the body's bytes; off the loop where they are many."""
         async with asyncio.timeout(self.config.timeout):
             data = await request.read()
-        return parse_object(data) if len(data) < LARGE_BODY else await self.off_loop(lambda: parse_object(data))
+
+        def made() -> T:
+            return build(parse_object(data, self.engine.info.n_ctx))
+
+        return (made() if len(data) <= SMALL else await self.off_loop(len(data), made)), len(data)
 
 
 STATE = web.AppKey("STATE", State)

@@ -1,0 +1,33 @@
+"""Long text to ids in pieces that end at safe boundaries: other threads run between them, and nobody's text ends early."""
+
+from __future__ import annotations
+
+from uad.checkpoint import checkpoint
+from uad.vocab.encode import Encoder
+
+PIECE = 1 << 16  # bytes
+
+
+def encode_in_pieces(encoder: Encoder, data: bytes) -> list[int]:
+    """What `encoder.encode(data)` gives. A stretch without a safe boundary stays one piece."""
+    if len(data) <= PIECE:
+        return encoder.encode(data)
+    ids: list[int] = []
+    start = 0
+    while start < len(data):
+        checkpoint()
+        end = _end(encoder, data, start)
+        ids += encoder.encode(data[start:end])
+        start = end
+    return ids
+
+
+def _end(encoder: Encoder, data: bytes, start: int) -> int:
+    """The last safe boundary within a piece, within twice of one and so on; the end of `data` where there is none."""
+    floor, limit = start, start + PIECE
+    while limit < len(data):
+        cut = encoder.boundaries.last(data, limit, floor)
+        if cut > floor:
+            return cut
+        floor, limit = limit, limit + (limit - start)
+    return len(data)
