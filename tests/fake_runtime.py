@@ -117,6 +117,10 @@ class FakeRuntime:
             self.cancelled.append(request)
             self._running = [one for one in self._running if one.id != request]
 
+    def check_length(self, text: str) -> None:
+        if len(text) > self.n_ctx:
+            raise ContextOverflowError(len(text), self.n_ctx)
+
     def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
         self.threads.add(threading.current_thread().name)
         return [BOS] * add_special + list(text.encode())

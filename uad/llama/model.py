@@ -17,12 +17,13 @@ from uad.errors import ModelLoadError
 from uad.llama import amx, native
 from uad.llama.gguf import read_texts
 from uad.types import ModelInfo
+from uad.vocab.bounded import bounded
 from uad.vocab.quick import KNOWN, quick_tokenize
 from uad.vocab.table import VocabTable
 
 _ATTR_UNKNOWN, _ATTR_CONTROL, _ATTR_USER_DEFINED, _ATTR_LSTRIP, _ATTR_RSTRIP = 1, 8, 16, 128, 256
-_VOCAB_SPM, _VOCAB_UGM = 1, 4
-_TOKENS, _MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
+_VOCAB_SPM, _VOCAB_BPE, _VOCAB_UGM = 1, 2, 4
+_KIND, _TOKENS, _MERGES = "tokenizer.ggml.model", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
 PRE = "tokenizer.ggml.pre"
 
 
@@ -38,8 +39,7 @@ class Model:
             self.native_vocab = lib.llama_model_get_vocab(self._handle)
             self.info = self._read_info()
             self._refuse_encoders(role)
-            table = read_vocab(self.native_vocab, self.meta, config.path.name)
-            self.vocab = made_quick(table, self.native_vocab, self.meta, config.path)
+            self.vocab = made_quick(read_vocab(self.native_vocab, self.meta, config.path.name), self.native_vocab, self.meta, config.path)
         except BaseException:
             self.close()
             raise
@@ -189,7 +189,7 @@ def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: 
         specials.setdefault(lib.llama_vocab_get_text(vocab, id_).decode(errors="replace"), id_)
     spaced = meta("tokenizer.ggml.add_space_prefix")
     default_space = int(lib.llama_vocab_type(vocab)) in (_VOCAB_SPM, _VOCAB_UGM)
-    return VocabTable(
+    table = VocabTable(
         name=name,
         pieces=pieces,
         specials=specials,
@@ -203,6 +203,9 @@ def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: 
         lstrip=frozenset(i for i in special if attrs[i] & _ATTR_LSTRIP),
         rstrip=frozenset(i for i in special if attrs[i] & _ATTR_RSTRIP),
     )
+    if int(lib.llama_vocab_type(vocab)) != _VOCAB_BPE or meta(_KIND) == "gemma4":
+        return table
+    return replace(table, tokenize=bounded(table, meta(PRE) or "default"))
 
 
 def made_quick(table: VocabTable, vocab: ctypes.c_void_p, meta: Callable[[str], str | None], path: Path) -> VocabTable:
@@ -211,7 +214,7 @@ def made_quick(table: VocabTable, vocab: ctypes.c_void_p, meta: Callable[[str], 
     Which tokens text is searched for first is llama.cpp's word, not the file's: it knows better for some names.
     """
     pre = meta(PRE) or "default"
-    if meta("tokenizer.ggml.model") != "gpt2" or pre not in KNOWN:
+    if meta(_KIND) != "gpt2" or pre not in KNOWN:
         return table
     lists = read_texts(path, (_TOKENS, _MERGES))
     tokens, merges = (lists.get(key, []) for key in (_TOKENS, _MERGES))

@@ -65,6 +65,10 @@ class Loaded:
 
     # --- text
 
+    def check_length(self, text: str) -> None:
+        """Raises ContextOverflowError where a prompt with this text cannot fit: cheap, to be asked before it is tokenized."""
+        self._prompts.check_length(text)
+
     def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
         return self._prompts.tokenize(text, add_special, parse_special)
 

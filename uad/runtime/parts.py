@@ -67,7 +67,7 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
         model, context = target.model, target.context
         _check_bias(config, model.info.n_vocab)
         encoder = Encoder(model.vocab)
-        prompts = Prompts(model.vocab, encoder, config.templates, model.info.chat_template, _name(model.info))
+        prompts = Prompts(model.vocab, encoder, config.templates, model.info.chat_template, _name(model.info), context.n_ctx)
         draft = _open_draft(config, stack, target, encoder, progress, counting)
         free = _open_lookup(config, stack, target)
         policy, drafting = None, None

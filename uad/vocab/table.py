@@ -59,6 +59,11 @@ class VocabTable:
     def is_special(self, id_: int) -> bool:
         return id_ in self.special_ids
 
+    @cached_property
+    def longest(self) -> int:
+        """The most bytes of text that one id can stand for, names of specials included; at least 1."""
+        return max((len(text) for text in (*self.pieces, *map(str.encode, self.specials))), default=1) or 1
+
     def join(self, ids: list[int] | tuple[int, ...]) -> bytes:
         """The bytes of ids; specials contribute none."""
         pieces = self.pieces
