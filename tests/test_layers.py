@@ -50,7 +50,7 @@ ROOMS = {
     "uad.cli": Room((*BASE, "uad.compiled", "uad.config", "uad.__version__", "rich"), lazy=("uad.runtime", "uad.server", "uad.bench")),
 }
 EXTRA = {
-    "uad.llama.model": ("uad.vocab.quick", "uad.vocab.bounded", "uad.vocab.markers"),
+    "uad.llama.model": ("uad.vocab.quick", "uad.vocab.bounded", "uad.vocab.letters", "uad.vocab.markers"),
     "uad.llama.samplers": ("uad.sampling.stages",),
     "uad.drafters.model": ("uad.llama",),
     "uad.bench.plots": ("matplotlib",),

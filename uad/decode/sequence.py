@@ -128,7 +128,7 @@ class Running:
         text: list[str] = []
         for n, id_ in enumerate(ids, 1):
             self.ids.append(id_)
-            piece = self.vocab.pieces[id_]
+            piece = self.vocab.texts[id_]
             self.position = self.position.after(len(piece))
             if id_ in self.vocab.eog:
                 return "".join(text), n, StopKind.EOS

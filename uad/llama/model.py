@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -18,13 +18,16 @@ from uad.llama import amx, native
 from uad.llama.gguf import read_texts
 from uad.types import ModelInfo
 from uad.vocab.bounded import bounded
+from uad.vocab.letters import lettered
+from uad.vocab.markers import is_marker
 from uad.vocab.quick import KNOWN, quick_tokenize
-from uad.vocab.table import VocabTable
+from uad.vocab.table import VocabTable, is_text
 
 _ATTR_UNKNOWN, _ATTR_CONTROL, _ATTR_USER_DEFINED, _ATTR_LSTRIP, _ATTR_RSTRIP = 1, 8, 16, 128, 256
 _VOCAB_SPM, _VOCAB_BPE, _VOCAB_UGM = 1, 2, 4
 _KIND, _TOKENS, _MERGES = "tokenizer.ggml.model", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
 PRE = "tokenizer.ggml.pre"
+_TEMPLATE = "tokenizer.chat_template"
 
 
 class Model:
@@ -179,19 +182,23 @@ def metadata(handle: ctypes.c_void_p, key: str) -> str | None:
 
 
 def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: str) -> VocabTable:
-    """The vocabulary as a table of bytes. Specials are control and unknown tokens; everything else stands for its bytes."""
+    """The vocabulary as a table of bytes. Specials are control and unknown tokens, and user-defined ones that are markers; everything else
+    stands for its bytes."""
     n_vocab = int(lib.llama_vocab_n_tokens(vocab))
     attrs = [int(lib.llama_vocab_get_attr(vocab, i)) for i in range(n_vocab)]
-    special = {i for i, attr in enumerate(attrs) if attr & (_ATTR_CONTROL | _ATTR_UNKNOWN)}
-    pieces = _pieces(vocab, n_vocab, special)
+    control = {i for i, attr in enumerate(attrs) if attr & (_ATTR_CONTROL | _ATTR_UNKNOWN)}
+    pieces = _pieces(vocab, n_vocab, control)
+    shown = _markers(vocab, meta(_TEMPLATE) or "", pieces)
+    special = control | shown.keys()
     specials: dict[str, int] = {}
     for id_ in sorted(special):
-        specials.setdefault(lib.llama_vocab_get_text(vocab, id_).decode(errors="replace"), id_)
+        name = shown[id_].decode() if id_ in shown else lib.llama_vocab_get_text(vocab, id_).decode(errors="replace")
+        specials.setdefault(name, id_)
     spaced = meta("tokenizer.ggml.add_space_prefix")
     default_space = int(lib.llama_vocab_type(vocab)) in (_VOCAB_SPM, _VOCAB_UGM)
     table = VocabTable(
         name=name,
-        pieces=pieces,
+        pieces=tuple(b"" if id_ in shown else piece for id_, piece in enumerate(pieces)) if shown else pieces,
         specials=specials,
         tokenize=_tokenizer(vocab),
         bos=_id_or_none(lib.llama_vocab_bos(vocab), special),
@@ -202,7 +209,9 @@ def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: 
         add_space_prefix=spaced == "true" if spaced is not None else default_space,
         lstrip=frozenset(i for i in special if attrs[i] & _ATTR_LSTRIP),
         rstrip=frozenset(i for i in special if attrs[i] & _ATTR_RSTRIP),
+        shown=shown,
     )
+    table = replace(table, tokenize=lettered(table.tokenize, table))
     if int(lib.llama_vocab_type(vocab)) != _VOCAB_BPE or meta(_KIND) == "gemma4":
         return table
     return replace(table, tokenize=bounded(table, meta(PRE) or "default"))
@@ -218,12 +227,21 @@ def made_quick(table: VocabTable, vocab: ctypes.c_void_p, meta: Callable[[str], 
         return table
     lists = read_texts(path, (_TOKENS, _MERGES))
     tokens, merges = (lists.get(key, []) for key in (_TOKENS, _MERGES))
-    defined = []
-    for id_ in range(table.n_vocab):
-        if int(lib.llama_vocab_get_attr(vocab, id_)) & (_ATTR_USER_DEFINED | _ATTR_CONTROL | _ATTR_UNKNOWN) == _ATTR_USER_DEFINED:
-            defined.append(lib.llama_vocab_get_text(vocab, id_).decode(errors="replace"))
+    defined = [lib.llama_vocab_get_text(vocab, id_).decode(errors="replace") for id_ in _user_defined(vocab) if id_ not in table.shown]
     quick = quick_tokenize(table, pre, tokens, merges, defined)
     return replace(table, tokenize=quick) if quick else table
+
+
+def _user_defined(vocab: ctypes.c_void_p) -> Iterator[int]:
+    """Ids of tokens that llama.cpp searches all text for."""
+    for id_ in range(int(lib.llama_vocab_n_tokens(vocab))):
+        if int(lib.llama_vocab_get_attr(vocab, id_)) & (_ATTR_USER_DEFINED | _ATTR_CONTROL | _ATTR_UNKNOWN) == _ATTR_USER_DEFINED:
+            yield id_
+
+
+def _markers(vocab: ctypes.c_void_p, template: str, pieces: Sequence[bytes]) -> dict[int, bytes]:
+    """User-defined tokens that structure a conversation, and their names."""
+    return {id_: pieces[id_] for id_ in _user_defined(vocab) if is_text(pieces[id_]) and is_marker(pieces[id_].decode(), template)}
 
 
 def _id_or_none(id_: int, special: set[int]) -> int | None:

@@ -82,7 +82,8 @@ class Loaded:
         return self._prompts.piece(id_)
 
     def is_special(self, id_: int) -> bool:
-        return self._parts.target.model.vocab.is_special(id_)
+        """Whether an id shows nothing in an answer."""
+        return not self._parts.target.model.vocab.texts[id_]
 
     def chat_prompt(
         self,

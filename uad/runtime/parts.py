@@ -215,7 +215,7 @@ def _window_note(draft: Context, target: Context) -> tuple[str, ...]:
 
 
 def _samplers(context: Context, model: Model) -> SamplerFactory:
-    keys = token_keys(model.vocab.pieces)
+    keys = token_keys(model.vocab.texts)
     n_vocab = model.info.n_vocab
 
     def chain(stages: Sequence[Stage]) -> SamplerChain:

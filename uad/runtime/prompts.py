@@ -66,4 +66,4 @@ class Prompts:
         return encode_text(text, self._vocab, self._encode, add_special=add_special, parse_special=parse_special)
 
     def piece(self, id_: int) -> bytes:
-        return self._vocab.pieces[id_] or self._vocab.special_names.get(id_, "").encode()
+        return self._vocab.texts[id_] or self._vocab.special_names.get(id_, "").encode()

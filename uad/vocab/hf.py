@@ -13,6 +13,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from uad.errors import ConfigError
+from uad.vocab.letters import lettered
 from uad.vocab.table import Tokenize, VocabTable
 
 
@@ -27,8 +28,14 @@ def hf_tokenize(path: Path, vocab: VocabTable) -> Tokenize:
     _check(path, tokenizer, vocab, is_byte_level=_is_byte_level(spec))
     fall_back = vocab.tokenize
 
-    def tokenize(data: bytes) -> list[int]:
+    def encode(data: bytes) -> list[int]:
         ids: list[int] = tokenizer.encode(data.decode(), add_special_tokens=False).ids
+        return ids
+
+    spell = lettered(encode, vocab)
+
+    def tokenize(data: bytes) -> list[int]:
+        ids = spell(data)
         return ids if vocab.join(ids) == data else fall_back(data)
 
     return tokenize
