@@ -192,8 +192,8 @@ def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: 
     special = control | shown.keys()
     specials: dict[str, int] = {}
     for id_ in sorted(special):
-        name = shown[id_].decode() if id_ in shown else lib.llama_vocab_get_text(vocab, id_).decode(errors="replace")
-        specials.setdefault(name, id_)
+        text = shown[id_] if id_ in shown else lib.llama_vocab_get_text(vocab, id_)
+        specials.setdefault(text.decode(errors="replace"), id_)
     spaced = meta("tokenizer.ggml.add_space_prefix")
     default_space = int(lib.llama_vocab_type(vocab)) in (_VOCAB_SPM, _VOCAB_UGM)
     table = VocabTable(
