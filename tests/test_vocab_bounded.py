@@ -7,13 +7,14 @@ import sys
 import threading
 from pathlib import Path
 
+import gguf
 import pytest
 from test_vocab_boundary import PRE_TOKENIZERS
 from vocab_kit import GENERATING, ROOT, TEXTS, path_of, vocab
 from vocab_makers import bpe
 
 import uad.llama.model
-from uad.errors import InvalidRequestError
+from uad.errors import InvalidRequestError, ModelLoadError
 from uad.llama.vocab import load_vocab
 from uad.vocab import bounded
 from uad.vocab.boundary import Boundaries
@@ -150,3 +151,16 @@ def test_pieces_are_bounded_as_far_as_safe_boundaries_allow() -> None:
     assert b"".join(pieces) == text
     assert max(map(len, pieces)) <= 8192 < len(text)
     assert [len(piece) for piece in bounded._pieces(b"a" * 20_000, boundaries)] == [20_000]
+
+
+def test_a_file_without_a_vocabulary_is_refused(tmp_path: Path) -> None:
+    for kind in ("none", "no_vocab"):
+        writer = gguf.GGUFWriter(tmp_path / "v.gguf", "llama")
+        writer.add_tokenizer_model(kind)
+        writer.add_vocab_size(32)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        writer.close()
+        with pytest.raises(ModelLoadError, match="no vocabulary"):
+            load_vocab(tmp_path / "v.gguf")

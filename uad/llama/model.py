@@ -24,7 +24,7 @@ from uad.vocab.quick import KNOWN, quick_tokenize
 from uad.vocab.table import VocabTable, is_text
 
 _ATTR_UNKNOWN, _ATTR_CONTROL, _ATTR_USER_DEFINED, _ATTR_LSTRIP, _ATTR_RSTRIP = 1, 8, 16, 128, 256
-_VOCAB_SPM, _VOCAB_BPE, _VOCAB_UGM = 1, 2, 4
+_VOCAB_NONE, _VOCAB_SPM, _VOCAB_BPE, _VOCAB_UGM = 0, 1, 2, 4
 _KIND, _TOKENS, _MERGES = "tokenizer.ggml.model", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
 PRE = "tokenizer.ggml.pre"
 _TEMPLATE = "tokenizer.chat_template"
@@ -183,7 +183,10 @@ def metadata(handle: ctypes.c_void_p, key: str) -> str | None:
 
 def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: str) -> VocabTable:
     """The vocabulary as a table of bytes. Specials are control and unknown tokens, and user-defined ones that are markers; everything else
-    stands for its bytes."""
+    stands for its bytes. ModelLoadError where there is none: llama.cpp gives up the process when it is asked about one."""
+    kind = int(lib.llama_vocab_type(vocab))
+    if kind == _VOCAB_NONE:
+        raise ModelLoadError(f"{name}: the file has no vocabulary, so no text can be read or written with it; choose a language model")
     n_vocab = int(lib.llama_vocab_n_tokens(vocab))
     attrs = [int(lib.llama_vocab_get_attr(vocab, i)) for i in range(n_vocab)]
     control = {i for i, attr in enumerate(attrs) if attr & (_ATTR_CONTROL | _ATTR_UNKNOWN)}
@@ -195,7 +198,7 @@ def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: 
         text = shown[id_] if id_ in shown else lib.llama_vocab_get_text(vocab, id_)
         specials.setdefault(text.decode(errors="replace"), id_)
     spaced = meta("tokenizer.ggml.add_space_prefix")
-    default_space = int(lib.llama_vocab_type(vocab)) in (_VOCAB_SPM, _VOCAB_UGM)
+    default_space = kind in (_VOCAB_SPM, _VOCAB_UGM)
     table = VocabTable(
         name=name,
         pieces=tuple(b"" if id_ in shown else piece for id_, piece in enumerate(pieces)) if shown else pieces,
@@ -212,7 +215,7 @@ def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: 
         shown=shown,
     )
     table = replace(table, tokenize=lettered(table.tokenize, table))
-    if int(lib.llama_vocab_type(vocab)) != _VOCAB_BPE or meta(_KIND) == "gemma4":
+    if kind != _VOCAB_BPE or meta(_KIND) == "gemma4":
         return table
     return replace(table, tokenize=bounded(table, meta(PRE) or "default"))
 
