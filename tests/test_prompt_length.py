@@ -70,7 +70,7 @@ def test_half_a_surrogate_pair_is_no_error_of_the_length() -> None:
 
 
 def test_a_completion_s_prompt_is_refused_untokenized_in_mixed_prompts_too() -> None:
-    for parts in (["a" * 5_000], [7, "a" * 5_000, 8]):
+    for parts in (["a" * 40_000], [7, "a" * 40_000, 8]):
         engine = FakeRuntime(n_ctx=4096)
         with pytest.raises(ContextOverflowError):
             encode_prompt(engine, parts)
