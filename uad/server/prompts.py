@@ -56,6 +56,9 @@ def mixed_ids(engine: Engine, parts: list[Part], add_special: bool, parse_specia
 
 def encode_prompt(engine: Engine, parts: list[Part]) -> Prompt:
     """One prompt of a completion."""
+    for part in parts:
+        if isinstance(part, str):
+            engine.check_length(part)
     ids = tuple(mixed_ids(engine, parts, add_special=True, parse_special=True))
     text = parts[0] if len(parts) == 1 and isinstance(parts[0], str) else engine.detokenize(ids).decode("utf-8", "replace")
     return _filled(Prompt(ids, text), "prompt")
