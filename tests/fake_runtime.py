@@ -58,6 +58,10 @@ class Running:
     slot: int = -1
 
 
+LONGEST = 8
+"""Bytes that one id of a real vocabulary might stand for."""
+
+
 @dataclass
 class FakeRuntime:
     """Rounds begin when `go` is set; each says `step` bytes per sequence. every request fails with `fail` after `fail_after` bytes."""
@@ -119,6 +123,10 @@ class FakeRuntime:
         with self._lock:
             self.cancelled.append(request)
             self._running = [one for one in self._running if one.id != request]
+
+    def check_length(self, text: str) -> None:
+        if len(text) > LONGEST * self.n_ctx:
+            raise ContextOverflowError(len(text) // LONGEST, self.n_ctx)
 
     def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
         self.threads.add(threading.current_thread().name)

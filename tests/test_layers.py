@@ -51,7 +51,7 @@ ROOMS = {
     "uad.cli": Room((*BASE, "uad.compiled", "uad.config", "uad.__version__", "rich"), lazy=("uad.runtime", "uad.server", "uad.bench")),
 }
 EXTRA = {
-    "uad.llama.model": ("uad.vocab.quick",),
+    "uad.llama.model": ("uad.vocab.quick", "uad.vocab.bounded", "uad.vocab.letters", "uad.vocab.markers"),
     "uad.llama.samplers": ("uad.sampling.stages",),
     "uad.bench.plots": ("matplotlib",),
     "uad.bench.cost_plot": ("uad.policy.cost",),

@@ -42,7 +42,8 @@ class InvalidRequestError(UadError):
 
 
 class ContextOverflowError(InvalidRequestError):
-    """The prompt does not fit into the context of a slot (counts in tokens)."""
+    """The prompt does not fit into the context of a slot. Counts are in tokens; n_prompt_tokens is the least possible number where it was
+    refused before it was tokenized."""
 
     code = "context_length_exceeded"
 

@@ -75,6 +75,7 @@ def request(opened: Runtime, config: Config, text: str, chat: bool | None) -> Re
     if chat or (chat is None and has_template(opened)):
         prompt = opened.chat_prompt([{"role": "user", "content": text}], {})
     else:
+        opened.check_length(text)
         prompt = opened.tokenize(text, add_special=True)
     return Request(
         prompt=tuple(prompt),

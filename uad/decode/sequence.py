@@ -140,7 +140,7 @@ class Running:
         text: list[str] = []
         for n, id_ in enumerate(ids, 1):
             self.ids.append(id_)
-            self.position = self.position.after(len(self.vocab.pieces[id_]))
+            self.position = self.position.after(len(self.vocab.texts[id_]))
             text.append(self._hear(id_))
             kind = self._kind(id_)
             if kind is not None:
@@ -149,7 +149,7 @@ class Running:
 
     def _hear(self, id_: int) -> str:
         """The text that became final with this id. That of an id that ends the answer counts only where the request wants its stops."""
-        piece, may_stop = self.vocab.pieces[id_], self.n_predicted > self.request.min_tokens
+        piece, may_stop = self.vocab.texts[id_], self.n_predicted > self.request.min_tokens
         if not piece:
             return self.text.feed_name(name_of(id_, self.vocab), may_stop)
         if id_ in self.ends.ids and not (self.request.include_stop and id_ in self.request.stop_token_ids):

@@ -381,7 +381,7 @@ class Engine:
     def _describer(self, running: Running) -> Callable[[npt.NDArray[np.float32], int], TokenProb] | None:
         if not running.request.logprobs:
             return None
-        n_top, pieces = running.request.n_probs, running.vocab.pieces
+        n_top, pieces = running.request.n_probs, running.vocab.texts
         return lambda row, id_: token_prob(row, id_, n_top, pieces)
 
     def _commit(self, running: Running, draft: Draft, ids: tuple[int, ...], n_accepted: int) -> None:

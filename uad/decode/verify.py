@@ -52,5 +52,5 @@ def verify(
             return Verdict(tuple(ids), i, tuple(probs))
         if id_ in ends:
             return Verdict(tuple(ids), i + 1, tuple(probs))
-        position = position.after(len(vocab.pieces[id_]))
+        position = position.after(len(vocab.texts[id_]))
     raise AssertionError("verification needs one row more than the draft has ids")

@@ -39,10 +39,10 @@ class Coupling:
     """Draws among a draft's ways on as the target would. back: the target's ids for a special of the draft, none where it means nothing."""
 
     def __init__(self, target: Encoder, draft: Encoder, back: Callable[[int], tuple[int, ...]]) -> None:
-        self.pieces = target.vocab.pieces
+        self.pieces = target.vocab.texts
         self._target = target
         self._draft = draft
-        self._keys = token_keys(target.vocab.pieces)
+        self._keys = token_keys(target.vocab.texts)
         self._back = back
         self._end = min(target.vocab.eog, default=0)
         self._begun = lru_cache(1 << 15)(self._find_begun)

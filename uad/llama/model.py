@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -17,13 +17,17 @@ from uad.errors import ModelLoadError
 from uad.llama import amx, native
 from uad.llama.gguf import read_texts
 from uad.types import ModelInfo
+from uad.vocab.bounded import bounded
+from uad.vocab.letters import lettered
+from uad.vocab.markers import is_marker
 from uad.vocab.quick import KNOWN, quick_tokenize
-from uad.vocab.table import VocabTable
+from uad.vocab.table import VocabTable, is_text
 
 _ATTR_UNKNOWN, _ATTR_CONTROL, _ATTR_USER_DEFINED, _ATTR_LSTRIP, _ATTR_RSTRIP = 1, 8, 16, 128, 256
-_VOCAB_SPM, _VOCAB_UGM = 1, 4
-_TOKENS, _MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
+_VOCAB_NONE, _VOCAB_SPM, _VOCAB_BPE, _VOCAB_UGM = 0, 1, 2, 4
+_KIND, _TOKENS, _MERGES = "tokenizer.ggml.model", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
 PRE = "tokenizer.ggml.pre"
+_TEMPLATE = "tokenizer.chat_template"
 
 
 class Model:
@@ -38,8 +42,7 @@ class Model:
             self.native_vocab = lib.llama_model_get_vocab(self._handle)
             self.info = self._read_info()
             self._refuse_encoders(role)
-            table = read_vocab(self.native_vocab, self.meta, config.path.name)
-            self.vocab = made_quick(table, self.native_vocab, self.meta, config.path)
+            self.vocab = made_quick(read_vocab(self.native_vocab, self.meta, config.path.name), self.native_vocab, self.meta, config.path)
         except BaseException:
             self.close()
             raise
@@ -179,19 +182,26 @@ def metadata(handle: ctypes.c_void_p, key: str) -> str | None:
 
 
 def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: str) -> VocabTable:
-    """The vocabulary as a table of bytes. Specials are control and unknown tokens; everything else stands for its bytes."""
+    """The vocabulary as a table of bytes. Specials are control and unknown tokens, and user-defined ones that are markers; everything else
+    stands for its bytes. ModelLoadError where there is none: llama.cpp gives up the process when it is asked about one."""
+    kind = int(lib.llama_vocab_type(vocab))
+    if kind == _VOCAB_NONE:
+        raise ModelLoadError(f"{name}: the file has no vocabulary, so no text can be read or written with it; choose a language model")
     n_vocab = int(lib.llama_vocab_n_tokens(vocab))
     attrs = [int(lib.llama_vocab_get_attr(vocab, i)) for i in range(n_vocab)]
-    special = {i for i, attr in enumerate(attrs) if attr & (_ATTR_CONTROL | _ATTR_UNKNOWN)}
-    pieces = _pieces(vocab, n_vocab, special)
+    control = {i for i, attr in enumerate(attrs) if attr & (_ATTR_CONTROL | _ATTR_UNKNOWN)}
+    pieces = _pieces(vocab, n_vocab, control)
+    shown = _markers(vocab, meta(_TEMPLATE) or "", pieces)
+    special = control | shown.keys()
     specials: dict[str, int] = {}
     for id_ in sorted(special):
-        specials.setdefault(lib.llama_vocab_get_text(vocab, id_).decode(errors="replace"), id_)
+        text = shown[id_] if id_ in shown else lib.llama_vocab_get_text(vocab, id_)
+        specials.setdefault(text.decode(errors="replace"), id_)
     spaced = meta("tokenizer.ggml.add_space_prefix")
-    default_space = int(lib.llama_vocab_type(vocab)) in (_VOCAB_SPM, _VOCAB_UGM)
-    return VocabTable(
+    default_space = kind in (_VOCAB_SPM, _VOCAB_UGM)
+    table = VocabTable(
         name=name,
-        pieces=pieces,
+        pieces=tuple(b"" if id_ in shown else piece for id_, piece in enumerate(pieces)) if shown else pieces,
         specials=specials,
         tokenize=_tokenizer(vocab),
         bos=_id_or_none(lib.llama_vocab_bos(vocab), special),
@@ -202,7 +212,12 @@ def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: 
         add_space_prefix=spaced == "true" if spaced is not None else default_space,
         lstrip=frozenset(i for i in special if attrs[i] & _ATTR_LSTRIP),
         rstrip=frozenset(i for i in special if attrs[i] & _ATTR_RSTRIP),
+        shown=shown,
     )
+    table = replace(table, tokenize=lettered(table.tokenize, table))
+    if kind != _VOCAB_BPE or meta(_KIND) == "gemma4":
+        return table
+    return replace(table, tokenize=bounded(table, meta(PRE) or "default"))
 
 
 def made_quick(table: VocabTable, vocab: ctypes.c_void_p, meta: Callable[[str], str | None], path: Path) -> VocabTable:
@@ -211,16 +226,25 @@ def made_quick(table: VocabTable, vocab: ctypes.c_void_p, meta: Callable[[str], 
     Which tokens text is searched for first is llama.cpp's word, not the file's: it knows better for some names.
     """
     pre = meta(PRE) or "default"
-    if meta("tokenizer.ggml.model") != "gpt2" or pre not in KNOWN:
+    if meta(_KIND) != "gpt2" or pre not in KNOWN:
         return table
     lists = read_texts(path, (_TOKENS, _MERGES))
     tokens, merges = (lists.get(key, []) for key in (_TOKENS, _MERGES))
-    defined = []
-    for id_ in range(table.n_vocab):
-        if int(lib.llama_vocab_get_attr(vocab, id_)) & (_ATTR_USER_DEFINED | _ATTR_CONTROL | _ATTR_UNKNOWN) == _ATTR_USER_DEFINED:
-            defined.append(lib.llama_vocab_get_text(vocab, id_).decode(errors="replace"))
+    defined = [lib.llama_vocab_get_text(vocab, id_).decode(errors="replace") for id_ in _user_defined(vocab) if id_ not in table.shown]
     quick = quick_tokenize(table, pre, tokens, merges, defined)
     return replace(table, tokenize=quick) if quick else table
+
+
+def _user_defined(vocab: ctypes.c_void_p) -> Iterator[int]:
+    """Ids of tokens that llama.cpp searches all text for."""
+    for id_ in range(int(lib.llama_vocab_n_tokens(vocab))):
+        if int(lib.llama_vocab_get_attr(vocab, id_)) & (_ATTR_USER_DEFINED | _ATTR_CONTROL | _ATTR_UNKNOWN) == _ATTR_USER_DEFINED:
+            yield id_
+
+
+def _markers(vocab: ctypes.c_void_p, template: str, pieces: Sequence[bytes]) -> dict[int, bytes]:
+    """User-defined tokens that structure a conversation, and their names."""
+    return {id_: pieces[id_] for id_ in _user_defined(vocab) if is_text(pieces[id_]) and is_marker(pieces[id_].decode(), template)}
 
 
 def _id_or_none(id_: int, special: set[int]) -> int | None:

@@ -67,6 +67,10 @@ class Loaded:
 
     # --- text
 
+    def check_length(self, text: str) -> None:
+        """Raises ContextOverflowError where a prompt with this text cannot fit: cheap, to be asked before it is tokenized."""
+        self._prompts.check_length(text)
+
     def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
         return self._prompts.tokenize(text, add_special, parse_special)
 
@@ -80,7 +84,8 @@ class Loaded:
         return self._prompts.piece(id_)
 
     def is_special(self, id_: int) -> bool:
-        return self._parts.target.model.vocab.is_special(id_)
+        """Whether an id shows nothing in an answer."""
+        return not self._parts.target.model.vocab.texts[id_]
 
     def chat_prompt(
         self,

@@ -72,7 +72,7 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
         model, context = target.model, target.context
         _check_bias(config, model.info.n_vocab)
         encoder = Encoder(model.vocab)
-        prompts = Prompts(model.vocab, encoder, config.templates, model.info.chat_template, _name(model.info))
+        prompts = Prompts(model.vocab, encoder, config.templates, model.info.chat_template, _name(model.info), context.n_ctx)
         draft = _open_draft(config, stack, target, encoder, progress, costs, counting)
         free = _open_lookup(config, stack, target)
         policies, drafting = None, None
@@ -254,7 +254,7 @@ def _window_note(draft: Context, target: Context) -> tuple[str, ...]:
 
 
 def _samplers(context: Context, model: Model) -> SamplerFactory:
-    keys = token_keys(model.vocab.pieces)
+    keys = token_keys(model.vocab.texts)
     n_vocab = model.info.n_vocab
 
     def chain(stages: Sequence[Stage]) -> SamplerChain:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from uad.config import TemplateConfig
+from uad.errors import ContextOverflowError
 from uad.runtime.pieces import encode_in_pieces
 from uad.templates.plan import Options, default_template
 from uad.templates.prompt import encode_parts, encode_text
@@ -23,7 +24,10 @@ Message = Mapping[str, object]
 class Prompts:
     """Renders conversations with the target's chat template and tokenizes: specials in template text only, never in what users wrote."""
 
-    def __init__(self, vocab: VocabTable, encoder: Encoder, config: TemplateConfig, template: str | None, name: str) -> None:
+    def __init__(
+        self, vocab: VocabTable, encoder: Encoder, config: TemplateConfig, template: str | None, name: str, n_ctx: int | None = None
+    ) -> None:
+        self._n_ctx = n_ctx
         self._vocab = vocab
         self._encode = partial(encode_in_pieces, encoder)
         self.notes: tuple[str, ...] = ()
@@ -51,10 +55,17 @@ class Prompts:
     def chat(self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool, prefill: str = "") -> list[int]:
         """The ids of a conversation; `prefill` is the beginning of the answer, one text with the template's where that ends in text."""
         parts = self.render(messages, kwargs, add_generation_prompt).parts
+        self.check_length("".join(part.text for part in parts) + prefill)
         return encode_parts((*parts, Part(prefill, trusted=False)), self._vocab, self._encode)
+
+    def check_length(self, text: str) -> None:
+        """Raises ContextOverflowError where a prompt with this text cannot fit into a slot, however it is tokenized."""
+        n_least = -(-len(text.encode("utf-8", "surrogatepass")) // self._vocab.longest)
+        if self._n_ctx is not None and n_least > self._n_ctx:
+            raise ContextOverflowError(n_least, self._n_ctx)
 
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
         return encode_text(text, self._vocab, self._encode, add_special=add_special, parse_special=parse_special)
 
     def piece(self, id_: int) -> bytes:
-        return self._vocab.pieces[id_] or self._vocab.special_names.get(id_, "").encode()
+        return self._vocab.texts[id_] or self._vocab.special_names.get(id_, "").encode()

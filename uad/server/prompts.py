@@ -84,6 +84,9 @@ def encode_prompt(engine: Engine, prompt: object) -> Prompt:
     n_least = sum(part != "" for part in parts)
     if n_least > engine.info.n_ctx:
         raise ContextOverflowError(n_least, engine.info.n_ctx)
+    for part in parts:
+        if isinstance(part, str):
+            engine.check_length(part)
     ids = tuple(mixed_ids(engine, parts, add_special=True, parse_special=True))
     text = parts[0] if len(parts) == 1 and isinstance(parts[0], str) else text_of(engine, ids)
     return _filled(Prompt(ids, text), "prompt")

@@ -134,7 +134,8 @@ def _marks_in(items: Items, family: dict[str, Patterns]) -> tuple[Mark, ...]:
 
 
 def _lone(target: VocabTable, draft: VocabTable, marks: set[int], format_: Format) -> dict[int, Items]:
-    """Specials outside every pattern: the same name where neither format uses it for turns, end of document to end of document."""
+    """Specials outside every pattern: the same name where neither format uses it for turns, end of document to end of document, the letters
+    of a marker that the draft does not have."""
     structure = format_.ids() | ({draft.bos} if draft.bos is not None else set())
     lone: dict[int, Items] = {}
     for name, id_ in target.specials.items():
@@ -143,6 +144,8 @@ def _lone(target: VocabTable, draft: VocabTable, marks: set[int], format_: Forma
             lone[id_] = (twin,)
         elif id_ in target.eog and id_ not in marks and draft.eos is not None:
             lone[id_] = (draft.eos,)
+        elif id_ in target.shown:
+            lone[id_] = (target.shown[id_],)
     return lone
 
 

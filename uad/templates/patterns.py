@@ -22,13 +22,14 @@ _WHITE = b" \t\n\v\f\r"
 
 def split_specials(text: str, vocab: VocabTable) -> Iterator[str | int]:
     """The parts of text in order: ids where a special's name stands (the longest where several fit), text otherwise."""
-    names = sorted((name for name in vocab.specials if name), key=len, reverse=True)
-    if not names:
-        yield from [text] if text else []
-        return
-    for part in re.split(f"({'|'.join(map(re.escape, names))})", text):
-        if part:
-            yield vocab.specials.get(part, part)
+    start = 0
+    for found in vocab.names.finditer(text) if vocab.names else ():
+        if found.start() > start:
+            yield text[start : found.start()]
+        yield vocab.specials[found.group()]
+        start = found.end()
+    if start < len(text):
+        yield text[start:]
 
 
 def normalise(items: Iterable[Item]) -> list[Item]:

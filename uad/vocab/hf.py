@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 
 from uad.errors import ConfigError
 from uad.files import read_text
+from uad.vocab.letters import lettered
 from uad.vocab.table import Tokenize, VocabTable
 
 _MOST_BYTES = 1 << 28
@@ -30,8 +31,14 @@ def hf_tokenize(path: Path, vocab: VocabTable) -> Tokenize:
     _check(path, tokenizer, vocab, is_byte_level=_is_byte_level(spec))
     fall_back = vocab.tokenize
 
-    def tokenize(data: bytes) -> list[int]:
+    def encode(data: bytes) -> list[int]:
         ids: list[int] = tokenizer.encode(data.decode(), add_special_tokens=False).ids
+        return ids
+
+    spell = lettered(encode, vocab)
+
+    def tokenize(data: bytes) -> list[int]:
+        ids = spell(data)
         return ids if vocab.join(ids) == data else fall_back(data)
 
     return tokenize

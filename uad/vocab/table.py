@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
+
+from uad.vocab.markers import longest_of
 
 Tokenize = Callable[[bytes], list[int]]
 """llama.cpp's own tokenization of valid UTF-8 text, without specials, BOS or an added space."""
@@ -24,7 +27,8 @@ def is_text(data: bytes) -> bool:
 class VocabTable:
     """One vocabulary.
 
-    pieces[id] are the bytes that the id stands for; b"" for specials (control tokens: they have no bytes, only a name).
+    pieces[id] are the bytes that the id stands for; b"" for specials, which text never becomes: control tokens, and markers, which are
+    user-defined tokens that structure a conversation (`<think>`). shown has the bytes that a marker shows in an answer, by id.
     specials maps the name of each special, as it is written in chat templates, to its id.
     tokenize turns text into ids; ids stay llama.cpp's own decision.
     lstrip/rstrip: specials that swallow white space before/after them in a template. add_space_prefix: the model was trained
@@ -43,6 +47,7 @@ class VocabTable:
     add_space_prefix: bool = False
     lstrip: frozenset[int] = frozenset()
     rstrip: frozenset[int] = frozenset()
+    shown: Mapping[int, bytes] = field(default_factory=dict)
 
     @property
     def n_vocab(self) -> int:
@@ -56,8 +61,23 @@ class VocabTable:
     def special_names(self) -> dict[int, str]:
         return {id_: name for name, id_ in self.specials.items()}
 
+    @cached_property
+    def texts(self) -> tuple[bytes, ...]:
+        """What each id shows in an answer: its bytes, a marker its name, other specials nothing."""
+        return tuple(self.shown.get(id_, piece) for id_, piece in enumerate(self.pieces)) if self.shown else self.pieces
+
+    @cached_property
+    def names(self) -> re.Pattern[str] | None:
+        """Matches the longest name of a special that begins at a place; None where there are no specials."""
+        return re.compile(longest_of(self.specials)) if any(self.specials) else None
+
     def is_special(self, id_: int) -> bool:
         return id_ in self.special_ids
+
+    @cached_property
+    def longest(self) -> int:
+        """The most bytes of text that one id can stand for, names of specials included; at least 1."""
+        return max((len(text) for text in (*self.pieces, *map(str.encode, self.specials))), default=1) or 1
 
     def join(self, ids: list[int] | tuple[int, ...]) -> bytes:
         """The bytes of ids; specials contribute none."""
