@@ -12,7 +12,7 @@ from uad.server.outcome import Outcome
 from uad.server.reading import SMALL
 from uad.server.shapes import Shape
 from uad.server.state import STATE, State, Tally
-from uad.server.wire import DONE, PING, dumps, dumps_large, frame
+from uad.server.wire import DONE, PING, dumps, frame
 from uad.types import Delta, Done
 
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -29,17 +29,17 @@ async def answer(request: web.Request, job: Job, shape: Shape) -> web.StreamResp
                 return await _stream(request, generation, teller)
             while generation.is_open:
                 teller.hear(await generation.take(None))
-            return web.Response(text=await _whole(state, teller), content_type="application/json")
+            return await _whole(state, teller)
         finally:
             state.live.discard(generation)
 
 
-async def _whole(state: State, teller: Teller) -> str:
-    """The answer in one text; a long one, or one with probabilities, a hundred numbers per token, is put together off the loop."""
+async def _whole(state: State, teller: Teller) -> web.Response:
+    """The answer at once; a long one, or one with probabilities, a hundred numbers per token, is put together off the loop."""
     n_chars = sum(len(prompt.text) for prompt in teller.job.prompts) + sum(outcome.n_chars for outcome in teller.outcomes)
     if n_chars > SMALL or any(request.logprobs for request in teller.job.requests):
-        return await state.off_loop(n_chars, lambda: dumps_large(teller.shape.whole(teller.outcomes)))
-    return dumps(teller.shape.whole(teller.outcomes))
+        return await state.reply(n_chars, lambda: teller.shape.whole(teller.outcomes))
+    return web.Response(text=dumps(teller.shape.whole(teller.outcomes)), content_type="application/json")
 
 
 class Teller:

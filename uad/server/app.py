@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import signal
 import socket
@@ -77,6 +78,8 @@ def serve(runtime: Engine, config: ServerConfig, ready: Callable[[str], None] | 
     Main thread only. Raises ConfigError where host or port cannot be used, and the fatal error that stopped the engine, when all clients
     have been told: who started the process is to start it anew.
     """
+    gc.collect()
+    gc.freeze()  # what is loaded stays: collections of garbage, which stop all threads, need not look through it
     asyncio.run(_serve(runtime, config, ready or (lambda url: log.info("listening on %s", url))))
 
 

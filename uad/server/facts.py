@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from aiohttp import web
 
@@ -17,7 +17,7 @@ from uad.server.refuse import checked
 from uad.server.sampling import drafters_of
 from uad.server.schemas import DetokenizeBody, TemplateBody, TokenizeBody
 from uad.server.state import STATE, State
-from uad.server.wire import dumps, dumps_large
+from uad.server.wire import dumps
 from uad.types import SlotInfo
 
 
@@ -139,7 +139,7 @@ async def tokenize(request: web.Request) -> web.Response:
     """POST /tokenize {content, add_special, parse_special, with_pieces}."""
     state = request.app[STATE]
     body, size = await state.read(request, TokenizeBody.model_validate)
-    return await _reply_later(state, size, lambda: {"tokens": _tokens(state, body)})
+    return await state.reply(size, lambda: {"tokens": _tokens(state, body)}, depth=2)
 
 
 def _tokens(state: State, body: TokenizeBody) -> Iterator[Json] | Sequence[int]:
@@ -160,20 +160,14 @@ async def detokenize(request: web.Request) -> web.Response:
     """POST /detokenize {tokens}."""
     state = request.app[STATE]
     body, size = await state.read(request, DetokenizeBody.model_validate)
-    return await _reply_later(state, size, lambda: {"content": text_of(state.engine, ids_of(body.tokens, state.engine, "tokens"))})
+    return await state.reply(size, lambda: {"content": text_of(state.engine, ids_of(body.tokens, state.engine, "tokens"))})
 
 
 async def apply_template(request: web.Request) -> web.Response:
     """POST /apply-template {messages, chat_template_kwargs, …}: the prompt that a chat would get, as text."""
     state = request.app[STATE]
     body, size = await state.read(request, lambda members: checked(TemplateBody, members))
-    return await _reply_later(state, size, lambda: {"prompt": render_chat(state.engine, body)})
-
-
-async def _reply_later(state: State, size: int, make: Callable[[], Json]) -> web.Response:
-    """A JSON response to a body of `size` bytes, made and written off the loop."""
-    data = await state.off_loop(size, lambda: dumps_large(make()).encode("ascii"))
-    return web.Response(body=data, content_type="application/json", charset="utf-8")
+    return await state.reply(size, lambda: {"prompt": render_chat(state.engine, body)})
 
 
 async def absent(request: web.Request) -> web.Response:

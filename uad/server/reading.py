@@ -18,8 +18,8 @@ from uad.checkpoint import checkpoint
 from uad.errors import InvalidRequestError
 
 MAX_DEPTH = 128  # of brackets in brackets
-MAX_VALUES = 1 << 19  # what an agent's history of thousands of messages has many times over
-MAX_CONTAINERS = 1 << 18  # objects and lists, which take longer
+MAX_VALUES = 1 << 18  # of strings, numbers, objects and lists: what an agent's history of thousands of messages has many times over
+MAX_CONTAINERS = 1 << 16  # of objects and lists, which take longer, and make collections of garbage longer
 SMALL = 1 << 16  # bytes that are parsed in one call: milliseconds, whatever they hold
 _STEP = 1 << 18
 _TEXT_STEP = 1 << 20
@@ -83,9 +83,11 @@ def _measure(data: bytes, max_values: int) -> _Structure:
         if len(depths) and int(depths.min()) < 0:
             raise _malformed("a bracket is closed that was not opened", start + int(outside[np.argmax(depths < 0)]))
         if len(depths) and int(depths.max()) > MAX_DEPTH:
-            raise InvalidRequestError(f"the body is nested too deeply (more than {MAX_DEPTH} brackets)")
-        if n_values > max_values or n_containers > MAX_CONTAINERS:
-            raise InvalidRequestError(f"the body holds too much: at most {max_values} values, {MAX_CONTAINERS} of them objects and lists")
+            raise InvalidRequestError(f"the body is nested too deeply: more than {MAX_DEPTH} brackets in each other")
+        if n_values > max_values:
+            raise InvalidRequestError(f"the body holds more than {max_values} values, which no request needs")
+        if n_containers > MAX_CONTAINERS:
+            raise InvalidRequestError(f"the body holds more than {MAX_CONTAINERS} objects and lists, which no request needs")
         steps.append(((outside + start).astype(np.int32), kinds, depths))
         start += len(piece) + piece.endswith(b"\\")  # what an escape at the end escapes is no structure
     at_all, kinds_all, depths_all = (np.concatenate(part) for part in zip(*steps, strict=True))

@@ -32,6 +32,7 @@ from uad.server.fields import (
 )
 from uad.types import SpecPolicy
 
+MAX_MESSAGES = 16384
 MAX_PARTS = 4096  # of one message
 MAX_KWARGS = 64
 
@@ -135,7 +136,7 @@ class MessageBody(Body):
 class TemplateBody(Body):
     """What renders to a prompt through the chat template."""
 
-    messages: list[MessageBody] = Field(min_length=1, max_length=65536, fail_fast=True)
+    messages: list[MessageBody] = Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)
     chat_template_kwargs: dict[StrictStr, Any] = Field({}, max_length=MAX_KWARGS)
     reasoning_effort: StrictStr | None = Field(None, max_length=64)
     add_generation_prompt: StrictBool | None = None

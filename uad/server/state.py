@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +16,7 @@ from uad.server.admission import Gate
 from uad.server.engine import Engine
 from uad.server.generation import Generation
 from uad.server.reading import SMALL, parse_object
+from uad.server.wire import chunks
 from uad.server.workers import Workers
 from uad.types import Done
 
@@ -74,6 +75,11 @@ class State:
         """Run `work` for a request with a body of `size` bytes on a thread; dropped with the request."""
         return await self.workers.lane(size).run(work)
 
+    async def reply(self, size: int, make: Callable[[], object], depth: int = 5) -> web.Response:
+        """A JSON response of what `make` makes for a request of `size` bytes, off the loop; `depth` is as `chunks` has it."""
+        data = await self.off_loop(size, lambda: chunks(make(), depth))
+        return web.Response(body=data[0] if len(data) == 1 else _each(data), content_type="application/json", charset="utf-8")
+
     async def read(self, request: web.Request, build: Callable[[dict[str, object]], T]) -> tuple[T, int]:
         """What `build` makes of the request's JSON object, and the body's bytes; off the loop where they are many."""
         async with asyncio.timeout(self.config.timeout):
@@ -83,6 +89,11 @@ class State:
             return build(parse_object(data, self.engine.info.n_ctx))
 
         return (made() if len(data) <= SMALL else await self.off_loop(len(data), made)), len(data)
+
+
+async def _each(data: list[bytes]) -> AsyncIterator[bytes]:
+    for chunk in data:
+        yield chunk
 
 
 STATE = web.AppKey("STATE", State)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 from uad.checkpoint import checkpoint
 
@@ -27,35 +27,51 @@ def dumps_large(value: object, depth: int = 5) -> str:
     """The same text for worker threads, made of small pieces: the encoder lets no other thread run before it is done.
 
     An iterator is a list whose items need not all be there at once: every object kept until then makes each collection of
-    garbage longer, which stops all threads.
+    garbage longer, which stops all threads. Below `depth` values are small.
     """
+    return "".join(_texts(value, depth))
+
+
+def chunks(value: object, depth: int = 5) -> list[bytes]:
+    """The same in chunks of some 64 KiB, which are never put together: an answer may have a hundred million bytes."""
+    out: list[bytes] = []
+    texts: list[str] = []
+    size = 0
+    for text in _texts(value, depth):
+        texts.append(text)
+        size += len(text)
+        if size >= _AT_ONCE:
+            checkpoint()
+            out.append("".join(texts).encode("ascii"))
+            texts, size = [], 0
+    return [*out, "".join(texts).encode("ascii")]
+
+
+def _texts(value: object, depth: int) -> Iterator[str]:
     if isinstance(value, str) and len(value) > _AT_ONCE:
-        return '"' + "".join(_escaped(value)) + '"'
-    if depth and isinstance(value, dict):
-        return "{" + ",".join(f"{dumps(name)}:{dumps_large(member, depth - 1)}" for name, member in value.items()) + "}"
-    if depth and isinstance(value, list | tuple) and all(type(item) is int for item in value):
-        return "[" + ",".join(_numbers(value)) + "]"
-    if depth and isinstance(value, list | tuple | Iterator):
-        return "[" + ",".join(_items(value, depth)) + "]"
-    return dumps(value)
-
-
-def _escaped(text: str) -> Iterator[str]:
-    for start in range(0, len(text), _AT_ONCE):
-        checkpoint()
-        yield dumps(text[start : start + _AT_ONCE])[1:-1]
-
-
-def _numbers(values: Sequence[int]) -> Iterator[str]:
-    for start in range(0, len(values), _NUMBERS):
-        checkpoint()
-        yield dumps(values[start : start + _NUMBERS])[1:-1]
-
-
-def _items(values: Iterable[object], depth: int) -> Iterator[str]:
-    for value in values:
-        checkpoint()
-        yield dumps_large(value, depth - 1)
+        yield '"'
+        for start in range(0, len(value), _AT_ONCE):
+            yield dumps(value[start : start + _AT_ONCE])[1:-1]
+        yield '"'
+    elif depth and isinstance(value, dict):
+        yield "{"
+        for i, (name, member) in enumerate(value.items()):
+            yield f"{',' * (i > 0)}{dumps(name)}:"
+            yield from _texts(member, depth - 1)
+        yield "}"
+    elif depth and isinstance(value, list | tuple) and all(type(item) is int for item in value):
+        yield "["
+        for start in range(0, len(value), _NUMBERS):
+            yield "," * (start > 0) + dumps(value[start : start + _NUMBERS])[1:-1]
+        yield "]"
+    elif depth and isinstance(value, list | tuple | Iterator):
+        yield "["
+        for i, item in enumerate(value):
+            yield "," * (i > 0)
+            yield from _texts(item, depth - 1)
+        yield "]"
+    else:
+        yield dumps(value)
 
 
 def finite(value: float) -> float:

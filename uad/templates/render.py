@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from uad.errors import InvalidRequestError
-from uad.templates.sandbox import Budget, compile_template
+from uad.templates.sandbox import MAX_OUTPUT, Budget, compile_template
 from uad.templates.seams import Masked, Part, find_parts, mask, search_parts
 
 __all__ = ["Part", "Rendered", "render"]
@@ -47,6 +47,7 @@ def render(
     Raises InvalidRequestError for what the template refuses, for malformed messages and for names of variables that are taken.
     """
     values = _check_kwargs(kwargs or {})
+    _check_length(messages)
     checked = [_check_message(message, at) for at, message in enumerate(messages)]
     variables: dict[str, object] = {
         "bos_token": bos,
@@ -91,6 +92,13 @@ def _check_kwargs(kwargs: Mapping[str, object]) -> dict[str, object]:
             raise InvalidRequestError(f"the template variable '{name}' cannot be set by a request", "chat_template_kwargs")
     _check_json(kwargs, "chat_template_kwargs")
     return dict(kwargs)
+
+
+def _check_length(messages: Sequence[Mapping[str, object]]) -> None:
+    """Refuse what no template can write, before all of it is looked at."""
+    n = sum(len(text) for message in messages if isinstance(message, Mapping) for text in message.values() if isinstance(text, str))
+    if n > MAX_OUTPUT:
+        raise InvalidRequestError(f"the messages hold {n} characters; at most {MAX_OUTPUT} can be rendered", "messages")
 
 
 def _check_message(message: Mapping[str, object], at: int) -> dict[str, object]:
