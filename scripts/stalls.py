@@ -24,20 +24,21 @@ TURN = '{"role":"user","content":"a"},{"role":"assistant","content":"b"}'
 ENGLISH = "The quick brown fox jumps over the lazy dog, and then it sleeps.\\n"
 
 
-def units(head: str, unit: str, tail: str, glue: str = ",") -> Make:
-    """A maker of bodies of a given size: head, unit after unit, tail."""
+def units(head: str, unit: str, tail: str, glue: str = ",", most: int = 1 << 30) -> Make:
+    """A maker of bodies of a given size: head, unit after unit, `most` of them at most, tail."""
 
     def make(size: int) -> bytes:
-        return (head + glue.join([unit] * ((size - len(head) - len(tail)) // len((unit + glue).encode()))) + tail).encode()
+        n = (size - len(head) - len(tail)) // len((unit + glue).encode())
+        return (head + glue.join([unit] * min(n, most)) + tail).encode()
 
     return make
 
 
-def members(head: str, value: str, tail: str) -> Make:
+def members(head: str, value: str, tail: str, most: int = 1 << 30) -> Make:
     """The same with members of an object, each of another name."""
 
     def make(size: int) -> bytes:
-        n = size // len(f'"{10**6}":{value},')
+        n = min(size // len(f'"{10**6}":{value},'), most)
         return (head + ",".join(f'"{i}":{value}' for i in range(n)) + tail).encode()
 
     return make
@@ -82,6 +83,33 @@ SHAPES: dict[str, tuple[str, Make]] = {
     "/tokenize of marker names": ("/tokenize", units('{"content":"', "<|im_end|>", '"}', "")),
     "/detokenize of ids": ("/detokenize", units('{"tokens":[', "65", "]}")),
     "/detokenize of lists": ("/detokenize", units('{"tokens":[', "[]", "]}")),
+    # just below the limits of what is read
+    "262,000 empty texts": (COMPLETE, units(ONE + "[", '""', "]}", most=262_000)),
+    "262,000 ids": (COMPLETE, units(ONE + "[", "1", "]}", most=262_000)),
+    "131,000 texts and ids": (COMPLETE, units(ONE + "[", '"a",1', "]}", most=131_000)),
+    "65,000 lists": (COMPLETE, units(ONE + "[", "[1]", "]}", most=65_000)),
+    "262,000 unknown members": (COMPLETE, members(ONE + '"a",', "1", "}", most=262_000)),
+    "32,000 objects with lists": (COMPLETE, units(ONE + '"a","b":[', '{"a":[]}', "]}", most=32_000)),
+    "262,000 biases": (COMPLETE, members(ONE + '"a","logit_bias":{', "1", "}}", most=262_000)),
+    "262,000 members of chat_template_kwargs": (
+        CHAT,
+        members(MANY + '{"role":"user","content":"a"}],"chat_template_kwargs":{', "1", "}}", 262_000),
+    ),
+    "16,000 messages": (CHAT, units(MANY, TURN, ',{"role":"user","content":"a"}]}', most=8000)),
+    "65,000 messages": (CHAT, units(MANY, TURN, ',{"role":"user","content":"a"}]}', most=32_500)),
+    "60,000 parts": (
+        CHAT,
+        units(MANY, '{"role":"user","content":[' + ",".join(['{"type":"text","text":"a"}'] * 4000) + "]}", "]}", most=15),
+    ),
+    "one message of 65,000 parts": (CHAT, units(MANY + '{"role":"user","content":[', '{"type":"text","text":"a"}', "]}]}", most=65_000)),
+    "chat of 7.9 million characters": (CHAT, units(MANY + '{"role":"user","content":"', ENGLISH, '"}]}', "", most=120_000)),
+    "/apply-template of 7.9 million characters": (
+        "/apply-template",
+        units(MANY + '{"role":"user","content":"', ENGLISH, '"}]}', "", most=120_000),
+    ),
+    "/tokenize of 262,000 texts": ("/tokenize", units('{"content":[', '"a"', "]}", most=262_000)),
+    "/tokenize of a million letters": ("/tokenize", units('{"content":"', "a", '"}', "", most=1_000_000)),
+    "/detokenize of 262,000 ids": ("/detokenize", units('{"tokens":[', "65", "]}", most=262_000)),
 }
 
 

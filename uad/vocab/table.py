@@ -10,6 +10,7 @@ from functools import cached_property
 
 from uad.vocab.markers import longest_of
 
+_AT_ONCE = 4096
 Tokenize = Callable[[bytes], list[int]]
 """llama.cpp's own tokenization of valid UTF-8 text, without specials, BOS or an added space."""
 
@@ -80,9 +81,11 @@ class VocabTable:
         return max((len(text) for text in (*self.pieces, *map(str.encode, self.specials))), default=1) or 1
 
     def join(self, ids: list[int] | tuple[int, ...]) -> bytes:
-        """The bytes of ids; specials contribute none."""
+        """The bytes of ids; specials contribute none. Many are joined in steps: one join of a million stops all threads."""
         pieces = self.pieces
-        return b"".join([pieces[i] for i in ids])
+        if len(ids) <= _AT_ONCE:
+            return b"".join([pieces[i] for i in ids])
+        return b"".join([self.join(ids[start : start + _AT_ONCE]) for start in range(0, len(ids), _AT_ONCE)])
 
     @cached_property
     def by_bytes(self) -> dict[bytes, int]:
