@@ -23,6 +23,7 @@ from uad.policy.fixed import FixedPolicy
 from uad.runtime import drafters
 from uad.runtime.counted import Costs, Counting
 from uad.runtime.drafters import Lookup
+from uad.runtime.fit import fitted
 from uad.runtime.open import open_model, tokenizer_notes
 from uad.runtime.pacing import open_policy
 from uad.runtime.prompts import Prompts
@@ -62,6 +63,8 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
     """
     native.start().verbose = config.verbose
     counting, clock = _time(costs)
+    fit = fitted(config)
+    config = fit.config
     with ExitStack() as stack:
         target = open_target(config, stack, progress)
         model, context = target.model, target.context
@@ -84,7 +87,7 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
             n_ctx=context.n_ctx,
             n_slots=config.n_parallel,
             build=native.build_info(),
-            notes=(*target.notes, *prompts.notes, *draft.notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
+            notes=(*target.notes, *fit.notes, *prompts.notes, *draft.notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
             drafters=tuple(one.origin for one in every),
         )
         return Parts(engine, prompts, target, samplers, info, draft.drafter, policy, clock, costs, stack.pop_all())
