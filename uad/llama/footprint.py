@@ -19,6 +19,7 @@ from uad.llama.devices import offloads
 from uad.llama.model import vocab_overrides
 
 _MIB = 1 << 20
+_EXACT = 1 << 18  # positions
 _CELL = 144  # bytes of a cell's position, sequences and, once used, its nodes in two trees
 _TOKEN = 1024  # bytes of a token in llama.cpp's vocabulary and in ours
 _OUTPUTS = 64  # rows with logits that a decode has at most, as far as can be said beforehand
@@ -62,13 +63,23 @@ class Footprint:
         self.weights, self.mapped = (size - self.device, 0) if stays else (0, size - self.device)
         self.weights += self.n_vocab * _TOKEN
 
+    def leave_out_weights(self) -> None:
+        """They are in memory already."""
+        self.weights = self.mapped = self.device = 0
+
     def _is_rearranged(self) -> bool:
         """Whether weights are copied into another order, as far as the file's type tells: then they are no mapped file any more."""
         ftype = int(lib.llama_model_ftype(self._model)) if hasattr(lib, "llama_model_ftype") else -1
         return amx.rearranges(self._config) and ftype not in _FLOATS
 
     def of(self, n_ctx: int) -> Need:
-        """What a context of n_ctx positions in all takes. Raises ModelLoadError where llama.cpp makes none."""
+        """What a context of n_ctx positions in all takes. Raises ModelLoadError where llama.cpp makes none.
+
+        Far beyond usual contexts it is on a straight line through two smaller ones: llama.cpp takes memory for each position even so.
+        """
+        if n_ctx > _EXACT:
+            a, b, share = self.of(_EXACT // 2), self.of(_EXACT), n_ctx / (_EXACT // 2) - 2
+            return Need(*(int(y + share * (y - x)) for x, y in ((a.host, b.host), (a.device, b.device), (a.kv, b.kv))))
         self._log.clear()
         with self._log.collecting() as lines:
             handle = lib.llama_init_from_model(self._model, context_params(self._config, n_ctx, self._n_seq))

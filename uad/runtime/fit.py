@@ -69,12 +69,13 @@ def fitted(config: Config, limits: Sequence[Limit] | None = None) -> Fitted:
 
 
 def fitted_alone(config: Config, model: ModelConfig, role: str, n_seq: int, n_ctx: int = 0) -> ModelConfig:
-    """The same for one model by itself; n_ctx: what it gets where it names none and the memory is there, 0 for its own."""
+    """The same for another context of a model that is loaded; n_ctx: what it gets where it names none and the memory is there."""
     if not config.fit:
         return replace(model, n_ctx=model.n_ctx or n_ctx)
-    with Footprint(model, role, n_seq) as print_:
-        sums = _Sums(replace(config, target=model, draft=None, n_parallel=n_seq), print_, None)
-        wanted = model.n_ctx or n_ctx or print_.n_ctx_train
+    with Footprint(model, role, n_seq) as footprint:
+        footprint.leave_out_weights()
+        sums = _Sums(replace(config, target=model, draft=None, n_parallel=n_seq), footprint, None)
+        wanted = model.n_ctx or n_ctx or footprint.n_ctx_train
         return replace(model, n_ctx=choose(sums.of, model.n_ctx, wanted, _STEP * n_seq, available())[0])
 
 
@@ -121,31 +122,17 @@ def choose(total: Callable[[int], Total], asked: int, wanted: int, step: int, li
     if not asked and (n_ctx := max(in_files, min(at_most, _MIN))):
         parts = ", ".join(total(n_ctx).parts)
         return n_ctx, (f"the context is {n_ctx} tokens, the largest that fits, of the model's {wanted}: {parts}; {have}",)
-    least = total(step)
     fits = f"the largest that fits is {at_most}" if at_most else "not even the smallest fits"
     shown = f"--ctx-size {asked}" if asked else f"a context of {step} tokens"
-    sizes = ", ".join(_sizes(total, asked or step, step, limits) or least.parts)
+    sizes = ", ".join(total(asked or step).parts)
     raise ConfigError(f"{shown} does not fit into memory: {sizes}; {have}; {fits} (--fit off takes it all the same)")
 
 
-def _sizes(total: Callable[[int], Total], n_ctx: int, step: int, limits: Sequence[Limit]) -> tuple[str, ...]:
-    """The parts of what a context takes; of one far too large the sum, by what smaller ones take."""
-    guess = _line(total, step)(n_ctx)
-    if guess <= max(limit.n_bytes for limit in limits):
-        return total(n_ctx).parts
-    return (f"weights and contexts take about {size_text(guess)}",)
-
-
 def largest(total: Callable[[int], Total], wanted: int, step: int, limits: Sequence[Limit], with_files: bool) -> int:
-    """The largest context up to `wanted` that fits, in steps where it is not `wanted`; 0 if none does.
-
-    A context is only reckoned where a straight line through small ones says that it may fit: reckoning takes memory, too.
-    """
-    line = _line(total, step)
-    most = max((room(limit) for limit in limits), default=1 << 60)
+    """The largest context up to `wanted` that fits, in steps where it is not `wanted`; 0 if none does."""
 
     def fits(n_ctx: int) -> bool:
-        return line(n_ctx) <= most and total(n_ctx).fits(limits, with_files)
+        return total(n_ctx).fits(limits, with_files)
 
     if fits(wanted):
         return wanted
@@ -154,9 +141,3 @@ def largest(total: Callable[[int], Total], wanted: int, step: int, limits: Seque
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle * step) else (low, middle)
     return low * step
-
-
-def _line(total: Callable[[int], Total], step: int) -> Callable[[int], float]:
-    """Bytes in memory and on devices by context, on a straight line through two small ones."""
-    a, b = (total(n).host + total(n).device for n in (step, 5 * step))
-    return lambda n_ctx: a + (b - a) / (4 * step) * max(n_ctx - step, 0)

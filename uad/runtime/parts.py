@@ -18,12 +18,13 @@ from uad.llama import native
 from uad.llama.context import Context
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
+from uad.llama.trained import training_note
 from uad.policy.auto import AutoPolicy
 from uad.policy.fixed import FixedPolicy
 from uad.runtime import drafters
 from uad.runtime.counted import Costs, Counting
 from uad.runtime.drafters import Lookup
-from uad.runtime.fit import fitted
+from uad.runtime.fit import fitted, fitted_alone
 from uad.runtime.open import open_model, tokenizer_notes
 from uad.runtime.pacing import open_policy
 from uad.runtime.prompts import Prompts
@@ -44,6 +45,7 @@ class Parts:
     """What a runtime is made of. Closing `stack` frees everything native. samplers: for any engine on this target. drafter: the draft
     model's. costs: what time is counted by, None where it is measured."""
 
+    config: Config
     engine: Engine
     prompts: Prompts
     target: Target
@@ -90,7 +92,7 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
             notes=(*target.notes, *fit.notes, *prompts.notes, *draft.notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
             drafters=tuple(one.origin for one in every),
         )
-        return Parts(engine, prompts, target, samplers, info, draft.drafter, policy, clock, costs, stack.pop_all())
+        return Parts(config, engine, prompts, target, samplers, info, draft.drafter, policy, clock, costs, stack.pop_all())
 
 
 def _check_bias(config: Config, n_vocab: int) -> None:
@@ -104,7 +106,8 @@ def alone(parts: Parts) -> Parts:
     target, info = parts.target, parts.info
     counting, clock = _time(parts.costs)
     with ExitStack() as stack:
-        context = stack.enter_context(Context(target.model, target.config, info.n_slots, "target"))
+        own = fitted_alone(parts.config, target.config, "target", info.n_slots)
+        context = stack.enter_context(Context(target.model, own, info.n_slots, "target"))
         target = replace(target, context=context)
         return replace(
             parts,
@@ -200,7 +203,12 @@ def _open_draft(
         salvage=config.drafting.salvage,
         clock=counting.clock if counting is not None else perf_counter,
     )
-    notes = (*tokenizer_notes(config.draft, "draft"), *rules.notes, *_window_note(draft, context))
+    notes = (
+        *tokenizer_notes(config.draft, "draft"),
+        *training_note(config.draft, "draft", draft.n_ctx, model.info.n_ctx_train, model.meta),
+        *rules.notes,
+        *_window_note(draft, context),
+    )
     return _Draft(notes, drafter, draft, model.info)
 
 
