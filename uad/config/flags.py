@@ -158,11 +158,11 @@ _CONTEXT = (
         for name, kind, text in (
             ("rope-freq-base", number(0), "base frequency of positions, for NTK-aware stretching"),
             ("rope-freq-scale", number(0), "factor on frequencies: 1/N of --rope-scale"),
-            ("yarn-orig-ctx", integer(0), "YaRN: context in tokens that the model was trained on first"),
-            ("yarn-ext-factor", number(-1), "YaRN: mix of extrapolation; 0 is interpolation alone"),
-            ("yarn-attn-factor", number(-1), "YaRN: factor on attention"),
-            ("yarn-beta-slow", number(-1), "YaRN: high correction dimension"),
-            ("yarn-beta-fast", number(-1), "YaRN: low correction dimension"),
+            ("yarn-orig-ctx", integer(0), "for YaRN: context in tokens that the model was trained on first"),
+            ("yarn-ext-factor", number(-1), "for YaRN: mix of extrapolation; 0 is interpolation alone"),
+            ("yarn-attn-factor", number(-1), "for YaRN: factor on attention"),
+            ("yarn-beta-slow", number(-1), "for YaRN: high correction dimension"),
+            ("yarn-beta-fast", number(-1), "for YaRN: low correction dimension"),
         )
     ),
 )
