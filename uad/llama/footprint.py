@@ -20,6 +20,7 @@ from uad.llama.model import vocab_overrides
 
 _MIB = 1 << 20
 _EXACT = 1 << 18  # positions
+_FIXED = 2 << 20  # bytes of a context and its graphs, whatever its size
 _CELL = 144  # bytes of a cell's position, sequences and, once used, its nodes in two trees
 _TOKEN = 1024  # bytes of a token in llama.cpp's vocabulary and in ours
 _OUTPUTS = 64  # rows with logits that a decode has at most, as far as can be said beforehand
@@ -89,7 +90,7 @@ class Footprint:
             )
         lib.llama_free(handle)
         need = read(lines, self._n_seq)
-        return Need(need.host + 4 * self.n_vocab * max(self._n_seq, min(self._config.n_ubatch, _OUTPUTS)), need.device, need.kv)
+        return Need(need.host + _FIXED + 4 * self.n_vocab * max(self._n_seq, min(self._config.n_ubatch, _OUTPUTS)), need.device, need.kv)
 
     def close(self) -> None:
         if self._model:
