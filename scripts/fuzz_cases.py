@@ -15,10 +15,37 @@ POSTS = (*GENERATING, "/tokenize", "/detokenize", "/apply-template")
 ABSENT = ("/v1/embeddings", "/infill", "/rerank", "/v1/responses", "/v1/messages", "/nothing", "/", "/v1", "/%00", "/slots/0?action=erase")
 GETS = ("/health", "/v1/health", "/v1/models", "/v1/models/x%2Fy", "/props", "/slots", "/metrics", "/slots?fail_on_no_slot=1")
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "BREW")
-MARKERS = (
-    "<|im_start|> <|im_end|> <|endoftext|> <s> </s> <unk> [INST] [/INST] <start_of_turn> <end_of_turn> <think> </think> <tool_call> "
-    "</tool_call> <|channel|>analysis<|message|> <|user|> <|assistant|> <0x0A> {{ 7*7 }} {% for x in y %} <|im_sta <|im_start|>system"
-).split(" ")
+MARKERS = [
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<s>",
+    "</s>",
+    "<unk>",
+    "[INST]",
+    "[/INST]",
+    "<start_of_turn>",
+    "<end_of_turn>",
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "<|channel|>analysis<|message|>",
+    "<|user|>",
+    "<|assistant|>",
+    "<0x0A>",
+    "{{",
+    "7*7",
+    "}}",
+    "{%",
+    "for",
+    "x",
+    "in",
+    "y",
+    "%}",
+    "<|im_sta",
+    "<|im_start|>system",
+]
 ODD = ("A", "=", " ", "1", "é", "\n", "\0", "\t", "👍", "\u0301", "\u202e", "ا", "中", "\ufeff", "\U0010ffff", "'", "-", "\r\n", "🏳️‍🌈", "_")
 
 
@@ -115,7 +142,9 @@ FIELDS: dict[str, Callable[[random.Random], Any]] = {
     "cache_prompt": lambda draw: draw.random() < 0.5,
     "id_slot": lambda draw: draw.randint(-1, 1),
     "samplers": lambda draw: draw.choice((["top_k"], ["penalties", "temperature"], "kt", [])),
-    "speculative": lambda draw: draw.choice(({"enabled": False}, {"policy": "fixed", "n_max": draw.randint(0, 20), "p_min": 0}, {"n_max": 3})),
+    "speculative": lambda draw: draw.choice(
+        ({"enabled": False}, {"policy": "fixed", "n_max": draw.randint(0, 20), "p_min": 0}, {"n_max": 3})
+    ),
     "chat_template_kwargs": lambda draw: {"enable_thinking": draw.random() < 0.5, "x": text(draw, 16)[1]},
     "reasoning_effort": lambda draw: draw.choice(("none", "low", "high")),
     "response_format": lambda draw: {"type": draw.choice(("text", "json_object"))},
@@ -148,7 +177,9 @@ def _wrong(draw: random.Random) -> Any:
         deep = draw.choice(([deep], {"a": deep}))
     long = "x" * _length(draw, 2**17)
     numbers = (0, -1, 1.5, 2**31, 2**63, -(2**63), 10**400, 1e308, -0.0)
-    return draw.choice((None, True, False, "", "a", "false", long, [], {}, [None], ["a", 1], {"a": {}}, deep, *numbers, [0] * 5000, [[]] * 3000))
+    return draw.choice(
+        (None, True, False, "", "a", "false", long, [], {}, [None], ["a", 1], {"a": {}}, deep, *numbers, [0] * 5000, [[]] * 3000)
+    )
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -194,7 +225,9 @@ def _torn(draw: random.Random, data: bytes) -> bytes:
         case 4:
             return data[:-1] + b', "stream": 1, "stream": true, "max_tokens": 1, "max_tokens": "x"}'
         case _:
-            return draw.choice((b"", b"[]", b"null", b'"x"', b"1" * 5000, b"[" * 100_000, b'{"a":' * 20_000, data + data, draw.randbytes(200)))
+            return draw.choice(
+                (b"", b"[]", b"null", b'"x"', b"1" * 5000, b"[" * 100_000, b'{"a":' * 20_000, data + data, draw.randbytes(200))
+            )
 
 
 def encoded(body: Any, draw: random.Random) -> bytes:
@@ -205,7 +238,11 @@ def text_case(draw: random.Random, most: int) -> Case:
     """A long text of some class to a route that tokenizes it."""
     kind, said = text(draw, most)
     path = draw.choice(("/tokenize", "/v1/completions", CHAT, "/completion", "/apply-template", "/v1/completions"))
-    body: Json = {"content": said, "parse_special": draw.random() < 0.5} if path == "/tokenize" else {"prompt": said, "max_tokens": draw.randint(1, 8)}
+    body: Json = (
+        {"content": said, "parse_special": draw.random() < 0.5}
+        if path == "/tokenize"
+        else {"prompt": said, "max_tokens": draw.randint(1, 8)}
+    )
     if path in (CHAT, "/apply-template"):
         body = {"messages": [{"role": "user", "content": said}], "max_tokens": draw.randint(1, 8)}
     elif path == "/completion" and draw.random() < 0.3:
