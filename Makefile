@@ -1,43 +1,72 @@
 # make serve   install what is needed and serve the bundled models      make test    the whole test suite
-# make check   format, lint, types, fast tests                          make bench   plain against drafted, on a scaled target
-# make vocabs  fetch real vocabularies and chat templates for the tests   make clean  remove the environment and caches
+# make demo    fetch a real pair of models (1.2 GB, once) and serve it   make check   format, lint, types, fast tests, coverage
+# make models  fetch all real models that tests and bench use            make unit    the tests that need no llama.cpp (a minute)
+# make vocabs  fetch real vocabularies and chat templates for the tests  make lint    format, lint and types only
+# make bench   plain against drafted, on a scaled target                 make clean   remove environments and caches
 #
 # PORT=8080, TARGET=…, DRAFT=…, ARGS=… choose what is served and how; PYTHON=… the interpreter; CMAKE_ARGS=… go to llama.cpp's build
-# (for example make serve CMAKE_ARGS=-DGGML_CUDA=on, after make clean if there is an environment already).
+# (for example make serve CMAKE_ARGS=-DGGML_CUDA=on, after make clean if there is an environment already). MODELS="NAME …" chooses models.
 
 PORT ?= 8080
-TARGET ?= samples/target-chatml.gguf
-DRAFT ?= samples/draft-zephyr.gguf
+SAMPLES := samples/target-chatml.gguf samples/draft-zephyr.gguf
+TARGET ?= $(word 1,$(SAMPLES))
+DRAFT ?= $(word 2,$(SAMPLES))
 BENCH_TARGET := .cache/target-1b-bf16.gguf
+DEMO_TARGET ?= qwen2.5-coder-1.5b-q8_0
+DEMO_DRAFT ?= smollm2-135m
 
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
+# lint, types and unit tests run in the whole environment where there is one, else in a small one that is made in seconds
+UNIT := $(if $(wildcard $(VENV)/.installed-dev),$(VENV),.venv-unit)
+UNIT_MADE := $(if $(wildcard $(VENV)/.installed-dev),$(VENV)/.installed-dev,.venv-unit/.installed)
+XDIST := -n auto --maxprocesses 8
+PYTEST := $(BIN)/python -m pytest $(XDIST) --dist loadfile
+COVERAGE := --cov --cov-report=term:skip-covered --cov-fail-under=75
 SETUP := pyproject.toml hatch_build.py scripts/setup.sh scripts/pip_install.py scripts/amx.h $(wildcard uad/policy/*.py uad/drafters/*.py)
 
-.PHONY: serve test check bench vocabs clean
+ifeq ($(TARGET) $(DRAFT),$(SAMPLES))
+SHOWN := --spec-policy fixed
+endif
+
+.PHONY: serve demo test check unit lint bench models vocabs clean
 .DEFAULT_GOAL := serve
 
 serve: $(VENV)/.installed
-	@$(BIN)/uad serve --target $(TARGET) --draft $(DRAFT) --host 127.0.0.1 --port $(PORT) $(ARGS)
+	@$(if $(SHOWN),echo "uad: the bundled target is so fast that the automatic policy leaves drafts alone; $(SHOWN) lets them be seen")
+	@$(BIN)/uad serve --target $(TARGET) --draft $(DRAFT) --host 127.0.0.1 --port $(PORT) $(SHOWN) $(ARGS)
+
+demo: $(VENV)/.installed
+	@$(BIN)/python scripts/fetch_models.py $(DEMO_TARGET) $(DEMO_DRAFT)
+	@folder="$$($(BIN)/python scripts/fetch_models.py --folder)" && exec $(BIN)/uad serve \
+		--target "$$folder/$(DEMO_TARGET).gguf" --draft "$$folder/$(DEMO_DRAFT).gguf" -c 8192 --host 127.0.0.1 --port $(PORT) $(ARGS)
 
 test: $(VENV)/.installed-dev
 	@$(PYTEST)
 
 check: $(VENV)/.installed-dev
-	@$(BIN)/ruff format --check .
-	@$(BIN)/ruff check .
-	@$(BIN)/mypy
-	@$(PYTEST) -m "not model and not slow"
+	@$(MAKE) --no-print-directory lint
+	@$(PYTEST) -m "not model and not slow and not real" $(COVERAGE)
+
+lint: $(UNIT_MADE)
+	@$(UNIT)/bin/ruff format --check .
+	@$(UNIT)/bin/ruff check .
+	@$(UNIT)/bin/mypy
+
+unit: $(UNIT_MADE)
+	@$(UNIT)/bin/python -m pytest $(XDIST) --dist worksteal -m unit
 
 bench: $(VENV)/.installed-bench $(BENCH_TARGET)
 	@$(BIN)/uad bench --target $(BENCH_TARGET) --draft $(DRAFT)
+
+models: $(VENV)/.installed
+	@$(BIN)/python scripts/fetch_models.py $(MODELS)
 
 vocabs: $(VENV)/.installed-dev
 	@$(BIN)/python scripts/vocabs.py
 
 clean:
-	rm -rf uad/*/*.so uad/*/*.sha256 $(VENV) .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf uad/*/*.so uad/*/*.sha256 $(VENV) .venv-unit .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
 
 $(VENV)/.installed: $(SETUP)
 	@scripts/setup.sh $(VENV) .
@@ -46,6 +75,10 @@ $(VENV)/.installed: $(SETUP)
 $(VENV)/.installed-%: $(SETUP)
 	@scripts/setup.sh $(VENV) '.[$*]'
 	@touch $@ $(VENV)/.installed
+
+.venv-unit/.installed: pyproject.toml scripts/setup.sh scripts/unit_env.py
+	@scripts/setup.sh .venv-unit unit
+	@touch $@
 
 $(BENCH_TARGET): samples/target-chatml.gguf | $(VENV)/.installed-bench
 	@mkdir -p $(dir $@)

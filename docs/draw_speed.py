@@ -2,7 +2,7 @@
 
     .venv/bin/python docs/draw_speed.py
 
-A later cell with the same labels takes the place of an earlier one.
+A cell that was measured more than once shows the median of all its runs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -38,13 +38,47 @@ class Labels(NamedTuple):
     temperature: float
 
 
-def read(path: Path) -> dict[Labels, dict[str, Any]]:
-    """The cells of automatic policies in all lines."""
-    cells = [cell for line in path.read_text().splitlines() for cell in json.loads(line)["cells"] if cell["policy"] == "auto"]
-    return {Labels(cell["target"], cell["draft"], cell["sequences"], cell["workload"], cell["temperature"]): cell for cell in cells}
+class Cell(NamedTuple):
+    """What was measured under one set of labels: medians of all its runs, and the ratio of each run."""
+
+    ratio: float
+    oracle_ratio: float | None
+    oracle_share: float | None
+    same_text: bool
+    runs: tuple[float, ...]
 
 
-def table(cells: dict[Labels, dict[str, Any]]) -> str:
+Cells = dict[Labels, Cell]
+
+
+def read(path: Path) -> Cells:
+    """The cells of automatic policies, each over all lines that have it: no run is left out."""
+    found: dict[Labels, list[dict[str, Any]]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        for one in json.loads(line)["cells"]:
+            if one["policy"] == "auto":
+                labels = Labels(one["target"], one["draft"], one["sequences"], one["workload"], one["temperature"])
+                found.setdefault(labels, []).append(one)
+    return {labels: combined(runs) for labels, runs in found.items()}
+
+
+def combined(runs: Sequence[dict[str, Any]]) -> Cell:
+    """One cell of all its runs."""
+    return Cell(
+        ratio=median(run["ratio"] for run in runs),
+        oracle_ratio=_median(run["oracle_ratio"] for run in runs),
+        oracle_share=_median(run["oracle_share"] for run in runs),
+        same_text=all(run["same_text"] for run in runs),
+        runs=tuple(run["ratio"] for run in runs),
+    )
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def table(cells: Cells) -> str:
     """Markdown: a row for each target, draft and number of sequences."""
     lines = [
         "| target | draft | sequences | auto | chat | code | copy-edit | story | chat, temperature 1 | least | of the oracle |",
@@ -57,25 +91,26 @@ def table(cells: dict[Labels, dict[str, Any]]) -> str:
                 found = [cell for cell in row if cell is not None]
                 if not found:
                     continue
-                greedy = [cell["ratio"] for cell in row[: len(GREEDY)] if cell is not None]
-                shares = [cell["oracle_share"] for cell in found if cell["oracle_share"] is not None]
-                ratios = [f"{cell['ratio']:.2f}" if cell is not None else "" for cell in row]
-                ends = [f"{min(cell['ratio'] for cell in found):.3f}", f"{geometric_mean(shares):.2f}" if shares else ""]
+                greedy = [cell.ratio for cell in row[: len(GREEDY)] if cell is not None]
+                shares = [cell.oracle_share for cell in found if cell.oracle_share is not None]
+                ratios = [f"{cell.ratio:.2f}" if cell is not None else "" for cell in row]
+                ends = [f"{min(cell.ratio for cell in found):.3f}", f"{geometric_mean(shares):.2f}" if shares else ""]
                 lines.append(" | ".join([f"| {about}", name, str(n), f"**{geometric_mean(greedy):.2f}**", *ratios, *ends]) + " |")
     return "\n".join(lines)
 
 
-def summary(cells: Iterable[dict[str, Any]], about: str) -> str:
+def summary(chosen: Sequence[Cell], about: str) -> str:
     """One line on these cells."""
-    chosen = list(cells)
-    shares = [cell["oracle_share"] for cell in chosen if cell["oracle_share"] is not None]
-    ratios = sorted(cell["ratio"] for cell in chosen)
-    same = sum(bool(cell["same_text"]) for cell in chosen)
+    shares = [cell.oracle_share for cell in chosen if cell.oracle_share is not None]
+    least = ", ".join(f"{ratio:.3f}" for ratio in sorted(cell.ratio for cell in chosen)[:4])
+    n_again = sum(len(cell.runs) > 1 for cell in chosen)
+    run = min(ratio for cell in chosen for ratio in cell.runs)
     oracle = f"; {geometric_mean(shares):.3f} of the oracle over {len(shares)}" if shares else ""
-    return f"{about}: {len(chosen)} cells, least {', '.join(f'{one:.3f}' for one in ratios[:4])}, same text in {same}{oracle}"
+    same = sum(cell.same_text for cell in chosen)
+    return f"{about}: {len(chosen)} cells, least {least}; {n_again} run twice, least run {run:.3f}; same text in {same}{oracle}"
 
 
-def draw(cells: dict[Labels, dict[str, Any]], path: Path) -> None:
+def draw(cells: Cells, path: Path) -> None:
     """A panel for each target: the ratio of every cell, and what the oracle reaches with the same drafts."""
     targets = [target for target in TARGETS if any(labels.target == target for labels in cells)]
     plt.rcParams.update({"font.size": 9.5, "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left"})
@@ -83,7 +118,7 @@ def draw(cells: dict[Labels, dict[str, Any]], path: Path) -> None:
     for axes, target in zip(panels[0], targets, strict=True):
         _panel(axes, [(labels, cell) for labels, cell in cells.items() if labels.target == target])
         axes.set_title(TARGETS[target])
-    least = min(cell["ratio"] for cell in cells.values())
+    least = min(cell.ratio for cell in cells.values())
     figure.suptitle(
         f"Speed in plain decodings, by the clock: of {len(cells)} cells the least is {least:.3f}", x=0.01, ha="left", weight="bold"
     )
@@ -91,13 +126,13 @@ def draw(cells: dict[Labels, dict[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=130)
 
 
-def _panel(axes: Axes, cells: Sequence[tuple[Labels, dict[str, Any]]]) -> None:
+def _panel(axes: Axes, cells: Sequence[tuple[Labels, Cell]]) -> None:
     for labels, cell in cells:
         colour, four = DRAFTS[labels.draft][1], labels.sequences > 1
         y = ROWS.index(labels[3:]) + (0.2 if four else -0.2) + 0.09 * (list(DRAFTS).index(labels.draft) - 1)
-        if cell["oracle_ratio"] is not None:
-            axes.plot(cell["oracle_ratio"], y, "|", color=colour, ms=7, mew=1.2)
-        axes.plot(cell["ratio"], y, "s" if four else "o", color=colour, ms=5, mec="white", mew=0.4, zorder=3)
+        if cell.oracle_ratio is not None:
+            axes.plot(cell.oracle_ratio, y, "|", color=colour, ms=7, mew=1.2)
+        axes.plot(cell.ratio, y, "s" if four else "o", color=colour, ms=5, mec="white", mew=0.4, zorder=3)
     axes.axvline(1, color="#222222", lw=0.9)
     axes.axvspan(0, SLOWER, color="#f7e3da", lw=0, zorder=0)
     axes.set_xscale("log")
@@ -112,7 +147,11 @@ def _panel(axes: Axes, cells: Sequence[tuple[Labels, dict[str, Any]]]) -> None:
 
 
 def _keys() -> list[Line2D]:
-    shapes = (("o", "one sequence", {}), ("s", "four", {}), ("|", "the oracle with the same drafts", {"ms": 8, "mew": 1.2}))
+    shapes: tuple[tuple[str, str, dict[str, Any]], ...] = (
+        ("o", "one sequence", {}),
+        ("s", "four", {}),
+        ("|", "the oracle with the same drafts", {"ms": 8, "mew": 1.2}),
+    )
     drafts = [Line2D([], [], color=colour, lw=5, label=name) for name, colour in DRAFTS.values()]
     return drafts + [Line2D([], [], color="#222222", ls="", marker=marker, label=label, **more) for marker, label, more in shapes]
 

@@ -23,11 +23,11 @@ from uad.drafters.model import ModelDrafter
 from uad.llama.context import Context
 from uad.policy.fixed import FixedPolicy
 from uad.policy.protocol import Wish
-from uad.runtime import Runtime
+from uad.runtime import Stepper
 from uad.runtime.open import open_model
 from uad.runtime.parts import side, template_options
 from uad.templates.plan import plan
-from uad.types import Commit, Draft, Rows, SpecPolicy, SpeculativeParams
+from uad.types import GREEDY, Commit, Draft, Rows, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder
 
 ROOT = Path(__file__).parent.parent
@@ -137,10 +137,10 @@ def _prompts(n: int) -> list[Prompt]:
 
 def _write(target: Path, prompts: Sequence[Prompt], max_tokens: int) -> Iterator[Text]:
     """The target's own greedy answers."""
-    with Runtime.open(Config(target=ModelConfig(target, n_ctx=_N_CTX, n_threads=1))) as runtime:
-        arm = EngineArm("plain", runtime, SpeculativeParams(enabled=False))
+    with Stepper.open(Config(target=ModelConfig(target, n_ctx=_N_CTX, n_threads=1))) as engine:
+        arm = EngineArm("plain", engine, SpeculativeParams(enabled=False))
         for prompt in prompts:
-            job: Job = make_job(runtime, prompt, 0.0, 1, max_tokens)
+            job: Job = make_job(engine, prompt, 0.0, 1, max_tokens)
             yield Text(job.ids, arm.run([job]).answers[0].ids)
 
 
@@ -155,15 +155,21 @@ def _replay_all(target: Path, draft: Path, texts: Sequence[Text], params: Specul
     with open_model(replace(config.target, n_gpu_layers=0), "target") as reader, open_model(config.draft, "draft") as model:
         rules = plan(side(reader), side(model), template_options(config)).rules
         target_encoder = Encoder(reader.vocab)
-        with CountedContext(model, config.draft, 1, "draft") as context:
-            drafting = Drafting([ModelDrafter(context, target_encoder, rules, heal=heal, salvage=salvage)], FixedPolicy(), reader.vocab.eog)
+        context = CountedContext(model, config.draft, 1, "draft")
+        with context:
+            drafting = Drafting(
+                [ModelDrafter(context, target_encoder, rules, heal=heal, salvage=salvage)],
+                FixedPolicy,
+                len(reader.vocab.pieces),
+                reader.vocab.eog,
+            )
             return [_replay(drafting, text, params, reader.vocab.pieces, context) for text in texts]
 
 
 def _replay(drafting: Drafting, text: Text, params: SpeculativeParams, pieces: Sequence[bytes], context: CountedContext) -> Count:
     """Rounds along one answer. Its first id comes from the prompt's decode, as in the engine."""
     count = Count(n_steps=-context.n_decodes)
-    drafting.begin(0, text.prompt)
+    drafting.begin(0, text.prompt, GREEDY)
     drafting.commit(Commit(0, text.answer[:1]), Draft())
     at = 1
     while at < len(text.answer):

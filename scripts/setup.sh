@@ -1,5 +1,6 @@
 #!/bin/sh
 # Make .venv and install uad into it. Usage: scripts/setup.sh VENV REQUIREMENT, for example: scripts/setup.sh .venv '.[dev]'
+# With the requirement "unit" the environment gets all but llama.cpp and uad itself: what `make unit` and `make lint` need, no compiler.
 # Says in one line what is missing, before anything is built. PYTHON=… chooses the interpreter.
 set -eu
 venv=$1
@@ -23,6 +24,12 @@ if ! has_pip; then
         fi
     done
     [ -n "$python" ] || fail "no Python 3.11 or newer with the venv module; install one: apt install python3-venv (Debian, Ubuntu), dnf install python3 (Fedora), brew install python (macOS), or name it: make PYTHON=…"
+fi
+
+if [ "$requirement" = unit ]; then
+    has_pip || "$python" -m venv --clear "$venv"
+    echo "uad: installing what the unit tests need into $venv" >&2
+    exec "$venv/bin/python" scripts/unit_env.py
 fi
 
 compiler=

@@ -1,14 +1,88 @@
-"""Settings of all tests: speed is measured by `uad bench`, never by a deadline in a test; side by side, each process has one thread."""
+"""Settings of all tests: which of them need what, and what did not run; side by side, each process has one thread.
+
+Speed is measured by `uad bench`, never by a deadline in a test.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
+import sys
+from collections import Counter
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+from source_imports import TESTS, needs_llama
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Before llama.cpp is loaded, here or in a process that a test starts: teams of OpenMP threads that share cores wait for each other.
     os.environ.setdefault("OMP_THREAD_LIMIT", "1")
 
 settings.register_profile("uad", deadline=None)
+settings.register_profile("unit", deadline=None, max_examples=40)
 settings.load_profile("uad")
+
+NOT_UNIT = ("llama", "model", "long", "slow", "real")
+HAS_LLAMA = importlib.util.find_spec("llama_cpp") is not None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """`-m unit` is the same where llama.cpp is installed: nobody can import it."""
+    if _only_unit(config):
+        sys.modules["llama_cpp"] = None  # type: ignore[assignment]
+        settings.load_profile("unit")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files that need llama.cpp are left alone where there is none, or none is wanted."""
+    return True if collection_path in left_out(config) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the unit tests."""
+    for item in items:
+        if not needs_llama(item.path) and not any(item.get_closest_marker(name) for name in NOT_UNIT):
+            item.add_marker("unit")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """What did not run, and why: one line for each reason."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    for line in not_run([(reason_of(report), "real" in report.keywords) for report in skipped], len(left_out(config))):
+        terminalreporter.write_line(line)
+
+
+def _only_unit(config: pytest.Config) -> bool:
+    return bool(config.option.markexpr == "unit")
+
+
+def left_out(config: pytest.Config) -> set[Path]:
+    """Test files that are not even read, for want of llama.cpp."""
+    if HAS_LLAMA and not _only_unit(config):
+        return set()
+    return {path for path in TESTS.glob("test_*.py") if needs_llama(path)}
+
+
+def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Why a test was skipped, as it said."""
+    said = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return said.removeprefix("Skipped: ")
+
+
+def not_run(skipped: list[tuple[str, bool]], n_files: int) -> list[str]:
+    """The summary: (reason, whether it is a real-model test) of each skipped test, and how many files were left out."""
+    counts: Counter[str] = Counter()
+    for reason, is_real in skipped:
+        if is_real:
+            counts["real-model tests: the models are not here (make models fetches them)"] += 1
+        elif "make vocabs" in reason:
+            counts["real-vocabulary and template tests: the files are not here (make vocabs fetches them)"] += 1
+        else:
+            counts[f"tests: {re.sub(r'[0-9]+', 'N', reason)}"] += 1
+    lines = [f"not run: {n} {what}" for what, n in counts.most_common()]
+    if n_files:
+        lines.append(f"not run: {n_files} files of tests that need llama.cpp")
+    return lines or ["everything that was asked for has run"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from uad.types import Ask, Commit, Draft
 class Slot:
     """One sequence with its ids, kept beside the drafter's."""
 
-    def __init__(self, drafter: LookupDrafter, prompt: Sequence[int] = (), seq: int = 0) -> None:
+    def __init__(self, drafter: LookupDrafter[Any], prompt: Sequence[int] = (), seq: int = 0) -> None:
         self.drafter, self.seq = drafter, seq
         self.ids: list[int] = []
         self.begin(prompt)

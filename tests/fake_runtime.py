@@ -100,6 +100,9 @@ class FakeRuntime:
         self.go.set()
         self._thread.join(5)
 
+    def when_stopped(self, tell: Callable[[], object]) -> None:
+        self.told_when_stopped = tell
+
     def submit(self, request: Request, sink: Sink) -> int:
         if self.error is not None:
             raise UnavailableError(str(self.error))

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from toys import Collector
 
@@ -55,7 +56,7 @@ def quantized(kind: str, folder: Path) -> Path:
     return out
 
 
-def config(target: Path = TARGET, draft: Path | None = DRAFTS["zephyr"], slots: int = 1, n_ctx: int = 2048, **drafting: bool) -> Config:
+def config(target: Path = TARGET, draft: Path | None = DRAFTS["zephyr"], slots: int = 1, n_ctx: int = 2048, **drafting: Any) -> Config:
     return Config(
         target=ModelConfig(target, n_ctx=n_ctx * slots, n_threads=2),
         draft=None if draft is None else ModelConfig(draft, n_threads=1),
@@ -86,6 +87,8 @@ def finish(runtime: Runtime, requests: Iterable[Request], timeout: float = 120) 
     for waiter in waiters:
         assert waiter.over.wait(timeout), "no answer in time"
         _ = waiter.done
+    assert not any(one.n_failures for one in runtime.drafters()), "a drafter failed"
+    assert not runtime.totals().n_policy_failures
     return waiters
 
 

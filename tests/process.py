@@ -27,12 +27,12 @@ def uad(*args: str, timeout: float = 60, cwd: Path | None = None) -> subprocess.
 
 
 class Server:
-    """`uad serve …` on loopback; `url` once it listens, `log` is a file with all it printed."""
+    """`uad serve …` on loopback; `url` once it listens, `log` is a file with all it printed. program: what python runs instead of uad."""
 
-    def __init__(self, log: Path, args: Sequence[str], timeout: float = 60) -> None:
+    def __init__(self, log: Path, args: Sequence[str], timeout: float = 60, program: Sequence[str] = ("-m", "uad")) -> None:
         self.log = log
         self._file = log.open("w")
-        command = [sys.executable, "-m", "uad", "serve", "--port", "0", *args]
+        command = [sys.executable, *program, "serve", "--port", "0", *args]
         self.process = subprocess.Popen(command, stdout=self._file, stderr=subprocess.STDOUT, env=ENV)
         self.url = self._wait(timeout)
 

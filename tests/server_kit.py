@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import ClientSession
 from fake_runtime import FakeRuntime
@@ -19,6 +19,8 @@ from uad.server.app import base_url, listen
 CONFIG = ServerConfig(port=0, alias="toy", max_queue=2)
 CHAT = "/v1/chat/completions"
 HELLO = [{"role": "user", "content": "hello"}]
+
+T = TypeVar("T")
 
 
 @asynccontextmanager
@@ -35,8 +37,8 @@ async def serving(fake: FakeRuntime, config: ServerConfig = CONFIG) -> AsyncIter
             await runner.cleanup()
 
 
-def with_server(test: Callable[[ClientSession], Awaitable[Any]], fake: FakeRuntime | None = None, config: ServerConfig = CONFIG) -> Any:
-    async def run() -> Any:
+def with_server(test: Callable[[ClientSession], Awaitable[T]], fake: FakeRuntime | None = None, config: ServerConfig = CONFIG) -> T:
+    async def run() -> T:
         async with asyncio.timeout(20), serving(fake or FakeRuntime(), config) as session:
             return await test(session)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
-from uad.policy.protocol import Wish
+from uad.policy.protocol import Round, Wish
 from uad.types import Commit, Draft, Origin, SpeculativeParams
 
 Cost = Callable[[int], float]
@@ -128,11 +128,12 @@ class Simulation:
             round_.proposed(Origin.MODEL, [Draft()], seconds)
             round_.choose()
 
-    def _catch_up(self) -> float:
-        """Seconds of a call in which the draft model reads what it has not seen."""
+    def _catch_up(self, n_read: int = 0) -> float:
+        """Seconds of a call in which the draft model reads what it has not seen, or so many ids of that."""
+        n = min(n_read or self.n_unread, self.n_unread)
         paused = bool(self.lengths) and (len(self.asked) < 2 or self.asked[-2] != self.lengths[-1][0])
-        ms = self._spend(self.call_ms + self.pause_ms * paused + self.n_unread * self.read_ms)
-        self.n_unread = 0
+        ms = self._spend(self.call_ms + self.pause_ms * paused + n * self.read_ms)
+        self.n_unread -= n
         self.draft_ms += ms
         return ms / 1e3
 
@@ -144,7 +145,7 @@ class Simulation:
             if self.positions[self.at].copy and round_.asks(Origin.SUFFIX):
                 round_.proposed(Origin.SUFFIX, [self._copy()], 2e-5)
             for ask in round_.asks(Origin.MODEL):
-                self._draft(round_, ask.n_max)
+                self._draft(round_, ask.n_max, ask.n_read)
             chosen = round_.choose().get(0)
             draft = chosen.draft if chosen else Draft()
             n_rows = chosen.n_rows if chosen else 0
@@ -170,9 +171,10 @@ class Simulation:
         guesses = [(self.at + i if position.is_copy else -1, position.copy) for i, position in enumerate(ahead)]
         return Draft(tuple(id_ for id_, _ in guesses), tuple(p for _, p in guesses), Origin.SUFFIX, kind="suffix")
 
-    def _draft(self, round_, n_max: int) -> None:
-        self.asked.append(self.at)
-        seconds = self._catch_up()
+    def _draft(self, round_: Round, n_max: int, n_read: int = 0) -> None:
+        if n_max:
+            self.asked.append(self.at)
+        seconds = self._catch_up(n_read)
         ids, p = [], []
         for i in range(min(n_max, len(self.positions) - self.at)):
             if i and not round_.go_on([0])[0]:

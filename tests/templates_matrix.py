@@ -154,7 +154,7 @@ def ids_of(real: Real, text: str) -> list[int]:
 def asking(family: Family, real: Real) -> tuple[str, tuple[str, ...]]:
     """How the family asks for an answer, and the ways in which one begins: open, without thoughts, with thoughts or empty ones."""
     thoughts = family.reasoning or Turn()
-    begun = (family.opening, family.roles["assistant"].start, family.opening + thoughts.start)
+    begun: tuple[str, ...] = (family.opening, family.roles["assistant"].start, family.opening + thoughts.start)
     begun += (family.opening + thoughts.start + thoughts.end,)
     names = bos_name(real.side.vocab), eos_name(real.side.vocab)
     asked, *rest = [text.replace("{bos}", names[0]).replace("{eos}", names[1]) for text in (family.asking, *begun)]

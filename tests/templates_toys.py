@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from uad.templates.families import Family
 from uad.templates.patterns import Item, normalise
@@ -78,7 +80,7 @@ def vocab_of(family: Family) -> VocabTable:
     return toy(f"toy-{family.name}", ("<bos>", "<eos>", *names), add_bos=family.begin.startswith("{bos}"))
 
 
-def greedy(pieces: tuple[bytes, ...]):
+def greedy(pieces: tuple[bytes, ...]) -> Callable[[bytes], list[int]]:
     """Longest match first: no real tokenizer, but one that merges across whatever seams a test has."""
     table = {piece: id_ for id_, piece in enumerate(pieces) if piece}
     longest = max(map(len, table))
@@ -111,7 +113,7 @@ def sample(name: str) -> Side:
 
     fields = GGUFReader(SAMPLES / f"{name}.gguf").fields
 
-    def get(key: str, default: object = None) -> object:
+    def get(key: str, default: object = None) -> Any:
         return fields[f"tokenizer.{key}"].contents() if f"tokenizer.{key}" in fields else default
 
     kinds = get("ggml.token_type")

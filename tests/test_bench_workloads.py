@@ -115,9 +115,9 @@ def test_unknown_workload_names_the_nearest():
 
 
 def test_missing_and_undecodable_file(tmp_path):
-    with pytest.raises(ConfigError, match="cannot read workload"):
+    with pytest.raises(ConfigError, match="cannot be read"):
         load(str(tmp_path / "none.toml"))
     path = tmp_path / "latin.toml"
     path.write_bytes(b'about = "\xe9"')
-    with pytest.raises(ConfigError, match="not valid TOML"):
+    with pytest.raises(ConfigError, match="not UTF-8 text"):
         load(str(path))

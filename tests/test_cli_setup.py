@@ -110,6 +110,7 @@ def test_gcc_gets_the_header_where_there_is_amx(tmp_path, monkeypatch, given):
     assert module.cmake_args() == "-DCMAKE_CXX_FLAGS=-O2"
 
 
+@pytest.mark.llama
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_cached_llama_cpp_that_would_crash_is_compiled_again(tmp_path, monkeypatch, capsys, broken):
     module = pip_install()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import shutil
 import sysconfig
 from pathlib import Path
@@ -60,10 +61,14 @@ def test_this_machine_can_compile_it():
     """Where Python's headers and a C compiler are, `make` has compiled it: or these tests would compare it with itself."""
     if not (shutil.which("cc") and Path(sysconfig.get_paths()["include"], "Python.h").exists()):
         pytest.skip("no C compiler, or no headers of Python")
+    try:
+        importlib.metadata.distribution("uad")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("uad runs from its sources here, and is not installed")
     assert is_compiled(), "run make"
 
 
-@pytest.mark.parametrize("program", [DECIDE, DRAFT], ids=["decisions", "drafts"])
+@pytest.mark.parametrize("program", [pytest.param(DECIDE, id="decisions"), pytest.param(DRAFT, id="drafts", marks=pytest.mark.llama)])
 def test_compiled_and_as_written_do_the_same(tmp_path, program):
     folder = as_written.copy_to(tmp_path)
     written, here = as_written.run(folder, program), as_written.run(as_written.ROOT.parent, program)

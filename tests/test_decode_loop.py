@@ -140,15 +140,6 @@ def test_the_smallest_batches_that_are_taken_are_enough(n_seq: int, n_batch: int
         assert [r.done.usage.n_predicted for r in run(engine, many)] == [20] * len(many)
 
 
-def test_a_chunk_lasts_two_seconds_though_nobody_waits_and_leaves_the_passes_as_they_were() -> None:
-    target = ScriptedModel(TARGET_VOCAB, n_ctx=2048, n_batch=2048)
-    engine = make_engine(target)
-    engine._clock = lambda: sum(sum(batch.values()) for batch in target.batches) / 100
-    run(engine, [request(1000, max_tokens=1)])
-    assert max(batch[0] for batch in target.batches) <= 200
-    assert [n for batch in target.batches for _, n in passes(batch, target.n_ubatch)] == [64] * 15 + [40]
-
-
 @pytest.mark.parametrize("n_batch", [64, 65, 256])
 def test_no_pass_of_a_prompt_has_a_single_row(n_batch: int) -> None:
     target = ScriptedModel(TARGET_VOCAB, n_seq=2, n_ctx=2048, n_batch=n_batch)
@@ -157,17 +148,6 @@ def test_no_pass_of_a_prompt_has_a_single_row(n_batch: int) -> None:
         both = [request(n, max_tokens=1), Request(tuple(reversed(ids(n))), GREEDY, OFF, max_tokens=1)]
         run(engine, both + both)
     assert min(n for batch in target.batches for _, n in passes(batch, target.n_ubatch)) == 2
-
-
-def test_prompts_are_read_in_the_order_of_their_arrival_whatever_their_slots() -> None:
-    engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2, n_batch=64))
-    older, newer = Collector(), Collector()
-    engine.submit(1, request(300, slot=1), older)
-    engine.step()
-    engine.submit(2, request(300, slot=0), newer)
-    while not older.ids:
-        engine.step()
-    assert engine.slots()[0].n_past < 64
 
 
 @pytest.mark.parametrize("speculative", [OFF, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=12, p_min=0.0)])
@@ -265,37 +245,6 @@ def test_fail_all_tells_running_and_waiting() -> None:
     engine.fail_all(UnavailableError("down"))
     assert all(isinstance(sink.failed.error, UnavailableError) for sink in sinks)
     assert engine.is_idle
-
-
-def test_fail_all_tells_everyone_though_a_drafter_cannot_end() -> None:
-    class Broken(RandomDrafter):
-        def end(self, seq: int) -> None:
-            raise ZeroDivisionError
-
-    engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2), Broken())
-    sinks = [Collector(), Collector()]
-    for number, sink in enumerate(sinks):
-        engine.submit(number, request(speculative=SpeculativeParams(policy=SpecPolicy.FIXED)), sink)
-    engine.step()
-    with pytest.raises(ZeroDivisionError):
-        engine.fail_all(UnavailableError("down"))
-    assert all(isinstance(sink.failed.error, UnavailableError) for sink in sinks)
-    engine.fail_all(UnavailableError("down"))
-    assert engine.is_idle
-
-
-def test_fail_all_tells_those_whose_start_failed_and_those_who_were_passed() -> None:
-    engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2))
-    sinks = [Collector() for _ in range(3)]
-    engine.submit(0, request(slot=0), sinks[0])
-    engine.step()
-    engine._samplers = lambda request, seed: 1 / 0
-    engine.submit(1, request(slot=0), sinks[1])
-    engine.submit(2, request(), sinks[2])
-    with pytest.raises(ZeroDivisionError):
-        engine.step()
-    engine.fail_all(UnavailableError("down"))
-    assert all(isinstance(sink.failed.error, UnavailableError) for sink in sinks)
 
 
 def test_empty_prompt_is_refused() -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from graphlib import CycleError, TopologicalSorter
 
 import as_written
 import pytest
+from source_imports import MODULES, ROOT, imports
 
-ROOT = Path(__file__).parent.parent
-BASE = ("uad.errors", "uad.types")
+BASE = ("uad.errors", "uad.types", "uad.files")
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,7 @@ ROOMS = {
     "uad.__main__": Room(("uad.cli",)),
     "uad.compiled": Room(("uad.errors",)),
     "uad.errors": Room(),
+    "uad.files": Room(("uad.errors",)),
     "uad.types": Room(),
     "uad.config": Room((*BASE, "yaml", "rapidfuzz")),
     "uad.llama": Room((*BASE, "uad.config", "uad.vocab.table", "llama_cpp", "numpy")),
@@ -52,7 +52,6 @@ ROOMS = {
 EXTRA = {
     "uad.llama.model": ("uad.vocab.quick",),
     "uad.llama.samplers": ("uad.sampling.stages",),
-    "uad.drafters.model": ("uad.llama",),
     "uad.bench.plots": ("matplotlib",),
     "uad.bench.cost_plot": ("uad.policy.cost",),
     "uad.bench.figures": ("matplotlib",),
@@ -63,45 +62,6 @@ EXTRA = {
     "uad.bench.translate": ("uad.vocab", "uad.llama.vocab"),
 }
 """Modules that may import more than their room."""
-
-MODULES = {
-    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in sorted((ROOT / "uad").rglob("*.py"))
-}
-
-
-@dataclass(frozen=True)
-class Import:
-    """A module that is imported: at run time of a function (or for type checkers only) if `lazy`."""
-
-    name: str
-    line: int
-    lazy: bool
-
-
-def imports(tree: ast.Module, module: str, is_package: bool) -> Iterator[Import]:
-    """Every import of a module. `from a import b` counts as a.b when that is a module, or uad's version."""
-    package = module.split(".") if is_package else module.split(".")[:-1]
-    for node, lazy in walk(tree, lazy=False):
-        if isinstance(node, ast.Import):
-            yield from (Import(alias.name, node.lineno, lazy) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
-            base = ".".join(part for part in (above, node.module) if part)
-            for alias in node.names:
-                inner = f"{base}.{alias.name}"
-                yield Import(inner if inner in MODULES or inner == "uad.__version__" else base, node.lineno, lazy)
-
-
-def walk(node: ast.AST, lazy: bool) -> Iterator[tuple[ast.AST, bool]]:
-    """All nodes below, and whether they run later than the import of the module (or never)."""
-    for child in ast.iter_child_nodes(node):
-        later = lazy or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) or is_type_checking(child)
-        yield child, later
-        yield from walk(child, later)
-
-
-def is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def room_of(module: str) -> str:
@@ -145,7 +105,7 @@ def test_imports_follow_the_table(module):
         ("uad.decode.step", "from ..server import app", "uad.server"),
         ("uad.decode.step", "from uad import drafters", "uad.drafters"),
         ("uad.decode.step", "from uad.drafters import model", "uad.drafters.model"),
-        ("uad.drafters.mirror", "from uad.llama import model", "uad.llama.model"),
+        ("uad.drafters.model", "from uad.llama import model", "uad.llama.model"),
         ("uad.bench.report", "import matplotlib.pyplot", "matplotlib.pyplot"),
         ("uad.server.app", "import uad.llama.model", "uad.llama.model"),
         ("uad.cli.serve", "from uad.runtime import Runtime", "only inside functions"),
@@ -162,7 +122,6 @@ def test_the_checker_finds_a_violation(module, source, named):
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("uad.drafters.model", "from uad.llama.model import Model"),
         ("uad.bench.plots", "import matplotlib.pyplot as plt"),
         ("uad.decode.step", "from uad.drafters.protocol import Drafter\nimport json, collections.abc\nfrom . import verify"),
         ("uad.cli.serve", "from uad import __version__\ndef main():\n    from uad.server.app import serve"),
@@ -170,6 +129,24 @@ def test_the_checker_finds_a_violation(module, source, named):
 )
 def test_the_checker_leaves_the_rest_alone(module, source):
     assert violations(module, source) == []
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    """Lazy imports and those for type checkers count, too."""
+    graph = {module: neighbours(module, path.read_text(encoding="utf-8"), path.name == "__init__.py") for module, path in MODULES.items()}
+    assert len(graph["uad.runtime.runtime"]) > 3
+    TopologicalSorter(graph).prepare()  # CycleError names the circle
+
+
+def test_a_circle_is_found():
+    graph = {"uad.a": neighbours("uad.a", "def f():\n    import uad.errors", False), "uad.errors": {"uad.a"}}
+    with pytest.raises(CycleError, match=r"uad\.errors"):
+        TopologicalSorter(graph).prepare()
+
+
+def neighbours(module: str, source: str, is_package: bool) -> set[str]:
+    """The modules of uad that a module imports itself; of packages, what they re-export is theirs."""
+    return {item.name for item in imports(ast.parse(source), module, is_package) if item.name in MODULES and item.name != module}
 
 
 IMPORT_EACH = """
@@ -181,6 +158,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.llama
 def test_every_module_imports_first_and_without_warnings(tmp_path):
     """As written: compiled modules can be loaded once only."""
     names = [name for name in MODULES if not name.endswith("__main__")]

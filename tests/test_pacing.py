@@ -17,6 +17,6 @@ def test_costs_of_a_busy_machine_are_called_rough(monkeypatch, times, stored, is
     monkeypatch.setattr(pacing, "curve", lambda *_: (samples, stored))
     config = SimpleNamespace(drafting=DraftingConfig(), n_parallel=1)
     target = SimpleNamespace(context=SimpleNamespace(n_ubatch=60), config=None, least=SimpleNamespace(rows=1, of_each=False))
-    policy, (line,) = pacing.open_policy(config, target, None, None)
-    assert policy.machine.is_rough is is_rough
+    policies, (line,) = pacing.open_policy(config, target, None)
+    assert policies.last.machine.is_rough is is_rough
     assert ("rough" in line) is is_rough

@@ -216,7 +216,7 @@ def test_an_interrupted_write_keeps_the_old_file(tmp_path):
 
 def test_missing_gguf_is_said(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(ConfigError, match=r"pip install gguf") as caught:
+    with pytest.raises(ConfigError, match=r"pip install 'uad\[bench\]'") as caught:
         scale(TARGET, tmp_path / "out.gguf", "1b")
     assert isinstance(caught.value, UadError)
 

@@ -213,6 +213,7 @@ def test_logprobs_of_completions_have_openai_members_too():
     assert len(logprobs["content"]) == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("path", "body"),
     [

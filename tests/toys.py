@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
 
 import numpy as np
 
 from uad.decode.drafting import Drafting
 from uad.decode.ends import ends_of
-from uad.decode.layout import Least
+from uad.decode.layout import Least, sizes_of_passes
 from uad.decode.step import Engine
+from uad.drafters.protocol import Drafter, Pace
 from uad.errors import DecodeError
 from uad.llama.samplers import SamplerChain
 from uad.policy.fixed import FixedPolicy
@@ -22,7 +25,7 @@ from uad.policy.protocol import Policy
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
 from uad.sampling.stages import Stage
-from uad.types import GREEDY, Ask, Commit, Delta, Done, Draft, Event, Failed, Origin, Request, Rows, SamplingParams
+from uad.types import GREEDY, Ask, Clock, Commit, Delta, Done, Draft, Event, Failed, Origin, Request, Rows, SamplingParams
 from uad.vocab.table import VocabTable
 
 SCRIPT = (
@@ -64,6 +67,8 @@ def toy_vocab(name: str, words: str, specials: tuple[str, ...], eog: tuple[str, 
 TARGET_VOCAB = toy_vocab("coarse", COARSE + "|" + ALL, ("<|im_start|>", "<|im_end|>"), ("<|im_end|>",))
 DRAFT_VOCAB = toy_vocab("fine", FINE + "|" + ALL[:60], ("<turn>", "<end>"), ("<end>",))
 
+TARGET_END, DRAFT_END = TARGET_VOCAB.specials["<|im_end|>"], DRAFT_VOCAB.specials["<end>"]
+
 
 NOISE = np.random.default_rng(0).standard_normal((2048, 400)).astype(np.float32)
 
@@ -92,7 +97,8 @@ class ScriptedModel:
     def decode(self, rows: Sequence[Rows]) -> None:
         self.n_decodes += 1
         assert 0 < sum(len(row.ids) for row in rows) <= self.n_batch
-        self._out, counts = [], {}
+        self._out = []
+        counts: dict[int, int] = {}
         for row in rows:
             kv = self.kv[row.seq]
             assert row.pos == len(kv), f"sequence {row.seq}: rows at {row.pos}, KV has {len(kv)}"
@@ -112,7 +118,7 @@ class ScriptedModel:
 
     def _compute(self, kv: list[int]) -> np.ndarray:
         vocab = self.vocab
-        row = NOISE[zlib.crc32(repr((kv[-4:], len(kv))).encode()) % len(NOISE)][: vocab.n_vocab].copy()
+        row: np.ndarray = NOISE[zlib.crc32(repr((kv[-4:], len(kv))).encode()) % len(NOISE)][: vocab.n_vocab].copy()
         offset = len(vocab.join(kv))
         row[self._next[offset % len(SCRIPT)]] += self.sharpness
         for special in vocab.specials.values():
@@ -133,15 +139,37 @@ class ScriptedModel:
         self.kv[seq].clear()
 
 
+class SimulatedClock:
+    """Seconds that timed models spent."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+class TimedModel(ScriptedModel):
+    """A scripted model whose decodes take time: seconds(rows, depth) for each pass over the weights, of that many rows behind `depth`."""
+
+    def __init__(self, vocab: VocabTable, clock: SimulatedClock, seconds: Callable[[int, int], float], **options: Any) -> None:
+        super().__init__(vocab, **options)
+        self._clock, self._seconds = clock, seconds
+
+    def decode(self, rows: Sequence[Rows]) -> None:
+        super().decode(rows)
+        depth = max(row.pos for row in rows)
+        for n_seq, n in sizes_of_passes({row.seq: len(row.ids) for row in rows}, self.n_ubatch):
+            self._clock.seconds += self._seconds(n_seq * n, depth)
+
+
 class ToyStream:
     """Text passes, the end of turn is mapped, other specials are left out: the least that a drafter needs of rules."""
 
     pending = b""
 
     def feed(self, ids: Sequence[int]) -> list[bytes | int]:
-        return [
-            DRAFT_VOCAB.eos if i == TARGET_VOCAB.eos else TARGET_VOCAB.pieces[i] for i in ids if i != TARGET_VOCAB.specials["<|im_start|>"]
-        ]
+        return [DRAFT_END if i == TARGET_VOCAB.eos else TARGET_VOCAB.pieces[i] for i in ids if i != TARGET_VOCAB.specials["<|im_start|>"]]
 
 
 class ToyRules:
@@ -149,7 +177,7 @@ class ToyRules:
         return ToyStream()
 
     def back(self, special: int) -> tuple[int, ...]:
-        return (TARGET_VOCAB.eos,) if special == DRAFT_VOCAB.eos else ()
+        return (TARGET_END,) if special == DRAFT_END else ()
 
 
 class RandomDrafter:
@@ -158,12 +186,13 @@ class RandomDrafter:
     """Proposes anything at all, now and then the truth (what an ideal drafter would say), of every length it may."""
 
     def __init__(self, truth: dict[int, list[int]] | None = None, seed: int = 0) -> None:
-        self.truth, self.rng, self.at = truth or {}, random.Random(seed), {}
+        self.truth, self.rng = truth or {}, random.Random(seed)
+        self.at: dict[int, int] = {}
 
     def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
         self.at[seq] = 0
 
-    def propose(self, asks: Sequence[Ask], pace=None) -> list[Draft]:
+    def propose(self, asks: Sequence[Ask], pace: Pace | None = None) -> list[Draft]:
         return [self._draft(ask) for ask in asks]
 
     def _draft(self, ask: Ask) -> Draft:
@@ -178,11 +207,23 @@ class RandomDrafter:
     def end(self, seq: int) -> None:
         del self.at[seq]
 
+    def reset(self) -> None:
+        self.at.clear()
+
 
 KEYS = token_keys(TARGET_VOCAB.pieces)
 
 
-def make_engine(target: ScriptedModel, drafter=None, least: Least | None = None, policy: Policy | None = None) -> Engine:
+def make_engine(
+    target: ScriptedModel,
+    drafter: Drafter | None = None,
+    least: Least | None = None,
+    policy: Policy | None = None,
+    clock: Clock = perf_counter,
+    policies: Callable[[], Policy] = FixedPolicy,
+) -> Engine:
+    """policy: one that stays; policies: makes one, and another after a failure."""
+
     def sampler(request: Request, seed: int) -> Sampler:
         def chain(stages: Sequence[Stage]) -> SamplerChain:
             return SamplerChain(target.vocab.n_vocab, stages)
@@ -190,8 +231,9 @@ def make_engine(target: ScriptedModel, drafter=None, least: Least | None = None,
         ends = ends_of(request, target.vocab)
         return Sampler(request.sampling, seed, ends.never, target.n_ctx, chain, KEYS, request.prompt, ends.late, request.min_tokens)
 
-    drafting = None if drafter is None else Drafting([drafter], policy or FixedPolicy(), target.vocab.eog)
-    return Engine(target, drafting, sampler, lambda: 1, least=least)
+    makes = policies if policy is None else lambda: policy
+    drafting = None if drafter is None else Drafting([drafter], makes, target.vocab.n_vocab, target.vocab.eog, clock)
+    return Engine(target, drafting, sampler, lambda: 1, least=least, clock=clock)
 
 
 class Collector:
@@ -225,14 +267,20 @@ class Collector:
         return self.end
 
 
-def run(engine: Engine, requests: Sequence[Request], max_rounds: int = 5000) -> list[Collector]:
-    """All requests at once, to the end."""
+def run(engine: Engine, requests: Sequence[Request], max_rounds: int = 5000, may_fail: bool = False) -> list[Collector]:
+    """All requests at once, to the end. A drafter or a policy that fails, for which answers go on, fails the test unless it may."""
     sinks = [Collector() for _ in requests]
     for number, (request, sink) in enumerate(zip(requests, sinks, strict=True), 1):
         engine.check(request)
         engine.submit(number, request, sink)
     for _ in range(max_rounds):
         if engine.is_idle:
+            assert may_fail or not failures(engine)
             return sinks
         engine.step()
     raise AssertionError("the loop does not come to an end")
+
+
+def failures(engine: Engine) -> int:
+    """Of all drafters and the policy."""
+    return sum(one.n_failures for one in engine.drafters()) + engine.totals().n_policy_failures

@@ -49,7 +49,7 @@ def bpe(path: Path, pre: str, seed: int, n_merges: int = 40, extra: Sequence[tup
     table = byte_to_unicode()
     words = ["".join(table[b] for b in character.encode()) for character in ALPHABET]
     symbols = [table[b] for b in range(256)]
-    merges = []
+    merges: list[str] = []
     for word in words:
         symbols += _merge_up(word, merges)
     pool = list(words)

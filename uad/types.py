@@ -236,7 +236,8 @@ class Usage:
 class DrafterStats:
     """What one drafter did, as llama-server counts it: calls per sequence, drafts submitted, their ids, time.
 
-    Of a single request calls and time are not known (drafters draft for all sequences together): 0.
+    Of a single request calls and time are not known (drafters draft for all sequences together): 0. n_failures: exceptions, each of which
+    turned it off for a while; is_off: whether it is off now.
     """
 
     origin: Origin
@@ -245,6 +246,8 @@ class DrafterStats:
     n_drafted: int = 0
     n_accepted: int = 0
     ms: float = 0.0
+    n_failures: int = 0
+    is_off: bool = False
 
     def called(self, n_calls: int, seconds: float) -> DrafterStats:
         return replace(self, n_calls=self.n_calls + n_calls, ms=self.ms + 1e3 * seconds)
@@ -260,6 +263,8 @@ class DrafterStats:
             self.n_drafted + other.n_drafted,
             self.n_accepted + other.n_accepted,
             self.ms + other.ms,
+            self.n_failures + other.n_failures,
+            self.is_off or other.is_off,
         )
 
 
@@ -380,7 +385,7 @@ class Failed:
 
 Event = Delta | Done | Failed
 Sink = Callable[[Event], None]
-"""Called on the model thread; must return at once and must not raise."""
+"""Called on the model thread; must return at once. One that raises ends its request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,10 +430,13 @@ class SlotInfo:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Counters since start, for `/metrics` and `/props`."""
+    """Counters since start, for `/metrics` and `/props`. n_failed: requests that ended with an error; n_policy_failures: times that the
+    policy failed, after which nothing was drafted for a while."""
 
     n_requests: int = 0
     n_prompt: int = 0
     n_predicted: int = 0
     n_decodes: int = 0
     draft: DraftStats = field(default_factory=DraftStats)
+    n_failed: int = 0
+    n_policy_failures: int = 0

@@ -76,4 +76,5 @@ def gguf_name(name: str) -> str:
 
 def stored(weight: Tensor) -> NDArray[np.floating]:
     """A parameter as it goes into the file."""
-    return weight.detach().float().cpu().numpy().astype(np.float16 if weight.dim() == 2 else np.float32)
+    values: NDArray[np.floating] = weight.detach().float().cpu().numpy()
+    return values.astype(np.float16 if weight.dim() == 2 else np.float32)

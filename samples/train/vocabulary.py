@@ -70,10 +70,13 @@ class Bpe:
         return [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
 
     def id_of(self, piece: str) -> int:
-        return int(self._tokenizer.token_to_id(piece))
+        found = self._tokenizer.token_to_id(piece)
+        if found is None:
+            raise KeyError(piece)
+        return int(found)
 
     def write(self, writer: GGUFWriter) -> None:
-        pieces = [self._tokenizer.id_to_token(i) for i in range(self._recipe.n_vocab)]
+        pieces = [self._tokenizer.id_to_token(i) or "" for i in range(self._recipe.n_vocab)]
         merges = json.loads(self._tokenizer.to_str())["model"]["merges"]
         writer.add_tokenizer_model("gpt2")
         writer.add_tokenizer_pre(self._recipe.pre)

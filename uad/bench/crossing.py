@@ -20,6 +20,8 @@ _AHEAD = 80
 _N_TAIL = 48
 _MOST_PER_ROUND = _AHEAD + 32  # bytes: guesses, and the target's own token
 _NAIVE_SECONDS = 1.0
+REFERENCE = (1024, 32768)
+"""Lengths of context, in draft tokens, whose costs tell how cost grows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,21 @@ class Cost:
     cold_us: float
     naive_us: float
     cache_hit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Cost by context of one pair."""
+
+    pair: str
+    costs: tuple[Cost, ...]
+
+    @property
+    def flatness(self) -> float:
+        """Cost at the longer reference context over cost at the shorter; at the ends where those were not measured."""
+        by_n = {cost.n_ctx: cost.us for cost in self.costs}
+        low, high = (n if n in by_n else end for n, end in zip(REFERENCE, (min(by_n), max(by_n)), strict=True))
+        return by_n[high] / by_n[low]
 
 
 @dataclass(frozen=True, slots=True)

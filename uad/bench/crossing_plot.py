@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from uad.bench.crossing import Curve
 from uad.bench.figures import pyplot, save
-
-if TYPE_CHECKING:
-    from uad.bench.translate import Curve
 
 _OURS, _NAIVE = "#1e8449", "#c0392b"
 

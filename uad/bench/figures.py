@@ -29,7 +29,7 @@ def pyplot() -> Any:
     try:
         import matplotlib as mpl
     except ImportError:
-        raise ConfigError("--plot needs matplotlib: pip install matplotlib") from None
+        raise ConfigError("--plot needs matplotlib: pip install 'uad[bench]'") from None
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 

@@ -17,6 +17,7 @@ from uad.config.argv import add_group
 from uad.config.flags import CONTEXT, DRAFT, LOOKUP, MODEL
 from uad.config.load import lookup_from, models_from
 from uad.errors import ConfigError
+from uad.files import path_of
 from uad.types import N_MAX_AUTO, Origin, SpecPolicy, SpeculativeParams
 
 _TEMPLATE_ROOM = 256
@@ -304,8 +305,8 @@ def _report_folder(text: str | None) -> Path | None:
     if text is None:
         return None
     if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError("--report needs matplotlib: pip install matplotlib")
-    folder = Path(text)
+        raise ConfigError("--report needs matplotlib: pip install 'uad[bench]'")
+    folder = path_of(text)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -381,7 +382,7 @@ def _check_together(options: Options) -> None:
 
 
 def _files(values: list[str] | None, flag: str) -> tuple[Path, ...]:
-    paths = tuple(Path(value) for value in values or ())
+    paths = tuple(path_of(value) for value in values or ())
     for path in paths:
         if not path.is_file():
             raise ConfigError(f"{flag}: no such file: {path}")

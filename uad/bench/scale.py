@@ -125,7 +125,7 @@ def import_gguf() -> None:
     try:
         import gguf  # noqa: F401
     except ImportError as error:
-        raise ConfigError("scaling a model needs the gguf package: pip install gguf") from error
+        raise ConfigError("scaling a model needs the gguf package: pip install 'uad[bench]'") from error
 
 
 def _quant_type(name: str) -> GGMLQuantizationType:

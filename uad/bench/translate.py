@@ -19,6 +19,7 @@ from uad.bench.bar import Bar
 from uad.bench.console import console_on
 from uad.bench.figures import check, check_folder
 from uad.errors import ConfigError
+from uad.files import path_of
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
 
@@ -26,7 +27,6 @@ LoadVocab = Callable[[Path], VocabTable]
 
 _TEXTS = Path(__file__).parent / "texts"
 _CONTEXTS = (1024, 8192, 32768, 131072)
-_REFERENCE = (1024, 32768)
 _PROFILED = 16
 _HEAD = (
     *("target", "draft", "bytes per token", "one to one", "accepted, naive", "accepted, ours"),
@@ -40,16 +40,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pair",
         nargs=2,
         metavar=("TARGET", "DRAFT"),
-        type=Path,
+        type=path_of,
         action="append",
         default=[],
         help="two GGUF files, with weights or vocabularies only: measure cost by context, likeness and losses; repeatable",
     )
-    parser.add_argument("--vocabs", metavar="DIR", type=Path, help="losses for every ordered pair of the .gguf files in a folder")
+    parser.add_argument("--vocabs", metavar="DIR", type=path_of, help="losses for every ordered pair of the .gguf files in a folder")
     parser.add_argument(
         "--text",
         metavar="FILE",
-        type=Path,
+        type=path_of,
         action="append",
         default=[],
         help="text to measure on; repeatable (default: code and mixed scripts)",
@@ -58,9 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--contexts", metavar="N,N", default=",".join(map(str, _CONTEXTS)), help="context lengths in draft tokens (default: %(default)s)"
     )
     parser.add_argument("--rounds", metavar="N", type=int, default=400, help="rounds per cell (default: %(default)s)")
-    parser.add_argument("--plot", metavar="FILE", type=Path, help="draw cost against context, ours beside the naive method's (.png, .svg)")
+    parser.add_argument(
+        "--plot", metavar="FILE", type=path_of, help="draw cost against context, ours beside the naive method's (.png, .svg)"
+    )
     parser.add_argument("--profile", action="store_true", help="show what a round calls, and how often, behind each context")
-    parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the table of losses as Markdown")
+    parser.add_argument("--markdown", metavar="FILE", type=path_of, help="write the table of losses as Markdown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +73,6 @@ class Loss:
     draft: str
     kinship: crossing.Kinship
     result: ideal.Result
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """Cost by context of one pair."""
-
-    pair: str
-    costs: tuple[crossing.Cost, ...]
-
-    @property
-    def flatness(self) -> float:
-        """Cost at the longer reference context over cost at the shorter; at the ends where those were not measured."""
-        by_n = {cost.n_ctx: cost.us for cost in self.costs}
-        low, high = (n if n in by_n else end for n, end in zip(_REFERENCE, (min(by_n), max(by_n)), strict=True))
-        return by_n[high] / by_n[low]
 
 
 def main(args: argparse.Namespace) -> int:
@@ -210,7 +197,7 @@ def _mean_kinship(all_: Iterable[crossing.Kinship]) -> crossing.Kinship:
     )
 
 
-def _curve(vocabularies: _Vocabularies, target: Path, draft: Path, contexts: Sequence[int], n_rounds: int, bar: Bar) -> Curve:
+def _curve(vocabularies: _Vocabularies, target: Path, draft: Path, contexts: Sequence[int], n_rounds: int, bar: Bar) -> crossing.Curve:
     name = f"{name_of(target)} + {name_of(draft)}"
     encoders = vocabularies.encoder(target), vocabularies.encoder(draft)
     seen, text = vocabularies.halves()
@@ -220,7 +207,7 @@ def _curve(vocabularies: _Vocabularies, target: Path, draft: Path, contexts: Seq
         bar.at(f"{name} behind {n_ctx} tokens")
         costs.append(crossing.measure(*encoders, seen, text, n_ctx, n_rounds))
         bar.step()
-    return Curve(name, tuple(costs))
+    return crossing.Curve(name, tuple(costs))
 
 
 Profile = dict[int, dict[str, crossing.Spent]]
@@ -245,7 +232,7 @@ def _profile_table(name: str, by_context: Profile) -> Table:
     return table
 
 
-def _print(console: Console, losses: Sequence[Loss], curves: Sequence[Curve], skipped: Iterable[str]) -> None:
+def _print(console: Console, losses: Sequence[Loss], curves: Sequence[crossing.Curve], skipped: Iterable[str]) -> None:
     if losses:
         table = Table(*_HEAD)
         for loss in losses:
@@ -308,7 +295,7 @@ def markdown(losses: Sequence[Loss]) -> str:
     return "\n".join([summary(losses), "", *lines, ""])
 
 
-def json_line(curves: Sequence[Curve], losses: Sequence[Loss]) -> str:
+def json_line(curves: Sequence[crossing.Curve], losses: Sequence[Loss]) -> str:
     """The last line: medians are of a text read for the first time; of several pairs the worst counts."""
     rounds = [
         {
@@ -323,7 +310,7 @@ def json_line(curves: Sequence[Curve], losses: Sequence[Loss]) -> str:
         for curve in curves
         for cost in curve.costs
     ]
-    at_32k = [cost.us for curve in curves for cost in curve.costs if cost.n_ctx == _REFERENCE[1]]
+    at_32k = [cost.us for curve in curves for cost in curve.costs if cost.n_ctx == crossing.REFERENCE[1]]
     shares = [loss.result.ours.share for loss in losses]
     return json.dumps(
         {

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from uad.errors import ConfigError
+from uad.files import path_of, read_text
 
 PROMPT_DIR = Path(__file__).with_name("prompts")
 """Holds the bundled workloads, `NAME.toml`."""
@@ -61,7 +62,7 @@ def bundled() -> tuple[str, ...]:
 def load(name: str) -> Workload:
     """A bundled workload by name, or one of the user's by the path of its TOML file. Raises ConfigError."""
     if name.endswith(".toml"):
-        return read(Path(name))
+        return read(path_of(name))
     known = bundled()
     if name not in known:
         raise ConfigError(
@@ -73,10 +74,8 @@ def load(name: str) -> Workload:
 def read(path: Path) -> Workload:
     """Read and check one workload file. Raises ConfigError that names the file and the entry."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read workload {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        data = tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"workload {path} is not valid TOML: {error}") from error
     _check_keys(data, _WORKLOAD_KEYS, str(path))
     entries = data.get("prompt")

@@ -9,10 +9,12 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from uad import __version__
 from uad.cli import bench, generate, inspect, mapping, profile, serve
+from uad.cli.console import note, prepare_streams, say
 from uad.compiled import is_compiled
 from uad.config.given import did_you_mean
 from uad.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError, UadError
@@ -43,20 +45,24 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `uad`. Exit codes: 0 done, 1 failed, 2 wrong usage, configuration or files, 130 interrupted."""
+    prepare_streams()
     try:
         try:
-            return _dispatch(list(sys.argv[1:] if argv is None else argv))
+            return _dispatch([as_text(word) for word in (sys.argv[1:] if argv is None else argv)])
         finally:
             sys.stdout.flush()  # here, where a reader that has left can still be dealt with
     except UadError as error:
-        print(f"uad: error: {error}", file=sys.stderr)
+        note(f"error: {error}")
         return USAGE if isinstance(error, _USERS) else FAILED
     except KeyboardInterrupt:
-        print("\nuad: interrupted", file=sys.stderr)
+        say(sys.stderr, "\nuad: interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output left (uad generate … | head); Python would complain again while flushing at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        # What is left to write would fail once more while Python leaves. Where the reader left (uad generate … | head) nothing is said.
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            note(f"error: {error}")
         return FAILED
 
 
@@ -73,9 +79,21 @@ def _dispatch(argv: list[str]) -> int:
     return COMMANDS[name].run(rest)
 
 
+def as_text(word: str) -> str:
+    """A word of the command line as UTF-8, whatever the locale took it for; what is no UTF-8, as in names of files, stays as it is."""
+    try:
+        return os.fsencode(word).decode()
+    except UnicodeError:
+        return word
+
+
 def _version() -> str:
     compiled = "compiled" if is_compiled() else "not compiled"
-    return f"uad {__version__} ({compiled}; llama-cpp-python {importlib.metadata.version('llama-cpp-python')})"
+    try:
+        binding = importlib.metadata.version("llama-cpp-python")
+    except importlib.metadata.PackageNotFoundError:
+        binding = "not installed"
+    return f"uad {__version__} ({compiled}; llama-cpp-python {binding})"
 
 
 def _help() -> str:
@@ -88,4 +106,4 @@ commands:
 {lines}
 
 uad COMMAND --help tells more, uad --version the versions. For a start:
-  uad serve --target samples/target-chatml.gguf --draft samples/draft-zephyr.gguf"""
+  uad serve --target TARGET.gguf --draft DRAFT.gguf"""

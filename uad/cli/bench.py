@@ -6,11 +6,11 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from uad.cli.console import progress, set_up_logging
 from uad.config.argv import Parser
 from uad.errors import ConfigError
+from uad.files import path_of
 
 _PARAMS, _TYPE = "1b", "bf16"
 _DESCRIPTION = "Measure plain against drafted decoding in one process. The last line of output is JSON."
@@ -53,8 +53,8 @@ def main(argv: Sequence[str]) -> int:
 
 def _scale(argv: Sequence[str]) -> int:
     parser = Parser("uad bench scale", _SCALE, positional="SRC OUT")
-    parser.add_argument("src", metavar="SRC", type=Path, help="GGUF file to start from")
-    parser.add_argument("out", metavar="OUT", type=Path, help="GGUF file to write; replaced if it exists")
+    parser.add_argument("src", metavar="SRC", type=path_of, help="GGUF file to start from")
+    parser.add_argument("out", metavar="OUT", type=path_of, help="GGUF file to write; replaced if it exists")
     parser.add_argument("--params", metavar="N", help=f"size to reach, such as 600m or 1b (default: {_PARAMS})")
     parser.add_argument("--type", metavar="TYPE", help=f"weight type, such as bf16, f16 or q8_0 (default: {_TYPE})")
     parser.add_argument("--random-weights", metavar="SEED", help="draw all weights at random from this seed, at SRC's size and type")

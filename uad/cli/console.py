@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from time import monotonic
 from typing import TextIO
 
@@ -16,9 +18,25 @@ Report = Callable[[str, float], None]
 """Told what is being done and the share of it that is done."""
 
 
+def prepare_streams() -> None:
+    """Let stdout and stderr show any text in any encoding: what it lacks is written as \\u6771. A stream that is closed goes nowhere."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - it lives as long as the process
+        elif isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def note(line: str) -> None:
     """One line for people, on stderr."""
-    print(f"uad: {line}", file=sys.stderr, flush=True)
+    say(sys.stderr, f"uad: {line}")
+
+
+def say(err: TextIO, line: str) -> None:
+    """A line for people. Where nobody reads them any more the work goes on."""
+    with suppress(OSError):
+        print(line, file=err, flush=True)
 
 
 def set_up_logging(level: int) -> None:
@@ -71,7 +89,7 @@ class _Lines:
     def report(self, what: str, share: float) -> None:
         if what not in self._started:
             self._started[what] = monotonic()
-            print(f"uad: {what} …", file=self._err, flush=True)
+            say(self._err, f"uad: {what} …")
         if share >= 1.0 and what not in self._done:
             self._done.add(what)
-            print(f"uad: {what}: done in {monotonic() - self._started[what]:.1f} s", file=self._err, flush=True)
+            say(self._err, f"uad: {what}: done in {monotonic() - self._started[what]:.1f} s")

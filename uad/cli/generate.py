@@ -8,15 +8,14 @@ import queue
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from uad.cli.console import note
 from uad.cli.models import has_template, parse, runtime
 from uad.config import Config
 from uad.config.argv import Parser
-from uad.config.kinds import read_text
 from uad.errors import ConfigError
+from uad.files import check_text, decode_text, path_of, read_text
 from uad.types import Delta, Done, Event, Failed, Origin, Request
 
 if TYPE_CHECKING:
@@ -58,17 +57,17 @@ def _parser() -> Parser:
 def _prompt(text: str | None, file: str | None) -> str:
     if text is None and file is None:
         raise ConfigError("no prompt; give one with -p TEXT or -f FILE")
-    prompt = text if text is not None else _stdin() if file == "-" else read_text(Path(str(file)))
+    if text is not None:
+        check_text(text, "-p")
+    prompt = text if text is not None else _stdin() if file == "-" else read_text(path_of(str(file)))
     if not prompt:
         raise ConfigError("the prompt is empty")
     return prompt
 
 
 def _stdin() -> str:
-    try:
-        return sys.stdin.read()
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"-f -: stdin is not UTF-8 text (byte {error.start})") from None
+    """UTF-8 whatever the console's encoding is, as in a file; what is typed is in that encoding."""
+    return sys.stdin.read() if sys.stdin.isatty() else decode_text(sys.stdin.buffer.read(), "-f -: stdin")
 
 
 def request(opened: Runtime, config: Config, text: str, chat: bool | None) -> Request:

@@ -20,6 +20,7 @@ from uad.config import Config
 from uad.config.argv import Parser
 from uad.config.flags import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL, TEMPLATES, TOKENIZERS
 from uad.errors import ConfigError
+from uad.files import path_of, read_text
 
 if TYPE_CHECKING:
     from uad.runtime.measure import Line, PairMeasures, Sample
@@ -28,7 +29,7 @@ _DESCRIPTION = """Show what two models have in common: vocabularies, chat format
 
 With --measure, how well the draft foretells the target: KL divergence and agreement of the likeliest tokens where both have a token
 boundary, over the tokens that both can express and for the next byte; accepted tokens, and the speed-up to expect on this machine."""
-_EPILOG = "example: uad inspect samples/target-chatml.gguf samples/draft-zephyr.gguf --measure"
+_EPILOG = "example: uad inspect TARGET.gguf DRAFT.gguf --measure"
 _WORKLOADS, _PER_WORKLOAD = ("chat", "code", "copy-edit", "story"), 3
 _PIECE, _PIECES, _OWN_PIECES = 800, 3, 12
 _LIMIT = 10_000_000
@@ -73,7 +74,7 @@ def print_sections(sections: Iterable[tuple[str, Sequence[tuple[str, str]]]], co
 def _measure(config: Config, text: str | None, as_json: bool) -> None:
     from uad.runtime.measure import measure_pair
 
-    samples = _own_samples(Path(text)) if text else _bundled_samples()
+    samples = _own_samples(path_of(text)) if text else _bundled_samples()
     with progress(sys.stderr) as report:
         found = measure_pair(config, samples, report)
     _show(found, as_json)
@@ -89,7 +90,7 @@ def _bundled_samples() -> list[Sample]:
         prompts = load(name).head(_PER_WORKLOAD).prompts
         samples += [Sample(name, prompt.text, Form.CHAT if prompt.chat else Form.CONTINUE) for prompt in prompts]
     for file in sorted((PROMPT_DIR.parent / "texts").glob("*.txt")):
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file)
         samples += [Sample(f"{file.stem} text, read", piece, Form.READ) for piece in chunks(text, _PIECE, _PIECES)]
     return samples
 
@@ -98,14 +99,7 @@ def _own_samples(path: Path) -> list[Sample]:
     """A file in pieces, each to be read, and its first half to be continued."""
     from uad.runtime.measure import Form, Sample, chunks
 
-    try:
-        if path.stat().st_size > _LIMIT:
-            raise ConfigError(f"--text {path}: more than {_LIMIT:,} bytes; a few thousand are enough")
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"--text {path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"--text {path}: not UTF-8 text") from None
+    text = read_text(path, _LIMIT)
     pieces = [piece for piece in chunks(text, _PIECE, _OWN_PIECES) if piece.strip()]
     if not pieces:
         raise ConfigError(f"--text {path}: holds no text")

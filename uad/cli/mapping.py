@@ -21,6 +21,7 @@ from uad.config.argv import Parser
 from uad.config.flags import GENERAL, TEMPLATES
 from uad.config.given import did_you_mean
 from uad.errors import ConfigError, MappingError
+from uad.files import path_of, read_text
 
 if TYPE_CHECKING:
     from uad.runtime.mapping import Comparison
@@ -115,7 +116,7 @@ def _check(argv: Sequence[str]) -> int:
     _add_models(parser)
     parser.add_argument("--conversation", metavar="FILE", help="JSON: a list of messages with role and content (default: a short one)")
     args, config = parse(parser, argv, (TEMPLATES, GENERAL), ("target", "draft"), logging.WARNING)
-    messages = _conversation(Path(args.conversation)) if args.conversation else _CONVERSATION
+    messages = _conversation(path_of(args.conversation)) if args.conversation else _CONVERSATION
 
     from uad.runtime.mapping import check_mapping
 
@@ -144,7 +145,7 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"list": _list, "show": _
 
 def _parser(name: str, text: str, positional: str = "") -> Parser:
     parser = Parser(f"uad mapping {name}", text, positional=positional)
-    parser.add_argument("--mappings", metavar="DIR", type=Path, action="append", default=[], help="more mapping rules; repeatable")
+    parser.add_argument("--mappings", metavar="DIR", type=path_of, action="append", default=[], help="more mapping rules; repeatable")
     return parser
 
 
@@ -154,7 +155,7 @@ def _add_models(parser: Parser) -> None:
 
 
 def _yaml_path(text: str) -> Path:
-    path = Path(text)
+    path = path_of(text)
     if path.suffix != ".yaml":
         raise ConfigError(f"--output {text}: mapping files end in .yaml; try {path.with_suffix('.yaml')}")
     return path
@@ -171,14 +172,10 @@ def _write(path: Path, text: str) -> None:
 def _conversation(path: Path) -> list[Mapping[str, object]]:
     """The messages of a JSON file: a list, or an object with the key messages (as in a request)."""
     try:
-        if path.stat().st_size > _LIMIT:
-            raise MappingError(f"{path}: conversations may have {_LIMIT} bytes at most")
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise MappingError(f"{path}: cannot be read: {error.strerror}") from None
+        value = json.loads(read_text(path, _LIMIT, MappingError))
     except json.JSONDecodeError as error:
         raise MappingError(f"{path}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from None
-    except (UnicodeDecodeError, RecursionError):
+    except RecursionError:
         raise MappingError(f"{path}: not JSON text") from None
     messages = value.get("messages") if isinstance(value, dict) else value
     if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):

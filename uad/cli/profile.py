@@ -17,6 +17,7 @@ from uad.cli.models import parse
 from uad.config.argv import Parser
 from uad.config.flags import CONTEXT, DRAFT, GENERAL, MODEL
 from uad.errors import ConfigError
+from uad.files import path_of
 
 if TYPE_CHECKING:
     from uad.runtime.profiling import Measured
@@ -25,7 +26,7 @@ _DESCRIPTION = """Measure what a pass of n rows costs with these models on this 
 
 The curves go to the user's cache directory ($UAD_CACHE_DIR if set), where `uad serve` with the same settings finds them. Without them it
 measures for two seconds at start. Let the machine rest meanwhile: a busy one gives the curve of a busy one."""
-_EPILOG = "example: uad profile samples/target-chatml.gguf samples/draft-zephyr.gguf -c 4096 --plot cost.png"
+_EPILOG = "example: uad profile TARGET.gguf DRAFT.gguf -c 4096 --plot cost.png"
 _MOST_ROWS, _MOST_DEPTH = 512, 10_000_000
 _CHEAP, _HALF = 0.35, 0.7
 
@@ -36,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     args, config = parse(parser, argv, (MODEL, CONTEXT, DRAFT, GENERAL), ("target", "draft"), logging.WARNING)
     n_max = _whole("--n-max", args.n_max, 1, _MOST_ROWS)
     depths = None if args.depths is None else [_whole("--depths", text, 0, _MOST_DEPTH) for text in args.depths.split(",")]
-    plot = None if args.plot is None else Path(args.plot)
+    plot = None if args.plot is None else path_of(args.plot)
 
     from uad.bench import cost_plot, figures
     from uad.runtime.profile import BUSY

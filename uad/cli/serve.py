@@ -18,7 +18,7 @@ from uad.errors import ConfigError
 _DESCRIPTION = "Serve a target model over HTTP (OpenAI's and llama-server's API), sped up by a draft model with any tokenizer."
 _EPILOG = """Flags are spelled as llama-server's. The command line wins over the environment, that over the file of --config.
 
-example: uad serve --target samples/target-chatml.gguf --draft samples/draft-zephyr.gguf --port 8080"""
+example: uad serve --target TARGET.gguf --draft DRAFT.gguf --port 8080"""
 _ANY = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
 
 

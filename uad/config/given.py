@@ -10,6 +10,7 @@ from rapidfuzz.distance import JaroWinkler
 
 from uad.config.flag import Flag
 from uad.errors import ConfigError
+from uad.files import check_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,9 @@ class Layer:
 
 def read(flag: Flag, texts: Sequence[str], where: str, negated: bool = False) -> Given:
     """The checked value of a flag. Raises ConfigError naming the place and what was expected."""
+    if not flag.kind.is_path:
+        for text in texts:
+            check_text(text, where)
     try:
         value = flag.kind.parse(*texts)
     except ConfigError as error:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from uad.config.slices import SPEC_TYPES
 from uad.errors import ConfigError
+from uad.files import path_of, read_text
 from uad.types import SpecPolicy
 
 INT32_MAX = 2**31 - 1
 RANDOM_SEED = 2**32 - 1
 TRUE = ("on", "true", "1", "enabled", "yes")
 FALSE = ("off", "false", "0", "disabled", "no")
-FILE_LIMIT = 1 << 20
 HEADS = ("draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark")
 """Drafters of llama-server that are trained parts of one target."""
 
@@ -93,7 +93,7 @@ def _one_name(text: str) -> str:
 
 
 def _path(text: str) -> Path:
-    return Path(_text(text))
+    return path_of(_text(text))
 
 
 def _draft_path(text: str) -> Path:
@@ -168,18 +168,6 @@ def _ping(text: str) -> float:
     if not (-1 <= value <= 0 or 1 <= value < math.inf):
         raise ValueError
     return value
-
-
-def read_text(path: Path) -> str:
-    """The text of a small UTF-8 file; ConfigError names the file when it is missing, too long or not text."""
-    try:
-        if path.stat().st_size > FILE_LIMIT:
-            raise ConfigError(f"{path} is larger than {FILE_LIMIT >> 20} MiB; that can't be right")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text (byte {error.start})") from error
 
 
 def _template(text: str) -> str:

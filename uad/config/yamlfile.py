@@ -10,8 +10,8 @@ from uad.config.flag import Flag
 from uad.config.flags import FLAGS
 from uad.config.foreign import IGNORED, REFUSED
 from uad.config.given import Given, Layer, did_you_mean, read
-from uad.config.kinds import read_text
 from uad.errors import ConfigError
+from uad.files import path_of, read_text
 
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "a mapping"}
 
@@ -97,4 +97,4 @@ def _text(flag: Flag, value: object, where: str, base: Path) -> str:
         raise ConfigError(f"{where}: expected {flag.kind.expects}, got {got}{hint}")
     if isinstance(value, bool):
         return "on" if value else "off"
-    return str(base / str(value)) if flag.kind.is_path and value else str(value)
+    return str(base / path_of(str(value))) if flag.kind.is_path and value else str(value)

@@ -1,76 +1,162 @@
 """Drafters and policy as one thing that the loop asks once per round. Knows no target, no request and no text.
 
-Drafters are asked in the given order, the free ones first: what they offer decides whether the model is run at all.
+Drafters are asked in the given order, the free ones first: what they offer decides whether the model is run at all. None of them, nor the
+policy, can hurt an answer: what fails is off for a while (`guard.Guarded`), and begins anew with all that was written meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
 from time import perf_counter
 
-from uad.drafters.protocol import Drafter
-from uad.policy.protocol import Chosen, Policy, Wish
+from uad.decode.guard import Guarded
+from uad.drafters.protocol import Drafter, Pace
+from uad.policy.protocol import Chosen, Policy, Round, Wish
 from uad.types import Ask, Clock, Commit, Crossing, Draft, DrafterStats, SamplingParams
 
 _NOTHING: Mapping[int, Chosen] = {}
+_OFF_ROUNDS = 8  # without a plan, where nothing can draft
+
+
+@dataclass(slots=True)
+class _Text:
+    """A sequence that runs: its prompt, how its answer is drawn, and the answer so far. All that who begins anew must hear."""
+
+    seq: int
+    prompt: Sequence[int]
+    sampling: SamplingParams
+    written: list[int] = field(default_factory=list)
+
+    def tell_policy(self, policy: Policy) -> None:
+        policy.begin(self.seq, len(self.prompt) + len(self.written), self.sampling.temperature)
+
+    def tell_drafter(self, drafter: Drafter) -> None:
+        drafter.begin(self.seq, self.prompt, self.sampling)
+        if self.written:
+            drafter.observe(Commit(self.seq, tuple(self.written)))
 
 
 class Drafting:
-    """The drafters of all sequences, and the policy that rules them. eog: the ids that end an answer."""
+    """The drafters of all sequences, and the policy that rules them.
 
-    def __init__(self, drafters: Sequence[Drafter], policy: Policy, eog: frozenset[int] = frozenset(), clock: Clock = perf_counter) -> None:
-        self._drafters = tuple(drafters)
-        self._policy = policy
+    policies: makes the policy, and a fresh one after it failed. n_vocab: of the target; eog: its ids that end an answer.
+    """
+
+    def __init__(
+        self,
+        drafters: Sequence[Drafter],
+        policies: Callable[[], Policy],
+        n_vocab: int,
+        eog: frozenset[int] = frozenset(),
+        clock: Clock = perf_counter,
+    ) -> None:
+        self._drafters = tuple(Guarded(drafter.origin, drafter, clock) for drafter in drafters)
+        self._policies = policies
+        self._policy = Guarded("the policy", policies(), clock)
+        self._n_vocab = n_vocab
         self._eog = eog
         self._clock = clock
         self._stats = {drafter.origin: DrafterStats(drafter.origin) for drafter in drafters}
-        self._seqs: set[int] = set()
+        self._texts: dict[int, _Text] = {}
         self._crossings: dict[int, Crossing] = {}
 
     def __contains__(self, seq: int) -> bool:
-        return seq in self._seqs
+        return seq in self._texts
+
+    @property
+    def n_policy_failures(self) -> int:
+        """How often the policy failed since start."""
+        return self._policy.n_failures
 
     def stats(self) -> tuple[DrafterStats, ...]:
         """What each drafter did since start."""
-        return tuple(self._stats.values())
+        return tuple(replace(self._stats[one.part.origin], n_failures=one.n_failures, is_off=not one.is_on) for one in self._drafters)
 
     def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams) -> None:
         """A sequence starts (again) with this prompt of target ids; its answer is drawn like that, the seed included."""
-        self._seqs.add(seq)
-        self._policy.begin(seq, len(prompt), sampling.temperature)
-        for drafter in self._drafters:
-            drafter.begin(seq, prompt, sampling)
+        text = self._texts[seq] = _Text(seq, prompt, sampling)
+        self._policy.do(text.tell_policy)
+        for one in self._drafters:
+            one.do(text.tell_drafter)
 
     def end(self, seq: int) -> None:
         """The sequence is over; drafters may keep what they know of it for the next one in this slot."""
-        if seq not in self._seqs:
+        if self._texts.pop(seq, None) is None:
             return
-        self._seqs.discard(seq)
-        self._policy.end(seq)
-        for drafter in self._drafters:
-            drafter.end(seq)
+        self._policy.do(lambda policy: policy.end(seq))
+        for one in self._drafters:
+            one.do(lambda drafter: drafter.end(seq))
 
     def sleeps(self, seqs: Sequence[int]) -> int:
         """For how many rounds these sequences, which write, do so without drafts; see `Policy.sleeps`."""
-        return self._policy.sleeps(seqs)
+        n = self._policy.do(lambda policy: policy.sleeps(seqs)) if self._can_draft else None
+        return _OFF_ROUNDS if n is None else n
 
     def propose(self, wishes: Sequence[Wish]) -> Mapping[int, Chosen]:
         """What each sequence submits in this round; those that are missing write one id."""
-        round_ = self._policy.plan(wishes)
+        self._bring_back()
+        chosen = self._policy.do(lambda policy: self._round(policy.plan(wishes))) if self._can_draft else None
+        return chosen or _NOTHING
+
+    @property
+    def _can_draft(self) -> bool:
+        return any(one.is_on for one in self._drafters)
+
+    def _bring_back(self) -> None:
+        """Who was off for long enough begins anew, with all texts that run."""
+        self._policy.bring_back(self._renew_policy)
+        for one in self._drafters:
+            if one.bring_back(self._renew):
+                self._policy.do(self._tell_policy)  # it must know how much is to be read again
+
+    def _renew_policy(self, _: Policy) -> None:
+        self._policy.part = self._policies()
+        self._tell_policy(self._policy.part)
+
+    def _tell_policy(self, policy: Policy) -> None:
+        for text in self._texts.values():
+            policy.end(text.seq)
+            text.tell_policy(policy)
+
+    def _renew(self, drafter: Drafter) -> None:
+        drafter.reset()
+        for text in self._texts.values():
+            text.tell_drafter(drafter)
+
+    def _round(self, round_: Round | None) -> Mapping[int, Chosen]:
+        """Raises what the policy does."""
         if round_ is None:
             return _NOTHING
-        for drafter in self._drafters:
-            asks = round_.asks(drafter.origin)
-            if not asks:
-                continue
-            began = self._clock()
-            drafts = [self._before_end(draft, one) for one, draft in zip(asks, drafter.propose(asks, round_), strict=True)]
-            seconds = self._clock() - began
-            self._stats[drafter.origin] = self._stats[drafter.origin].called(len(asks), seconds)
-            round_.proposed(drafter.origin, drafts, seconds)
-            for one, draft in zip(asks, drafts, strict=True):
-                self._crossings[one.seq] = self._crossings.get(one.seq, Crossing()) + draft.crossing
+        for one in self._drafters:
+            origin = one.part.origin
+            asks = round_.asks(origin) if one.is_on else ()
+            if asks:
+                began, pace = self._clock(), _Pace(round_)
+                drafts = self._ask(one, asks, pace)
+                seconds = self._clock() - began
+                self._stats[origin] = self._stats[origin].called(len(asks), seconds)
+                pace.check()
+                round_.proposed(origin, drafts, seconds)
+                for ask, draft in zip(asks, drafts, strict=True):
+                    self._crossings[ask.seq] = self._crossings.get(ask.seq, Crossing()) + draft.crossing
         return round_.choose()
+
+    def _ask(self, one: Guarded[Drafter], asks: Sequence[Ask], pace: Pace) -> list[Draft]:
+        """The drafts; none where the drafter fails, so that the round goes on as if it had nothing to say."""
+        nothing = Draft(origin=one.part.origin, kind=one.part.origin)
+        return one.do(lambda drafter: self._sound(drafter.propose(asks, pace), asks)) or [nothing] * len(asks)
+
+    def _sound(self, drafts: Sequence[Draft], asks: Sequence[Ask]) -> list[Draft]:
+        """The drafts, up to the ends of answers. Raises ValueError for one that the target cannot be given: that would fail instead."""
+        for draft, ask in zip(drafts, asks, strict=True):
+            ids, p = draft.ids, draft.p
+            if ids and not (0 <= min(ids) <= max(ids) < self._n_vocab and len(p) == len(ids) <= ask.n_max):
+                raise ValueError(f"{len(ids)} ids from {min(ids)} to {max(ids)} with {len(p)} beliefs, where {ask.n_max} were asked for")
+            if not all(0.0 <= belief < inf for belief in p):
+                raise ValueError(f"an id is believed with a probability of {next(one for one in p if not 0.0 <= one < inf)}")
+        return [self._before_end(draft, ask) for draft, ask in zip(drafts, asks, strict=True)]
 
     def _before_end(self, draft: Draft, ask: Ask) -> Draft:
         """Nothing follows the id that ends an answer, though a copy of an earlier turn would go on; and the target writes that id itself,
@@ -86,19 +172,58 @@ class Drafting:
 
     def commit(self, commit: Commit, draft: Draft) -> None:
         """These ids became part of a text; `draft` is what had been submitted."""
-        if commit.seq not in self._seqs:
+        text = self._texts.get(commit.seq)
+        if text is None:
             return
+        text.written += commit.ids
         if draft.ids:
             stats = self._stats[draft.origin]
             self._stats[draft.origin] = stats.judged(commit.n_drafted, commit.n_accepted)
-        self._policy.committed(commit)
-        for drafter in self._drafters:
-            drafter.observe(commit)
+        self._policy.do(lambda policy: policy.committed(commit))
+        for one in self._drafters:
+            one.do(lambda drafter: drafter.observe(commit))
 
     def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float, n: int = 1) -> None:
         """See `Policy.decoded`."""
-        self._policy.decoded(passes, depth, seconds, n)
+        self._policy.do(lambda policy: policy.decoded(passes, depth, seconds, n))
 
     def rested(self, seconds: float) -> None:
         """See `Policy.rested`."""
-        self._policy.rested(seconds)
+        self._policy.do(lambda policy: policy.rested(seconds))
+
+
+class _Pace:
+    """The round, as a drafter asks it while it drafts. What the round raises waits here, as it is not the drafter's, and ends drafting."""
+
+    __slots__ = ("_error", "_round")
+
+    def __init__(self, round_: Round) -> None:
+        self._round = round_
+        self._error: Exception | None = None
+
+    def check(self) -> None:
+        """Raises what the round raised."""
+        if self._error is not None:
+            raise self._error
+
+    def wrote(self, seq: int, p: float) -> None:
+        if self._error is None:
+            try:
+                self._round.wrote(seq, p)
+            except Exception as error:
+                self._error = error
+
+    def go_on(self, seqs: Sequence[int]) -> Sequence[bool]:
+        if self._error is None:
+            try:
+                return self._round.go_on(seqs)
+            except Exception as error:
+                self._error = error
+        return [False] * len(seqs)
+
+    def stepped(self, n_seq: int, seconds: float) -> None:
+        if self._error is None:
+            try:
+                self._round.stepped(n_seq, seconds)
+            except Exception as error:
+                self._error = error

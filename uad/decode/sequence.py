@@ -63,7 +63,7 @@ class Tally:
 @dataclass(slots=True)
 class Running:
     """A request in a slot. `ids` are prompt and answer; ids[:n_past] are in the target's KV; `limit` bounds their number. The drafters
-    heard of ids[:n_told]."""
+    heard of ids[:n_told]. rate: ids of the prompt read per second, lately (0: not known)."""
 
     number: int
     request: Request
@@ -82,6 +82,7 @@ class Running:
     tally: Tally = field(default_factory=Tally)
     first: float = 0.0
     last: float = 0.0
+    rate: float = 0.0
     text: TextStream = field(init=False)
     ends: Ends = field(init=False)
 
@@ -100,6 +101,11 @@ class Running:
     @property
     def is_prefilling(self) -> bool:
         return self.n_predicted == 0
+
+    @property
+    def n_unread(self) -> int:
+        """Ids of the prompt that the KV lacks."""
+        return self.n_prompt - self.n_past
 
     @property
     def n_left(self) -> int:

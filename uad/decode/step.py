@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from uad.decode.drafting import Drafting
+from uad.decode.ending import deliver, known, logged, summary
 from uad.decode.layout import Least, longest_draft, padding, sizes_of_passes
+from uad.decode.prefill import Prefill
 from uad.decode.sequence import Running
 from uad.decode.slots import Slot, Slots
 from uad.decode.target import Target
@@ -24,12 +26,10 @@ from uad.sampling.sampler import token_prob
 from uad.types import Clock, Commit, Done, Draft, DrafterStats, Failed, Request, Rows, Sink, SlotInfo, TokenProb, Totals
 
 _log = logging.getLogger("uad.request")
-_STALL_S = 0.25  # how long a prompt's chunk may keep running streams waiting
-_CHUNK_S = 2.0  # how long it may last where nobody waits: a decode cannot be interrupted by a cancel, or by a signal
-_MIN_CHUNK = 16
 NO_DRAFT = Draft()
 _PLAIN = Chosen(NO_DRAFT)
 _NOTHING_CHOSEN: Mapping[int, Chosen] = {}
+_ANY_IDS = (0, 0)
 _NO_LOGITS = np.empty((0, 0), np.float32)
 
 
@@ -97,7 +97,7 @@ class Engine:
         self._longest_draft = longest_draft(target.n_ubatch, target.n_batch, target.n_seq, self._least)
         self._n_rest = 0  # rounds in which nothing is drafted, this one included
         self._rests: list[_Rest] = []  # of which the policy has not heard
-        self._prefill_rate = 0.0
+        self._prefill = Prefill(target.n_ubatch, target.n_batch - (self._least.rows - 1), clock)
         self._totals = Totals()
 
     @property
@@ -129,18 +129,23 @@ class Engine:
 
     def fail_all(self, error: UadError) -> None:
         """Every request, running or waiting, ends with this error."""
-        for number, _, sink in self._waiting:
-            sink(Failed(number, error))
-        self._waiting.clear()
+        waiting, self._waiting = self._waiting, deque()
+        for number, _, sink in waiting:
+            self._refuse(number, sink, error)
         self._fail(self._slots.running(), error)
 
-    def _fail(self, runnings: Sequence[Running], error: UadError) -> None:
+    def _refuse(self, number: int, sink: Sink, error: Exception) -> None:
+        self._totals = replace(self._totals, n_failed=self._totals.n_failed + 1)
+        deliver(sink, Failed(number, known(error)))
+
+    def _fail(self, runnings: Sequence[Running], error: Exception) -> None:
+        """These requests end with this error. Raises what the target does while it forgets them, when all are told."""
         for running in runnings:
             running.n_past = 0
             self._slots.release(running)
-            running.sink(Failed(running.number, error))
-        for running in runnings:  # when all are told: what broke may raise again here
+            self._refuse(running.number, running.sink, error)
             self._close(running)
+        for running in runnings:
             self._target.clear(running.slot)
 
     @property
@@ -158,14 +163,16 @@ class Engine:
 
     def totals(self) -> Totals:
         """What was done since start."""
-        return self._totals
+        n_policy_failures = self._drafting.n_policy_failures if self._drafting is not None else 0
+        return replace(self._totals, n_policy_failures=n_policy_failures)
 
     # --- a round
 
     def step(self) -> None:
         """One round for all sequences: those that write share one decode; then each that still reads its prompt gets a chunk decoded.
 
-        Apart, because llama.cpp would cut a batch of both into the same passes, and writers need not wait for their tokens.
+        Apart, because llama.cpp would cut a batch of both into the same passes, and writers need not wait for their tokens. What fails
+        ends the requests that it concerns; what is raised says that the engine cannot go on.
         """
         self._admit()
         runnings = self._slots.running()
@@ -177,15 +184,15 @@ class Engine:
         for running in writing:
             self._tell(running)
         began = self._clock()
-        chosen, spent = self._propose(runnings)
-        spent += self._write([self._part(running, chosen.get(running.slot, _PLAIN)) for running in writing])
+        chosen, asking = self._propose(runnings)
+        spent = asking + self._write([self._part(running, chosen.get(running.slot, _PLAIN)) for running in writing])
         if self._drafting is not None and writing and not chosen:
             self._drafting.rested(self._clock() - began - spent)
-        room = self._chunk_room(bool(writing))
-        reading = [running for running in runnings if running.is_prefilling]
-        for i, running in enumerate(sorted(reading, key=lambda running: running.number)):  # who came first is read first
-            if i == 0 or room >= _MIN_CHUNK:
-                room -= self._read_chunk(running, room)
+        for reader, n in self._prefill.pieces(self._reading, bool(writing), asking):
+            self._read(reader, n)
+
+    def _reading(self) -> list[Running]:
+        return [running for running in self._slots.running() if running.is_prefilling]
 
     def _is_resting(self, runnings: Sequence[Running], writing: Sequence[Running]) -> bool:
         """Whether all that is to be done is one id for each sequence. A rest is followed by a round that is none."""
@@ -226,18 +233,18 @@ class Engine:
             self._rests.clear()
 
     def _run(self, parts: Sequence[_Part]) -> tuple[float, dict[int, int]]:
-        """Decode and settle; returns the seconds that the decode took and the rows of each sequence. Requests that find no KV room fail
-        alone."""
+        """Decode and settle; returns the seconds that the decode took (0: it failed, and its requests with it) and the rows of each
+        sequence."""
         counts = {part.running.slot: part.n_rows for part in parts}
         extra = self._padding(parts, counts)
         rows = [part.rows(extra.get(part.running.slot, 0), self._least.rows) for part in parts]
         began = self._clock()
         try:
             self._target.decode(rows)
-        except NoKvRoomError as error:
-            self._fail([part.running for part in parts], error)
+            logits = self._target.logits() if any(row.n_logits for row in rows) else _NO_LOGITS
+        except Exception as error:
+            self._fail_decode([part.running for part in parts], error)
             return 0.0, counts
-        logits = self._target.logits() if any(row.n_logits for row in rows) else _NO_LOGITS
         seconds = self._clock() - began
         self._totals = replace(self._totals, n_decodes=self._totals.n_decodes + 1)
         at = 0
@@ -247,8 +254,19 @@ class Engine:
             counts[part.running.slot] += n_extra
             if n_extra:
                 self._target.truncate(part.running.slot, part.running.n_past + part.n_rows)
-            self._settle(part, logits[at - n_extra - part.n_logits : at - n_extra] if part.n_logits else _NO_LOGITS)
+            try:
+                self._settle(part, logits[at - n_extra - part.n_logits : at - n_extra] if part.n_logits else _NO_LOGITS)
+            except Exception as error:  # of its sampler, its text or its sink
+                self._fail([part.running], error)
         return seconds, counts
+
+    def _fail_decode(self, runnings: Sequence[Running], error: Exception) -> None:
+        """The requests of this decode end. Raises where the target is at fault and not they: it cannot decode anything else either."""
+        self._fail(runnings, error)
+        if not isinstance(error, NoKvRoomError):
+            seq = runnings[0].slot
+            self._target.decode([Rows(seq, 0, _ANY_IDS, 1)])
+            self._target.clear(seq)
 
     def _padding(self, parts: Sequence[_Part], counts: Mapping[int, int]) -> dict[int, int]:
         """Dummy rows by sequence: up to the level that makes one pass, then up to the least that computes the same bits."""
@@ -265,15 +283,18 @@ class Engine:
         return extra
 
     def _admit(self) -> None:
-        """Waiting requests take free slots, in order; one that wants a busy slot lets others pass. Each waits until it has started, so
-        that it can be told of an error."""
+        """Waiting requests take free slots, in order; one that wants a busy slot lets others pass. One that cannot start ends alone."""
         for entry in tuple(self._waiting):
             if not self._slots.has_free:
                 return
             number, request, sink = entry
             slot = self._slots.choose(request)
             if slot is not None:
-                self._start(slot, number, request, sink)
+                try:
+                    self._start(slot, number, request, sink)
+                except Exception as error:
+                    slot.cached.clear()
+                    self._refuse(number, sink, error)
                 self._waiting.remove(entry)
 
     def _start(self, slot: Slot, number: int, request: Request, sink: Sink) -> None:
@@ -329,35 +350,12 @@ class Engine:
     def _part(running: Running, chosen: Chosen) -> _Part:
         return _Part(running, running.pending(), chosen.draft, 1 + len(chosen.draft.ids), chosen.n_rows)
 
-    def _chunk_room(self, others_wait: bool) -> int:
-        """How many prompt ids may be read in this round; few enough that running streams do not stall, and that a request can be cancelled
-        within seconds."""
-        n = max(_MIN_CHUNK, int(self._prefill_rate * (_STALL_S if others_wait else _CHUNK_S)))
-        if not self._prefill_rate and not others_wait:
-            n = self._target.n_ubatch
-        return min(n, self._target.n_batch - (self._least.rows - 1))
-
-    def _read_chunk(self, running: Running, room: int) -> int:
-        """Decode the next piece of a prompt; returns how many ids it had."""
-        pending = running.pending()
-        n = self._chunk(len(pending), room)
-        last = n == len(pending)
-        seconds, _ = self._run([_Part(running, pending[:n], NO_DRAFT, 1 if last and running.request.max_tokens != 0 else 0)])
-        if n >= _MIN_CHUNK and seconds > 0:
-            rate = n / seconds
-            self._prefill_rate = rate if not self._prefill_rate else 0.7 * self._prefill_rate + 0.3 * rate
-        return n
-
-    def _chunk(self, n_pending: int, room: int) -> int:
-        """The length of the next chunk: whole passes where room allows, so that a prompt is cut into the same ones at any speed; and no
-        pass of a single row, neither here nor in what is left."""
-        n_ubatch = self._target.n_ubatch
-        n = min(n_pending, room)
-        if n_ubatch < n < n_pending:
-            n -= n % n_ubatch
-        while n > 2 and (n % n_ubatch == 1 or n_pending - n == 1):
-            n -= 1
-        return n
+    def _read(self, running: Running, n: int) -> None:
+        """Decode the next n ids of a prompt."""
+        last = n == running.n_unread
+        n_logits = 1 if last and running.request.max_tokens != 0 else 0
+        seconds, _ = self._run([_Part(running, running.pending()[:n], NO_DRAFT, n_logits)])
+        self._prefill.took(running, n, seconds)
 
     def _settle(self, part: _Part, logits: npt.NDArray[np.float32]) -> None:
         """Verify, truncate the KV to what was accepted, commit, tell everybody."""
@@ -400,14 +398,15 @@ class Engine:
         self._release(running)
         self._totals = _add(self._totals, done)
         _log.info("%s", summary(done))
-        running.sink(done)
+        deliver(running.sink, done)
 
     def _release(self, running: Running) -> None:
         self._slots.release(running)
         self._close(running)
 
     def _close(self, running: Running) -> None:
-        running.sampler.close()
+        with logged("a sampler could not be closed"):
+            running.sampler.close()
         if self._drafting is not None:
             self._tell(running)
             self._drafting.end(running.slot)
@@ -427,22 +426,4 @@ def _add(totals: Totals, done: Done) -> Totals:
         n_prompt=totals.n_prompt + done.timings.n_prompt,
         n_predicted=totals.n_predicted + done.usage.n_predicted,
         draft=totals.draft + done.timings.draft,
-    )
-
-
-def summary(done: Done) -> str:
-    """The one log line of a finished request."""
-    t, d = done.timings, done.timings.draft
-    line = (
-        f"request {done.request}: {done.finish} after {t.n_predicted} tokens, {t.predicted_per_second:.1f} tokens/s; "
-        f"prompt {t.n_prompt} tokens (+{t.n_cached} cached), {t.prompt_per_second:.0f} tokens/s"
-    )
-    if not d.n_drafts:
-        return line + "; not drafted"
-    by = ", ".join(f"{one.origin} {one.n_accepted}/{one.n_drafted}" for one in d.by)
-    return line + (
-        f"; drafted {d.n_drafted}, accepted {d.n_accepted} ({100 * d.accept_rate:.0f} %; {by}), "
-        f"mean accepted run {d.mean_accepted_run:.1f}, rejected {d.n_rejected}, healed {d.n_healed}, salvaged {d.n_salvaged}, "
-        f"drafting {d.draft_ms:.0f} ms, "
-        f"translation {d.translate_us:.0f} µs per round with {100 * d.crossing.hit_rate:.0f} % of the words known"
     )

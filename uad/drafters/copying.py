@@ -55,6 +55,10 @@ class CopyDrafter(LookupDrafter[S]):
         self._following[commit.seq].judge(commit.ids)
         super().observe(commit)
 
+    def reset(self) -> None:
+        super().reset()
+        self._following.clear()
+
     def _copy(self, seq: int, state: S, n: int) -> Draft:
         """n ids, or as many as there are: of the copy that is followed, else of one that is found, else of what may be a copy behind a
         difference."""

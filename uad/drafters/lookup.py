@@ -52,6 +52,9 @@ class LookupDrafter(ABC, Generic[S]):
     def end(self, seq: int) -> None:
         """The slot's ids and indexes stay for the next request."""
 
+    def reset(self) -> None:
+        self._slots.clear()
+
     def close(self) -> None:
         """Write what is to be kept in files."""
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from uad.vocab.encode import Encoder
 
 _MAX_TAKEN_BACK = 8
+_REACH = 512  # bytes before the edge in which a safe boundary is looked for: in text without any, a round's work follows the new bytes, too
+_CHARACTER = 4  # bytes of the longest one: what a boundary is judged by lies before it
 
 
 @dataclass(slots=True)
@@ -144,27 +146,45 @@ class Mirror:
         self._cover(edge)
         if not self.heal:
             return len(self.ids)
-        stream = self.data + self.tentative if self.tentative else self.data
-        safe = self.encoder.boundaries.last(stream, edge - 1, self.floor)
+        lowest = self._begin(max(len(self.ids) - _MAX_TAKEN_BACK, self.floor_ids))
+        safe = self._last_cut(edge - 1, max(lowest, self.floor))
         k = len(self.ids)
         while k > self.floor_ids and self._begin(k - 1) >= safe and len(self.ids) - k < _MAX_TAKEN_BACK:
             k -= 1
         return max(k, 1) if self.ids else k
 
+    def bytes_from(self, offset: int) -> bytes:
+        """The stream from offset up to the edge, what a rule still holds back included."""
+        return bytes(self.data[offset:]) + self.tentative if offset < len(self.data) else self.tentative[offset - len(self.data) :]
+
     def _cover(self, edge: int) -> None:
         """Encode the uncovered bytes from the last safe boundary; what is already there and right stays, KV and all."""
         covered = max(self._begin(len(self.ids)), self.floor)
-        if covered >= edge:
-            return
-        stream = self.data + self.tentative if self.tentative else self.data
-        start = covered
-        while True:
-            start = self.encoder.boundaries.last(stream, start, self.floor)
-            k = self._index(start) if start > self.floor else self.floor_ids
-            if start == self.floor or (k > 0 and self.ends[k - 1] == start):
-                break
-            start -= 1
-        self._replace(k, self.encoder.encode(bytes(stream[start:edge])), start, edge)
+        if covered < edge:
+            k, start = self._restart(covered)
+            self._replace(k, self.encoder.encode(self.bytes_from(start)[: edge - start]), start, edge)
+
+    def _restart(self, covered: int) -> tuple[int, int]:
+        """The first id to encode again, and where it begins: at the last safe boundary at which an id ends.
+
+        Where none is within reach, the ids before it stay as they are, though the whole text might be cut otherwise.
+        """
+        lowest = max(covered - _REACH, self.floor)
+        start = self._last_cut(covered, lowest)
+        while start > lowest:
+            k = self._index(start)
+            if k > 0 and self.ends[k - 1] == start:
+                return k, start
+            start = self._last_cut(start - 1, lowest)
+        k = self._index(lowest) if lowest > self.floor else self.floor_ids
+        return (k, self._begin(k)) if k > self.floor_ids else (self.floor_ids, self.floor)
+
+    def _last_cut(self, limit: int, lowest: int) -> int:
+        """The last safe boundary of the stream in lowest < offset <= limit; lowest where there is none."""
+        if not self.tentative:
+            return self.encoder.boundaries.last(self.data, limit, lowest)
+        begin = max(lowest - _CHARACTER, 0)
+        return begin + self.encoder.boundaries.last(self.data[begin:] + self.tentative, limit - begin, lowest - begin)
 
     def _replace(self, k: int, ids: list[int], start: int, edge: int) -> None:
         n = 0

@@ -168,6 +168,13 @@ class ModelDrafter:
         if sequence is not None:
             self._former[seq] = sequence
 
+    def reset(self) -> None:
+        """Raises what clearing the KV does."""
+        for seq in {*self._sequences, *self._former}:
+            self._context.clear(seq)
+        for known in (self._backlogs, self._choosers, self._sequences, self._former):
+            known.clear()
+
     def _sequence(self, seq: int) -> _Sequence:
         """That of the running text; with its first draft it takes over what the slot's KV holds."""
         sequence = self._sequences.get(seq)
@@ -219,16 +226,11 @@ class ModelDrafter:
         """Only ids from which a single token could go on through all the rest are worth choosing again."""
         mirror = work.sequence.mirror
         while work.first_choice < len(mirror.ids):
-            work.rest = self._bytes_from(mirror, work.first_choice)
+            work.rest = mirror.bytes_from(mirror.ends[work.first_choice - 1] if work.first_choice else mirror.base)
             if len(self._healer.covering(work.rest)):
                 return
             work.first_choice += 1
         work.rest = b""
-
-    def _bytes_from(self, mirror: Mirror, k: int) -> bytes:
-        start = mirror.ends[k - 1] if k else mirror.base
-        stream = mirror.data + mirror.tentative if mirror.tentative else mirror.data
-        return bytes(stream[start:])
 
     def _slide(self, work: _Work) -> None:
         mirror, n_ctx = work.sequence.mirror, self._context.n_ctx
@@ -254,7 +256,7 @@ class ModelDrafter:
             drafting = self._wants_more(work, pace)
             first = min(mirror.n_kv, max(work.first_choice - 1, 0) if drafting else mirror.n_kv)
             ids = mirror.ids[first : first + min(room, work.ask.n_read or room)]
-            if not ids or (not drafting and len(ids) < _WORTH_CATCHING_UP):
+            if not ids or (not drafting and len(ids) < min(work.ask.n_read or _WORTH_CATCHING_UP, _WORTH_CATCHING_UP)):
                 continue
             room -= len(ids)
             done = first + len(ids) == len(mirror.ids)

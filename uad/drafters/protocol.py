@@ -44,3 +44,7 @@ class Drafter(Protocol):
 
     def end(self, seq: int) -> None:
         """The sequence is over; state may be kept for the next one in this slot."""
+
+    def reset(self) -> None:
+        """Forget all sequences and what is kept of former ones, after a failure: nothing is known of the state. What was learned from
+        texts for all of them stays."""

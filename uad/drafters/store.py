@@ -65,18 +65,24 @@ class StoreFile:
             return self.read()
         except FileNotFoundError:
             return np.zeros((0, self.width), dtype=np.int32)
-        except (StoreError, OSError) as error:
-            reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-            _log.warning("%s: not used: %s; the file is kept as it is, and the server goes on without it", self.path, reason)
+        except (StoreError, OSError, MemoryError) as error:
+            self._refuse((error.strerror or str(error)) if isinstance(error, OSError) else str(error) or "there is no memory for it")
             return None
 
     def fill(self, target: Loadable) -> bool:
-        """Give the rows to target; False, and nothing given, where the file cannot be used. A missing file has no rows."""
+        """Give the rows to target; False where the file cannot be used. A missing file has no rows."""
         rows = self.load()
         if rows is None:
             return False
-        target.load(rows)
+        try:
+            target.load(rows)
+        except (ValueError, ArithmeticError, LookupError) as error:
+            self._refuse(f"its rows make no sense ({error})")
+            return False
         return True
+
+    def _refuse(self, reason: str) -> None:
+        _log.warning("%s: not used: %s; the file is kept as it is, and the server goes on without it", self.path, reason)
 
     def read(self) -> Rows:
         """The rows, (n, width). Raises StoreError or OSError."""
@@ -93,7 +99,7 @@ class StoreFile:
     def _header(self, line: bytes) -> dict[str, int]:
         try:
             header = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             header = None
         if not isinstance(header, dict) or header.get("format") != _MAGIC:
             raise StoreError("it is not a store of uad")

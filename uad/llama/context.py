@@ -41,7 +41,11 @@ class Context:
         self.rows_are_apart = attention(config, on_cpu=not offloads())[0] != "off"
         self._memory = lib.llama_get_memory(self._handle)
         self._batch = Batch(self.n_batch)
-        self.can_truncate = self._probe_truncate()
+        try:
+            self.can_truncate = self._probe_truncate()
+        except BaseException:
+            self.close()
+            raise
 
     def _open(self, model: Model, config: ModelConfig) -> ctypes.c_void_p:
         params = lib.llama_context_default_params()

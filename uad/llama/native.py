@@ -1,4 +1,4 @@
-"""Start-up of the native library: backend, log, number types, and a check that every symbol used by name exists."""
+"""Start-up of the native library: backend, log, number types, and a check that it has every name in `symbols`."""
 
 from __future__ import annotations
 
@@ -11,23 +11,7 @@ from functools import cache
 import llama_cpp.llama_cpp as lib
 
 from uad.errors import ConfigError
-
-_SYMBOLS = (
-    "llama_backend_init",
-    "llama_decode",
-    "llama_get_logits",
-    "llama_get_memory",
-    "llama_init_from_model",
-    "llama_memory_seq_rm",
-    "llama_model_load_from_file",
-    "llama_model_meta_val_str",
-    "llama_sampler_apply",
-    "llama_sampler_init_logit_bias",
-    "llama_sampler_init_penalties",
-    "llama_tokenize",
-    "llama_token_to_piece",
-    "llama_vocab_get_attr",
-)
+from uad.llama import symbols
 
 # ggml's own numbering of the KV types that llama-server offers
 GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "bf16": 30}
@@ -71,10 +55,10 @@ class Log:
 
 @cache
 def start() -> Log:
-    """Bind once per process: checks symbols, installs the log, initialises the backends."""
-    missing = [name for name in _SYMBOLS if not hasattr(lib, name)]
-    if missing:
-        raise ConfigError(f"the installed llama-cpp-python lacks {', '.join(missing)}; install a version that uad's pyproject.toml allows")
+    """Bind once per process: checks names, installs the log, initialises the backends. Raises ConfigError where the binding lacks one."""
+    if missing := ", ".join(symbols.missing(lib)):
+        remedy = f"uad needs {symbols.VERSIONS}: pip install 'llama-cpp-python{symbols.VERSIONS}'"
+        raise ConfigError(f"llama-cpp-python {build_info()} lacks {missing}; {remedy}")
     log = Log()
     lib.llama_log_set(log.callback, ctypes.c_void_p(0))
     lib.llama_backend_init()

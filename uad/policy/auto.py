@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from uad.policy.fixed import FixedRound
-from uad.policy.memory import Memory, kind_of
+from uad.policy.memory import STALE, Memory, kind_of
 from uad.policy.protocol import Chosen, Round, Wish
 from uad.policy.round import AutoRound
 from uad.policy.text import Text
@@ -56,17 +56,18 @@ class AutoPolicy(Memory):
         self.n_rounds += 1
         enabled = [wish for wish in wishes if wish.params.enabled]
         fixed = [wish for wish in enabled if wish.params.policy is _FIXED]
-        auto = [wish for wish in enabled if wish.params.policy is not _FIXED and self._is_due(wish)]
+        n_writing = sum([wish.room >= 0 for wish in wishes])
+        auto = [wish for wish in enabled if wish.params.policy is not _FIXED and self._is_due(wish, n_writing)]
         if not fixed:
             return AutoRound(self, auto, wishes) if auto else None
         fixed_round = FixedRound(fixed, self.weighed, others_wait=len(wishes) > 1)
         return _Both(fixed_round, AutoRound(self, auto, wishes)) if auto else fixed_round
 
-    def _is_due(self, wish: Wish) -> bool:
+    def _is_due(self, wish: Wish, n_writing: int) -> bool:
         if wish.params.longest <= 0 or wish.room == 0:
             return False
         text = self._texts[wish.seq]
-        return text.n >= text.due
+        return text.n >= text.due or self.machine.target.n_alike(n_writing) >= STALE
 
     def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float, n: int = 1) -> None:
         self.machine.decoded(passes, depth, 1e3 * seconds, n)
@@ -79,6 +80,7 @@ class AutoPolicy(Memory):
         if text is None:
             return
         text.n += len(commit.ids)
+        self.n_ids += len(commit.ids)
         if len(commit.ids) > commit.n_accepted + 1:  # of rounds that nobody planned
             self.n_rounds += 1
         text.settle(commit.n_accepted)

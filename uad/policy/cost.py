@@ -34,8 +34,11 @@ _LARGE: Final = 0.99 * _MOST_SURPRISE  # a surprise is from here on
 _MOST_OF_SIZE: Final = 1.2  # of that, for the cost of a known size
 _NOISE: Final = 0.08  # of a decode
 _PER_POSITION: Final = 1e-3  # of a single row behind nothing, and of each further row: what a position might add, by its order
+_MOST_DEVIATIONS: Final = 3.0  # of a surprise, as positions explain it: what is beyond is a disturbed machine
 _MUCH: Final = 0.8  # of a surprise, at most, left to the machine: then costs are looked up anew at once
 _DRIFT: Final = 1e-5  # of that, squared, per decode
+_STALE: Final = 100  # decodes alike, behind which what larger ones cost is out of date
+_MOST_STALE: Final = 4.0  # times too dear, or too cheap, at most, that one decode says they were taken for
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class CostCurve:
         self.n_found = 0  # decodes that told much of what nothing was known of
         self._pace = _Pace()
         self._surprise = 0.0  # of late, of all sizes together (log): what the factors have not caught up with
+        self._usual_n = self._n_alike = 0  # rows of the last decode, and how many before it had as many
 
     def ms(self, n: int, depth: int = 0) -> float:
         """Expected milliseconds of one pass of n rows behind depth positions."""
@@ -95,12 +99,23 @@ class CostCurve:
         tables = self._tables
         return tables[0] if len(tables) == 1 else tables[min(range(len(tables)), key=lambda i: abs(self._depths[i] - depth))]
 
+    def n_alike(self, n: int) -> int:
+        """How many of the last decodes in a row had n rows: since then nothing is known of what others cost."""
+        return self._n_alike if n == self._usual_n else 0
+
     def observe(self, n: int, depth: int, ms: float, n_times: int = 1) -> None:
         """A decode of n rows took ms, the mean of n_times: most of a surprise is the machine's, a little is this size's; behind more
-        positions than were ever measured it is theirs as long as little is known of them."""
+        positions than were ever measured it is theirs as long as little is known of them. Behind many decodes alike it is that of
+        all larger sizes: what was known of them may be of a disturbed machine."""
         table = self._nearest(depth)
         expected = self.ms(n, depth)
         ratio = ms / expected if expected > 0 else 1.0
+        if n > self._usual_n and self._n_alike >= _STALE:
+            ratio /= table.renew(ratio, self._usual_n)
+            expected = self.ms(n, depth)
+            self.n_found += 1
+        self._n_alike = self._n_alike + n_times if n == self._usual_n else n_times
+        self._usual_n = n
         if depth > self._depths[-1]:
             speed = self.speeds()[n > 1]
             rest = self._beyond.learn(n, depth - self._depths[-1], (ms - expected) / speed, _NOISE * expected / speed / sqrt(n_times))
@@ -197,15 +212,19 @@ class _Beyond:
         cx, cy = self._once * x + self._both * y, self._both * x + self._per_row * y
         noise = noise_ms * noise_ms
         total = x * cx + y * cy + noise
-        if total <= 0:
+        if total <= 0 or not surprise_ms:
             return 1.0
+        most = _MOST_DEVIATIONS * sqrt(total)
+        rest = surprise_ms
+        surprise_ms = min(max(surprise_ms, -most), most)
+        rest = 1.0 - (1.0 - noise / total) * surprise_ms / rest
         self._ms_once = max(self._ms_once + surprise_ms * cx / total, 0.0)
         self._ms_per_row = max(self._ms_per_row + surprise_ms * cy / total, 0.0)
         drift = _DRIFT * self._variance
         self._once += drift - cx * cx / total
         self._both -= cx * cy / total
         self._per_row += drift - cy * cy / total
-        return noise / total
+        return rest
 
 
 class _Table:
@@ -227,6 +246,14 @@ class _Table:
 
     def n_seen(self, n: int) -> int:
         return self._n_seen[n] if n < len(self._n_seen) else 0
+
+    def renew(self, ratio: float, above: int) -> float:
+        """Sizes above this one take `ratio` times as long as they were known to, within limits; returns it."""
+        ratio = min(max(ratio, 1 / _MOST_STALE), _MOST_STALE)
+        self._points = [(n, ms * ratio if n > above else ms) for n, ms in self._points]
+        for n in range(above + 1, len(self._ms)):
+            self._ms[n] *= ratio
+        return ratio
 
     def learn(self, n: int, ratio: float, n_times: int) -> None:
         """n rows took `ratio` times as long as this says, the mean of n_times."""

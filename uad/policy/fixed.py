@@ -20,7 +20,8 @@ class FixedRound:
     def __init__(self, wishes: Sequence[Wish], weighed: Collection[Origin] = (), others_wait: bool = False) -> None:
         """weighed: drafters whose guesses are only compared, never taken as they come, unless a request asks for them by name."""
         self._weighed = weighed
-        self._n_read = _READ_AT_ONCE if others_wait or len(wishes) > 1 else 0
+        is_lone_writer = len(wishes) == 1 and wishes[0].room >= 0  # beside a prompt somebody may arrive
+        self._n_read = _READ_AT_ONCE if others_wait or not is_lone_writer else 0
         self._wishes = [wish for wish in wishes if wish.params.enabled]
         self._asked: Sequence[Ask] = ()
         self._chosen: dict[int, Chosen] = {}

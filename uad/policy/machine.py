@@ -16,6 +16,7 @@ _WORTH_PADDING: Final = 0.97
 _SINGLES: Final = 32  # decodes of single rows, and
 _PADDED: Final = 16  # of more, before these are believed to cost less
 _LEAST_MORE: Final = 1.02  # else they cost so many times as much, whatever was measured
+_MOST_MORE: Final = 1.1  # times as much as so many single rows, at most: they could be decoded one by one
 
 
 class Machine:
@@ -118,7 +119,7 @@ class Table:
         ms = 0.0
         for n_seq in self._groups:
             ms += self._machine.group_ms(n_seq, n_each, self._depth)
-        return ms
+        return min(ms, _MOST_MORE * n_each * self._raw[1]) if n_each > 1 else ms
 
     def _is_sure(self, k: int) -> bool:
         """Whether it was seen often enough what one and k rows of each sequence cost: once they are padded, single ones are not seen any

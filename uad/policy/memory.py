@@ -19,6 +19,12 @@ _SHORT_BITS: Final = 9
 _LONGER_SHIFT: Final = -0.7  # of a small model's odds in texts longer than known ones: it may be lost in them, and sure all the same
 TYPICAL_ROUNDS: Final = 60  # of an answer: they share what reading the prompt costs
 _EARNED_BACK: Final = 20  # rounds in which a new text must be expected to earn that, since it may end soon
+TIMED_IDS: Final = 12  # that a draft model reads to find out what its calls cost now
+_TIMING_SHARE: Final = 0.005  # of decoding, for that
+_OFTEN: Final = 64  # ids between two such calls, at least
+_SELDOM: Final = 120  # and at most, unless more than
+_MOST_DEAR: Final = 2  # calls in a row were dear
+STALE: Final = 200  # decodes alike, behind which a larger one shows what it costs now
 
 
 def _length(n_prompt: int) -> int:
@@ -42,6 +48,7 @@ class Memory:
         self.machine = machine
         self.weighed = weighed
         self.n_rounds = 0  # those that were planned, and rests between them
+        self.n_ids = 0  # of all texts
         self.calibrations: dict[str, Calibration] = {}
         self.habits: dict[Origin, Habit] = {}
         self._standings: dict[tuple[Origin, int], Standing] = {}
@@ -59,7 +66,7 @@ class Memory:
         """What this drafter's calls cost."""
         habit = self.habits.get(origin)
         if habit is None:
-            habit = self.habits[origin] = Habit()
+            habit = self.habits[origin] = Habit(least_share=self.machine.draft.ms(1) / self.machine.target.ms(1))
         return habit
 
     def _standing(self, origin: Origin, n_prompt: int) -> Standing:
@@ -106,12 +113,27 @@ class Memory:
         times = 1.0 if can_win else UNLIKELY
         use.n_early = 0 if use.due > 1 else use.n_early
         price = times * use.price(habit, use.backlog(text), step_ms)
-        use.is_paid = not use.ids_too_early(price, text, plain_ms) and use.standing.pay(price, can_win)
+        use.is_paid = not use.ids_too_early(price, text, plain_ms) and use.standing.pay(price, plain_ms, can_win)
         if use.is_paid:
             use.reckon = text.n + RECKON  # if it pays until then, more is known of its costs
             return True
         use.sleep(text, habit, plain_ms, step_ms, times)
         return False
+
+    def untimed(self, plain_ms: float) -> int:
+        """Ids that may be written, over all texts, before the draft model is called to find out what it costs now.
+
+        What is known of its costs decides whether it is asked, and asking is what teaches it: a machine that was disturbed for a while
+        would leave it alone for ever.
+        """
+        habit = self.habit(_MODEL)
+        if plain_ms <= 0:
+            return _OFTEN
+        share = habit.usual_ms(paused=True) / plain_ms
+        wait = min(max(share / _TIMING_SHARE, _OFTEN), _SELDOM if habit.n_timed else _OFTEN)
+        if habit.n_dear > _MOST_DEAR:
+            wait = max(wait, min(_SELDOM * 2.0 ** (habit.n_dear - _MOST_DEAR), habit.least_share / _TIMING_SHARE))
+        return max(int(wait) - (self.n_ids - habit.timed_at), 0)
 
     def still_wins(self, text: Text, origin: Origin, use: Use, plain_ms: float, wish: Wish, n_seq: int) -> bool:
         """Whether a drafter that pays could do so from here on; if not, it sleeps."""
@@ -134,11 +156,11 @@ class Memory:
         return any(costs[k + 1] + first_ms + max(k / per_step - 1.0, 0.0) * step_ms < (k + 1) * costs[1] for k in range(1, n + 1))
 
     def step_ms(self, origin: Origin, n_seq: int) -> float:
-        """Milliseconds of a draft step of so many sequences; nothing for drafters without a model. What was measured on a busy machine is
-        bounded by what calls take, each of which has such a step."""
+        """Milliseconds of a draft step of so many sequences; nothing for drafters without a model. It is bounded by what calls take, each
+        of which has such a step: steps are measured only while drafts are written."""
         if origin is not _MODEL:
             return 0.0
         draft = self.machine.draft
-        if not self.machine.is_rough or not self.habit(origin).n_calls:
+        if not self.habit(origin).n_calls or draft.ms(1) <= 0:
             return draft.ms(n_seq)
         return draft.ms(n_seq) * min(self.habit(origin).least_ms / draft.ms(1), 1.0)

@@ -15,7 +15,7 @@ from uad.policy.bins import N_BINS, bin_of
 from uad.policy.calibration import Calibration, TextOdds
 from uad.policy.candidate import Candidate, best_of, compare, gains_of, merged
 from uad.policy.machine import Table
-from uad.policy.memory import TYPICAL_ROUNDS, Memory
+from uad.policy.memory import STALE, TIMED_IDS, TYPICAL_ROUNDS, Memory
 from uad.policy.outlook import HORIZON, Stay
 from uad.policy.protocol import Chosen, Wish
 from uad.policy.standing import MOST_TIMES, Habit
@@ -32,6 +32,7 @@ _ROUND_STAKE: Final = 3.0  # plain decodes that a text may lose in one round
 _USUAL_TIMES: Final = 10.0  # and so often what a round of such texts saves
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 NO_DRAFT: Final = Draft()
+_TWO_ROWS: Final = Chosen(NO_DRAFT, 2)
 
 
 class _Member:
@@ -90,6 +91,7 @@ class AutoRound:
         self._table = table
         self._costs = table.upto(_USUAL_ROWS + HORIZON)
         self._asked: list[_Member] = []
+        self._timed: _Member | None = None  # whose draft model reads a few ids to show what it costs
         self._chosen: dict[int, Chosen] = {}
         self._guesses_ms = 0.0  # what all candidates and lessons cost
         self._spent_ms = 0.0  # on drafts of the draft model so far
@@ -109,16 +111,29 @@ class AutoRound:
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
         self._asked, asks = [], []
-        others_wait = origin is _MODEL and self._n_wishes > 1
+        others_wait = origin is _MODEL and (self._n_wishes > 1 or not self._n_writing)  # beside a prompt somebody may arrive
         self._n_read = self._policy.habit(origin).read_at_once(len(self._members)) if others_wait else 0
         for member in self._members.values():
             ask = self._ask_of(member, origin)
             if ask is not None:
                 self._asked.append(member)
                 asks.append(ask)
-        if self._asked and origin is _MODEL:
-            self._begin_writing()
+        if origin is _MODEL:
+            if self._asked:
+                self._begin_writing()
+            else:
+                asks = self._time()
         return asks
+
+    def _time(self) -> list[Ask]:
+        """Have the draft model, which is left alone, read a few ids of the first text that has them, where its costs are out of date."""
+        for member in self._members.values():
+            use = member.text.uses.get(_MODEL)
+            unread = 0 if use is None or member.is_reading else use.backlog(member.text)
+            if unread >= 2 * TIMED_IDS and not self._policy.untimed(member.plain_ms):
+                self._timed = member
+                return [Ask(member.wish.seq, 0, 0, 0.0, TIMED_IDS)]
+        return []
 
     def _ask_of(self, member: _Member, origin: Origin) -> Ask | None:
         wish, text = member.wish, member.text
@@ -286,9 +301,14 @@ class AutoRound:
     # --- what came of it
 
     def proposed(self, origin: Origin, drafts: Sequence[Draft], seconds: float) -> None:
+        if origin is _MODEL:
+            self._policy.habit(origin).timed_at = self._policy.n_ids
+        if self._timed is not None:
+            self._learn_costs(self._timed, 1e3 * seconds)
         if not self._asked:
             return
         policy, habit, asked = self._policy, self._policy.habit(origin), self._asked
+        habit.n_timed = 0
         steps_ms = self._steps_ms if origin is _MODEL else 0.0
         ms = max(1e3 * seconds - steps_ms, 0.0)
         if origin is _MODEL and self._n_steps and policy.machine.draft.ms(1) > 0:
@@ -331,6 +351,13 @@ class AutoRound:
             lasting_ms = price_ms - pause_ms if use.due and not member.sure_ms else price_ms
             candidates.append(self._candidate(member, origin, draft, calibration, use.odds_of(kind), price_ms, lasting_ms))
             self._guesses_ms += common + reading_ms
+
+    def _learn_costs(self, member: _Member, ms: float) -> None:
+        """The draft model read a few ids of this text in ms."""
+        habit, self._timed = self._policy.habit(_MODEL), None
+        habit.called_at = self._policy.n_rounds
+        habit.timed(ms, TIMED_IDS, member.plain_ms)
+        member.text.uses[_MODEL].timed(ms, TIMED_IDS)
 
     @staticmethod
     def _prices(asked: list[_Member], reads: list[int], habit: Habit, ms: float, paused: bool) -> list[float]:
@@ -391,6 +418,8 @@ class AutoRound:
                 self._share([self._members[seq] for seq in group if seq in self._members], 0, 0.0)
         for member in self._members.values():
             self._learn(member)
+        if not self._chosen and self._groups and self._policy.machine.target.n_alike(self._n_writing) >= STALE:
+            self._chosen = dict.fromkeys(self._groups[0], _TWO_ROWS)
         return self._chosen
 
     def _levels(self) -> list[int]:
@@ -476,6 +505,8 @@ class AutoRound:
                 text.usual = use.standing.birth
             if due < 0 or use.due < due:
                 due = use.due
+        if due > text.n and _MODEL in text.uses:
+            due = min(due, text.n + max(policy.untimed(text.plain_ms), 1))
         text.due = max(due, 0)
 
 

@@ -13,21 +13,29 @@ from uad.policy.calibration import TextOdds
 
 _SHIFT_RATE: Final = 0.3  # of a text's odds, per text, into what the next ones begin with
 _BIRTH_RATE: Final = 0.03
+_FEW_ROUNDS: Final = 5.0  # behind which a round counts for more, since what was known has faded
+_MANY_ROUNDS: Final = 40.0
 _MOST_WORTH: Final = 3.0  # plain decodes, won or lost, that one round counts for
 _MOST_SAVED: Final = 100  # plain decodes
+_OVERDRAFT: Final = 3  # plain decodes that asking may cost beyond what is in the account
 _FAST_READ: Final = 16  # ids; more are a backlog whose reading has a price of its own
 _STALL_MS: Final = 250.0  # that others may wait for reading, as for a chunk of a prompt
 _LEAST_READ: Final = 64  # ids
 _UNKNOWN_READ: Final = 256
 _COST_RATE: Final = 0.15
 MOST_TIMES: Final = 3.0  # a measured cost counts as no more than so many times the expected one
+_LEAST_TIMES: Final = 1.5  # and the expected one, from then on, as no more than so many times the measured one
+_DEAR: Final = 2.0  # plain decodes: a call that takes longer
+_FADING: Final = 0.99  # of what is held against a drafter, per id that is written without it
 _MOST_DEARER: Final = 10.0  # nor the first reading in texts of some length as more than so many times the usual one
 
 
 @dataclass(slots=True)
 class Habit:
     """One drafter over all texts: what a call costs in round after round, and behind a pause, in which caches forget its weights (0: not
-    known); what reading an id costs; how many target ids a step of it makes. called_at: the round of its last call."""
+    known); what reading an id costs; how many target ids a step of it makes. called_at: the round of its last call; timed_at: how many ids
+    all texts had then. least_share: the least that a call ever took, in plain decodes. n_timed: calls in a row that only
+    showed what they cost; n_dear: how many of them took more than two, if none took less before."""
 
     call_ms: float = 0.0
     paused_ms: float = 0.0
@@ -36,6 +44,10 @@ class Habit:
     n_calls: int = 0
     n_paused: int = 0
     called_at: int = 0
+    timed_at: int = 0
+    least_share: float = 0.0
+    n_timed: int = 0
+    n_dear: int = 0
 
     def read_at_once(self, n_texts: int) -> int:
         """How many ids each of so many texts may read in a round for which others wait."""
@@ -58,6 +70,7 @@ class Habit:
             reading_ms = max(ms - usual, 0.0)
             self.read(reading_ms, backlog)
             return reading_ms
+        known = ms
         if self.n_calls and ms > MOST_TIMES * usual:
             ms = MOST_TIMES * usual
         self.n_calls += 1
@@ -66,7 +79,18 @@ class Habit:
             self.paused_ms += max(_COST_RATE, 1 / self.n_paused) * (ms - self.paused_ms)
         else:
             self.call_ms += max(_COST_RATE, 1 / (self.n_calls - self.n_paused)) * (ms - self.call_ms)
+        self.call_ms = min(self.call_ms, _LEAST_TIMES * known)
+        if paused:
+            self.paused_ms = min(self.paused_ms, _LEAST_TIMES * known)
         return 0.0
+
+    def timed(self, ms: float, n_ids: int, plain_ms: float) -> None:
+        """A call that read n_ids, and wrote nothing, took ms: reading a prompt costs no more per id."""
+        self.called(ms, 0, paused=True)
+        self.read_ms = min(self.read_ms, ms / n_ids)
+        self.least_share = min(self.least_share, ms / plain_ms)
+        self.n_timed += 1
+        self.n_dear = self.n_dear + 1 if self.least_share > _DEAR else 0
 
     def read(self, ms: float, n_ids: int) -> None:
         """Reading n_ids took ms."""
@@ -81,7 +105,9 @@ class Habit:
 
 def _per_id(known_ms: float, ms: float, n_ids: int) -> float:
     """What reading an id takes, by what was known of it (0: nothing) and a reading of n_ids in ms."""
-    return known_ms + _COST_RATE * (min(ms / n_ids, MOST_TIMES * known_ms) - known_ms) if known_ms else ms / n_ids
+    if not known_ms:
+        return ms / n_ids
+    return min(known_ms + _COST_RATE * (min(ms / n_ids, MOST_TIMES * known_ms) - known_ms), _LEAST_TIMES * ms / n_ids)
 
 
 @dataclass(slots=True)
@@ -99,16 +125,22 @@ class Standing:
     read_ms: float = 0.0
     account_ms: float = 0.0
     is_new: bool = True
+    n_judged: float = _MANY_ROUNDS
     first_shift: float = 0.0
     shifts: dict[tuple[str, bool], float] = field(default_factory=dict)
 
-    def pay(self, ms: float, may_be_free: bool = True) -> bool:
-        """Take the price of asking once from the account, if it is there."""
-        if self.account_ms < ms and not (self.is_new and may_be_free):
+    def pay(self, ms: float, plain_ms: float, may_be_free: bool = True) -> bool:
+        """Take the price of asking once from the account, if it is there, or will be soon."""
+        is_free = self.is_new and may_be_free
+        if self.owed(ms, plain_ms if may_be_free else 0.0) > 0 and not is_free:
             return False
-        self.account_ms = max(self.account_ms - ms, 0.0)
+        self.account_ms = max(self.account_ms - ms, 0.0 if is_free else -_OVERDRAFT * plain_ms)
         self.is_new = False
         return True
+
+    def owed(self, ms: float, plain_ms: float) -> float:
+        """What the account lacks to pay so much."""
+        return max(ms - self.account_ms - _OVERDRAFT * plain_ms, 0.0)
 
     def earn(self, ms: float, plain_ms: float) -> None:
         """Put ms into the account, as far as it goes."""
@@ -133,6 +165,14 @@ class Standing:
     def _shift(self, kind: str, is_drawn: bool) -> float:
         return self.shifts.get((kind, is_drawn), self.shifts.get((kind, not is_drawn), self.first_shift))
 
+    def fade(self, n_ids: int) -> None:
+        """So many ids were written without the drafter: what spoke against it is of another time, and the machine may be another."""
+        kept = _FADING**n_ids
+        self.n_judged *= kept
+        if self.birth < 0:
+            self.birth *= kept
+
     def judged(self, value: float) -> None:
         """A round of some text was worth so many plain decodes."""
-        self.birth += _BIRTH_RATE * (min(max(value, -_MOST_WORTH), _MOST_WORTH) - self.birth)
+        self.n_judged = min(self.n_judged + 1.0, _MANY_ROUNDS)
+        self.birth += max(_BIRTH_RATE, 1.0 / (self.n_judged + _FEW_ROUNDS)) * (min(max(value, -_MOST_WORTH), _MOST_WORTH) - self.birth)

@@ -17,10 +17,10 @@ from uad.types import Origin
 
 DISPUTED: Final = "disputed"  # the kind of those ids at which what was looked up and the draft model differ
 _VALUE_RATE: Final = 0.2
-_SHARE: Final = 0.006  # of the time, at most, goes into asking drafters that do not pay
+_SHARE: Final = 0.01  # of the time, at most, goes into asking drafters that do not pay
 _MOST_SHARE: Final = 0.01  # of a text's own time, where others filled the account
-_MOST_AT_ONCE: Final = 0.02  # of a text's time so far may go into asking once, as long as the account holds less than
-_PLENTY: Final = 4.0  # times the price
+_MOST_AT_ONCE: Final = 0.1  # of a text's time so far may go into asking once, as long as the account holds less than
+_PLENTY: Final = 1.0  # times the price
 _FIRST_INTERVAL: Final = 2.0
 _LAST_INTERVAL: Final = 16.0
 _RICH: Final = 50.0  # times the price in the account: what drafts saved finds out sooner that they do again
@@ -103,6 +103,11 @@ class Use:
         """What reading an id of this text takes."""
         return self.standing.read_ms or habit.read_ms
 
+    def timed(self, ms: float, n_ids: int) -> None:
+        """Reading n_ids of this text, and no more, took ms."""
+        self.n_read += n_ids
+        self.standing.read_ms = min(self.standing.read_ms, ms / n_ids)
+
     def price(self, habit: Habit, n_ids: int, step_ms: float) -> float:
         """What asking once would cost, when n_ids are to be read first."""
         return habit.usual_ms(paused=True) + n_ids * self.read_ms(habit) + _PROBE_STEPS * step_ms
@@ -141,7 +146,7 @@ class Use:
         account has so many times its price."""
         self.plain_ms, self.booked, self.is_hopeless = plain_ms, text.n, times > 1.0
         price = times * self.price(habit, self.backlog(text), step_ms)
-        owed = max(price - self.standing.account_ms, 0.0)
+        owed = self.standing.owed(price, 0.0 if self.is_hopeless else plain_ms)
         per_id = _SHARE * plain_ms - self.read_ms(habit)
         wait = owed / per_id if per_id > 0 else _LONGEST_SLEEP if owed else 0.0
         wait = max(wait, self.ids_too_early(price, text, plain_ms))
@@ -152,6 +157,7 @@ class Use:
         """Pay for the ids that were written without it, up to the n-th of the text."""
         if self.due and n > self.booked:
             self.standing.earn(_SHARE * self.plain_ms * (n - self.booked), self.plain_ms)
+            self.standing.fade(n - self.booked)
             self.booked = n
 
     def is_beaten(self, value: float) -> bool:

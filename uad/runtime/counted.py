@@ -115,3 +115,6 @@ class CountedDrafter:
 
     def end(self, seq: int) -> None:
         self._drafter.end(seq)
+
+    def reset(self) -> None:
+        self._drafter.reset()

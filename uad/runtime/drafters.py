@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from uad.config import DraftingConfig, LookupConfig
+from uad.decode.guard import reason
 from uad.drafters import ngram_cache, suffix
 from uad.drafters.lookup import LookupDrafter
 from uad.drafters.ngram_map import NgramMap, NgramMap4
@@ -15,6 +17,7 @@ from uad.drafters.store import fingerprint
 from uad.types import Origin
 from uad.vocab.table import VocabTable
 
+_log = logging.getLogger("uad")
 Lookup: TypeAlias = LookupDrafter[Any]
 
 
@@ -25,7 +28,17 @@ def build(config: DraftingConfig, vocab: VocabTable, n_slots: int) -> tuple[Look
     """
     files = (config.lookup.cache.static, config.lookup.cache.dynamic, config.lookup.suffix.store)
     vocabulary = fingerprint(vocab) if any(files) else ""
-    return tuple(build_one(Origin(name), config.lookup, vocabulary, n_slots) for name in config.types if name != Origin.MODEL)
+    built = [_built(Origin(name), config.lookup, vocabulary, n_slots) for name in config.types if name != Origin.MODEL]
+    return tuple(one for one in built if one is not None)
+
+
+def _built(origin: Origin, config: LookupConfig, vocabulary: str, n_slots: int) -> Lookup | None:
+    """The drafter; None, and a line in the log, where it fails at start: nobody needs it."""
+    try:
+        return build_one(origin, config, vocabulary, n_slots)
+    except Exception as error:
+        _log.warning("%s failed at start (%s); the server goes on without it", origin, reason(error))
+        return None
 
 
 def build_one(origin: Origin, config: LookupConfig, vocabulary: str, n_slots: int) -> Lookup:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect as python_inspect
 from dataclasses import dataclass
 
 from uad.config import Config
@@ -17,6 +16,49 @@ _PROSE = (
     "The old sailor walked past the stone bridge at dusk, counted seven apples and wrote: “naïve café, 東京, привет, 😀”. "
     "Nobody answered; the winter of 1997 had been long, and the river was 3.5 metres higher than usual.\n\n"
 )
+
+_CODE = '''
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_LIMIT = 4096
+
+
+@dataclass(slots=True)
+class Inventory:
+    """Items by name, with how many of each are in stock."""
+
+    path: Path
+    items: dict[str, int] = field(default_factory=dict)
+
+    def add(self, name: str, count: int = 1) -> None:
+        if count < 0 or len(name) > _LIMIT:
+            raise ValueError(f"cannot add {count} of {name!r}")
+        self.items[name] = self.items.get(name, 0) + count
+
+    def total(self, *, skip: frozenset[str] = frozenset()) -> float:
+        return sum(0.5 * n for name, n in sorted(self.items.items()) if name not in skip)
+
+    def save(self) -> None:
+        with open(self.path, "w", encoding="utf-8") as out:
+            json.dump({"version": 2, "items": self.items}, out, indent=4)  # readable by people, too
+
+
+def main(argv: list[str]) -> int:
+    stock = Inventory(Path(argv[1]) if len(argv) > 1 else Path("stock.json"))
+    for i, line in enumerate(["apples=12", "pears=7", "# nothing"]):
+        if not line.startswith("#"):
+            name, _, count = line.partition("=")
+            stock.add(name.strip(), int(count))
+        elif i == 0:
+            return 1
+    print(stock.total(), sep="\\t")
+    stock.save()
+    return 0
+'''
 
 
 @dataclass(frozen=True)
@@ -64,12 +106,11 @@ def _model_rows(model: Model) -> tuple[tuple[str, str], ...]:
 def _overlap_rows(target: Model, draft: Model) -> tuple[tuple[str, str], ...]:
     ours, theirs = set(target.vocab.by_bytes), set(draft.vocab.by_bytes)
     both = len(ours & theirs)
-    code = python_inspect.getsource(python_inspect)[:20_000]
     return (
         ("draft tokens that the target has", f"{both:,} of {len(theirs):,} ({100 * both / max(len(theirs), 1):.0f} %)"),
         ("target tokens that the draft has", f"{both:,} of {len(ours):,} ({100 * both / max(len(ours), 1):.0f} %)"),
         ("in running prose", _running(target, draft, _PROSE * 20)),
-        ("in running code", _running(target, draft, code)),
+        ("in running code", _running(target, draft, _CODE * 20)),
     )
 
 

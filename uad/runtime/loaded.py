@@ -53,16 +53,16 @@ class Loaded:
 
     def costs(self) -> RoundCosts | None:
         """What rounds cost, as it is known now; None where nothing drafts."""
-        policy = self._parts.policy
-        if policy is None:
+        if self._parts.policies is None:
             return None
+        policy = self._parts.policies.last
         machine, habit = policy.machine, policy.habits.get(Origin.MODEL) or Habit()
         draft = machine.draft if self.info.draft is not None else None
         return RoundCosts(machine.target, draft, habit.usual_ms(paused=False), habit.ids_per_step, machine.target.speeds())
 
     def calibration(self) -> list[tuple[str, float, float, float]]:
         """(kind of draft, acceptance predicted, observed, over how many ids), one for each bin of belief that has seen something."""
-        kinds = list(self._parts.policy.calibrations.items()) if self._parts.policy is not None else []
+        kinds = list(self._parts.policies.last.calibrations.items()) if self._parts.policies is not None else []
         return [(kind, one.predicted, one.observed, one.n) for kind, calibration in kinds for one in calibration.reliability()]
 
     # --- text

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from uad.config import Config
 from uad.errors import ConfigError, InvalidRequestError, MappingError
+from uad.files import path_of
 from uad.llama.model import Model
 from uad.runtime import parts
 from uad.templates import emit
@@ -63,7 +64,7 @@ def list_mappings(directories: Sequence[Path]) -> tuple[MappingFile, ...]:
 
 def read_mapping(name: str, directories: Sequence[Path]) -> tuple[Path, str]:
     """A file by path or by name, checked. Raises MappingError with the nearest name, or with what is wrong in the file."""
-    path = Path(name)
+    path = path_of(name)
     if not path.is_file():
         known = {file.name: file.path for file in list_mappings(directories)}
         if name not in known:

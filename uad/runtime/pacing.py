@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from uad.config import Config, ModelConfig
 from uad.llama.context import Context
@@ -20,29 +20,52 @@ _TARGET_SECONDS, _DRAFT_SECONDS = 1.7, 0.3
 _MOST_SEQUENCES = 16
 
 
-def open_policy(
-    config: Config, target: Target, draft: Context | None, draft_config: ModelConfig | None, costs: Costs | None = None
-) -> tuple[AutoPolicy, tuple[str, ...]]:
-    """The policy, and the lines that say what decoding several tokens at once costs here; costs: those that time is counted by."""
+class Policies:
+    """Makes the policy from what was measured at start; after a failure, a fresh one that has learned nothing yet. `last` rules now."""
+
+    def __init__(self, machine: Callable[[], Machine], weighed: frozenset[Origin]) -> None:
+        self._machine = machine
+        self._weighed = weighed
+        self.last = self()
+
+    def __call__(self) -> AutoPolicy:
+        self.last = AutoPolicy(self._machine(), self._weighed)
+        return self.last
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What steps of the draft model cost, and whether that was measured on a busy machine."""
+
+    samples: tuple[CostSample, ...]
+    is_rough: bool
+
+
+def draft_steps(config: Config, draft: Context, draft_config: ModelConfig, costs: Costs | None) -> Steps:
+    """Stored, else as a short look tells; costs: those that time is counted by. Raises what decoding does."""
+    sizes = range(1, min(config.n_parallel, _MOST_SEQUENCES) + 1)
+    samples, stored = (costs.draft, True) if costs is not None else curve(draft, draft_config, "draft", sizes, _DRAFT_SECONDS)
+    return Steps(samples, _is_rough(samples, stored))
+
+
+def open_policy(config: Config, target: Target, steps: Steps | None, costs: Costs | None = None) -> tuple[Policies, tuple[str, ...]]:
+    """The policies, and the lines that say what decoding several tokens at once costs here; costs: those that time is counted by."""
     context, least = target.context, target.least
     # sizes of longer automatic drafts take too long for a quick look; the curve follows them while it runs
     usual = replace(config.drafting.defaults, policy=SpecPolicy.FIXED).longest
     n_max = min(context.n_ubatch, config.n_parallel * (1 + usual))
     sizes = range(1, n_max + 1)
     samples, stored = (costs.target, True) if costs is not None else curve(context, target.config, "target", sizes, _TARGET_SECONDS)
-    is_rough = _is_rough(samples, stored)
-    draft_curve = None
-    if draft is not None and draft_config is not None:
-        sizes = range(1, min(config.n_parallel, _MOST_SEQUENCES) + 1)
-        steps = (costs.draft, True) if costs is not None else curve(draft, draft_config, "draft", sizes, _DRAFT_SECONDS)
-        is_rough = is_rough or _is_rough(*steps)
-        draft_curve = CostCurve(steps[0])
-    machine = Machine(
-        CostCurve(samples), draft_curve, n_ubatch=context.n_ubatch, least=least.rows, of_each=least.of_each, is_rough=is_rough
-    )
+    is_rough = _is_rough(samples, stored) or (steps is not None and steps.is_rough)
+
+    def machine() -> Machine:
+        draft = CostCurve(steps.samples) if steps is not None else None
+        return Machine(CostCurve(samples), draft, n_ubatch=context.n_ubatch, least=least.rows, of_each=least.of_each, is_rough=is_rough)
+
+    policies = Policies(machine, frozenset(map(Origin, config.drafting.weighed)))
     how = "" if stored else "; measured quickly, `uad profile` measures well and remembers"
     busy = " (the machine is busy: these times are rough)" if is_rough else ""
-    return AutoPolicy(machine, frozenset(map(Origin, config.drafting.weighed))), (_curve_note(machine, n_max) + busy + how,)
+    return policies, (_curve_note(policies.last.machine, n_max) + busy + how,)
 
 
 def _is_rough(samples: Sequence[CostSample], stored: bool) -> bool:

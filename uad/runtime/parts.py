@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -11,21 +12,22 @@ from time import perf_counter
 from uad.config import Config, ModelConfig
 from uad.decode.drafting import Drafting
 from uad.decode.ends import ends_of
+from uad.decode.guard import reason
 from uad.decode.step import Engine, SamplerFactory
 from uad.drafters.model import ModelDrafter
 from uad.drafters.protocol import Drafter
-from uad.errors import ConfigError
+from uad.errors import ConfigError, MappingError, ModelLoadError
 from uad.llama import native
 from uad.llama.context import Context
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
-from uad.policy.auto import AutoPolicy
 from uad.policy.fixed import FixedPolicy
+from uad.policy.protocol import Policy
 from uad.runtime import drafters
 from uad.runtime.counted import Costs, Counting
 from uad.runtime.drafters import Lookup
 from uad.runtime.open import open_model, tokenizer_notes
-from uad.runtime.pacing import open_policy
+from uad.runtime.pacing import Policies, Steps, draft_steps, open_policy
 from uad.runtime.prompts import Prompts
 from uad.runtime.recital import SilentTarget
 from uad.runtime.target import Progress, Target, open_target
@@ -37,6 +39,8 @@ from uad.templates.plan import Options, plan
 from uad.templates.recognise import Side
 from uad.types import Clock, ModelInfo, Origin, Request, RuntimeInfo
 from uad.vocab.encode import Encoder
+
+_log = logging.getLogger("uad")
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Parts:
     samplers: SamplerFactory
     info: RuntimeInfo
     drafter: ModelDrafter | None
-    policy: AutoPolicy | None
+    policies: Policies | None
     clock: Clock
     costs: Costs | None
     stack: ExitStack
@@ -69,14 +73,14 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
         _check_bias(config, model.info.n_vocab)
         encoder = Encoder(model.vocab)
         prompts = Prompts(model.vocab, encoder, config.templates, model.info.chat_template, _name(model.info))
-        draft = _open_draft(config, stack, target, encoder, progress, counting)
+        draft = _open_draft(config, stack, target, encoder, progress, costs, counting)
         free = _open_lookup(config, stack, target)
-        policy, drafting = None, None
+        policies, drafting = None, None
         every: list[Drafter] = [*free, *([draft.drafter] if draft.drafter else [])]
         policy_notes: tuple[str, ...] = ()
         if every:
-            policy, policy_notes = open_policy(config, target, draft.context, config.draft, costs)
-            drafting = Drafting([counting.drafter(one) for one in every] if counting else every, policy, model.vocab.eog, clock)
+            policies, policy_notes = open_policy(config, target, draft.steps, costs)
+            drafting = _drafting([counting.drafter(one) for one in every] if counting else every, policies, model, clock)
         samplers = _samplers(context, model)
         engine = _engine(target, drafting, samplers, counting, clock)
         info = RuntimeInfo(
@@ -88,7 +92,7 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
             notes=(*target.notes, *prompts.notes, *draft.notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
             drafters=tuple(one.origin for one in every),
         )
-        return Parts(engine, prompts, target, samplers, info, draft.drafter, policy, clock, costs, stack.pop_all())
+        return Parts(engine, prompts, target, samplers, info, draft.drafter, policies, clock, costs, stack.pop_all())
 
 
 def _check_bias(config: Config, n_vocab: int) -> None:
@@ -110,7 +114,7 @@ def alone(parts: Parts) -> Parts:
             target=target,
             info=replace(info, draft=None, drafters=(), notes=(*target.notes, *parts.prompts.notes)),
             drafter=None,
-            policy=None,
+            policies=None,
             clock=clock,
             stack=stack.pop_all(),
         )
@@ -125,15 +129,19 @@ def recital(parts: Parts) -> Parts:
 
     target, drafting = parts.target, None
     if parts.drafter is not None:
-        drafting = Drafting([parts.drafter], FixedPolicy(), target.model.vocab.eog, clock)
+        drafting = _drafting([parts.drafter], FixedPolicy, target.model, clock)
     engine = Engine(SilentTarget(target.context), drafting, parts.samplers, lambda: 0, least=target.least, clock=clock)
-    return replace(parts, engine=engine, policy=None, clock=clock, stack=ExitStack())
+    return replace(parts, engine=engine, policies=None, clock=clock, stack=ExitStack())
 
 
 def _time(costs: Costs | None) -> tuple[Counting | None, Clock]:
     """What counts time by these costs, and the clock; without them it is measured."""
     counting = Counting(costs) if costs is not None else None
     return counting, counting.clock if counting is not None else perf_counter
+
+
+def _drafting(every: Sequence[Drafter], policies: Callable[[], Policy], model: Model, clock: Clock) -> Drafting:
+    return Drafting(every, policies, model.info.n_vocab, model.vocab.eog, clock)
 
 
 def _engine(target: Target, drafting: Drafting | None, samplers: SamplerFactory, counting: Counting | None, clock: Clock) -> Engine:
@@ -147,8 +155,16 @@ def _open_lookup(config: Config, stack: ExitStack, target: Target) -> tuple[Look
         return ()
     free = drafters.build(config.drafting, target.model.vocab, config.n_parallel)
     for drafter in free:
-        stack.callback(drafter.close)
+        stack.callback(_close, drafter)
     return free
+
+
+def _close(drafter: Lookup) -> None:
+    """Write what it keeps in files. A failure is told, and keeps nothing else from being closed."""
+    try:
+        drafter.close()
+    except Exception as error:
+        _log.warning("%s could not write what it has learned (%s); its file is as it was", drafter.origin, reason(error))
 
 
 def template_options(config: Config) -> Options:
@@ -171,24 +187,46 @@ class _Draft:
 
     notes: tuple[str, ...]
     drafter: ModelDrafter | None = None
-    context: Context | None = None
+    steps: Steps | None = None
     info: ModelInfo | None = None
 
 
 def _open_draft(
-    config: Config, stack: ExitStack, target: Target, encoder: Encoder, progress: Progress, counting: Counting | None
+    config: Config, stack: ExitStack, target: Target, encoder: Encoder, progress: Progress, costs: Costs | None, counting: Counting | None
 ) -> _Draft:
-    context = target.context
+    """The draft model's part on the stack; where it loads and then fails, none, and the line that says so."""
     if config.draft is None:
         return _Draft(("no draft model",) if set(config.drafting.types) - {Origin.MODEL} else ("no draft model: plain decoding",))
-    if not context.can_truncate:
+    if not target.context.can_truncate:
         name = _name(target.model.info)
         return _Draft((f"{name} cannot take back single positions (recurrent memory): plain decoding, the draft is not loaded",))
     model = stack.enter_context(open_model(config.draft, "draft", lambda share: progress("loading draft", share)))
-    draft = stack.enter_context(Context(model, _draft_config(config.draft, model, context), config.n_parallel, "draft"))
+    with ExitStack() as attempt:
+        try:
+            opened = _draft_of(config, config.draft, attempt, model, target, encoder, costs, counting)
+        except (ConfigError, ModelLoadError, MappingError):  # the user's
+            raise
+        except Exception as error:
+            _log.debug("the draft model failed at start", exc_info=error)
+            return _Draft((f"draft {_name(model.info)} failed at start ({reason(error)}): plain decoding",))
+        stack.enter_context(attempt.pop_all())
+        return opened
+
+
+def _draft_of(
+    config: Config,
+    own: ModelConfig,
+    stack: ExitStack,
+    model: Model,
+    target: Target,
+    encoder: Encoder,
+    costs: Costs | None,
+    counting: Counting | None,
+) -> _Draft:
+    draft = stack.enter_context(Context(model, _draft_config(own, model, target.context), config.n_parallel, "draft"))
     if not draft.can_truncate:
         return _Draft((f"draft {_name(model.info)} cannot take back single positions (recurrent memory): plain decoding",))
-    draft.choose_threads(config.draft)
+    draft.choose_threads(own)
     rules = plan(side(target.model, config.templates.chat_template), side(model), template_options(config))
     drafter = ModelDrafter(
         counting.draft(draft) if counting is not None else draft,
@@ -198,8 +236,8 @@ def _open_draft(
         salvage=config.drafting.salvage,
         clock=counting.clock if counting is not None else perf_counter,
     )
-    notes = (*tokenizer_notes(config.draft, "draft"), *rules.notes, *_window_note(draft, context))
-    return _Draft(notes, drafter, draft, model.info)
+    notes = (*tokenizer_notes(own, "draft"), *rules.notes, *_window_note(draft, target.context))
+    return _Draft(notes, drafter, draft_steps(config, draft, own, costs), model.info)
 
 
 def _draft_config(config: ModelConfig, model: Model, target: Context) -> ModelConfig:

@@ -100,8 +100,7 @@ def full(
     context: Decoder, sizes: Iterable[int], depths: Iterable[int], progress: Report, clock: Clock = perf_counter
 ) -> tuple[CostSample, ...]:
     """Five samples or more for every size at every depth, taken round by round over all sizes, so that noise is shared; more of the
-    smallest. Small models get
-    up to 25 rounds, as many as two seconds hold.
+    smallest. Small models get up to 25 rounds, as many as two seconds hold.
 
     Raises ConfigError where no size is left or a depth leaves the context no room. Sequence 0 is empty afterwards.
     """

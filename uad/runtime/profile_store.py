@@ -20,6 +20,7 @@ from platformdirs import user_cache_path
 from uad.config import ModelConfig
 from uad.drafters.store import write_atomically
 from uad.errors import ConfigError, ModelLoadError
+from uad.files import path_of, read_text
 from uad.llama import native
 from uad.llama.amx import rearranges
 from uad.llama.context import attention, physical_cores
@@ -81,7 +82,7 @@ def fingerprint(path: Path, role: str = "model") -> str:
 def folder() -> Path:
     """Where curves are kept: $UAD_CACHE_DIR if set, else the user's cache directory, and in it `profiles`."""
     given = os.environ.get("UAD_CACHE_DIR")
-    return (Path(given) if given else user_cache_path("uad", appauthor=False)) / "profiles"
+    return (path_of(given) if given else user_cache_path("uad", appauthor=False)) / "profiles"
 
 
 def path(key: Key) -> Path:
@@ -103,10 +104,8 @@ def load(key: Key) -> tuple[CostSample, ...] | None:
 def read(file: Path) -> tuple[CostSample, ...]:
     """The curve in a file. Raises ConfigError that says why it cannot be used."""
     try:
-        if file.stat().st_size > _MOST_BYTES:
-            raise ValueError("it is too large")
-        return _samples(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        return _samples(json.loads(read_text(file, _MOST_BYTES)))
+    except (OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else _reason(error)
         raise ConfigError(f"{file} is no cost curve as `uad profile` writes them ({why})") from None
 

@@ -31,6 +31,7 @@ class Runtime(Loaded):
         self._commands: queue.SimpleQueue[_Command | None] = queue.SimpleQueue()
         self._numbers = itertools.count(1)
         self._error: UadError | None = None
+        self._when_stopped: list[Callable[[], object]] = []
         self._closing = False
         self._door = threading.Lock()
         built: Future[Parts] = Future()
@@ -67,6 +68,14 @@ class Runtime(Loaded):
     def error(self) -> UadError | None:
         """The fatal error that stopped the model thread, if one did."""
         return self._error
+
+    def when_stopped(self, tell: Callable[[], object]) -> None:
+        """Call `tell`, on the model thread, when a fatal error has stopped it and all requests have been told; at once if it has."""
+        with self._door:
+            if self._error is None:
+                self._when_stopped.append(tell)
+                return
+        tell()
 
     def submit(self, request: Request, sink: Sink) -> int:
         """Queue a request; sink gets its events on the model thread. Raises InvalidRequestError, ContextOverflowError, UnavailableError."""
@@ -124,9 +133,13 @@ class Runtime(Loaded):
     def _stop(self, engine: Engine, error: Exception) -> None:
         """Remember the fatal error, tell it to everybody, and go on refusing until closed."""
         _log.error("the model thread stopped: %s", error, exc_info=not isinstance(error, UadError))
-        self._error = error if isinstance(error, UadError) else UadError(f"internal error: {type(error).__name__}: {error}")
+        with self._door:
+            self._error = error if isinstance(error, UadError) else UadError(f"internal error: {type(error).__name__}: {error}")
         with suppress(Exception):  # what broke may break again while it is cleared away, when all are told
             engine.fail_all(self._error)
+        for tell in self._when_stopped:
+            with suppress(Exception):  # nobody listens any more
+                tell()
         while (command := self._commands.get()) is not None:
             with suppress(Exception):
                 command()

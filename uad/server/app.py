@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -76,15 +77,17 @@ def make_runner(app: web.Application) -> web.AppRunner:
 def serve(runtime: Engine, config: ServerConfig, ready: Callable[[str], None] | None = None) -> None:
     """Serve until SIGINT or SIGTERM; a second signal ends the process at once. `ready` gets the base URL once the port is open.
 
-    Main thread only. Raises ConfigError where host or port cannot be used.
+    Main thread only. Raises ConfigError where host or port cannot be used, and the fatal error that stopped the engine, when all clients
+    have been told: who started the process is to start it anew.
     """
     asyncio.run(_serve(runtime, config, ready or (lambda url: log.info("listening on %s", url))))
 
 
 async def _serve(runtime: Engine, config: ServerConfig, ready: Callable[[str], None]) -> None:
-    stop = asyncio.Event()
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    runtime.when_stopped(partial(loop.call_soon_threadsafe, stop.set))
     runner = make_runner(make_app(runtime, config))
-    with _on_signals(asyncio.get_running_loop(), stop):
+    with _on_signals(loop, stop):
         try:
             await runner.setup()
             await listen(runner, config)
@@ -92,6 +95,8 @@ async def _serve(runtime: Engine, config: ServerConfig, ready: Callable[[str], N
             await stop.wait()
         finally:
             await runner.cleanup()
+    if runtime.error is not None:
+        raise runtime.error
 
 
 @contextmanager
@@ -157,7 +162,7 @@ async def _stop_streams(app: web.Application) -> None:
     state = app[STATE]
     state.gate.draining = True
     for generation in list(state.live):
-        generation.abort(UnavailableError("the server is shutting down"))
+        generation.abort(state.engine.error or UnavailableError("the server is shutting down"))
 
 
 async def _own_workers(app: web.Application) -> AsyncIterator[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from uad.config import Config
@@ -23,6 +23,9 @@ class Engine(Protocol):
 
     @property
     def error(self) -> UadError | None: ...
+
+    def when_stopped(self, tell: Callable[[], object]) -> None:
+        """Call `tell`, on any thread, when a fatal error has stopped the engine and all requests have been told."""
 
     def submit(self, request: Request, sink: Sink) -> int: ...
 

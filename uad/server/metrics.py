@@ -40,6 +40,7 @@ def _counters(state: State) -> list[Metric]:
         _counter("llamacpp:n_decode_total", "Decodes of the target model", totals.n_decodes),
         _counter("llamacpp:n_tokens_max", "Longest sequence so far, prompt and answer", tally.n_tokens_max),
         _counter("uad:requests_total", "Sequences generated", totals.n_requests),
+        _counter("uad:requests_failed_total", "Sequences that ended with an error", totals.n_failed),
     ]
 
 
@@ -54,6 +55,9 @@ def _draft_counters(state: State) -> list[Metric]:
         _counter("uad:draft_seconds_total", "Time spent drafting", draft.draft_ms / 1e3),
         _counter("uad:translation_words_total", "Words looked up in the translation caches of drafts", draft.crossing.n_words),
         _counter("uad:translation_words_cached_total", "Words that the translation caches knew", draft.crossing.n_known),
+        _counter(
+            "uad:policy_failures_total", "Times the policy failed; nothing drafts for a while then", state.engine.totals().n_policy_failures
+        ),
         _counter("uad:translation_seconds_total", "Time spent on mirrors and translation, within drafting", draft.crossing.us / 1e6),
     ]
 
@@ -66,13 +70,18 @@ def _by_drafter(drafters: Sequence[DrafterStats]) -> str:
         ("tokens_drafted", "Tokens of those drafts", [one.n_drafted for one in drafters]),
         ("tokens_accepted", "Drafted tokens that the target accepted", [one.n_accepted for one in drafters]),
         ("seconds", "Time a drafter took", [one.ms / 1e3 for one in drafters]),
+        ("failures", "Times a drafter failed, after which it is off for a while", [one.n_failures for one in drafters]),
     )
-    return "".join(_family(f"uad:drafter_{name}_total", text, drafters, values) for name, text, values in families if drafters)
+    if not drafters:
+        return ""
+    counters = "".join(_family(f"uad:drafter_{name}_total", "counter", text, drafters, values) for name, text, values in families)
+    is_off = [int(one.is_off) for one in drafters]
+    return counters + _family("uad:drafter_off", "gauge", "Whether a drafter is off after a failure", drafters, is_off)
 
 
-def _family(name: str, text: str, drafters: Sequence[DrafterStats], values: Sequence[float]) -> str:
+def _family(name: str, kind: str, text: str, drafters: Sequence[DrafterStats], values: Sequence[float]) -> str:
     samples = "".join(f'{name}{{type="{one.origin}"}} {value}\n' for one, value in zip(drafters, values, strict=True))
-    return f"# HELP {name} {text}\n# TYPE {name} counter\n{samples}"
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n{samples}"
 
 
 def _gauges(state: State) -> list[Metric]:

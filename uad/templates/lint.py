@@ -10,7 +10,7 @@ from typing import TypeVar
 from uad.errors import MappingError
 from uad.templates.families import Family, load_family
 from uad.templates.pairs import Pair, load_pair
-from uad.templates.yamlfile import nearest
+from uad.templates.yamlfile import nearest, read_text
 
 _T = TypeVar("_T", Family, Pair)
 
@@ -105,7 +105,7 @@ def _rivals(pairs: Sequence[Pair]) -> Iterator[Finding]:
 
 def _line(path: Path, key: str) -> str:
     """path:line:column of the first line that has this key."""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(read_text(path).splitlines(), 1):
         if line.strip().startswith(f"{key}:"):
             return f"{path}:{number}:{len(line) - len(line.lstrip()) + 1}"
     return f"{path}:1:1"

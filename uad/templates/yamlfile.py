@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from rapidfuzz import process
 
+from uad import files
 from uad.errors import MappingError
 
 MAX_BYTES = 1_000_000
@@ -153,15 +154,7 @@ def _compose(path: Path, text: str, loader: Any) -> yaml.Node:
 
 def read_text(path: Path) -> str:
     """The text of a mapping file. Raises MappingError for one that is too large, unreadable or not UTF-8."""
-    try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise MappingError(f"{path}: the file has {size} bytes; mapping files may have {MAX_BYTES} at most")
-        return path.read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise MappingError(f"{path}: not UTF-8 text (byte {error.start})") from None
-    except OSError as error:
-        raise MappingError(f"{path}: cannot be read: {error.strerror}") from None
+    return files.read_text(path, MAX_BYTES, MappingError)
 
 
 def _check_events(path: Path, text: str, loader: Any) -> None:

@@ -13,7 +13,10 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from uad.errors import ConfigError
+from uad.files import read_text
 from uad.vocab.table import Tokenize, VocabTable
+
+_MOST_BYTES = 1 << 28
 
 
 def hf_tokenize(path: Path, vocab: VocabTable) -> Tokenize:
@@ -36,9 +39,7 @@ def hf_tokenize(path: Path, vocab: VocabTable) -> Tokenize:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        spec = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"tokenizer {path}: cannot be read ({error.strerror})") from None
+        spec = json.loads(read_text(path, _MOST_BYTES))
     except ValueError as error:
         raise ConfigError(f"tokenizer {path}: not JSON ({error}); give a Hugging Face tokenizer.json") from None
     if not isinstance(spec, dict) or not isinstance(spec.get("model"), dict):

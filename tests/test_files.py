@@ -1,0 +1,108 @@
+"""One way to read text files and paths: byte order marks, other encodings, `~`, from wherever a name comes."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from pathlib import Path
+
+import pytest
+
+from uad.bench.workloads import PROMPT_DIR, load
+from uad.cli.mapping import _conversation
+from uad.config import load_config
+from uad.errors import ConfigError, MappingError
+from uad.files import path_of, read_text
+from uad.templates.families import bundled_mappings, load_family
+
+BOM = codecs.BOM_UTF8
+
+
+@pytest.fixture
+def home(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def yaml_file(folder: Path, text: bytes) -> str:
+    (folder / "uad.yaml").write_bytes(text)
+    return str(folder / "uad.yaml")
+
+
+@pytest.mark.parametrize("data", [b"a\r\nb\rc\n", BOM + b"a\nb\nc\n"])
+def test_line_ends_are_one_and_a_mark_is_no_text(tmp_path, data):
+    (tmp_path / "x").write_bytes(data)
+    assert read_text(tmp_path / "x") == "a\nb\nc\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ("ü".encode("latin-1"), "byte 0"),
+        (b"ab\xff", "byte 2"),
+        (BOM + b"ab\xff", "byte 5"),
+        ("hello".encode("utf-16"), "UTF-16"),
+        ("hello".encode("utf-32"), "UTF-32"),
+        (b"x" * 101, "more than 100 bytes"),
+    ],
+)
+def test_what_is_no_utf_8_names_the_file_and_the_byte(tmp_path, data, told):
+    path = tmp_path / "x"
+    path.write_bytes(data)
+    with pytest.raises(MappingError, match=rf"{path}: .*{told}"):
+        read_text(path, 100, MappingError)
+
+
+@pytest.mark.parametrize("name", ["", "nothing", "a\0b"])
+def test_what_cannot_be_read_is_named(tmp_path, name):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_text(tmp_path / name)
+
+
+def test_a_mark_in_front_of_keys_is_no_part_of_the_first(tmp_path):
+    (tmp_path / "keys").write_bytes(BOM + b"one\r\ntwo\n")
+    assert load_config(["-m", "t", "--api-key-file", str(tmp_path / "keys")], {}).server.api_keys == ("one", "two")
+
+
+def test_a_mark_in_front_of_a_template_is_no_part_of_prompts(tmp_path):
+    (tmp_path / "chat.jinja").write_bytes(BOM + b"{{ messages }}")
+    config = load_config(["-m", "t"], {"LLAMA_ARG_CHAT_TEMPLATE_FILE": str(tmp_path / "chat.jinja")})
+    assert config.templates.chat_template == "{{ messages }}"
+
+
+def test_a_mark_in_front_of_yaml_json_and_toml_is_read_over(tmp_path):
+    assert load_config(["--config", yaml_file(tmp_path, BOM + b"model: t.gguf\n")], {}).target.path == tmp_path / "t.gguf"
+    source = bundled_mappings() / "families" / "chatml.yaml"
+    (tmp_path / source.name).write_bytes(BOM + source.read_bytes())
+    assert load_family(tmp_path / source.name).name == "chatml"
+    (tmp_path / "talk.json").write_bytes(BOM + json.dumps([{"role": "user", "content": "Hi"}]).encode())
+    assert _conversation(tmp_path / "talk.json") == [{"role": "user", "content": "Hi"}]
+    bundled = next(PROMPT_DIR.glob("*.toml"))
+    (tmp_path / bundled.name).write_bytes(BOM + bundled.read_bytes())
+    assert load(str(tmp_path / bundled.name)).prompts == load(bundled.stem).prompts
+
+
+def test_home_is_found_from_everywhere(home):
+    (home / "keys").write_text("key")
+    (home / "maps").mkdir()
+    paths = [
+        load_config(["--model=~/t.gguf"], {}).target.path,
+        load_config([], {"LLAMA_ARG_MODEL": "~/t.gguf"}).target.path,
+        load_config(["--config=~/uad.yaml"], {"UAD": yaml_file(home, b"model: ~/t.gguf\nmappings: ~/maps\n")}).target.path,
+    ]
+    assert paths == [home / "t.gguf"] * 3
+    assert load_config(["-m", "t", "--mappings=~/maps"], {}).templates.mappings == (home / "maps",)
+    assert load_config(["-m", "t", "--api-key-file=~/keys"], {}).server.api_keys == ("key",)
+    assert load_config(["-m", "t", "--spec-suffix-store=~/s"], {}).drafting.lookup.suffix.store == home / "s"
+
+
+def test_yaml_joins_only_relative_paths_to_its_folder(home, tmp_path):
+    folder = tmp_path / "conf"
+    folder.mkdir()
+    config = load_config(["--config", yaml_file(folder, b"model: t.gguf\nmodel-draft: ~/d.gguf\n")], {})
+    assert (config.target.path, config.draft.path) == (folder / "t.gguf", home / "d.gguf")
+
+
+def test_a_home_that_nobody_has_is_an_error():
+    with pytest.raises(ConfigError, match="~no-such-user-here"):
+        path_of("~no-such-user-here/x")

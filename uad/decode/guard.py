@@ -1,0 +1,71 @@
+"""Keeps the failures of what only helps (a drafter, the policy) from the answers: whoever fails is off, and tried again after a pause."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from traceback import extract_tb
+from typing import Generic, TypeVar
+
+from uad.errors import UadError
+from uad.types import Clock
+
+_log = logging.getLogger("uad.draft")
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 300.0
+_SOUND_S = 60.0  # who worked for so long, and for longer than its last pause, begins with a short pause again
+
+T = TypeVar("T")
+X = TypeVar("X")
+
+
+class Guarded(Generic[T]):
+    """A part that may fail, and whatever is asked of it. An exception turns it off, is logged in one line and counted.
+
+    It may be brought back after a pause. Each failure doubles the pause, from a second to five minutes.
+    """
+
+    def __init__(self, name: str, part: T, clock: Clock) -> None:
+        self.part = part
+        self.is_on = True
+        self.n_failures = 0
+        self._name = name
+        self._clock = clock
+        self._pause = 0.0
+        self._since = 0.0  # when it was last turned on or off
+
+    def do(self, work: Callable[[T], X]) -> X | None:
+        """What work(part) returns; None where the part is off, or fails."""
+        if self.is_on:
+            try:
+                return work(self.part)
+            except Exception as error:
+                self._failed(error)
+        return None
+
+    def bring_back(self, work: Callable[[T], None]) -> bool:
+        """Turn it on where its pause is over; `work` makes it ready. Whether it came back."""
+        if self.is_on or self._clock() < self._since + self._pause:
+            return False
+        self.is_on, self._since = True, self._clock()
+        self.do(work)
+        if self.is_on:
+            _log.info("%s is asked again", self._name)
+        return self.is_on
+
+    def _failed(self, error: Exception) -> None:
+        now = self._clock()
+        is_sound = now - self._since > max(self._pause, _SOUND_S)
+        self._pause = _FIRST_PAUSE_S if is_sound or not self._pause else min(2 * self._pause, _LONGEST_PAUSE_S)
+        self.is_on, self._since = False, now
+        self.n_failures += 1
+        _log.warning("%s failed (%s) and is left alone for %.0f s; answers go on without it", self._name, reason(error), self._pause)
+        _log.debug("%s failed", self._name, exc_info=error)
+
+
+def reason(error: Exception) -> str:
+    """An exception in a few words; of one that nobody foresaw, its type and place, too."""
+    if isinstance(error, UadError):
+        return str(error)
+    trace = extract_tb(error.__traceback__)
+    place = f", {trace[-1].filename.rpartition('/')[2]}:{trace[-1].lineno}" if trace else ""
+    return f"{type(error).__name__}: {error}{place}"

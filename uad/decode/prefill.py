@@ -1,0 +1,108 @@
+"""Whose prompt is read in a round, and how many ids of it: readers take turns. Knows no model; the clock is its only input beside counts.
+
+A round reads for a bounded time, since whoever comes meanwhile waits for its end. The first half of that time is for prompts that can be
+read to their end in it, the shortest first. The rest, half of it at least, goes to one of the others: to who came first if there were
+such, else in turns to who came first and to who has least left. So a short prompt never waits for a long one, who came first reads for half
+of the time at least, and a long prompt loses only what others really read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from uad.types import Clock
+
+_STALL_S = 0.25  # how long a round's reading may keep running streams waiting
+_ROUND_S = 0.85  # how long it may last where nobody writes: a decode cannot be interrupted by a newcomer, a cancel, or a signal
+_FEWEST = 16  # ids that a piece has at least: fewer cost nearly as much time
+_NEWEST = 0.3  # share of the newest piece in the rate
+
+
+class Reader(Protocol):
+    """A sequence that reads its prompt; `number` is larger for those that came later. rate: ids per second, lately; 0: not known."""
+
+    rate: float
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def n_unread(self) -> int: ...
+
+
+R = TypeVar("R", bound=Reader)
+
+
+class Prefill:
+    """Cuts prompts into pieces, one decode each.
+
+    n_ubatch: rows of a pass over the weights; most: ids of one piece. Each reader has a rate of its own, since it falls with the depth; a
+    newcomer begins with the one seen last.
+    """
+
+    def __init__(self, n_ubatch: int, most: int, clock: Clock) -> None:
+        self._n_ubatch = n_ubatch
+        self._most = most
+        self._clock = clock
+        self._last_rate = 0.0
+        self._is_firsts_turn = False
+
+    def pieces(self, readers: Callable[[], Sequence[R]], others_write: bool, spent: float = 0.0) -> Iterator[tuple[R, int]]:
+        """A reader, and how many ids of it are to be decoded now, until the round has read for long enough. `readers` are asked for anew
+        after each piece. spent: seconds that drafters took for reading along."""
+        began = self._clock() - (0.0 if others_write else spent)
+        seconds = _STALL_S if others_write else _ROUND_S
+        while (left := seconds / 2 - (self._clock() - began)) > 0 and (short := self._shortest(readers(), left)) is not None:
+            self._is_firsts_turn = True
+            yield short, self._length(short.n_unread, short.n_unread)
+        if (one := self._whose_turn(readers())) is not None:
+            left = max(seconds - (self._clock() - began), seconds / 2)
+            yield one, self._length(one.n_unread, self._room(one, left, others_write))
+
+    def took(self, one: Reader, n: int, seconds: float) -> None:
+        """A piece of n ids of this reader took so many seconds."""
+        if n >= _FEWEST and seconds > 0:
+            rate = n / seconds
+            self._last_rate = one.rate = one.rate + _NEWEST * (rate - one.rate) if one.rate else rate
+
+    def _shortest(self, readers: Sequence[R], seconds: float) -> R | None:
+        """Who has least left, if it can be read in so many seconds."""
+        one = min(readers, key=_least_left, default=None)
+        if one is None or one.n_unread > min(self._ids(one, seconds), self._most):
+            return None
+        return one
+
+    def _whose_turn(self, readers: Sequence[R]) -> R | None:
+        key = _came_first if self._is_firsts_turn else _least_left
+        self._is_firsts_turn = not self._is_firsts_turn
+        return min(readers, key=key, default=None)
+
+    def _room(self, one: Reader, seconds: float, others_write: bool) -> int:
+        """Ids that fit into so many seconds. The very first piece is a pass: nothing is known of its speed."""
+        if not (one.rate or self._last_rate) and not others_write:
+            return self._n_ubatch
+        return self._ids(one, seconds)
+
+    def _ids(self, one: Reader, seconds: float) -> int:
+        """How many ids the reader reads in so many seconds, as far as is known."""
+        return max(_FEWEST, int((one.rate or self._last_rate) * seconds))
+
+    def _length(self, n_unread: int, room: int) -> int:
+        """Ids of a piece: whole passes where room allows, so that a prompt is cut into the same ones at any speed; and no pass of a single
+        row, neither here nor in what is left."""
+        n_ubatch = self._n_ubatch
+        n = min(n_unread, room, self._most)
+        if n_ubatch < n < n_unread:
+            n -= n % n_ubatch
+        while n > 2 and (n % n_ubatch == 1 or n_unread - n == 1):
+            n -= 1
+        return n
+
+
+def _least_left(one: Reader) -> tuple[int, int]:
+    return one.n_unread, one.number
+
+
+def _came_first(one: Reader) -> int:
+    return one.number

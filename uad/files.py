@@ -1,0 +1,70 @@
+"""Files that users name: how a path is written, and how text is read from one. The only place that decides either."""
+
+from __future__ import annotations
+
+import codecs
+from pathlib import Path
+
+from uad.errors import ConfigError, UadError
+
+SMALL = 1 << 20
+"""Most bytes of a file that a person wrote."""
+
+_OTHERS = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+
+
+def path_of(text: str) -> Path:
+    """The path that a user wrote, `~` and `~name` at its start replaced by that home. Raises ConfigError where there is no such home."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"{text}: no home directory is known for {text.partition('/')[0]}; write the path out") from error
+
+
+def read_text(path: Path, limit: int = SMALL, error: type[UadError] = ConfigError) -> str:
+    """The text of a UTF-8 file of at most `limit` bytes, line ends as \\n, without a byte order mark.
+
+    Raises `error`, which names the file, when it is missing, too long or not such text.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except (OSError, ValueError) as failure:  # ValueError: a zero byte in the name
+        raise error(f"{path}: cannot be read: {getattr(failure, 'strerror', None) or failure}") from failure
+    if len(data) > limit:
+        raise error(f"{path}: more than {limit} bytes; that can't be right")
+    return decode_text(data, str(path), error)
+
+
+def decode_text(data: bytes, name: str, error: type[UadError] = ConfigError) -> str:
+    """UTF-8 bytes as text, as in `read_text`; `name` says in errors where they come from."""
+    for mark, encoding in _OTHERS:
+        if data.startswith(mark):
+            raise error(f"{name}: not UTF-8 text but {encoding}, by its byte order mark; save it as UTF-8")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as failure:
+        at = failure.start + len(data) - len(failure.object)  # the codec counts from behind the mark
+        raise error(f"{name}: not UTF-8 text (byte {at}); save it as UTF-8") from failure
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def check_text(text: str, name: str, error: type[UadError] = ConfigError) -> None:
+    """Raise `error` for a text of the command line or the environment that holds bytes which are no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as failure:
+        raise error(f"{name}: not UTF-8 text (character {failure.start})") from failure
+
+
+def size_text(n: float) -> str:
+    """A number of bytes for people, such as 1.5 GiB."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if n >= 1 << power:
+            return f"{n / (1 << power):.3g} {unit}" if n < 1000 << power else f"{n / (1 << power):.0f} {unit}"
+    return f"{n:.0f} bytes"

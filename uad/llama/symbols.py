@@ -1,0 +1,99 @@
+"""What the room uses of llama.cpp by name, so that `native.start` can say what an installed version lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+VERSIONS = ">=0.3.36,<0.4"
+"""Of llama-cpp-python, as in pyproject.toml."""
+
+SYMBOLS = (
+    "llama_backend_init",
+    "llama_batch",
+    "llama_context_default_params",
+    "llama_decode",
+    "llama_free",
+    "llama_get_logits",
+    "llama_get_memory",
+    "llama_init_from_model",
+    "llama_log_callback",
+    "llama_log_set",
+    "llama_logit_bias",
+    "llama_memory_seq_rm",
+    "llama_model_chat_template",
+    "llama_model_default_params",
+    "llama_model_desc",
+    "llama_model_free",
+    "llama_model_get_vocab",
+    "llama_model_has_decoder",
+    "llama_model_has_encoder",
+    "llama_model_kv_override",
+    "llama_model_load_from_file",
+    "llama_model_meta_val_str",
+    "llama_model_n_ctx_train",
+    "llama_model_n_embd",
+    "llama_model_n_params",
+    "llama_model_size",
+    "llama_n_batch",
+    "llama_n_ctx_seq",
+    "llama_n_ubatch",
+    "llama_print_system_info",
+    "llama_progress_callback",
+    "llama_sampler_accept",
+    "llama_sampler_apply",
+    "llama_sampler_chain_add",
+    "llama_sampler_chain_default_params",
+    "llama_sampler_chain_init",
+    "llama_sampler_free",
+    "llama_sampler_init_logit_bias",
+    "llama_sampler_init_min_p",
+    "llama_sampler_init_penalties",
+    "llama_sampler_init_temp",
+    "llama_sampler_init_top_k",
+    "llama_sampler_init_top_p",
+    "llama_sampler_init_typical",
+    "llama_set_n_threads",
+    "llama_supports_gpu_offload",
+    "llama_token_data",
+    "llama_token_data_array",
+    "llama_token_to_piece",
+    "llama_tokenize",
+    "llama_vocab_bos",
+    "llama_vocab_eos",
+    "llama_vocab_eot",
+    "llama_vocab_get_add_bos",
+    "llama_vocab_get_attr",
+    "llama_vocab_get_text",
+    "llama_vocab_is_eog",
+    "llama_vocab_n_tokens",
+    "llama_vocab_type",
+)
+"""Functions and structures of the binding."""
+
+FIELDS = {
+    "llama_context_params": (
+        "flash_attn_type",
+        "kv_unified",
+        "n_batch",
+        "n_ctx",
+        "n_seq_max",
+        "n_threads",
+        "n_threads_batch",
+        "n_ubatch",
+        "no_perf",
+        "swa_full",
+        "type_k",
+        "type_v",
+    ),
+    "llama_model_params": ("kv_overrides", "load_mode", "n_gpu_layers", "progress_callback", "use_extra_bufts", "vocab_only"),
+    "llama_sampler_chain_params": ("no_perf",),
+}
+"""Fields of parameter structures that are set. To set one that is missing would be no error: ctypes takes any name, and nobody reads it."""
+
+
+def missing(binding: object) -> Iterator[str]:
+    """Names that the binding lacks; a field as structure.field."""
+    yield from (name for name in SYMBOLS if not hasattr(binding, name))
+    for structure, fields in FIELDS.items():
+        kind = getattr(binding, structure, None)
+        yield from (f"{structure}.{field}" for field in fields if not hasattr(kind, field))
