@@ -69,7 +69,7 @@ def _judged(case: Case, status: int, headers: Any, data: bytes) -> str:
     try:
         value = json.loads(data)
     except ValueError:
-        return f"{status} without JSON: {data[:80]!r}"
+        return f"{status} without JSON: {data[:24]!r}"
     return _judged_error(status, value) if status >= 400 else ""
 
 
@@ -166,7 +166,7 @@ class Session:
         return None
 
     async def compare(self, draw: random.Random) -> tuple[Case, str]:
-        """The same request plain, drafted, and drafted and streamed: one text."""
+        """The same request plain, drafted, and drafted and streamed: one text, where batches of any size compute the same bits."""
         body: dict[str, Any] = {"prompt": text(draw, 512)[1], "seed": draw.randrange(2**31), "n_predict": draw.randint(1, 48)}
         if draw.random() < 0.7:
             said = draw.choice((text(draw, 64)[1], "Count from 1 to 20.", "Write a Python class named Cart.", "Repeat: a b c d"))
@@ -184,6 +184,8 @@ class Session:
             if wrong:
                 return case, wrong
             texts.append((status, _said(data, case.is_stream)) if status == 200 else (status, ""))
+        if not self.server.setup.exact:
+            return cases[0], ""
         if texts[0] != texts[1]:
             return cases[1], f"drafted text is not the plain text ({self.server.setup.policy})"
         return cases[2], "" if texts[1] == texts[2] else "streamed text is not the whole text"
@@ -230,7 +232,9 @@ class Fuzz:
         finally:
             server.stop()
         self._check_memory(server)
-        memory = f"{server.rss[0]:.0f} to {server.rss[-1]:.0f} MiB" if server.rss else "memory unknown"
+        n_rss = len(server.rss)
+        thirds = [server.rss[i * (n_rss - 1) // 3] for i in range(4)] if n_rss else []
+        memory = f"{', '.join(f'{one:.0f}' for one in thirds)} MiB" if thirds else "memory unknown"
         print(
             f"session {setup.number} ({setup}): {self.n_batches - n} batches, {memory}, {len(self.findings) - found} new findings",
             flush=True,

@@ -141,6 +141,7 @@ class Setup:
     target_pre: str
     draft_pre: str
     fail: str
+    exact: bool
 
     @classmethod
     def of(cls, seed: int, number: int) -> Setup:
@@ -153,10 +154,10 @@ class Setup:
         if fail.endswith("context") and types:
             types = ("draft-simple", *(one for one in types if one != "draft-simple"))
         policy = draw.choice(("auto", "fixed", "fixed", "fixed") if fail else ("auto", "fixed"))
-        return cls(number, policy, types, "" if fail else target_pre, "" if fail else draft_pre, fail)
+        return cls(number, policy, types, "" if fail else target_pre, "" if fail else draft_pre, fail, number % 4 != 3)
 
     def __str__(self) -> str:
-        words = [self.policy, ",".join(self.types) or "default drafters"]
+        words = [self.policy, *(["exact"] if self.exact else []), ",".join(self.types) or "default drafters"]
         words += [f"{role} {pre}" for role, pre in (("target", self.target_pre), ("draft", self.draft_pre)) if pre]
         return "; ".join([*words, f"failing {self.fail}"] if self.fail else words)
 
@@ -180,6 +181,7 @@ class Server:
         args += ["--port", str(options.port), "--spec-policy", setup.policy]
         for flag, path, pre in models:
             args += [flag, str(with_pre(path, pre, self.folder / f"{flag[2:]}.gguf") if pre else path)]
+        args += ["--exact"] if setup.exact else []
         args += ["--spec-type", ",".join(setup.types)] if setup.types else []
         env = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_")}
         env |= {"UAD_CACHE_DIR": str(self.folder.parent / "cache"), "UAD_FUZZ_FAIL": setup.fail, "PYTHONPATH": str(ROOT)}
