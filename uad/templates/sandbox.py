@@ -16,6 +16,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
+from uad.checkpoint import checkpoint
 from uad.errors import InvalidRequestError
 
 MAX_TEMPLATE = 1_000_000
@@ -35,6 +36,7 @@ class Budget:
         self._deadline = time.monotonic() + seconds
 
     def tick(self) -> str:
+        checkpoint()
         self._n_steps -= 1
         if self._n_steps < 0 or time.monotonic() > self._deadline:
             raise InvalidRequestError("the chat template runs for too long with these messages; it was stopped", "messages")
