@@ -49,6 +49,7 @@ ONE, MANY = '{"max_tokens":1,"prompt":', '{"max_tokens":1,"messages":['
 SHAPES: dict[str, tuple[str, Make]] = {
     "prompt of empty texts": (COMPLETE, units(ONE + "[", '""', "]}")),
     "prompt of ids": (COMPLETE, units(ONE + "[", "1", "]}")),
+    "prompt of numbers of 4,000 digits": (COMPLETE, units(ONE + "[", "9" * 4000, "]}")),
     "prompt of floats": (COMPLETE, units(ONE + "[", "1.5", "]}")),
     "prompt of texts and ids": (COMPLETE, units(ONE + "[", '"a",1', "]}")),
     "prompt of lists": (COMPLETE, units(ONE + "[", "[1]", "]}")),
