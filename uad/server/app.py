@@ -28,6 +28,9 @@ log = logging.getLogger("uad.server")
 
 MAX_BODY = 32 * 1024**2  # eight megabytes of text fill a context of two million tokens
 SHUTDOWN_SECONDS = 5.0
+SWITCH_SECONDS = (
+    0.001  # a decoded token takes several turns, each of which waits this long beside a busy worker; Python's own value is 0.005
+)
 POST_ROUTES = {
     "/v1/chat/completions": completions.chat,
     "/chat/completions": completions.chat,
@@ -78,9 +81,15 @@ def serve(runtime: Engine, config: ServerConfig, ready: Callable[[str], None] | 
     Main thread only. Raises ConfigError where host or port cannot be used, and the fatal error that stopped the engine, when all clients
     have been told: who started the process is to start it anew.
     """
+    _keep_pauses_short()
+    asyncio.run(_serve(runtime, config, ready or (lambda url: log.info("listening on %s", url))))
+
+
+def _keep_pauses_short() -> None:
+    """Settings of the interpreter, which one thread has at a time: the model's and the loop's want it often, workers for long."""
+    sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
     gc.freeze()  # what is loaded stays: collections of garbage, which stop all threads, need not look through it
-    asyncio.run(_serve(runtime, config, ready or (lambda url: log.info("listening on %s", url))))
 
 
 async def _serve(runtime: Engine, config: ServerConfig, ready: Callable[[str], None]) -> None:
