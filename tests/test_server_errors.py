@@ -355,6 +355,23 @@ def test_unknown_paths_and_methods():
     assert absent == (501, "not_supported_error", "false")
 
 
+def test_what_is_no_http_is_one_line_in_the_log(caplog):
+    async def run():
+        async with serving(FakeRuntime()) as session:
+            reader, writer = await asyncio.open_connection(session._base_url.host, session._base_url.port)
+            writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await reader.readuntil(b"}")
+            writer.write(b"BR\xffEW /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            told = await reader.read()
+            writer.close()
+            return told
+
+    assert asyncio.run(run()).count(b" 400 Bad Request") == 1
+    (record,) = [record for record in caplog.records if record.name == "uad.http"]
+    assert (record.levelname, record.exc_info) == ("WARNING", None)
+    assert "\n" not in record.getMessage()
+
+
 def test_long_bodies_pass_and_are_read_off_the_loop():
     fake = FakeRuntime(n_ctx=10**7)
     got, answer = post("/completion", {"prompt": "x" * 2_000_000, "n_predict": 3}, fake)

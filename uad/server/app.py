@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from uad.config import ServerConfig
 from uad.errors import ConfigError, UnavailableError
@@ -72,7 +73,19 @@ def make_app(runtime: Engine, config: ServerConfig) -> web.Application:
 
 def make_runner(app: web.Application) -> web.AppRunner:
     """A runner with the settings that cancelling on disconnect and a bounded stop depend on."""
-    return web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+    logger = logging.getLogger("uad.http")
+    logger.addFilter(_without_traceback)
+    return web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, logger=logger)
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """One line for a client that sent what is no HTTP, which aiohttp logs as an error of the server."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, HttpProcessingError):
+        reason = error.message.partition("\n")[0].rstrip(":")
+        record.msg, record.exc_info, record.exc_text = f"{record.msg}: {reason}", None, None
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+    return True
 
 
 def serve(runtime: Engine, config: ServerConfig, ready: Callable[[str], None] | None = None) -> None:
