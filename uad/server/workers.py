@@ -56,8 +56,8 @@ class Workers:
     """Lanes by length of body: a request waits behind others of its own size only, never a short one behind a long one."""
 
     def __init__(self) -> None:
-        self._lanes = {SMALL: Lane("small", 256), _LARGE: Lane("middle", 64)}
-        self._last = Lane("large", 8)
+        self._lanes = {SMALL: Lane("small", 1024), _LARGE: Lane("middle", 256)}
+        self._last = Lane("large", 32)
 
     def lane(self, size: int) -> Lane:
         """The lane for a body of `size` bytes."""
