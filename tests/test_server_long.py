@@ -138,6 +138,7 @@ def test_what_waits_in_a_lane_is_dropped_with_its_client():
         waiting = asyncio.create_task(lane.run(lambda: done.append(1)))
         await asyncio.sleep(0.01)
         waiting.cancel()
+        await asyncio.wait([waiting])
         may_go.set()
         await asyncio.gather(*held)
         await asyncio.to_thread(lane.close)

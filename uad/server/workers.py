@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from uad.checkpoint import DroppedError, wanted_while
+from uad.checkpoint import DroppedError, checkpoint, wanted_while
 from uad.errors import UnavailableError
 from uad.server.problems import BusyError
 from uad.server.reading import SMALL
@@ -49,6 +49,7 @@ class Lane:
 
     def _work(self, work: Callable[[], T], has_left: threading.Event) -> T:
         with wanted_while(lambda: not has_left.is_set() and not self._is_closed.is_set()):
+            checkpoint()
             return work()
 
 
