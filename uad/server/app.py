@@ -29,9 +29,9 @@ log = logging.getLogger("uad.server")
 
 MAX_BODY = 32 * 1024**2  # eight megabytes of text fill a context of two million tokens
 SHUTDOWN_SECONDS = 5.0
-SWITCH_SECONDS = (
-    0.001  # a decoded token takes several turns, each of which waits this long beside a busy worker; Python's own value is 0.005
-)
+SWITCH_SECONDS = 0.001
+"""How long a thread waits for a busy one; decoding a token waits several times. Python's own value is 0.005."""
+
 POST_ROUTES = {
     "/v1/chat/completions": completions.chat,
     "/chat/completions": completions.chat,
