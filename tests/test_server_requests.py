@@ -161,6 +161,8 @@ def test_developer_is_system_where_the_template_does_not_know_it():
 def test_template_kwargs_travel():
     (_, kwargs, _), _ = chat_of(HELLO, chat_template_kwargs={"enable_thinking": False, "level": 3}, reasoning_effort="high")
     assert kwargs == {"enable_thinking": False, "level": 3, "reasoning_effort": "high"}
+    (_, kwargs, _), _ = chat_of(HELLO, chat_template_kwargs={"of_my_own": {"a": [1, "x"]}})
+    assert kwargs == {"of_my_own": {"a": [1, "x"]}}
     (_, kwargs, _), _ = chat_of(HELLO, reasoning_effort="none")
     assert kwargs == {"enable_thinking": False}
 

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from uad.config import TemplateConfig
-from uad.errors import ContextOverflowError
+from uad.errors import ConfigError, ContextOverflowError, InvalidRequestError
 from uad.templates.plan import Options, default_template
 from uad.templates.prompt import encode_parts, encode_text
 from uad.templates.recognise import Side, bos_name, eos_name
-from uad.templates.render import Part, Rendered, render
+from uad.templates.render import Part, Rendered, render, settle_kwargs
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
 
@@ -34,6 +34,7 @@ class Prompts:
             chosen, note = default_template(Side(vocab, None, name), Options(config.mappings, target_family=config.target_family))
             self.notes = (note,)
         self.template = chosen
+        self._kwargs = _defaults(chosen, config.kwargs)
         self._warned = threading.Event()
 
     def render(self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool) -> Rendered:
@@ -43,7 +44,7 @@ class Prompts:
             bos=bos_name(self._vocab),
             eos=eos_name(self._vocab),
             add_generation_prompt=add_generation_prompt,
-            kwargs=kwargs,
+            kwargs={**self._kwargs, **kwargs},
         )
         if not rendered.exact and not self._warned.is_set():
             self._warned.set()
@@ -67,3 +68,11 @@ class Prompts:
 
     def piece(self, id_: int) -> bytes:
         return self._vocab.texts[id_] or self._vocab.special_names.get(id_, "").encode()
+
+
+def _defaults(template: str, kwargs: Mapping[str, object]) -> Mapping[str, object]:
+    """The configured template variables, checked. Raises ConfigError."""
+    try:
+        return settle_kwargs(template, kwargs) if kwargs else {}
+    except InvalidRequestError as error:
+        raise ConfigError(f"--chat-template-kwargs: {error}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ Part = str | int
 TEMPLATE_NAMES = ("messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "chat_template", "tokenize")
 RESERVED_KWARGS = frozenset((*TEMPLATE_NAMES, "continue_final_message", "self"))
 MAX_KWARGS = 64
-MAX_KWARG_CHARS = 4096
+MAX_KWARG_CHARS = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +152,9 @@ def _template_kwargs(body: TemplateBody) -> dict[str, object]:
 
 
 def _check_kwarg(name: str, value: object) -> None:
-    param = "chat_template_kwargs"
+    """What the value means is for the template."""
+    where = f"chat_template_kwargs.{name[:64]}"
     if not name.isidentifier() or name.startswith("_") or name in RESERVED_KWARGS:
-        raise InvalidRequestError(f"{param}: a member has a name that is reserved or no identifier", param)
-    if value is not None and not isinstance(value, str | bool | int | float):
-        raise InvalidRequestError(f"{param}.{name}: must be a string, number, boolean or null", f"{param}.{name}")
-    if isinstance(value, str) and len(value) > MAX_KWARG_CHARS:
-        raise InvalidRequestError(f"{param}.{name}: at most {MAX_KWARG_CHARS} characters", f"{param}.{name}")
+        raise InvalidRequestError(f"{where}: this name is reserved, or none that a template could read", "chat_template_kwargs")
+    if len(json.dumps(value)) > MAX_KWARG_CHARS:
+        raise InvalidRequestError(f"{where}: at most {MAX_KWARG_CHARS} characters as JSON", where)

@@ -14,8 +14,9 @@ from typing import Any
 from uad.errors import InvalidRequestError
 from uad.templates.sandbox import Budget, compile_template
 from uad.templates.seams import Masked, Part, find_parts, mask, search_parts
+from uad.templates.switches import settle
 
-__all__ = ["Part", "Rendered", "render"]
+__all__ = ["Part", "Rendered", "render", "settle_kwargs"]
 
 _RESERVED = frozenset({"messages", "bos_token", "eos_token", "add_generation_prompt", "raise_exception", "strftime_now"})
 _ROLE_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
@@ -46,7 +47,7 @@ def render(
 
     Raises InvalidRequestError for what the template refuses, for malformed messages and for names of variables that are taken.
     """
-    values = _check_kwargs(kwargs or {})
+    values = settle_kwargs(template, kwargs or {})
     checked = [_check_message(message, at) for at, message in enumerate(messages)]
     variables: dict[str, object] = {
         "bos_token": bos,
@@ -85,12 +86,13 @@ def _run(template: str, variables: Mapping[str, object], budget: Budget) -> str:
         return compiled.render({"tools": [], **variables}, budget)
 
 
-def _check_kwargs(kwargs: Mapping[str, object]) -> dict[str, object]:
+def settle_kwargs(template: str, kwargs: Mapping[str, object]) -> dict[str, object]:
+    """Variables for a template, switches of it as true or false. Raises InvalidRequestError that names one that is taken or no switch."""
     for name in kwargs:
         if name in _RESERVED or name.startswith(("_", "uad_")) or not name.isidentifier():
-            raise InvalidRequestError(f"the template variable '{name}' cannot be set by a request", "chat_template_kwargs")
+            raise InvalidRequestError(f"the template variable '{name}' cannot be set", "chat_template_kwargs")
     _check_json(kwargs, "chat_template_kwargs")
-    return dict(kwargs)
+    return settle(kwargs, compile_template(template).switches)
 
 
 def _check_message(message: Mapping[str, object], at: int) -> dict[str, object]:

@@ -17,6 +17,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from uad.errors import InvalidRequestError
+from uad.templates.switches import switch_names
 
 MAX_TEMPLATE = 1_000_000
 MAX_OUTPUT = 8_000_000
@@ -122,14 +123,16 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class ChatTemplate:
-    """One compiled template."""
+    """One compiled template. `switches` are the variables that it only tests for being true."""
 
     def __init__(self, source: str) -> None:
         if len(source) > MAX_TEMPLATE:
             raise InvalidRequestError(f"the chat template is longer than {MAX_TEMPLATE} characters", "chat_template")
         environment = _environment()
         try:
-            tree = _Meter().visit(environment.parse(source))
+            parsed = environment.parse(source)
+            self.switches = switch_names(parsed)
+            tree = _Meter().visit(parsed)
             code = environment.compile(tree)
             self._template = Template.from_code(environment, code, environment.globals)
         except TemplateSyntaxError as error:
