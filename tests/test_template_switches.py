@@ -90,9 +90,9 @@ def prompts(template: str, kwargs: dict[str, object]) -> Prompts:
 
 
 def test_a_request_wins_over_the_configuration():
-    configured = prompts(TESTS[0], {"think": "off"})
-    assert configured.render(HELLO, {}, True).text == "no"
-    assert configured.render(HELLO, {"think": "on"}, True).text == "yes"
+    configured = prompts(TESTS[0] + "{{ messages[0].content }}", {"think": "off"})
+    assert configured.render(HELLO, {}, True).text == "nohello"
+    assert configured.render(HELLO, {"think": "on"}, True).text == "yeshello"
 
 
 @pytest.mark.parametrize(("kwargs", "named"), [({"think": "maybe"}, "think"), ({"messages": []}, "messages"), ({"_x": 1}, "_x")])

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 
 from uad.config import TemplateConfig
 from uad.errors import ConfigError, ContextOverflowError, InvalidRequestError
+from uad.templates.conversation import Talk, converse
 from uad.templates.plan import Options, default_template
 from uad.templates.prompt import encode_parts, encode_text
 from uad.templates.recognise import Side, bos_name, eos_name
-from uad.templates.render import Part, Rendered, render, settle_kwargs
+from uad.templates.render import Rendered, settle_kwargs
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
 
@@ -37,25 +38,21 @@ class Prompts:
         self._kwargs = _defaults(chosen, config.kwargs)
         self._warned = threading.Event()
 
-    def render(self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool) -> Rendered:
-        rendered = render(
-            self.template,
-            messages,
-            bos=bos_name(self._vocab),
-            eos=eos_name(self._vocab),
-            add_generation_prompt=add_generation_prompt,
-            kwargs={**self._kwargs, **kwargs},
-        )
+    def render(self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool, prefill: str = "") -> Rendered:
+        """The prompt of a conversation, in pieces; `prefill` is the beginning of the answer. Raises InvalidRequestError."""
+        given = {**self._kwargs, **kwargs}
+        talk = Talk(self.template, bos_name(self._vocab), eos_name(self._vocab), given, add_generation_prompt, prefill)
+        rendered = converse(messages, talk)
         if not rendered.exact and not self._warned.is_set():
             self._warned.set()
             _log.warning("the chat template transforms its input: message text was found by search, specials in it stay text")
         return rendered
 
     def chat(self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool, prefill: str = "") -> list[int]:
-        """The ids of a conversation; `prefill` is the beginning of the answer, one text with the template's where that ends in text."""
-        parts = self.render(messages, kwargs, add_generation_prompt).parts
-        self.check_length("".join(part.text for part in parts) + prefill)
-        return encode_parts((*parts, Part(prefill, trusted=False)), self._vocab, self._encode)
+        """The ids of a conversation and of the answer's beginning, which is one text with the template's where that ends in text."""
+        rendered = self.render(messages, kwargs, add_generation_prompt, prefill)
+        self.check_length(rendered.text)
+        return encode_parts(rendered.parts, self._vocab, self._encode)
 
     def check_length(self, text: str) -> None:
         """Raises ContextOverflowError where a prompt with this text cannot fit into a slot, however it is tokenized."""

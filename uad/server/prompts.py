@@ -67,15 +67,15 @@ def encode_prompt(engine: Engine, parts: list[Part]) -> Prompt:
 
 def encode_chat(engine: Engine, body: TemplateBody) -> Prompt:
     """The prompt of a chat. A last message of the assistant is the beginning of the answer, as llama-server has it."""
-    prefill, messages = _split_prefill(engine, body)
+    prefill, messages = _split_prefill(body)
     ids = engine.chat_prompt(messages, _template_kwargs(body), _opens_answer(body, prefill), prefill)
     return _filled(Prompt(tuple(ids), ""), "messages")
 
 
 def render_chat(engine: Engine, body: TemplateBody) -> str:
     """The same prompt as text."""
-    prefill, messages = _split_prefill(engine, body)
-    return engine.render_chat(messages, _template_kwargs(body), _opens_answer(body, prefill)) + prefill
+    prefill, messages = _split_prefill(body)
+    return engine.render_chat(messages, _template_kwargs(body), _opens_answer(body, prefill), prefill)
 
 
 def chat_template(engine: Engine) -> str:
@@ -105,7 +105,7 @@ def _filled(prompt: Prompt, param: str) -> Prompt:
     return prompt
 
 
-def _split_prefill(engine: Engine, body: TemplateBody) -> tuple[str, list[Message]]:
+def _split_prefill(body: TemplateBody) -> tuple[str, list[Message]]:
     messages = body.messages
     is_open = messages[-1].role == "assistant"
     if body.continue_final_message and body.add_generation_prompt:
@@ -113,26 +113,25 @@ def _split_prefill(engine: Engine, body: TemplateBody) -> tuple[str, list[Messag
     if body.continue_final_message and not is_open:
         raise InvalidRequestError("continue_final_message: the last message must be the assistant's", "continue_final_message")
     if not is_open:
-        return "", [_message(engine, message) for message in messages]
+        return "", [_message(message) for message in messages]
     if len(messages) == 1 or messages[-2].role == "assistant":
         raise InvalidRequestError(
             "messages: one last assistant message is continued, and it needs a message of another role before it", "messages"
         )
     if messages[-1].reasoning_content:
         raise InvalidRequestError("messages: the last assistant message is continued and cannot carry reasoning_content", "messages")
-    return _text(messages[-1]), [_message(engine, message) for message in messages[:-1]]
+    return _text(messages[-1]), [_message(message) for message in messages[:-1]]
 
 
 def _opens_answer(body: TemplateBody, prefill: str) -> bool:
     return True if prefill or body.add_generation_prompt is None else body.add_generation_prompt
 
 
-def _message(engine: Engine, message: MessageBody) -> Message:
-    role: str = message.role
-    if role == "developer" and "developer" not in chat_template(engine):
-        role = "system"  # OpenAI's newer name for it, which few templates know
+def _message(message: MessageBody) -> Message:
+    """For the template: a content of several parts stays in parts."""
     extra = message.model_dump(include={"name", "reasoning_content", "tool_call_id"}, exclude_none=True)
-    return {"role": role, "content": _text(message), **extra}
+    parts = [{"type": "text", "text": part.text} for part in message.content or ()]
+    return {"role": message.role, "content": parts if len(parts) > 1 else _text(message), **extra}
 
 
 def _text(message: MessageBody) -> str:
