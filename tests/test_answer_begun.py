@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 from templates_real import folder
-from templates_toys import named, toy
+from templates_toys import named, toy, vocab_of
 
 from uad.config import TemplateConfig
 from uad.errors import InvalidRequestError
 from uad.runtime.prompts import Prompts
 from uad.templates.conversation import Talk, converse
 from uad.templates.families import bundled_mappings, load_families
+from uad.templates.patterns import normalise
+from uad.templates.plan import Options, Side, plan
+from uad.templates.prompt import encode_parts
+from uad.templates.recognise import bos_name, eos_name
 from uad.templates.seams import Part
 from uad.vocab.encode import Encoder
 
@@ -161,3 +165,52 @@ def test_tags_are_ids_and_typed_specials_are_letters():
     assert seen("a<end>") == [*"a<end>"]
     assert seen("<think>a<end>") == ["<think>", *"a<end>"]
     assert seen("<think>a</think>b<think>") == ["<think>", "a", "</think>", *"b<think>"]
+
+
+def side(name: str) -> Side:
+    family = load_families([bundled_mappings()])[name]
+    return Side(vocab_of(family), family.template(), name)
+
+
+def crossed(target: Side, draft: Side, prefill: str, **kwargs: object) -> str:
+    """What the draft gets to see of the target's prompt."""
+    vocab = target.vocab
+    talk = Talk(str(target.chat_template), bos_name(vocab), eos_name(vocab), kwargs, prefill=prefill)
+    stream = plan(target, draft, Options()).rules.stream()
+    seen = [*stream.feed(encode_parts(converse(HELLO, talk).parts, vocab, vocab.tokenize)), *stream.flush()]
+    return named(normalise(seen), draft.vocab)
+
+
+@pytest.mark.parametrize("target", ["chatml-think", "harmony", "deepseek-v3.2", "glm-4.6", "kimi-k3", "gemma", "nemotron-3"])
+@pytest.mark.parametrize("draft", ["chatml", "harmony", "gemma", "deepseek-r1", "glm-4.7", "llama-3"])
+def test_the_draft_goes_on_with_the_answer_in_its_own_format(target: str, draft: str):
+    own = side(draft)
+    talk = Talk(str(own.chat_template), bos_name(own.vocab), eos_name(own.vocab), prefill=BEGUN)
+    wanted = named(
+        normalise(
+            [
+                id_ if own.vocab.is_special(id_) else own.vocab.pieces[id_]
+                for id_ in encode_parts(converse(HELLO, talk).parts, own.vocab, own.vocab.tokenize)
+            ]
+        ),
+        own.vocab,
+    )
+    assert crossed(side(target), own, BEGUN).partition("hello")[2] == wanted.partition("hello")[2]
+
+
+SHUT = (
+    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}SHUT{% endif %}{{ m.content }}<end>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% if think %}<think>{% else %}SHUT{% endif %}{% endif %}"
+)
+
+
+@pytest.mark.parametrize("closed", ["</think>", "<think></think>", "\n</think>\n"])
+def test_the_draft_sees_where_an_answer_begins_with_thoughts_on_and_off(closed: str):
+    template = SHUT.replace("SHUT", closed)
+    target = Side(toy("t", ("<s>", "<end>", "<user>", "<assistant>", "<think>", "</think>")), template, "t")
+    chatml = side("chatml")
+    start = "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
+    assert crossed(target, chatml, "") == start
+    assert crossed(target, chatml, BEGUN, think=True) == start + BEGUN
+    assert crossed(target, chatml, "", think=True).startswith(start)
+    assert crossed(target, chatml, "<think>Hm", think=True).startswith(start)

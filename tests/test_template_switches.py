@@ -93,6 +93,7 @@ def test_a_request_wins_over_the_configuration():
     configured = prompts(TESTS[0] + "{{ messages[0].content }}", {"think": "off"})
     assert configured.render(HELLO, {}, True).text == "nohello"
     assert configured.render(HELLO, {"think": "on"}, True).text == "yeshello"
+    assert configured.render(HELLO, {"think": None}, True).text == "nohello"
 
 
 @pytest.mark.parametrize(("kwargs", "named"), [({"think": "maybe"}, "think"), ({"messages": []}, "messages"), ({"_x": 1}, "_x")])

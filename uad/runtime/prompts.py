@@ -40,7 +40,7 @@ class Prompts:
 
     def render(self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool, prefill: str = "") -> Rendered:
         """The prompt of a conversation, in pieces; `prefill` is the beginning of the answer. Raises InvalidRequestError."""
-        given = {**self._kwargs, **kwargs}
+        given = {**self._kwargs, **settle_kwargs(self.template, kwargs)}
         talk = Talk(self.template, bos_name(self._vocab), eos_name(self._vocab), given, add_generation_prompt, prefill)
         rendered = converse(messages, talk)
         if not rendered.exact and not self._warned.is_set():
