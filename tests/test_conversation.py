@@ -220,3 +220,8 @@ def test_a_talk_is_asked_for_an_answer_unless_it_says_otherwise():
     talk = Talk(PLAIN)
     assert converse(said(("user", "U")), talk).text == "<user>U</user><assistant>"
     assert converse(said(("user", "U")), replace(talk, add_generation_prompt=False)).text == "<user>U</user>"
+
+
+def test_many_system_messages_are_linear_work():
+    many = [("system", "x" * 200)] * 20_000
+    assert len(text_of(NO_SYSTEM, *many, ("user", "U"))) > 4_000_000

@@ -50,16 +50,14 @@ def converse(messages: Sequence[Message], talk: Talk) -> Rendered:
     """
     placed = tuple((at, check_message(message, at)) for at, message in enumerate(messages))
     budget = Budget()
-    ways = list(_ways(placed, talk.template))
-    for way in ways[:-1]:
+    failed: tuple[Placed, InvalidRequestError]
+    for way in _ways(placed, talk.template):
         try:
             return _prompt(way, talk, budget)
-        except (RefusedError, _LostError):
-            continue
-    try:
-        return _prompt(ways[-1], talk, budget)
-    except RefusedError as error:
-        raise _named(error, ways[-1], talk, budget) from None
+        except (RefusedError, _LostError) as error:
+            failed = way, error
+    last, why = failed
+    raise _named(why, last, talk, budget) if isinstance(why, RefusedError) else why
 
 
 def _prompt(placed: Placed, talk: Talk, budget: Budget) -> Rendered:
@@ -88,14 +86,25 @@ def _rendered(placed: Placed, talk: Talk, budget: Budget, answer: str | None = N
 
 def _named(error: RefusedError, placed: Placed, talk: Talk, budget: Budget) -> InvalidRequestError:
     """The refusal with the first message of those at which it begins; as it is where it comes without messages, or is gone."""
-    low, high = 0, len(placed)
-    if _refuses(placed[:low], error.words, talk, budget) or not _refuses(placed, error.words, talk, budget):
+    try:
+        n = _n_refused(error.words, placed, talk, budget)
+    except InvalidRequestError:  # no time is left to look for it
+        n = 0
+    if not n:
         return error
+    at, message = placed[n - 1]
+    return InvalidRequestError(f"messages[{at}] (role {message['role']}): {error}", f"messages[{at}]")
+
+
+def _n_refused(words: str, placed: Placed, talk: Talk, budget: Budget) -> int:
+    """How many messages it takes for the template to refuse them with these words; 0 where that cannot be told."""
+    low, high = 0, len(placed)
+    if _refuses(placed[:low], words, talk, budget) or not _refuses(placed, words, talk, budget):
+        return 0
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _refuses(placed[:middle], error.words, talk, budget) else (middle, high)
-    at, message = placed[high - 1]
-    return InvalidRequestError(f"messages[{at}] (role {message['role']}): {error}", f"messages[{at}]")
+        low, high = (low, middle) if _refuses(placed[:middle], words, talk, budget) else (middle, high)
+    return high
 
 
 def _refuses(placed: Placed, words: str, talk: Talk, budget: Budget) -> bool:
@@ -103,7 +112,7 @@ def _refuses(placed: Placed, words: str, talk: Talk, budget: Budget) -> bool:
         _rendered(placed, talk, budget)
     except RefusedError as error:
         return error.words == words
-    except InvalidRequestError:
+    except _LostError:
         pass
     return False
 
@@ -120,18 +129,23 @@ def _ways(placed: Placed, template: str) -> Iterator[Placed]:
 
 def _folded(placed: Placed, keeps_first: bool = False) -> Placed:
     """System messages as users', joined with the turns of users beside them; `keeps_first`: those in front become one system message."""
-    out: list[tuple[int, Message]] = []
+    turns: list[list[tuple[int, Message]]] = []
     joins, in_front = False, keeps_first
     for at, message in placed:
         is_system = message["role"] == "system"
         in_front = in_front and is_system
         role = "user" if is_system and not in_front else message["role"]
-        if out and out[-1][1]["role"] == role and (is_system or joins):
-            before = out.pop()
-            message = {**message, "content": _BETWEEN.join((_text(*before), _text(at, message)))}
-        out.append((at, {**message, "role": role}))
+        if not turns or turns[-1][0][1]["role"] != role or not (is_system or joins):
+            turns.append([])
+        turns[-1].append((at, {**message, "role": role}))
         joins = is_system
-    return tuple(out)
+    return tuple(turn[0] if len(turn) == 1 else _joined(turn) for turn in turns)
+
+
+def _joined(turn: Sequence[tuple[int, Message]]) -> tuple[int, Message]:
+    """Several messages as one, with the number of the last."""
+    at, message = turn[-1]
+    return at, {**message, "content": _BETWEEN.join(_text(*one) for one in turn)}
 
 
 def _text(at: int, message: Message) -> str:
