@@ -45,6 +45,7 @@ def test_every_place_exists(flag):
 
 def test_every_setting_of_the_target_and_the_server_has_a_flag():
     inherited = {f"draft.{name}" for name in ("n_batch", "n_ubatch", "flash_attn", "mmap", "mlock", "repack")}
+    inherited |= {path for path in leaves(DEFAULTS) if path.startswith(("draft.rope_", "draft.yarn_"))}  # the draft file's own
     reachable = {path for flag in FLAGS for path in flag.paths} | inherited | {"notes", "drafting.weighed", "drafting.defaults.types"}
     assert set(leaves(DEFAULTS)) - reachable == set()
 

@@ -130,7 +130,7 @@ def give(args: argparse.Namespace, name: str, text: str) -> None:
 def words_of(target: ModelConfig) -> list[str]:
     """The flags of `uad serve` that have a target loaded and run so; defaults are left out."""
     default, words = ModelConfig(target.path), ["--model", str(target.path)]
-    for flag in FLAGS:
+    for flag in {flag.path: flag for flag in FLAGS}.values():  # the last one of a place takes the value as it is kept
         part, _, name = flag.path.partition(".")
         if part != "target" or name == "path" or len(flag.paths) > 1 or (value := getattr(target, name)) == getattr(default, name):
             continue

@@ -20,6 +20,7 @@ GROUPS = (MODEL, CONTEXT, DRAFT, DRAFTING, LOOKUP, TOKENIZERS, SAMPLING, TEMPLAT
 _ENV = "LLAMA_ARG_"
 _KWARGS = f"{_ENV}CHAT_TEMPLATE_KWARGS LLAMA_CHAT_TEMPLATE_KWARGS"
 _SAME = "the target's"
+_FILE = "the model file's"
 
 CONFIG_FILE = Flag("--config", "", kinds.FILE, GENERAL, "YAML file whose keys are long flag names", "FILE.yaml")
 
@@ -62,7 +63,7 @@ _CONTEXT = (
         "target.n_ctx",
         integer(0),
         CONTEXT,
-        "context in tokens, shared out evenly among the slots of --parallel; 0 is the model's own",
+        "context in tokens, shared out evenly among the slots of --parallel; 0 is the model's own, as far as memory goes",
         "N",
         _ENV + "CTX_SIZE",
     ),
@@ -121,6 +122,50 @@ _CONTEXT = (
         _ENV + "CACHE_TYPE_K",
     ),
     Flag("-ctv --cache-type-v", "target.type_v", choice(*KV_TYPES), CONTEXT, "type of cached values", "TYPE", _ENV + "CACHE_TYPE_V"),
+    Flag(
+        "-fit --fit",
+        "fit",
+        kinds.ON_OFF,
+        CONTEXT,
+        "compare contexts with the memory that there is: without -c the largest that fits is chosen, one that does not fit is refused",
+        "MODE",
+        _ENV + "FIT",
+        bare="on",
+    ),
+    Flag(
+        "--rope-scaling",
+        "target.rope_scaling",
+        choice("none", "linear", "yarn"),
+        CONTEXT,
+        "how positions of the target are stretched beyond its trained context: none, linear or yarn",
+        "TYPE",
+        _ENV + "ROPE_SCALING_TYPE",
+        default=_FILE,
+    ),
+    Flag(
+        "--rope-scale",
+        "target.rope_freq_scale",
+        kinds.ROPE_SCALE,
+        CONTEXT,
+        "stretch them by a factor of N",
+        "N",
+        _ENV + "ROPE_SCALE",
+        default=_FILE,
+    ),
+    *(
+        Flag(
+            f"--{name}", f"target.{name.replace('-', '_')}", kind, CONTEXT, text, "N", _ENV + name.replace("-", "_").upper(), default=_FILE
+        )
+        for name, kind, text in (
+            ("rope-freq-base", number(0), "base frequency of positions, for NTK-aware stretching"),
+            ("rope-freq-scale", number(0), "factor on frequencies: 1/N of --rope-scale"),
+            ("yarn-orig-ctx", integer(0), "for YaRN: context in tokens that the model was trained on first"),
+            ("yarn-ext-factor", number(-1), "for YaRN: mix of extrapolation; 0 is interpolation alone"),
+            ("yarn-attn-factor", number(-1), "for YaRN: factor on attention"),
+            ("yarn-beta-slow", number(-1), "for YaRN: high correction dimension"),
+            ("yarn-beta-fast", number(-1), "for YaRN: low correction dimension"),
+        )
+    ),
 )
 _DRAFT = (
     Flag(

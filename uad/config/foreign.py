@@ -36,7 +36,7 @@ IGNORED: tuple[Ignored, ...] = (
     ),
     Ignored("--log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --log-jsonl --no-log-jsonl"),
     Ignored("--no-mmproj --no-mmproj-auto --mmproj-auto --mmproj-offload --no-mmproj-offload --models-autoload --no-models-autoload"),
-    Ignored("--log-colors --fit -fit", "?"),
+    Ignored("--log-colors", "?"),
     Ignored("--log-file --verbosity -lv --log-verbosity --tags --keep --threads-http --slot-prompt-similarity -sps --defrag-thold -dt", 1),
     Ignored("--cache-reuse --cache-ram -cram --ctx-checkpoints -ctxcp --swa-checkpoints --checkpoint-min-step -cms --lazy-mode -lzm", 1),
     Ignored("--fit-target -fitt --fit-ctx -fitc --numa --prio --prio-batch --poll --poll-batch --cpu-mask -C --cpu-range -Cr", 1),
@@ -56,7 +56,7 @@ _ONE_DEVICE = "placement on several devices is left to llama.cpp; --n-gpu-layers
 _SAMPLER = "it has the samplers that `uad serve --help` lists, in llama.cpp's order"
 _PER_REQUEST = "constrained output is not available"
 _CHAT = "the chat template decides"
-_ROPE = "the context extension stored in the model file is used"
+_ROPE = "contexts are extended with --rope-scaling and --yarn-orig-ctx"
 _NGRAM = "each n-gram type has its own, such as --spec-ngram-simple-size-n"
 _AGENT = "it runs no tools"
 _ROUTER = "it serves one target model"
@@ -78,8 +78,7 @@ REFUSED: tuple[Refused, ...] = (
     Refused("-cmoe --cpu-moe -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -cmoed --cpu-moe-draft --spec-draft-cpu-moe", _ONE_DEVICE),
     Refused("-ncmoed --n-cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe", _ONE_DEVICE),
     Refused("--override-kv", "the model file's own metadata is used"),
-    Refused("--rope-scaling --rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor", _ROPE),
-    Refused("--yarn-attn-factor --yarn-beta-slow --yarn-beta-fast -gan --grp-attn-n -gaw --grp-attn-w", _ROPE),
+    Refused("-gan --grp-attn-n -gaw --grp-attn-w", _ROPE),
     Refused("--grammar --grammar-file -j --json-schema -jf --json-schema-file", _PER_REQUEST),
     Refused("--samplers --sampler-seq --sampling-seq --top-nsigma --top-n-sigma --xtc-probability --xtc-threshold", _SAMPLER),
     Refused("--dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker", _SAMPLER),

@@ -151,6 +151,14 @@ def _gpu_layers(text: str) -> int:
     return -1 if text in ("auto", "all") else max(int(text), -1)
 
 
+def _rope_scale(text: str) -> float:
+    """The frequency scale of llama-server's --rope-scale, which names its inverse."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError
+    return 1 / value
+
+
 def _seed(text: str) -> int | None:
     value = int(text)
     if not -1 <= value <= RANDOM_SEED:
@@ -222,6 +230,7 @@ def _logit_bias(text: str) -> tuple[tuple[int, float], ...]:
 
 
 SWITCH = Kind("on or off", _switch, (bool,), arity=0)
+ON_OFF = Kind("on or off", _switch, (bool,))
 ONE_NAME = Kind("one name, without a comma", _one_name)
 FILE = Kind("a file name", _path, is_path=True)
 DRAFT_FILE = Kind("a file name", _draft_path, is_path=True)
@@ -232,6 +241,7 @@ THREADS = Kind("a number of threads, or -1 for the physical cores", _threads, (i
 PARALLEL = Kind("a whole number from 1 to 1024, or -1 for one", _parallel, (int,))
 FLASH_ATTENTION = Kind("one of on, off, auto", _flash_attention, (str, bool, int))
 GPU_LAYERS = Kind("a whole number, auto or all", _gpu_layers, (int, str))
+ROPE_SCALE = Kind("a number above 0", _rope_scale, (int, float))
 SEED = Kind(f"a whole number from 0 to {RANDOM_SEED}, or -1 for a random seed", _seed, (int,))
 PREFIX = Kind("a path such as /llm, with a slash at its start and none at its end", _prefix)
 PING = Kind("a number of seconds, 1 or more, or 0 or -1 for none", _ping, (int, float))

@@ -22,6 +22,7 @@ class ModelConfig:
 
     n_ctx is the total of all slots, 0 means the model's own; n_threads 0 means the physical cores, n_threads_batch 0 the same as
     n_threads; negative n_gpu_layers means all. `tokenizer` is a Hugging Face tokenizer.json that turns text into ids instead of llama.cpp.
+    rope_* and yarn_* stretch positions beyond the trained context; empty, 0 and negative values mean what the model file says.
     """
 
     path: Path
@@ -38,6 +39,14 @@ class ModelConfig:
     mlock: bool = False
     repack: bool = True
     tokenizer: Path | None = None
+    rope_scaling: str = ""
+    rope_freq_base: float = 0.0
+    rope_freq_scale: float = 0.0
+    yarn_orig_ctx: int = 0
+    yarn_ext_factor: float = -1.0
+    yarn_attn_factor: float = -1.0
+    yarn_beta_slow: float = -1.0
+    yarn_beta_fast: float = -1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +153,11 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything that `uad serve` needs to know. `notes` are lines about what was accepted without effect, for printing at start."""
+    """Everything that `uad serve` needs to know.
+
+    `fit`: contexts are compared with the memory that there is. `notes` are lines about what was accepted without effect, for printing at
+    start.
+    """
 
     target: ModelConfig
     draft: ModelConfig | None = None
@@ -154,5 +167,6 @@ class Config:
     drafting: DraftingConfig = field(default_factory=DraftingConfig)
     templates: TemplateConfig = field(default_factory=TemplateConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
+    fit: bool = True
     verbose: bool = False
     notes: tuple[str, ...] = ()

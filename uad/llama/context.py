@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
+from typing import Any
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
@@ -48,20 +49,7 @@ class Context:
             raise
 
     def _open(self, model: Model, config: ModelConfig) -> ctypes.c_void_p:
-        params = lib.llama_context_default_params()
-        params.n_ctx = config.n_ctx or model.info.n_ctx_train
-        params.n_batch = config.n_batch
-        flash_attn, most_rows = attention(config, on_cpu=not offloads())
-        params.n_ubatch = min(config.n_ubatch, config.n_batch, most_rows)
-        params.n_seq_max = self.n_seq
-        params.n_threads = config.n_threads or physical_cores()
-        params.n_threads_batch = config.n_threads_batch or params.n_threads
-        params.flash_attn_type = native.FLASH_ATTN_TYPES[flash_attn]
-        params.type_k = native.GGML_TYPES[config.type_k]
-        params.type_v = native.GGML_TYPES[config.type_v]
-        params.kv_unified = False
-        params.swa_full = True  # a cut-off window could not take back a rejected draft
-        params.no_perf = True
+        params = context_params(config, config.n_ctx or model.info.n_ctx_train, self.n_seq)
         self._log.clear()
         handle = lib.llama_init_from_model(model.handle, params)
         if not handle:
@@ -141,6 +129,33 @@ class Context:
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def context_params(config: ModelConfig, n_ctx: int, n_seq: int) -> Any:
+    """llama.cpp's parameters of a context of n_ctx positions in all, shared out among n_seq sequences."""
+    params = lib.llama_context_default_params()
+    params.n_ctx = n_ctx
+    params.n_batch = config.n_batch
+    flash_attn, most_rows = attention(config, on_cpu=not offloads())
+    params.n_ubatch = min(config.n_ubatch, config.n_batch, most_rows)
+    params.n_seq_max = n_seq
+    params.n_threads = config.n_threads or physical_cores()
+    params.n_threads_batch = config.n_threads_batch or params.n_threads
+    params.flash_attn_type = native.FLASH_ATTN_TYPES[flash_attn]
+    params.type_k = native.GGML_TYPES[config.type_k]
+    params.type_v = native.GGML_TYPES[config.type_v]
+    params.kv_unified = False
+    params.swa_full = True  # a cut-off window could not take back a rejected draft
+    params.no_perf = True
+    params.rope_scaling_type = native.ROPE_SCALING_TYPES[config.rope_scaling]
+    params.rope_freq_base = config.rope_freq_base
+    params.rope_freq_scale = config.rope_freq_scale
+    params.yarn_orig_ctx = config.yarn_orig_ctx
+    params.yarn_ext_factor = config.yarn_ext_factor
+    params.yarn_attn_factor = config.yarn_attn_factor
+    params.yarn_beta_fast = config.yarn_beta_fast
+    params.yarn_beta_slow = config.yarn_beta_slow
+    return params
 
 
 def attention(config: ModelConfig, on_cpu: bool) -> tuple[str, int]:

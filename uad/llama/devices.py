@@ -13,6 +13,8 @@ from uad.llama import native
 
 _ENUMERATION = ("ggml_backend_dev_count", "ggml_backend_dev_get", "ggml_backend_dev_name", "ggml_backend_dev_description")
 
+_GPUS = (1, 2)  # ggml_backend_dev_type of graphics processors with memory of their own, and in the machine's
+
 
 def devices() -> tuple[str, ...]:
     """One line per device ("CPU: …", "CUDA0: …"), then the kernels that this build has. Empty lines are left out."""
@@ -37,6 +39,24 @@ def _named() -> tuple[str, ...]:
     for text in (name, description):
         text.restype, text.argtypes = ctypes.c_char_p, [ctypes.c_void_p]
     return tuple(f"{name(device).decode()}: {description(device).decode()}" for device in map(get, range(count())))
+
+
+def memory_left() -> int:
+    """Bytes that are free on all GPUs together; 0 where this build uses none, or where they do not say."""
+    library: Any = getattr(lib, "_lib", None)
+    if not offloads() or not all(hasattr(library, name) for name in (*_ENUMERATION, "ggml_backend_dev_memory")):
+        return 0
+    count, get, memory, kind = (getattr(library, f"ggml_backend_dev_{name}") for name in ("count", "get", "memory", "type"))
+    count.restype, get.restype, get.argtypes = ctypes.c_size_t, ctypes.c_void_p, [ctypes.c_size_t]
+    memory.restype, memory.argtypes = None, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)]
+    kind.restype, kind.argtypes = ctypes.c_int, [ctypes.c_void_p]
+    left = 0
+    for device in map(get, range(count())):
+        if kind(device) in _GPUS:
+            free, total = ctypes.c_size_t(), ctypes.c_size_t()
+            memory(device, ctypes.byref(free), ctypes.byref(total))
+            left += free.value
+    return left
 
 
 def _processor() -> str:

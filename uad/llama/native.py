@@ -6,6 +6,8 @@ import ctypes
 import sys
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 
 import llama_cpp.llama_cpp as lib
@@ -15,6 +17,7 @@ from uad.llama import symbols
 
 # ggml's own numbering of the KV types that llama-server offers
 GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "bf16": 30}
+ROPE_SCALING_TYPES = {"": -1, "none": 0, "linear": 1, "yarn": 2}
 FLASH_ATTN_TYPES = {"auto": -1, "off": 0, "on": 1}
 
 _LEVEL_CONT = 5
@@ -27,6 +30,7 @@ class Log:
     def __init__(self) -> None:
         self.verbose = False
         self._recent: deque[str] = deque(maxlen=40)
+        self._collected: list[str] | None = None
         self._last_level = 0
         self._lock = threading.Lock()
         self.callback = lib.llama_log_callback(self._receive)
@@ -38,8 +42,21 @@ class Log:
                 self._last_level = level
             if self._last_level >= _LEVEL_WARN:
                 self._recent.append(line.strip())
+            if self._collected is not None:
+                self._collected.append(line.strip())
         if self.verbose:
-            sys.stderr.write(line)
+            with suppress(OSError):
+                sys.stderr.write(line)
+
+    @contextmanager
+    def collecting(self) -> Iterator[list[str]]:
+        """All lines of every level that are logged meanwhile."""
+        lines: list[str] = []
+        self._collected = lines
+        try:
+            yield lines
+        finally:
+            self._collected = None
 
     def clear(self) -> None:
         with self._lock:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from time import perf_counter
 from types import TracebackType
 
 from uad.config import Config
 from uad.llama.context import Context
 from uad.llama.model import Model
+from uad.runtime.fit import fitted
 from uad.types import Rows
 
 
@@ -17,6 +19,7 @@ class BareLoop:
     """A target and nothing around it. It stays loaded between runs, as in a server: freshly mapped weights are read faster."""
 
     def __init__(self, config: Config) -> None:
+        config = fitted(replace(config, draft=None)).config
         with ExitStack() as stack:
             model = stack.enter_context(Model(config.target, "target"))
             self._context = stack.enter_context(Context(model, config.target, config.n_parallel, "target"))

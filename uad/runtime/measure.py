@@ -19,6 +19,7 @@ from uad.llama.context import Context
 from uad.policy.cost import CostCurve
 from uad.runtime import parts, profile
 from uad.runtime.agreement import Comparison, Reading, Tally, Track, predict
+from uad.runtime.fit import fitted_alone
 from uad.runtime.open import open_model
 from uad.runtime.profiling import curve
 from uad.runtime.prompts import Prompts
@@ -118,10 +119,12 @@ class _Pair:
             target = stack.enter_context(open_model(config.target, "target", lambda share: progress("loading target", share)))
             draft = stack.enter_context(open_model(config.draft, "draft", lambda share: progress("loading draft", share)))
             n_ctx = min(config.target.n_ctx or _N_CTX, target.info.n_ctx_train)
-            own = replace(config.target, n_ctx=n_ctx * _N_SEQ)
+            own = fitted_alone(config, replace(config.target, n_ctx=n_ctx * _N_SEQ), "target", _N_SEQ)
             self._target = stack.enter_context(Context(target, own, _N_SEQ, "target"))
             n_ctx = min(config.draft.n_ctx or n_ctx, draft.info.n_ctx_train)
-            self._draft = stack.enter_context(Context(draft, replace(config.draft, n_ctx=n_ctx), 1, "draft"))
+            self._draft = stack.enter_context(
+                Context(draft, fitted_alone(config, replace(config.draft, n_ctx=n_ctx), "draft", 1), 1, "draft")
+            )
             self._draft.choose_threads(config.draft)
             self._names = target.info.desc, draft.info.desc
             options = parts.template_options(config)

@@ -21,11 +21,13 @@ from uad.llama import native
 from uad.llama.context import Context
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
+from uad.llama.trained import training_note
 from uad.policy.fixed import FixedPolicy
 from uad.policy.protocol import Policy
 from uad.runtime import drafters
 from uad.runtime.counted import Costs, Counting
 from uad.runtime.drafters import Lookup
+from uad.runtime.fit import fitted, fitted_alone
 from uad.runtime.open import open_model, tokenizer_notes
 from uad.runtime.pacing import Policies, Steps, draft_steps, open_policy
 from uad.runtime.prompts import Prompts
@@ -48,6 +50,7 @@ class Parts:
     """What a runtime is made of. Closing `stack` frees everything native. samplers: for any engine on this target. drafter: the draft
     model's. costs: what time is counted by, None where it is measured."""
 
+    config: Config
     engine: Engine
     prompts: Prompts
     target: Target
@@ -67,6 +70,8 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
     """
     native.start().verbose = config.verbose
     counting, clock = _time(costs)
+    fit = fitted(config)
+    config = fit.config
     with ExitStack() as stack:
         target = open_target(config, stack, progress)
         model, context = target.model, target.context
@@ -89,10 +94,10 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
             n_ctx=context.n_ctx,
             n_slots=config.n_parallel,
             build=native.build_info(),
-            notes=(*target.notes, *prompts.notes, *draft.notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
+            notes=(*target.notes, *fit.notes, *prompts.notes, *draft.notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
             drafters=tuple(one.origin for one in every),
         )
-        return Parts(engine, prompts, target, samplers, info, draft.drafter, policies, clock, costs, stack.pop_all())
+        return Parts(config, engine, prompts, target, samplers, info, draft.drafter, policies, clock, costs, stack.pop_all())
 
 
 def _check_bias(config: Config, n_vocab: int) -> None:
@@ -106,7 +111,8 @@ def alone(parts: Parts) -> Parts:
     target, info = parts.target, parts.info
     counting, clock = _time(parts.costs)
     with ExitStack() as stack:
-        context = stack.enter_context(Context(target.model, target.config, info.n_slots, "target"))
+        own = fitted_alone(parts.config, target.config, "target", info.n_slots)
+        context = stack.enter_context(Context(target.model, own, info.n_slots, "target"))
         target = replace(target, context=context)
         return replace(
             parts,
@@ -236,7 +242,12 @@ def _draft_of(
         salvage=config.drafting.salvage,
         clock=counting.clock if counting is not None else perf_counter,
     )
-    notes = (*tokenizer_notes(own, "draft"), *rules.notes, *_window_note(draft, target.context))
+    notes = (
+        *tokenizer_notes(own, "draft"),
+        *training_note(own, "draft", draft.n_ctx, model.info.n_ctx_train, model.meta),
+        *rules.notes,
+        *_window_note(draft, target.context),
+    )
     return _Draft(notes, drafter, draft_steps(config, draft, own, costs), model.info)
 
 

@@ -13,6 +13,7 @@ from uad.llama.context import Context
 from uad.llama.model import Model
 from uad.policy.cost import CostSample
 from uad.runtime import profile, profile_store
+from uad.runtime.fit import fitted, fitted_alone
 
 Progress = Callable[[str, float], None]
 """Told what is being done and the share of it that is done."""
@@ -39,7 +40,7 @@ def measure_profiles(config: Config, n_max: int, depths: Sequence[int] | None, p
     target, n_ctx = _measure_target(config, n_max, depths, progress)
     if config.draft is None:
         return (target,)
-    return target, _measure_draft(config.draft, n_ctx, n_max, depths, progress)
+    return target, _measure_draft(config, config.draft, n_ctx, n_max, depths, progress)
 
 
 def curve(context: Context, config: ModelConfig, role: str, sizes: Sequence[int], seconds: float) -> tuple[tuple[CostSample, ...], bool]:
@@ -50,6 +51,7 @@ def curve(context: Context, config: ModelConfig, role: str, sizes: Sequence[int]
 
 def _measure_target(config: Config, n_max: int, depths: Sequence[int] | None, progress: Progress) -> tuple[Measured, int]:
     """The target's curve, and the context of a slot."""
+    config = fitted(replace(config, draft=None)).config
     with (
         Model(config.target, "target", lambda share: progress("loading target", share)) as model,
         Context(model, config.target, config.n_parallel, "target") as context,
@@ -58,11 +60,13 @@ def _measure_target(config: Config, n_max: int, depths: Sequence[int] | None, pr
         return _measure(context, config.target, "target", model.info.desc, n_max, at, progress), context.n_ctx
 
 
-def _measure_draft(config: ModelConfig, n_ctx: int, n_max: int, depths: Sequence[int] | None, progress: Progress) -> Measured:
+def _measure_draft(
+    whole: Config, config: ModelConfig, n_ctx: int, n_max: int, depths: Sequence[int] | None, progress: Progress
+) -> Measured:
     """The draft's curve, with the threads and the context that a server would choose: it may have less room than the target, and then
     drafts from a window."""
     with Model(config, "draft", lambda share: progress("loading draft", share)) as model:
-        own = config if config.n_ctx else replace(config, n_ctx=min(n_ctx, model.info.n_ctx_train))
+        own = fitted_alone(whole, config, "draft", 1, min(n_ctx, model.info.n_ctx_train))
         with Context(model, own, 1, "draft") as context:
             context.choose_threads(own)
             at = profile.fitting_depths(context, n_max, profile.DEPTHS if depths is None else depths)

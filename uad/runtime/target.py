@@ -14,6 +14,7 @@ from uad.llama.context import Context
 from uad.llama.devices import offloads
 from uad.llama.model import Model
 from uad.llama.probe import least_agreeing_rows
+from uad.llama.trained import training_note
 from uad.runtime.open import open_model, tokenizer_notes
 
 _LONG = 4096  # tokens
@@ -40,6 +41,7 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> Target:
         context = attempt.enter_context(Context(model, config.target, config.n_parallel, "target"))
         notes = (
             f"context: {context.n_ctx} tokens in each of {context.n_seq} slots",
+            *training_note(config.target, "target", context.n_ctx, model.info.n_ctx_train, model.meta),
             *attention_note(config.target, context.n_ctx, on_cpu=not offloads()),
             *amx.notes(),
             *tokenizer_notes(config.target, "target"),

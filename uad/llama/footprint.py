@@ -1,0 +1,146 @@
+"""What a context will take, as llama.cpp reckons it: a model without weights, a context without memory, and the sizes in its log."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass
+from types import TracebackType
+
+import llama_cpp.llama_cpp as lib
+
+from uad.config import ModelConfig
+from uad.errors import ModelLoadError
+from uad.llama import amx, native
+from uad.llama.context import context_params
+from uad.llama.devices import offloads
+from uad.llama.model import vocab_overrides
+
+_MIB = 1 << 20
+_EXACT = 1 << 18  # positions
+_FIXED = 2 << 20  # bytes of a context and its graphs, whatever its size
+_CELL = 144  # bytes of a cell's position, sequences and, once used, its nodes in two trees
+_TOKEN = 1024  # bytes of a token in llama.cpp's vocabulary and in ours
+_OUTPUTS = 64  # rows with logits that a decode has at most, as far as can be said beforehand
+_FLOATS = {0, 1, 32}  # file types F32, F16 and BF16, which only AMX has rearranged
+_KV = re.compile(r"(?<!buffer )size =\s*([\d.]+) MiB")
+_CELLS = re.compile(r"\(\s*(\d+) cells")
+_COMPUTE = re.compile(r"(\S+)\s+compute buffer size =\s*([\d.]+) MiB")
+_LAYER = re.compile(r"layer\s+\d+: dev = (\S+)")
+_OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers")
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Bytes that one context takes in the machine's memory and on devices, and which part of the former is KV cache."""
+
+    host: int
+    device: int
+    kv: int
+
+
+class Footprint:
+    """One model's header. Use with `with`, or call `close()`.
+
+    weights: bytes that stay in memory whatever happens; mapped: bytes of a mapped file, which the system can drop and read again;
+    device: bytes of weights on devices. Raises ModelLoadError where the file is none that llama.cpp knows.
+    """
+
+    def __init__(self, config: ModelConfig, role: str, n_seq: int) -> None:
+        self._config, self._role, self._n_seq = config, role, n_seq
+        self._log = native.start()
+        with self._log.collecting() as lines:
+            self._model: ctypes.c_void_p | None = _load(config)
+        if not self._model:
+            raise ModelLoadError(f"{role} {config.path}: llama.cpp cannot load it ({self._log.reason() or 'no reason given'})")
+        self.n_ctx_train = int(lib.llama_model_n_ctx_train(self._model))
+        self.n_vocab = int(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model)))
+        self.is_recurrent = bool(lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
+        size = int(lib.llama_model_size(self._model))
+        self.device = int(size * offloaded(lines))
+        stays = config.mlock or not config.mmap or self._is_rearranged()
+        self.weights, self.mapped = (size - self.device, 0) if stays else (0, size - self.device)
+        self.weights += self.n_vocab * _TOKEN
+
+    def leave_out_weights(self) -> None:
+        """They are in memory already."""
+        self.weights = self.mapped = self.device = 0
+
+    def _is_rearranged(self) -> bool:
+        """Whether weights are copied into another order, as far as the file's type tells: then they are no mapped file any more."""
+        ftype = int(lib.llama_model_ftype(self._model)) if hasattr(lib, "llama_model_ftype") else -1
+        return amx.rearranges(self._config) and ftype not in _FLOATS
+
+    def of(self, n_ctx: int) -> Need:
+        """What a context of n_ctx positions in all takes. Raises ModelLoadError where llama.cpp makes none.
+
+        Far beyond usual contexts it is on a straight line through two smaller ones: llama.cpp takes memory for each position even so.
+        """
+        if n_ctx > _EXACT:
+            a, b, share = self.of(_EXACT // 2), self.of(_EXACT), n_ctx / (_EXACT // 2) - 2
+            return Need(*(int(y + share * (y - x)) for x, y in ((a.host, b.host), (a.device, b.device), (a.kv, b.kv))))
+        self._log.clear()
+        with self._log.collecting() as lines:
+            handle = lib.llama_init_from_model(self._model, context_params(self._config, n_ctx, self._n_seq))
+        if not handle:
+            raise ModelLoadError(
+                f"{self._role} {self._config.path}: no context of {n_ctx} tokens ({self._log.reason() or 'out of memory?'})"
+            )
+        lib.llama_free(handle)
+        need = read(lines, self._n_seq)
+        return Need(need.host + _FIXED + 4 * self.n_vocab * max(self._n_seq, min(self._config.n_ubatch, _OUTPUTS)), need.device, need.kv)
+
+    def close(self) -> None:
+        if self._model:
+            lib.llama_model_free(self._model)
+            self._model = None
+
+    def __enter__(self) -> Footprint:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _load(config: ModelConfig) -> ctypes.c_void_p | None:
+    params = lib.llama_model_default_params()
+    params.n_gpu_layers = config.n_gpu_layers
+    params.use_extra_bufts = amx.rearranges(config)
+    params.load_mode = 0
+    params.no_alloc = True
+    overrides = vocab_overrides()
+    params.kv_overrides = overrides
+    handle: ctypes.c_void_p | None = lib.llama_model_load_from_file(os.fsencode(config.path), params)
+    return handle
+
+
+def offloaded(lines: list[str]) -> float:
+    """The share of layers on devices, by what llama.cpp logs while it loads."""
+    found = [match for line in lines if (match := _OFFLOADED.search(line))]
+    return int(found[-1][1]) / int(found[-1][2]) if found and offloads() else 0.0
+
+
+def read(lines: list[str], n_seq: int) -> Need:
+    """What the log of a context says that it takes. Raises ModelLoadError where it says nothing: another llama.cpp has other words."""
+    kv = compute = device = cells = 0
+    layers: Counter[bool] = Counter()
+    for line in lines:
+        if found := _LAYER.search(line):
+            layers[_is_host(found[1])] += 1
+        elif found := _COMPUTE.search(line):
+            size = int(float(found[2]) * _MIB)
+            compute, device = (compute + size, device) if _is_host(found[1]) else (compute, device + size)
+        elif found := _KV.search(line):
+            kv += int(float(found[1]) * _MIB)
+            cells += int(count[1]) if (count := _CELLS.search(line)) else 0
+    if not compute + device:
+        raise ModelLoadError("the installed llama-cpp-python does not say how much memory a context takes; --fit off does not ask")
+    on_devices = int(kv * layers[False] / max(layers.total(), 1))
+    return Need(kv - on_devices + compute + cells * n_seq * _CELL, device + on_devices, kv)
+
+
+def _is_host(name: str) -> bool:
+    """Whether a device or a kind of buffer is the machine's own memory: CPU, CPU_REPACK, CUDA_Host, BLAS."""
+    return name.startswith(("CPU", "BLAS", "AMX")) or name.endswith("_Host")

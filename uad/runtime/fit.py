@@ -1,0 +1,143 @@
+"""Contexts that fit into memory: what they take is reckoned before anything is loaded and compared with what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from uad.config import Config, ModelConfig
+from uad.errors import ConfigError
+from uad.files import size_text
+from uad.llama.devices import memory_left
+from uad.llama.footprint import Footprint
+from uad.runtime.available import Limit, available
+
+_STEP = 256  # llama.cpp's grain of contexts, in positions of a sequence
+_MIN = 4096  # positions that are chosen though weights have to be read from the file again and again, as in llama-server's --fit-ctx
+_MARGIN, _SHARE = 128 << 20, 0.02  # bytes left for the rest of this process: its requests, texts and libraries
+_THREADS = 256 << 20  # address space that stacks and heaps of threads reserve
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """Bytes that contexts and weights take: `host` in memory whatever happens, `mapped` of files, `device` on devices; and the parts."""
+
+    host: int
+    mapped: int
+    device: int
+    parts: tuple[str, ...]
+
+    def fits(self, limits: Sequence[Limit], with_files: bool) -> bool:
+        """Whether it stays below every limit; with_files: so that mapped files stay in memory, too."""
+        return all(self._of(limit, with_files) <= room(limit) for limit in limits) and (
+            not self.device or self.device <= (memory_left() or self.device)
+        )
+
+    def _of(self, limit: Limit, with_files: bool) -> int:
+        return self.host + (self.mapped if with_files or limit.counts_mapped else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A configuration whose contexts fit, and lines about it."""
+
+    config: Config
+    notes: tuple[str, ...]
+
+
+def room(limit: Limit) -> int:
+    """Bytes of a limit that contexts and weights may take."""
+    return limit.n_bytes - _MARGIN - int(limit.n_bytes * _SHARE) - (_THREADS if limit.counts_mapped else 0)
+
+
+def fitted(config: Config, limits: Sequence[Limit] | None = None) -> Fitted:
+    """The configuration with a target's context that fits beside the draft's. Raises ConfigError where none does, or the one asked for
+    does not, and ModelLoadError for files that are no models."""
+    if not config.fit:
+        return Fitted(config, ())
+    known = available() if limits is None else limits
+    with ExitStack() as stack:
+        target = stack.enter_context(Footprint(config.target, "target", config.n_parallel))
+        draft = None
+        if config.draft is not None and not target.is_recurrent:
+            draft = stack.enter_context(Footprint(config.draft, "draft", config.n_parallel))
+        sums = _Sums(config, target, draft)
+        asked = config.target.n_ctx
+        n_ctx, note = choose(sums.of, asked, asked or target.n_ctx_train, _STEP * config.n_parallel, known)
+        return Fitted(replace(config, target=replace(config.target, n_ctx=n_ctx)), note)
+
+
+def fitted_alone(config: Config, model: ModelConfig, role: str, n_seq: int, n_ctx: int = 0) -> ModelConfig:
+    """The same for another context of a model that is loaded; n_ctx: what it gets where it names none and the memory is there."""
+    if not config.fit:
+        return replace(model, n_ctx=model.n_ctx or n_ctx)
+    with Footprint(model, role, n_seq) as footprint:
+        footprint.leave_out_weights()
+        sums = _Sums(replace(config, target=model, draft=None, n_parallel=n_seq), footprint, None)
+        wanted = model.n_ctx or n_ctx or footprint.n_ctx_train
+        return replace(model, n_ctx=choose(sums.of, model.n_ctx, wanted, _STEP * n_seq, available())[0])
+
+
+class _Sums:
+    """What target and draft take together, by the target's context."""
+
+    def __init__(self, config: Config, target: Footprint, draft: Footprint | None) -> None:
+        self._config, self._target, self._draft = config, target, draft
+        self._known: dict[int, Total] = {}
+
+    def of(self, n_ctx: int) -> Total:
+        if n_ctx not in self._known:
+            self._known[n_ctx] = self._reckon(n_ctx)
+        return self._known[n_ctx]
+
+    def _reckon(self, n_ctx: int) -> Total:
+        need, one = self._target.of(n_ctx), self._target
+        host, device, mapped = need.host + one.weights, need.device + one.device, one.mapped
+        parts = [f"target {size_text(need.host + need.device)} (KV cache {size_text(need.kv)})"]
+        if (other := self._draft) is not None and self._config.draft is not None:
+            n_seq = self._config.n_parallel
+            n_draft = self._config.draft.n_ctx or min(n_ctx // n_seq, other.n_ctx_train) * n_seq
+            need = other.of(max(n_draft, n_seq))
+            host, device, mapped = host + need.host + other.weights, device + need.device + other.device, mapped + other.mapped
+            parts.append(f"draft {size_text(need.host + need.device)}")
+        weights = one.weights + one.mapped + one.device + (other.weights + other.mapped + other.device if other is not None else 0)
+        return Total(host, mapped, device, (*parts, f"weights {size_text(weights)}"))
+
+
+def choose(total: Callable[[int], Total], asked: int, wanted: int, step: int, limits: Sequence[Limit]) -> tuple[int, tuple[str, ...]]:
+    """The context in tokens, and a line where there is something to say. asked: what the user named, 0 for nothing; wanted: what is taken
+    where it fits. Raises ConfigError with the sizes and the largest that fits."""
+    wanted = max(wanted, 1)
+    in_files = largest(total, wanted, step, limits, with_files=True)
+    if in_files >= wanted:
+        return wanted, ()
+    at_most = largest(total, wanted, step, limits, with_files=False)
+    tightest = min(limits, key=lambda limit: limit.n_bytes)
+    have = f"{size_text(tightest.n_bytes)} {tightest.name}"
+    if asked and at_most >= asked:
+        return asked, (
+            f"weights and contexts do not fit into memory together ({have}): weights will be read from the file again and again",
+        )
+    if not asked and (n_ctx := max(in_files, min(at_most, _MIN))):
+        parts = ", ".join(total(n_ctx).parts)
+        return n_ctx, (f"the context is {n_ctx} tokens, the largest that fits, of the model's {wanted}: {parts}; {have}",)
+    fits = f"the largest that fits is {at_most}" if at_most else "not even the smallest fits"
+    shown = f"--ctx-size {asked}" if asked else f"a context of {step} tokens"
+    sizes = ", ".join(total(asked or step).parts)
+    raise ConfigError(f"{shown} does not fit into memory: {sizes}; {have}; {fits} (--fit off takes it all the same)")
+
+
+def largest(total: Callable[[int], Total], wanted: int, step: int, limits: Sequence[Limit], with_files: bool) -> int:
+    """The largest context up to `wanted` that fits, in steps where it is not `wanted`; 0 if none does."""
+
+    def fits(n_ctx: int) -> bool:
+        return total(n_ctx).fits(limits, with_files)
+
+    if fits(wanted):
+        return wanted
+    low, high = 0, -(-wanted // step)
+    while high - low > max(low >> 6, 1):  # to one part in 64
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle * step) else (low, middle)
+    return low * step
