@@ -11,7 +11,6 @@ from uad.templates.sandbox import Budget, compile_template
 
 _ONE, _TWO, _OTHER = "Wqz1", "Wqz2", "Wqz3"
 _ROLES = ("user", "system", "assistant", "tool")
-_PROBE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Forms:
 @lru_cache(maxsize=16)
 def forms(template: str) -> Forms:
     """What a template takes; nothing for one that renders no conversation at all."""
-    budget = Budget(seconds=_PROBE_SECONDS)
+    budget = Budget()
     return Forms(
         text=frozenset(role for role in _ROLES if _ONE in _render(template, role, _ONE, budget)),
         parts=frozenset(role for role in _ROLES if _goes_over_parts(template, role, budget)),
