@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 from uad.templates.render import Part, Rendered
 from uad.templates.sandbox import RefusedError
+from uad.templates.seams import THOUGHTS_BEGIN, THOUGHTS_END
 
 Render = Callable[[str | None], Rendered]
 """The prompt with an answer at its end, or with what asks for one (None)."""
-_TAG = r"(?:\w+:)?think(?:ing)?(?::\w+)?"
-_OPEN = rf"<{_TAG}>|\[THINK\]|<\|START_THINKING\|>|<\|channel>thought"
-_CLOSE = rf"</{_TAG}>|\[/THINK\]|<\|END_THINKING\|>|<channel\|>"
-_TAIL = re.compile(rf"(?:(?P<open>{_OPEN})\s*)?(?:(?P<close>{_CLOSE})\s*)?\Z")
+_TAIL = re.compile(rf"(?:(?P<open>{THOUGHTS_BEGIN})\s*)?(?:(?P<close>{THOUGHTS_END})\s*)?\Z")
 """What a prompt may end in: thoughts that are open, or empty ones."""
-_TYPED = re.compile(rf"\s*(?P<open>{_OPEN})(?P<thoughts>.*?)(?:(?P<close>{_CLOSE})(?P<answer>.*))?", re.DOTALL)
+_TYPED = re.compile(rf"\s*(?P<open>{THOUGHTS_BEGIN})(?P<thoughts>.*?)(?:(?P<close>{THOUGHTS_END})(?P<answer>.*))?", re.DOTALL)
 
 
 def continued(render: Render, template: str, prefill: str) -> Rendered:
@@ -52,7 +50,7 @@ def _closer(prompt: Rendered) -> str:
     tail = _tail(prompt)
     if not tail["open"] or tail["close"]:
         return ""
-    closer = tail["open"].replace("<|channel>thought", "<channel|>").replace("START", "END")
+    closer = "<channel|>" if tail["open"].startswith("<|channel>") else tail["open"].replace("START", "END")
     if closer == tail["open"]:
         closer = f"{closer[0]}/{closer[1:]}"
     return f"\n{closer}\n\n" if tail.group().endswith("\n") else closer

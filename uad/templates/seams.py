@@ -13,7 +13,11 @@ _OPEN, _CLOSE = "\ue0f0", "\ue0f1"
 _MARK = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 _PLAIN = re.compile(r"[\w .,:/-]*")
 _BRACKETS = re.compile(r"[<>\[\]|]")
-_THOUGHT_TAGS = re.compile(r"(</?(?:\w+:)?think(?:ing)?(?::\w+)?>|\[/?THINK\]|<\|channel>|<channel\|>)")
+_TAG = r"(?:\w+:)?think(?:ing)?(?::\w+)?"
+THOUGHTS_BEGIN = rf"<{_TAG}>|\[THINK\]|<\|START_THINKING\|>|<\|channel>(?:thought)?"
+THOUGHTS_END = rf"</{_TAG}>|\[/THINK\]|<\|END_THINKING\|>|<channel\|>"
+"""Patterns of the tags around thoughts, in the formats that have some."""
+_THOUGHT_TAGS = re.compile(f"({THOUGHTS_BEGIN}|{THOUGHTS_END})")
 _CONTENT_KEYS = ("content", "text")
 _LOOKS_SPECIAL = re.compile(r"<[^<>\s]{1,80}>|\[[^\[\]\s]{1,80}\]")
 
@@ -101,18 +105,13 @@ def marks(masked_text: str) -> list[int]:
 
 
 def spoken(text: str) -> str:
-    """An assistant's text (masked or not) without thoughts, which templates may leave out: what stands before, between and behind tags of
-    them is thought up to the last end of one, and behind an open one."""
-    tags = list(_THOUGHT_TAGS.finditer(text))
-    ends = [tag.end() for tag in tags if _closes(tag.group())]
+    """An assistant's text (masked or not) without what may be thoughts, since templates leave those out: from the first tag of one (or the
+    beginning, if thoughts only end) to the last end, and everything behind a beginning that has none."""
+    ends = [tag.end() for tag in re.finditer(THOUGHTS_END, text)]
+    begins = [tag.start() for tag in re.finditer(THOUGHTS_BEGIN, text)]
     start = ends[-1] if ends else 0
-    opened = [tag.start() for tag in tags if not _closes(tag.group())]
-    front = text[: opened[0]] if ends and opened and opened[0] < ends[0] else ""
-    return front + text[start : next((at for at in opened if at >= start), len(text))]
-
-
-def _closes(tag: str) -> bool:
-    return "/" in tag or tag == "<channel|>"
+    front = text[: begins[0]] if ends and begins and begins[0] < ends[0] else ""
+    return front + text[start : next((at for at in begins if at >= start), len(text))]
 
 
 def quoted(content: str) -> str:
