@@ -41,9 +41,9 @@ def by_search(messages: Sequence[Mapping[str, object]], text: str, budget: Budge
     losses = []
     at = 0
     for number, message in enumerate(messages):
+        budget.tick()
         for piece in _pieces(message, text):
-            budget.tick()
-            end = _end(piece, text, at)
+            end = _end(piece, text, at, budget)
             if end < 0:
                 losses.append(Loss(number, left_out=False))
                 break
@@ -60,12 +60,13 @@ def _pieces(message: Mapping[str, object], text: str) -> Iterator[str]:
                 yield piece.strip()
 
 
-def _end(piece: str, text: str, at: int) -> int:
+def _end(piece: str, text: str, at: int, budget: Budget) -> int:
     """Where a piece ends: behind `at` if it is there, 0 if it is elsewhere, -1 if it is nowhere."""
     for form in (piece, quoted(piece)):
         found = text.find(form, at)
         if found >= 0:
             return found + len(form)
+        budget.tick()  # only searches without success go over the same text again and again
         if form in text:
             return 0
     return -1
