@@ -140,11 +140,15 @@ class FakeRuntime:
         return SPECIALS.get(id_) or bytes([id_])
 
     def render_chat(
-        self, messages: Sequence[Mapping[str, object]], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, object]],
+        template_kwargs: Mapping[str, object],
+        add_generation_prompt: bool = True,
+        prefill: str = "",
     ) -> str:
         self.chats.append((list(messages), dict(template_kwargs), add_generation_prompt))
         turns = "".join(f"{message['role']}:{message['content']}\n" for message in messages)
-        return turns + "assistant:" * add_generation_prompt
+        return turns + "assistant:" * add_generation_prompt + prefill
 
     def chat_prompt(
         self,
@@ -153,7 +157,7 @@ class FakeRuntime:
         add_generation_prompt: bool = True,
         prefill: str = "",
     ) -> list[int]:
-        return [BOS, *self.tokenize(self.render_chat(messages, template_kwargs, add_generation_prompt) + prefill)]
+        return [BOS, *self.tokenize(self.render_chat(messages, template_kwargs, add_generation_prompt, prefill))]
 
     def slots(self) -> tuple[SlotInfo, ...]:
         with self._lock:

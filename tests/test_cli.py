@@ -36,8 +36,11 @@ class FakeRuntime:
     def __exit__(self, *error):
         self.closed = True
 
-    def chat_prompt(self, messages, template_kwargs):
-        return [7, len(messages[0]["content"])]
+    def chat_prompt(self, messages, template_kwargs, prefill=""):
+        return [7, len(messages[0]["content"]), *([len(prefill)] if prefill else [])]
+
+    def check_length(self, text):
+        pass
 
     def tokenize(self, text, add_special=False):
         return [int(add_special), len(text)]
@@ -165,6 +168,14 @@ def test_generate_streams_text_and_ends_with_numbers(run):
     assert (request.prompt, request.max_tokens, request.sampling.seed) == ((7, 2), 4, 3)
     assert runtime.closed
     assert runtime.config.n_parallel == 1
+
+
+def test_generate_goes_on_behind_the_beginning_of_an_answer(run):
+    code, _, _, runtime = run("generate", "-m", "x", "-p", "Hi", "--prefill", "Once")
+    assert (code, runtime.requests[0].prompt) == (0, (7, 2, 4))
+    code, _, err, _ = run("generate", "-m", "x", "-p", "Hi", "--no-chat", "--prefill", "Once")
+    assert code == 2
+    assert "--prefill" in err.splitlines()[-1]
 
 
 def test_generate_colours_accepted_draft_tokens_and_waits_for_whole_characters(run):

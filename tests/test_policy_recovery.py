@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from disturbances import DEAR, between, every, quiet, real_pair, real_text, slow_start
+from disturbances import DEAR, between, every, real_pair, real_text, slow_start
 from simulator import BAD, text
 
 from uad.policy.protocol import Wish
@@ -19,6 +19,11 @@ DISTURBANCES = {
     "a neighbour in mid-run": (between(60, 120, 3, 20), 120),
     "slow drafts in mid-run": (between(60, 80, 1, 100), 80),
     "measured slow, then twice as fast for good": (between(0, 20, 2, 2), 20),
+    "measured at rest, a neighbour for 10 s right after": (between(0.001, 10, 10, 10), 10),
+    "measured at rest, a neighbour for 60 s right after": (between(0.001, 60, 3, 20), 60),
+    "measured at rest, both alike for two minutes": (between(0.001, 120, 5, 5), 120),
+    "measured at rest, slow drafts for 30 s": (between(0.001, 30, 1, 50), 30),
+    "slow drafts for 5 minutes in mid-run": (between(60, 360, 3, 20), 360),
     "a suspended process": (between(20, 20.2, 1, 1000), 30),
 }
 
@@ -34,36 +39,32 @@ def test_drafts_are_back_within_three_answers_of_a_quiet_machine(name, seed):
     assert sum(later[4:8]) > 100, later
 
 
-@pytest.mark.xfail(strict=True, reason="a part of the disturbance is taken for a cost of depth, which is corrected slowly")
-def test_drafts_are_back_where_the_machine_was_measured_at_rest_and_disturbed_right_after():
-    one = real_pair(real_text(60), factor=between(0.001, 60, 3, 20)).answers(60)
-    assert sum(one.after(60)[:3]) > 40
-    assert sum(one.after(60)[4:8]) > 100
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_drafts_go_on_beside_a_neighbour_that_comes_back_every_thirty_seconds(seed):
     one = real_pair(real_text(40, seed), factor=every(30, 5, 3, 20), seed=seed).answers(60)
     assert sum(n > 0 for n in one.drafted) > 30
 
 
+@pytest.mark.parametrize("n_cold", [1, 2, 3, 5])
 @pytest.mark.parametrize("seed", range(2))
-def test_cold_pages_in_the_first_calls_cost_a_few_answers(seed):
-    """The first three calls take a hundred times as long, nothing is known of better ones, and reading a prompt is dear."""
-    one = real_pair(real_text(16, seed), cold=3, seed=seed).answers(60)
-    assert any(one.drafted[:6]), one.drafted
-    assert sum(one.drafted[6:]) > 500, one.drafted
+def test_cold_pages_in_the_first_calls_cost_a_few_answers(seed, n_cold):
+    """The first calls take a hundred times as long, nothing is known of better ones, and reading a prompt is dear."""
+    one = real_pair(real_text(16, seed), cold=n_cold, seed=seed).answers(60)
+    assert any(one.drafted[:3]), one.drafted
+    assert sum(one.drafted[4:]) > 500, one.drafted
 
 
+@pytest.mark.parametrize("times", [1, 2, 5])
 @pytest.mark.parametrize("cost", [DEAR, lambda n: 90.0 + 10.0 * n], ids=["bound by arithmetic", "bound by memory"])
-def test_looking_again_costs_at_most_two_percent_where_drafts_do_not_pay(cost):
-    one = real_pair(text(100 * 80, BAD), cost=cost, factor=quiet).answers(60)
-    assert one.plain_ms / one.ms > 0.98
+def test_looking_again_costs_at_most_two_percent_where_drafts_do_not_pay(cost, times):
+    """Nor where calls of the draft model are dear for good; the first ones, which show that, come once."""
+    one = real_pair(text(100 * 80, BAD), cost=cost, factor=lambda _, is_draft: times if is_draft else 1.0).answers(60)
+    assert one.plain_ms / one.ms > (0.98 if times == 1 else 0.975)
     late = sum(k for _, k in one.lengths[4000:])
     assert late < 100
 
 
-@pytest.mark.parametrize("n_read", [12, 0])
+@pytest.mark.parametrize("n_read", [8, 0])
 def test_a_call_that_read_nothing_tells_nothing_of_what_calls_cost(n_read):
     """The draft's KV may hold the prompt already, as in the second turn of a chat."""
     one = real_pair(text(800, BAD))
@@ -72,13 +73,14 @@ def test_a_call_that_read_nothing_tells_nothing_of_what_calls_cost(n_read):
     habit = policy.habit(Origin.MODEL)
     policy.begin(0, 200)
     policy.n_ids = habit.timed_at + 1000
+    habit.call_ms = habit.paused_ms = 1000.0  # known to be dear: else asking it teaches more
     use = policy.first_use(policy.text(0), Origin.MODEL, Wish(0, SpeculativeParams(), 300, 200), 1)
     use.due = 10**6
     before = habit.call_ms, habit.paused_ms, habit.read_ms, habit.n_calls
     round_ = policy.plan([Wish(0, SpeculativeParams(), 300, 200)])
     assert round_ is not None
     (ask,) = round_.asks(Origin.MODEL)
-    assert (ask.n_max, ask.n_read) == (0, 12)
+    assert (ask.n_max, ask.n_read) == (0, 8)
     round_.wrote(0, 0.9)  # a guess that was left over from an earlier round
     round_.proposed(Origin.MODEL, [Draft(n_read=n_read)], 1e-6)
     assert (before == (habit.call_ms, habit.paused_ms, habit.read_ms, habit.n_calls)) is (n_read == 0)

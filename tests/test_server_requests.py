@@ -146,21 +146,25 @@ def test_null_means_absent():
     assert request(max_completion_tokens=None, max_tokens=5).max_tokens == 5
 
 
-def test_content_parts_become_one_text():
+def test_content_parts_go_to_the_template_as_parts():
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     (messages, _, is_open), _ = chat_of([{"role": "system", "content": None}, {"role": "user", "content": parts}])
-    assert messages == [{"role": "system", "content": ""}, {"role": "user", "content": "one\ntwo"}]
+    assert messages == [{"role": "system", "content": ""}, {"role": "user", "content": parts}]
     assert is_open
+    (messages, _, _), _ = chat_of([{"role": "user", "content": parts[:1]}])
+    assert messages == [{"role": "user", "content": "one"}]
 
 
-def test_developer_is_system_where_the_template_does_not_know_it():
+def test_roles_and_names_go_to_the_template():
     (messages, _, _), _ = chat_of([{"role": "developer", "content": "x"}, {"role": "user", "content": "y", "name": "Ann", "other": 1}])
-    assert messages == [{"role": "system", "content": "x"}, {"role": "user", "content": "y", "name": "Ann"}]
+    assert messages == [{"role": "developer", "content": "x"}, {"role": "user", "content": "y", "name": "Ann"}]
 
 
 def test_template_kwargs_travel():
     (_, kwargs, _), _ = chat_of(HELLO, chat_template_kwargs={"enable_thinking": False, "level": 3}, reasoning_effort="high")
     assert kwargs == {"enable_thinking": False, "level": 3, "reasoning_effort": "high"}
+    (_, kwargs, _), _ = chat_of(HELLO, chat_template_kwargs={"of_my_own": {"a": [1, "x"]}})
+    assert kwargs == {"of_my_own": {"a": [1, "x"]}}
     (_, kwargs, _), _ = chat_of(HELLO, reasoning_effort="none")
     assert kwargs == {"enable_thinking": False}
 

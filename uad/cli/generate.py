@@ -30,12 +30,13 @@ def main(argv: Sequence[str]) -> int:
     """Generate one answer. Raises UadError."""
     args, config = parse(_parser(), argv, log_level=logging.WARNING)  # the numbers are printed below
     text = _prompt(args.prompt, args.file)
+    check_text(args.prefill, "--prefill")
     config = replace(config, n_parallel=1)
     with runtime(config, quiet=not sys.stderr.isatty()) as opened:
         for line in opened.info.notes:
             note(line)
         color = args.color == "on" or (args.color == "auto" and sys.stdout.isatty())
-        done = stream(opened, request(opened, config, text, args.chat), Writer(opened, sys.stdout, color))
+        done = stream(opened, request(opened, config, text, args.chat, args.prefill), Writer(opened, sys.stdout, color))
     note(summary(done))
     return 0
 
@@ -50,6 +51,7 @@ def _parser() -> Parser:
         "--chat", action="store_true", default=None, help="the prompt is a user's message (default: if the model has a template)"
     )
     chat.add_argument("--no-chat", dest="chat", action="store_false", help="the prompt is text to go on from")
+    chat.add_argument("--prefill", metavar="TEXT", default="", help="the beginning of a chat's answer, which goes on behind it")
     chat.add_argument("--color", choices=("auto", "on", "off"), default="auto", help="show accepted draft tokens in green (default: auto)")
     return parser
 
@@ -70,10 +72,12 @@ def _stdin() -> str:
     return sys.stdin.read() if sys.stdin.isatty() else decode_text(sys.stdin.buffer.read(), "-f -: stdin")
 
 
-def request(opened: Runtime, config: Config, text: str, chat: bool | None) -> Request:
-    """The request for one prompt; `chat` None asks the model whether it has a template."""
+def request(opened: Runtime, config: Config, text: str, chat: bool | None, prefill: str = "") -> Request:
+    """The request for one prompt; `chat` None asks the model whether it has a template. Raises ConfigError for a prefill without a chat."""
     if chat or (chat is None and has_template(opened)):
-        prompt = opened.chat_prompt([{"role": "user", "content": text}], {})
+        prompt = opened.chat_prompt([{"role": "user", "content": text}], {}, prefill=prefill)
+    elif prefill:
+        raise ConfigError("--prefill begins the answer of a chat, and this prompt is none; put it at the end of the prompt, or give --chat")
     else:
         opened.check_length(text)
         prompt = opened.tokenize(text, add_special=True)

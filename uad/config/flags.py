@@ -18,6 +18,7 @@ SAMPLING, TEMPLATES, SERVER, GENERAL = "sampling defaults", "chat templates", "s
 GROUPS = (MODEL, CONTEXT, DRAFT, DRAFTING, LOOKUP, TOKENIZERS, SAMPLING, TEMPLATES, SERVER, GENERAL)
 
 _ENV = "LLAMA_ARG_"
+_KWARGS = f"{_ENV}CHAT_TEMPLATE_KWARGS LLAMA_CHAT_TEMPLATE_KWARGS"
 _SAME = "the target's"
 _FILE = "the model file's"
 
@@ -425,6 +426,7 @@ _TEMPLATES = (
         "FILE",
         _ENV + "CHAT_TEMPLATE_FILE",
     ),
+    Flag("--chat-template-kwargs", "templates.kwargs", kinds.OBJECT, TEMPLATES, "its variables", "JSON", _KWARGS, default=""),
     Flag("--mappings", "templates.mappings", kinds.DIRECTORY, TEMPLATES, "more mapping rules; repeatable", "DIR", many=True),
     Flag(
         "--spec-replace",

@@ -39,7 +39,7 @@ def read(flag: Flag, texts: Sequence[str], where: str, negated: bool = False) ->
         value = flag.kind.parse(*texts)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
-    except (ValueError, OverflowError, TypeError) as error:
+    except (ValueError, OverflowError, TypeError, RecursionError) as error:
         shown = " ".join(repr(text if len(text) <= 60 else text[:60] + "…") for text in texts)
         raise ConfigError(f"{where}: expected {flag.kind.expects}, got {shown}") from error
     return Given(flag, not value if negated else value, where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable
@@ -184,6 +185,13 @@ def _template(text: str) -> str:
     return text
 
 
+def _object(text: str) -> dict[str, object]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError
+    return value
+
+
 def _template_file(text: str) -> str:
     return _template(read_text(_path(text)))
 
@@ -239,6 +247,7 @@ PREFIX = Kind("a path such as /llm, with a slash at its start and none at its en
 PING = Kind("a number of seconds, 1 or more, or 0 or -1 for none", _ping, (int, float))
 TEMPLATE = Kind("a Jinja template", _template)
 TEMPLATE_FILE = Kind("a file with a Jinja template", _template_file, is_path=True)
+OBJECT = Kind('a JSON object, such as {"enable_thinking": false}', _object, (str, dict))
 KEYS = Kind("one or more keys, separated by commas", _keys)
 KEY_FILE = Kind("a file with one key per line", _key_file, is_path=True)
 DIRECTORY = Kind("a directory", _directory, is_path=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -119,7 +120,7 @@ class DraftingConfig:
 class TemplateConfig:
     """Where mapping rules come from. `replace` are (TARGET, DRAFT) pairs of --spec-replace, which win over files.
 
-    `chat_template` is Jinja source that stands in for the target's own.
+    `chat_template` is Jinja source that stands in for the target's own; `kwargs` are variables for either, which requests add to.
     """
 
     mappings: tuple[Path, ...] = ()
@@ -127,6 +128,7 @@ class TemplateConfig:
     target_family: str | None = None
     draft_family: str | None = None
     chat_template: str | None = None
+    kwargs: Mapping[str, object] = field(default_factory=dict)
 
     def template(self, own: str | None) -> str:
         """The template in use, by that of the target's file; empty where there is none."""

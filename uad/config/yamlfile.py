@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import yaml
@@ -95,6 +96,15 @@ def _text(flag: Flag, value: object, where: str, base: Path) -> str:
         got = "nothing" if value is None else _NAMES.get(type(value), f"a {type(value).__name__}")
         hint = " (write it in quotes)" if flag.kind.yaml == (str,) and isinstance(value, (bool, int, float)) else ""
         raise ConfigError(f"{where}: expected {flag.kind.expects}, got {got}{hint}")
+    if isinstance(value, dict):
+        return _json(value, where)
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(base / path_of(str(value))) if flag.kind.is_path and value else str(value)
+
+
+def _json(value: dict[object, object], where: str) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        raise ConfigError(f"{where}: a mapping with texts, numbers, true, false, lists and mappings is expected") from None

@@ -33,9 +33,10 @@ _MOST_SURPRISE: Final = log(_MOST_PER_STEP)
 _LARGE: Final = 0.99 * _MOST_SURPRISE  # a surprise is from here on
 _MOST_OF_SIZE: Final = 1.2  # of that, for the cost of a known size
 _NOISE: Final = 0.08  # of a decode
-_PER_POSITION: Final = 1e-3  # of a single row behind nothing, and of each further row: what a position might add, by its order
+_PER_POSITION: Final = 3e-4  # of a single row behind nothing, and of each further row: what a position might add, by its order
 _MOST_DEVIATIONS: Final = 3.0  # of a surprise, as positions explain it: what is beyond is a disturbed machine
 _MUCH: Final = 0.8  # of a surprise, at most, left to the machine: then costs are looked up anew at once
+_FADING: Final = 0.01  # of what positions add to each row, per decode of a single one
 _DRIFT: Final = 1e-5  # of that, squared, per decode
 _STALE: Final = 100  # decodes alike, behind which what larger ones cost is out of date
 _MOST_STALE: Final = 4.0  # times too dear, or too cheap, at most, that one decode says they were taken for
@@ -218,11 +219,19 @@ class _Beyond:
         believed_ms = min(max(surprise_ms, -most), most)
         self._ms_once = max(self._ms_once + believed_ms * cx / total, 0.0)
         self._ms_per_row = max(self._ms_per_row + believed_ms * cy / total, 0.0)
+        if n == 1:
+            self._forget()
         drift = _DRIFT * self._variance
         self._once += drift - cx * cx / total
         self._both -= cx * cy / total
         self._per_row += drift - cy * cy / total
         return 1.0 - (1.0 - noise / total) * believed_ms / surprise_ms
+
+    def _forget(self) -> None:
+        """Single rows tell nothing of what further ones add. It fades, the cost of a single row as it is."""
+        moved = _FADING * self._ms_per_row
+        self._ms_per_row -= moved
+        self._ms_once += moved
 
 
 class _Table:

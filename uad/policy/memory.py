@@ -8,7 +8,7 @@ from typing import Final
 from uad.policy.calibration import Calibration
 from uad.policy.machine import Machine
 from uad.policy.protocol import Wish
-from uad.policy.standing import Habit, Standing
+from uad.policy.standing import CHEAP, FREE_TIMES, Habit, Standing
 from uad.policy.text import RECKON, UNLIKELY, Text, Use
 from uad.types import Origin
 
@@ -19,11 +19,9 @@ _SHORT_BITS: Final = 9
 _LONGER_SHIFT: Final = -0.7  # of a small model's odds in texts longer than known ones: it may be lost in them, and sure all the same
 TYPICAL_ROUNDS: Final = 60  # of an answer: they share what reading the prompt costs
 _EARNED_BACK: Final = 20  # rounds in which a new text must be expected to earn that, since it may end soon
-TIMED_IDS: Final = 12  # that a draft model reads to find out what its calls cost now
-_TIMING_SHARE: Final = 0.005  # of decoding, for that
-_OFTEN: Final = 64  # ids between two such calls, at least
-_SELDOM: Final = 120  # and at most, unless more than
-_MOST_DEAR: Final = 2  # calls in a row were dear
+TIMED_IDS: Final = 8  # that a draft model reads to find out what its calls cost now
+_TIMING_SHARE: Final = 0.018  # of decoding, for that
+_OFTEN: Final = 64  # ids between two such calls
 STALE: Final = 200  # decodes alike, behind which a larger one shows what it costs now
 
 
@@ -66,7 +64,7 @@ class Memory:
         """What this drafter's calls cost."""
         habit = self.habits.get(origin)
         if habit is None:
-            habit = self.habits[origin] = Habit(least_share=self.machine.draft.ms(1) / self.machine.target.ms(1))
+            habit = self.habits[origin] = Habit()
         return habit
 
     def _standing(self, origin: Origin, n_prompt: int) -> Standing:
@@ -98,7 +96,7 @@ class Memory:
         return use
 
     def wakes(self, text: Text, origin: Origin, use: Use, plain_ms: float, wish: Wish, n_seq: int) -> bool:
-        """Whether a drafter that was left alone is asked now, which is paid from its account; if that does not suffice, it sleeps on."""
+        """Whether a drafter that was left alone is asked now, which is paid from its bucket; if that does not suffice, it sleeps on."""
         if text.n < use.due:
             return False
         use.book(text.n)
@@ -113,7 +111,7 @@ class Memory:
         times = 1.0 if can_win else UNLIKELY
         use.n_early = 0 if use.due > 1 else use.n_early
         price = times * use.price(habit, use.backlog(text), step_ms)
-        use.is_paid = not use.ids_too_early(price, text, plain_ms) and use.standing.pay(price, plain_ms, can_win)
+        use.is_paid = not use.ids_too_early(price, text, plain_ms) and use.standing.pay(price / plain_ms if plain_ms > 0 else 0.0, can_win)
         if use.is_paid:
             use.reckon = text.n + RECKON  # if it pays until then, more is known of its costs
             return True
@@ -129,10 +127,9 @@ class Memory:
         habit = self.habit(_MODEL)
         if plain_ms <= 0:
             return _OFTEN
-        share = habit.usual_ms(paused=True) / plain_ms
-        wait = min(max(share / _TIMING_SHARE, _OFTEN), _SELDOM if habit.n_timed else _OFTEN)
-        if habit.n_dear > _MOST_DEAR:
-            wait = max(wait, min(_SELDOM * 2.0 ** (habit.n_dear - _MOST_DEAR), habit.least_share / _TIMING_SHARE))
+        if habit.n_calls and habit.usual_ms(paused=True) + TIMED_IDS * habit.read_ms < CHEAP * plain_ms:
+            return _OFTEN  # asking it teaches more
+        wait = min(max(habit.timed_share / _TIMING_SHARE, _OFTEN), _OFTEN * 2.0 ** max(habit.n_timed - FREE_TIMES + 1, 0))
         return max(int(wait) - (self.n_ids - habit.timed_at), 0)
 
     def still_wins(self, text: Text, origin: Origin, use: Use, plain_ms: float, wish: Wish, n_seq: int) -> bool:

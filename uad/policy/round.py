@@ -18,7 +18,7 @@ from uad.policy.machine import Table
 from uad.policy.memory import STALE, TIMED_IDS, TYPICAL_ROUNDS, Memory
 from uad.policy.outlook import HORIZON, Stay
 from uad.policy.protocol import Chosen, Wish
-from uad.policy.standing import MOST_TIMES, Habit
+from uad.policy.standing import FREE_TIMES, MOST_TIMES, Habit
 from uad.policy.text import Text
 from uad.types import Ask, Draft, Origin
 
@@ -308,7 +308,6 @@ class AutoRound:
         if not self._asked:
             return
         policy, habit, asked = self._policy, self._policy.habit(origin), self._asked
-        habit.n_timed = 0
         steps_ms = self._steps_ms if origin is _MODEL else 0.0
         ms = max(1e3 * seconds - steps_ms, 0.0)
         if origin is _MODEL and self._n_steps and policy.machine.draft.ms(1) > 0:
@@ -358,7 +357,9 @@ class AutoRound:
         habit.called_at = self._policy.n_rounds
         if n_read:
             habit.timed(ms, n_read, member.plain_ms)
-            use.timed(ms, n_read)
+            if habit.n_timed > FREE_TIMES:
+                use.standing.charge(habit.timed_share)
+            use.timed(habit.read_ms, n_read)
         else:
             use.n_read += use.backlog(member.text)
 

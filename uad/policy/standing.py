@@ -17,7 +17,7 @@ _FEW_ROUNDS: Final = 5.0  # behind which a round counts for more, since what was
 _MANY_ROUNDS: Final = 40.0
 _MOST_WORTH: Final = 3.0  # plain decodes, won or lost, that one round counts for
 _MOST_SAVED: Final = 100  # plain decodes
-_OVERDRAFT: Final = 3  # plain decodes that asking may cost beyond what is in the account
+MOST_OWED: Final = 4.0  # plain decodes that the bucket may owe for calls that show what they cost; as many again for asking
 _FAST_READ: Final = 16  # ids; more are a backlog whose reading has a price of its own
 _STALL_MS: Final = 250.0  # that others may wait for reading, as for a chunk of a prompt
 _LEAST_READ: Final = 64  # ids
@@ -25,7 +25,9 @@ _UNKNOWN_READ: Final = 256
 _COST_RATE: Final = 0.15
 MOST_TIMES: Final = 3.0  # a measured cost counts as no more than so many times the expected one
 _LEAST_TIMES: Final = 1.5  # and the expected one, from then on, as no more than so many times the measured one
-_DEAR: Final = 2.0  # plain decodes: a call that takes longer
+_MOST_OF_READ: Final = 0.8  # of the time of a call that reads eight ids
+FREE_TIMES: Final = 3  # that such calls in a row are dear, before they have to be paid
+CHEAP: Final = 1.0  # plain decodes: a call that reads a few ids and takes less
 _FADING: Final = 0.99  # of what is held against a drafter, per id that is written without it
 _MOST_DEARER: Final = 10.0  # nor the first reading in texts of some length as more than so many times the usual one
 
@@ -34,8 +36,8 @@ _MOST_DEARER: Final = 10.0  # nor the first reading in texts of some length as m
 class Habit:
     """One drafter over all texts: what a call costs in round after round, and behind a pause, in which caches forget its weights (0: not
     known); what reading an id costs; how many target ids a step of it makes. called_at: the round of its last call; timed_at: how many ids
-    all texts had then. least_share: the least that a call ever took, in plain decodes. n_timed: calls in a row that only
-    showed what they cost; n_dear: how many of them took more than two, if none took less before."""
+    all texts had then. n_timed: calls in a row that only showed what they cost, and were dear; timed_share: what the last one took, in plain
+    decodes."""
 
     call_ms: float = 0.0
     paused_ms: float = 0.0
@@ -45,9 +47,8 @@ class Habit:
     n_paused: int = 0
     called_at: int = 0
     timed_at: int = 0
-    least_share: float = 0.0
     n_timed: int = 0
-    n_dear: int = 0
+    timed_share: float = 0.0
 
     def read_at_once(self, n_texts: int) -> int:
         """How many ids each of so many texts may read in a round for which others wait."""
@@ -85,12 +86,11 @@ class Habit:
         return 0.0
 
     def timed(self, ms: float, n_ids: int, plain_ms: float) -> None:
-        """A call that read n_ids, and wrote nothing, took ms: reading a prompt costs no more per id."""
-        self.called(ms, 0, paused=True)
-        self.read_ms = min(self.read_ms, ms / n_ids)
-        self.least_share = min(self.least_share, ms / plain_ms)
-        self.n_timed += 1
-        self.n_dear = self.n_dear + 1 if self.least_share > _DEAR else 0
+        """A call that read n_ids, and wrote nothing, took ms: most of it went into reading at most."""
+        self.read_ms = min(self.read_ms, _MOST_OF_READ * ms / n_ids)
+        self.called(ms - n_ids * self.read_ms, 0, paused=True)
+        self.timed_share = ms / plain_ms
+        self.n_timed = self.n_timed + 1 if self.timed_share > CHEAP else 0
 
     def read(self, ms: float, n_ids: int) -> None:
         """Reading n_ids took ms."""
@@ -115,36 +115,42 @@ class Standing:
     """One drafter in texts with prompts of about one length: what a new text may expect of it (in plain decodes saved per round), what
     reading an id takes in them (0: not known), and what may be spent on asking it where it does not pay.
 
-    Into the account, texts that leave it alone pay a small share of their time, texts in which it pays a share of what it saves; no short
-    text could afford it by itself, and a drafter that failed in the first ones would never be asked again. By length, since a small model
-    that is good at short texts may be lost in long ones, where asking it is dear: those are not to be paid by these. In the first text
-    it is free, but not where it already failed in shorter texts, or could not win at all. first_shift: of its odds, until more is known.
+    bucket: a token bucket, in plain decodes. Texts that leave it alone put a small share of their time in, texts in which it pays a share of
+    what it saves. No short text could afford it by itself, and a drafter that failed in the first ones would never be asked again. By length,
+    since a small model that is good at short texts may be lost in long ones, where asking it is dear: those are not to be paid by these. In
+    the first text it is free, but not where it already failed in shorter texts, or could not win at all. first_shift: of its odds, until
+    more is known.
     """
 
     birth: float = 0.0
     read_ms: float = 0.0
-    account_ms: float = 0.0
+    bucket: float = 0.0
     is_new: bool = True
     n_judged: float = _MANY_ROUNDS
     first_shift: float = 0.0
     shifts: dict[tuple[str, bool], float] = field(default_factory=dict)
 
-    def pay(self, ms: float, plain_ms: float, may_be_free: bool = True) -> bool:
-        """Take the price of asking once from the account, if it is there, or will be soon."""
+    def pay(self, price: float, may_be_free: bool = True) -> bool:
+        """Take the price of asking once, in plain decodes, from the bucket, if it is there, or will be soon."""
         is_free = self.is_new and may_be_free
-        if self.owed(ms, plain_ms if may_be_free else 0.0) > 0 and not is_free:
+        most_owed = 2 * MOST_OWED if may_be_free else 0.0
+        if self.lacks(price, most_owed) > 0 and not is_free:
             return False
-        self.account_ms = max(self.account_ms - ms, 0.0 if is_free else -_OVERDRAFT * plain_ms)
+        self.bucket = max(self.bucket - price, 0.0 if is_free else -most_owed)
         self.is_new = False
         return True
 
-    def owed(self, ms: float, plain_ms: float) -> float:
-        """What the account lacks to pay so much."""
-        return max(ms - self.account_ms - _OVERDRAFT * plain_ms, 0.0)
+    def lacks(self, price: float, most_owed: float) -> float:
+        """What the bucket lacks to pay so many plain decodes, where it may owe some."""
+        return max(price - self.bucket - most_owed, 0.0)
 
-    def earn(self, ms: float, plain_ms: float) -> None:
-        """Put ms into the account, as far as it goes."""
-        self.account_ms = min(self.account_ms + ms, _MOST_SAVED * plain_ms)
+    def charge(self, price: float) -> None:
+        """A call that showed what calls cost took so many plain decodes. What it leaves owing has a limit: asking would wait for long."""
+        self.bucket = min(self.bucket, max(self.bucket - price, -MOST_OWED))
+
+    def earn(self, n: float) -> None:
+        """Put what n plain decodes take into the bucket, as far as it goes."""
+        self.bucket = min(self.bucket + n, _MOST_SAVED)
 
     def read(self, ms: float, n_ids: int, habit: Habit) -> None:
         """Reading n_ids of such a text took ms."""

@@ -12,27 +12,27 @@ from typing import Final
 
 from uad.policy.calibration import Calibration, TextOdds
 from uad.policy.outlook import TextRun
-from uad.policy.standing import Habit, Standing
+from uad.policy.standing import MOST_OWED, Habit, Standing
 from uad.types import Origin
 
 DISPUTED: Final = "disputed"  # the kind of those ids at which what was looked up and the draft model differ
 _VALUE_RATE: Final = 0.2
-_SHARE: Final = 0.01  # of the time, at most, goes into asking drafters that do not pay
-_MOST_SHARE: Final = 0.01  # of a text's own time, where others filled the account
-_MOST_AT_ONCE: Final = 0.1  # of a text's time so far may go into asking once, where the account holds less than the price
+_SHARE: Final = 0.016  # of the time, at most, goes into asking drafters that do not pay
+_MOST_AT_ONCE: Final = 0.1  # of a text's time so far may go into asking once, where the bucket holds less than the price
 _FIRST_INTERVAL: Final = 2.0
 _LAST_INTERVAL: Final = 16.0
-_RICH: Final = 50.0  # times the price in the account: what drafts saved finds out sooner that they do again
+_RICH: Final = 50.0  # times the price in the bucket: what drafts saved finds out sooner that they do again
 _RICH_INTERVAL: Final = 10.0
 _GROWTH: Final = 1.5
 _PROBE_STEPS: Final = 2
 _NOTHING: Final = 0.002  # of a plain decode
-_LONGEST_SLEEP: Final = 64  # ids between two looks at the account
+_LONGEST_SLEEP: Final = 32  # ids between two looks at the bucket
 RECKON: Final = 32  # ids until it is reckoned again whether the draft model could win at all
 UNLIKELY: Final = 4.0  # times the price for asking one that could not: what is known of it may be out of date
 _TITHE: Final = 0.05  # of what drafts save
 _MOST_BEATEN: Final = 16  # rounds
 _CLEARLY: Final = 1.5
+_MOST_LOST_AT_ONCE: Final = 3.0  # plain decodes that one round counts for: what it cost beyond is a disturbed machine's
 _MOST_EARLY: Final = 2
 _WOKEN: Final = 3.0  # times the price of asking that one good guess after a pause counts for
 _STAKE: Final = 0.4  # plain decodes that a text may lose before its drafts are believed less
@@ -45,9 +45,9 @@ _LEAST_CAUTION: Final = exp(-_MOST_LOST)
 class Use:
     """One drafter in one text. value: milliseconds saved per round, lately, beside what reading its backlog took; promised: the same as if
     neighbours' drafts had been like its own. n_read: ids, those of the prompt too, that it has seen. Asked again when `due` ids are written
-    (1: at once), each of which pays a share of plain_ms into the drafter's account until then, booked up to `booked`. `reckon`: when to
+    (1: at once), each of which pays a share of plain_ms into the drafter's bucket until then, booked up to `booked`. `reckon`: when to
     find out next whether it can win at all. n_beaten: rounds in a row in which a free guess was preferred. n_early: times that it was asked
-    before that, for being right. is_paid: asking it in this round was paid from the account. is_hopeless: it could not win, though all its
+    before that, for being right. is_paid: asking it in this round was paid from the bucket. is_hopeless: it could not win, though all its
     ids were right."""
 
     standing: Standing
@@ -102,10 +102,10 @@ class Use:
         """What reading an id of this text takes."""
         return self.standing.read_ms or habit.read_ms
 
-    def timed(self, ms: float, n_ids: int) -> None:
-        """Reading n_ids of this text, and no more, took ms."""
+    def timed(self, read_ms: float, n_ids: int) -> None:
+        """n_ids of this text were read, for so many milliseconds each at most."""
         self.n_read += n_ids
-        self.standing.read_ms = min(self.standing.read_ms, ms / n_ids)
+        self.standing.read_ms = min(self.standing.read_ms, read_ms)
 
     def price(self, habit: Habit, n_ids: int, step_ms: float) -> float:
         """What asking once would cost, when n_ids are to be read first."""
@@ -113,7 +113,7 @@ class Use:
 
     def ids_too_early(self, price: float, text: Text, plain_ms: float) -> float:
         """How many ids until asking is a small part of what the text took so far (0: it is). It may end soon: reading a prompt can wait."""
-        if plain_ms <= 0 or self.standing.is_new or self.standing.account_ms >= price:
+        if plain_ms <= 0 or self.standing.is_new or self.standing.bucket * plain_ms >= price:
             return 0.0
         return max(price / (_MOST_AT_ONCE * plain_ms) - text.n, 0.0)
 
@@ -122,8 +122,9 @@ class Use:
         self.book(text.n)
         self.is_new = False
         self.n_beaten = 0
+        value, promised = max(value, -_MOST_LOST_AT_ONCE * plain_ms), max(promised, -_MOST_LOST_AT_ONCE * plain_ms)
         if value > 0:
-            self.standing.earn(_TITHE * value, plain_ms)
+            self.standing.earn(_TITHE * value / plain_ms if plain_ms > 0 else 0.0)
         if value > 0 and not self.awake:
             self.value = min(0.5 * value, _WOKEN * self.price(habit, 0, step_ms))
         else:
@@ -136,18 +137,18 @@ class Use:
         else:
             self.sleep(text, habit, plain_ms, step_ms)
             price = self.price(habit, 0, step_ms)
-            last = _RICH_INTERVAL if self.standing.account_ms > _RICH * price else _LAST_INTERVAL
-            rarely = price / (_MOST_SHARE * plain_ms) if plain_ms > 0 else 0.0
+            last = _RICH_INTERVAL if self.standing.bucket * plain_ms > _RICH * price else _LAST_INTERVAL
+            rarely = price / (_SHARE * plain_ms) if plain_ms > 0 else 0.0
             self.interval = min(self.interval * _GROWTH, max(last, rarely))
 
     def sleep(self, text: Text, habit: Habit, plain_ms: float, step_ms: float, times: float = 1.0) -> None:
         """Ask again after `interval` ids (at once where asking costs nothing to speak of), neither too early in the text nor before the
-        account has so many times its price."""
+        bucket has so many times its price."""
         self.plain_ms, self.booked, self.is_hopeless = plain_ms, text.n, times > 1.0
         price = times * self.price(habit, self.backlog(text), step_ms)
-        owed = self.standing.owed(price, 0.0 if self.is_hopeless else plain_ms)
+        lacks_ms = self.standing.lacks(price / plain_ms, 0.0 if self.is_hopeless else 2 * MOST_OWED) * plain_ms if plain_ms > 0 else 0.0
         per_id = _SHARE * plain_ms - self.read_ms(habit)
-        wait = owed / per_id if per_id > 0 else _LONGEST_SLEEP if owed else 0.0
+        wait = lacks_ms / per_id if per_id > 0 else _LONGEST_SLEEP if lacks_ms else 0.0
         wait = max(wait, self.ids_too_early(price, text, plain_ms))
         interval = int(self.interval) if self.price(habit, 0, step_ms) > _NOTHING * plain_ms else 1
         self.due = text.n + max(interval, min(int(wait) + 1, _LONGEST_SLEEP))
@@ -155,7 +156,7 @@ class Use:
     def book(self, n: int) -> None:
         """Pay for the ids that were written without it, up to the n-th of the text."""
         if self.due and n > self.booked:
-            self.standing.earn(_SHARE * self.plain_ms * (n - self.booked), self.plain_ms)
+            self.standing.earn(_SHARE * (n - self.booked))
             self.standing.fade(n - self.booked)
             self.booked = n
 
@@ -206,7 +207,7 @@ class Text:
     n_reading ids of the prompt that it read while the target did. is_drawn: its ids are drawn by lot, often others than the likeliest.
     kind: that of the draft model's drafts (`memory.kind_of`).
 
-    `saved` is the account of what its drafts brought so far, in plain decodes; those that a drafter's own account paid cost it nothing.
+    `saved` is the sum of what its drafts brought so far, in plain decodes; those that a drafter's own bucket paid cost it nothing.
     Below the stake it speaks against all that is believed of them: the odds of each id are multiplied by `caution`, until it recovers: by
     what drafts save, or by verdicts on those that were not submitted, which tell whether the belief or the caution is right.
     """
@@ -237,7 +238,7 @@ class Text:
     def heard(self, predicted: list[float], n_right: int, odds: float) -> None:
         """Ids of these probabilities, by their kind, were judged in turn (`TextOdds.judge`) in a round that submitted nothing.
 
-        A part of the logarithm of how much likelier belief makes that than caution does goes into the account; what speaks for caution,
+        A part of the logarithm of how much likelier belief makes that than caution does is added to `saved`; what speaks for caution,
         only as far as it counts.
         """
         cautious, least = odds * self.caution, min(self.saved, -_STAKE - _MOST_LOST)

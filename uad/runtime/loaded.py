@@ -97,9 +97,13 @@ class Loaded:
         return self._prompts.chat(messages, template_kwargs, add_generation_prompt, prefill)
 
     def render_chat(
-        self, messages: Sequence[Mapping[str, object]], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, object]],
+        template_kwargs: Mapping[str, object],
+        add_generation_prompt: bool = True,
+        prefill: str = "",
     ) -> str:
-        return self._prompts.render(messages, template_kwargs, add_generation_prompt).text
+        return self._prompts.render(messages, template_kwargs, add_generation_prompt, prefill).text
 
 
 def _needs_end(request: Request) -> bool:

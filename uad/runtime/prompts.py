@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from uad.config import TemplateConfig
-from uad.errors import ContextOverflowError
+from uad.errors import ConfigError, ContextOverflowError, InvalidRequestError
 from uad.runtime.pieces import encode_in_pieces
+from uad.templates.conversation import Talk, converse
 from uad.templates.plan import Options, default_template
 from uad.templates.prompt import encode_parts, encode_text
 from uad.templates.recognise import Side, bos_name, eos_name
-from uad.templates.render import Part, Rendered, render
+from uad.templates.render import Rendered, settle_kwargs
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
 
@@ -36,27 +37,24 @@ class Prompts:
             chosen, note = default_template(Side(vocab, None, name), Options(config.mappings, target_family=config.target_family))
             self.notes = (note,)
         self.template = chosen
+        self._kwargs = _defaults(chosen, config.kwargs)
         self._warned = threading.Event()
 
-    def render(self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool) -> Rendered:
-        rendered = render(
-            self.template,
-            messages,
-            bos=bos_name(self._vocab),
-            eos=eos_name(self._vocab),
-            add_generation_prompt=add_generation_prompt,
-            kwargs=kwargs,
-        )
+    def render(self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool, prefill: str = "") -> Rendered:
+        """The prompt of a conversation, in pieces; `prefill` is the beginning of the answer. Raises InvalidRequestError."""
+        given = {**self._kwargs, **settle_kwargs(self.template, kwargs)}
+        talk = Talk(self.template, bos_name(self._vocab), eos_name(self._vocab), given, add_generation_prompt, prefill)
+        rendered = converse(messages, talk)
         if not rendered.exact and not self._warned.is_set():
             self._warned.set()
             _log.warning("the chat template transforms its input: message text was found by search, specials in it stay text")
         return rendered
 
     def chat(self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool, prefill: str = "") -> list[int]:
-        """The ids of a conversation; `prefill` is the beginning of the answer, one text with the template's where that ends in text."""
-        parts = self.render(messages, kwargs, add_generation_prompt).parts
-        self.check_length("".join(part.text for part in parts) + prefill)
-        return encode_parts((*parts, Part(prefill, trusted=False)), self._vocab, self._encode)
+        """The ids of a conversation and of the answer's beginning, which is one text with the template's where that ends in text."""
+        rendered = self.render(messages, kwargs, add_generation_prompt, prefill)
+        self.check_length(rendered.text)
+        return encode_parts(rendered.parts, self._vocab, self._encode)
 
     def check_length(self, text: str) -> None:
         """Raises ContextOverflowError where a prompt with this text cannot fit into a slot, however it is tokenized."""
@@ -69,3 +67,11 @@ class Prompts:
 
     def piece(self, id_: int) -> bytes:
         return self._vocab.texts[id_] or self._vocab.special_names.get(id_, "").encode()
+
+
+def _defaults(template: str, kwargs: Mapping[str, object]) -> Mapping[str, object]:
+    """The configured template variables, checked. Raises ConfigError."""
+    try:
+        return settle_kwargs(template, kwargs) if kwargs else {}
+    except InvalidRequestError as error:
+        raise ConfigError(f"--chat-template-kwargs: {error}") from None

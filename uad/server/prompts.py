@@ -10,11 +10,12 @@ from uad.checkpoint import checkpoint
 from uad.errors import ContextOverflowError, InvalidRequestError
 from uad.server.engine import Engine, Message
 from uad.server.schemas import MessageBody, TemplateBody
+from uad.server.wire import chunks
 
 Part = str | int
 TEMPLATE_NAMES = ("messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "chat_template", "tokenize")
 RESERVED_KWARGS = frozenset((*TEMPLATE_NAMES, "continue_final_message", "self"))
-MAX_KWARG_CHARS = 4096
+MAX_KWARG_CHARS = 65536
 _IDS_AT_ONCE = 4096
 
 
@@ -94,15 +95,15 @@ def encode_prompt(engine: Engine, prompt: object) -> Prompt:
 
 def encode_chat(engine: Engine, body: TemplateBody) -> Prompt:
     """The prompt of a chat. A last message of the assistant is the beginning of the answer, as llama-server has it."""
-    prefill, messages = _split_prefill(engine, body)
+    prefill, messages = _split_prefill(body)
     ids = engine.chat_prompt(messages, _template_kwargs(body), _opens_answer(body, prefill), prefill)
     return _filled(Prompt(tuple(ids), ""), "messages")
 
 
 def render_chat(engine: Engine, body: TemplateBody) -> str:
     """The same prompt as text."""
-    prefill, messages = _split_prefill(engine, body)
-    return engine.render_chat(messages, _template_kwargs(body), _opens_answer(body, prefill)) + prefill
+    prefill, messages = _split_prefill(body)
+    return engine.render_chat(messages, _template_kwargs(body), _opens_answer(body, prefill), prefill)
 
 
 def chat_template(engine: Engine) -> str:
@@ -132,7 +133,7 @@ def _filled(prompt: Prompt, param: str) -> Prompt:
     return prompt
 
 
-def _split_prefill(engine: Engine, body: TemplateBody) -> tuple[str, list[Message]]:
+def _split_prefill(body: TemplateBody) -> tuple[str, list[Message]]:
     messages = body.messages
     is_open = messages[-1].role == "assistant"
     if body.continue_final_message and body.add_generation_prompt:
@@ -140,26 +141,25 @@ def _split_prefill(engine: Engine, body: TemplateBody) -> tuple[str, list[Messag
     if body.continue_final_message and not is_open:
         raise InvalidRequestError("continue_final_message: the last message must be the assistant's", "continue_final_message")
     if not is_open:
-        return "", [_message(engine, message) for message in messages]
+        return "", [_message(message) for message in messages]
     if len(messages) == 1 or messages[-2].role == "assistant":
         raise InvalidRequestError(
             "messages: one last assistant message is continued, and it needs a message of another role before it", "messages"
         )
     if messages[-1].reasoning_content:
         raise InvalidRequestError("messages: the last assistant message is continued and cannot carry reasoning_content", "messages")
-    return _text(messages[-1]), [_message(engine, message) for message in messages[:-1]]
+    return _text(messages[-1]), [_message(message) for message in messages[:-1]]
 
 
 def _opens_answer(body: TemplateBody, prefill: str) -> bool:
     return True if prefill or body.add_generation_prompt is None else body.add_generation_prompt
 
 
-def _message(engine: Engine, message: MessageBody) -> Message:
-    role: str = message.role
-    if role == "developer" and "developer" not in chat_template(engine):
-        role = "system"  # OpenAI's newer name for it, which few templates know
+def _message(message: MessageBody) -> Message:
+    """For the template: a content of several parts stays in parts."""
     extra = message.model_dump(include={"name", "reasoning_content", "tool_call_id"}, exclude_none=True)
-    return {"role": role, "content": _text(message), **extra}
+    parts = [{"type": "text", "text": part.text} for part in message.content or ()]
+    return {"role": message.role, "content": parts if len(parts) > 1 else _text(message), **extra}
 
 
 def _text(message: MessageBody) -> str:
@@ -177,10 +177,9 @@ def _template_kwargs(body: TemplateBody) -> dict[str, object]:
 
 
 def _check_kwarg(name: str, value: object) -> None:
-    param = "chat_template_kwargs"
+    """What the value means is for the template."""
+    where = f"chat_template_kwargs.{name[:64]}"
     if not name.isidentifier() or name.startswith("_") or name in RESERVED_KWARGS:
-        raise InvalidRequestError(f"{param}: a member has a name that is reserved or no identifier", param)
-    if value is not None and not isinstance(value, str | bool | int | float):
-        raise InvalidRequestError(f"{param}.{name}: must be a string, number, boolean or null", f"{param}.{name}")
-    if isinstance(value, str) and len(value) > MAX_KWARG_CHARS:
-        raise InvalidRequestError(f"{param}.{name}: at most {MAX_KWARG_CHARS} characters", f"{param}.{name}")
+        raise InvalidRequestError(f"{where}: this name is reserved, or none that a template could read", "chat_template_kwargs")
+    if sum(map(len, chunks(value))) > MAX_KWARG_CHARS:
+        raise InvalidRequestError(f"{where}: at most {MAX_KWARG_CHARS} characters as JSON", where)

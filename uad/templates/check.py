@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from uad.errors import InvalidRequestError
+from uad.templates.conversation import Talk, converse
 from uad.templates.families import Family, Turn
 from uad.templates.patterns import Item, normalise, parse_marker
 from uad.templates.plan import Options, default_template, plan
 from uad.templates.prompt import encode_parts
 from uad.templates.recognise import Side, bos_name, eos_name
-from uad.templates.render import render
 from uad.templates.rules import symbols
 from uad.vocab.table import VocabTable
 
@@ -69,7 +69,7 @@ def _items(ids: Sequence[int], vocab: VocabTable) -> list[Item]:
 def _prompt(side: Side, options: Options, messages: Sequence[Mapping[str, object]]) -> list[int]:
     template = side.chat_template or default_template(side, options)[0]
     try:
-        parts = render(template, messages, bos=bos_name(side.vocab), eos=eos_name(side.vocab)).parts
+        parts = converse(messages, Talk(template, bos_name(side.vocab), eos_name(side.vocab))).parts
     except InvalidRequestError as error:
         raise InvalidRequestError(f"{side.name}: {error}", error.param) from None
     return encode_parts(parts, side.vocab, side.vocab.tokenize)

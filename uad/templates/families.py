@@ -20,6 +20,8 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_MODES = ("turn", "prefix", "drop")
 FORMAT_KEYS = ("begin", "system", "no_system", "roles", "reasoning", "tool_call")
 _KEYS = ("family", "title", "specials", *FORMAT_KEYS, "write_only", "notes", "example")
+_NO_THOUGHT = re.compile(r"(?:<think>\s*)?</think>\s*$")
+"""What says that an answer has no thoughts; it stands where thoughts might have begun."""
 _NAMES = re.compile(r"\{[be]os\}|<[^<>\s]{1,80}>|\[[^\[\]\s]{1,80}\]")
 
 
@@ -79,10 +81,10 @@ class Family:
         """What an assistant's turn begins with whether it is asked for, answered, or thought about first."""
         start = self.roles["assistant"].start
         if self.prompt is None:
-            return start.rstrip(" ")
+            return _NO_THOUGHT.sub("", start).rstrip(" ")
         n = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(start, self.prompt, strict=False)))
         inside = [found.start() for text in (start, self.prompt) for found in _NAMES.finditer(text) if found.start() < n < found.end()]
-        return start[: min(inside, default=n)]
+        return _NO_THOUGHT.sub("", start[: min(inside, default=n)])
 
     @property
     def asking(self) -> str:

@@ -12,10 +12,13 @@ from datetime import datetime
 from typing import Any
 
 from uad.errors import InvalidRequestError
-from uad.templates.sandbox import MAX_OUTPUT, Budget, compile_template
-from uad.templates.seams import Masked, Part, find_parts, mask, search_parts
+from uad.templates.contents import forms, texts_of
+from uad.templates.losses import Loss, by_marks, by_search
+from uad.templates.sandbox import Budget, RefusedError, compile_template
+from uad.templates.seams import Found, Masked, Part, find_parts, mask, search_parts
+from uad.templates.switches import settle
 
-__all__ = ["Part", "Rendered", "render"]
+__all__ = ["Part", "Rendered", "check_message", "render", "settle_kwargs"]
 
 _RESERVED = frozenset({"messages", "bos_token", "eos_token", "add_generation_prompt", "raise_exception", "strftime_now"})
 _ROLE_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
@@ -23,10 +26,14 @@ _ROLE_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A prompt in pieces. `exact` is false where the template transforms its input so that the seams had to be searched for."""
+    """A prompt in pieces. `exact` is false where the template transforms its input so that the seams had to be searched for.
+
+    `losses` are the messages whose text is not in it.
+    """
 
     parts: tuple[Part, ...]
     exact: bool = True
+    losses: tuple[Loss, ...] = ()
 
     @property
     def text(self) -> str:
@@ -41,33 +48,31 @@ def render(
     eos: str = "",
     add_generation_prompt: bool = True,
     kwargs: Mapping[str, object] | None = None,
+    budget: Budget | None = None,
 ) -> Rendered:
-    """The prompt of a conversation. `kwargs` are further template variables (tools, enable_thinking ...).
+    """The prompt of a conversation, as the template writes it. `kwargs` are further template variables (tools, enable_thinking ...).
 
-    Raises InvalidRequestError for what the template refuses, for malformed messages and for names of variables that are taken.
+    Raises InvalidRequestError for malformed messages and variables that are taken, RefusedError for what the template refuses.
     """
-    values = _check_kwargs(kwargs or {})
-    _check_length(messages)
-    checked = [_check_message(message, at) for at, message in enumerate(messages)]
+    budget = budget or Budget()
+    values = settle_kwargs(template, kwargs or {})
+    checked = [_as_wanted(template, check_message(message, at), at) for at, message in enumerate(messages)]
     variables: dict[str, object] = {
         "bos_token": bos,
         "eos_token": eos,
         "add_generation_prompt": add_generation_prompt,
         "uad_now": datetime.now(),
     }
-    budget = Budget()
-    text = _run(template, {**variables, **values, "messages": checked}, budget)
     asked = {**values, "messages": checked}
-    masked = mask(asked)
-    parts = _find(template, text, variables, masked, budget)
-    if parts is None:
-        parts = _find(template, text, variables, mask(asked, split_thoughts=True), budget)
-    if parts is not None:
-        return Rendered(parts)
-    return Rendered(search_parts(text, masked), exact=False)
+    text = _run(template, {**variables, **asked}, budget)
+    for masked in (mask(asked), mask(asked, split_thoughts=True)):
+        found = _find(template, text, variables, masked, budget)
+        if found is not None:
+            return Rendered(found.parts, losses=by_marks(checked, masked, found.shown))
+    return Rendered(search_parts(text, mask(asked)), exact=False, losses=by_search(checked, text, budget))
 
 
-def _find(template: str, text: str, variables: Mapping[str, object], masked: Masked, budget: Budget) -> tuple[Part, ...] | None:
+def _find(template: str, text: str, variables: Mapping[str, object], masked: Masked, budget: Budget) -> Found | None:
     try:
         skeleton = _run(template, {**variables, **masked.values}, budget)
     except InvalidRequestError:
@@ -79,29 +84,25 @@ def _run(template: str, variables: Mapping[str, object], budget: Budget) -> str:
     compiled = compile_template(template)
     try:
         return compiled.render({"tools": None, **variables}, budget)
-    except InvalidRequestError:
-        # Most templates expect None where there are no tools; some (for tool use only) go over them without asking.
+    except RefusedError:
+        # Most templates expect None where there are no tools; some (for tool use only) read them without asking.
         if "tools" in variables:
             raise
-        return compiled.render({"tools": [], **variables}, budget)
+        date = f"{variables['uad_now']:%b %d %Y}"
+        return compiled.render({"tools": [], "functions": "", "datetime": date, **variables}, budget)
 
 
-def _check_kwargs(kwargs: Mapping[str, object]) -> dict[str, object]:
+def settle_kwargs(template: str, kwargs: Mapping[str, object]) -> dict[str, object]:
+    """Variables for a template, switches of it as true or false. Raises InvalidRequestError that names one that is taken or no switch."""
     for name in kwargs:
         if name in _RESERVED or name.startswith(("_", "uad_")) or not name.isidentifier():
-            raise InvalidRequestError(f"the template variable '{name}' cannot be set by a request", "chat_template_kwargs")
+            raise InvalidRequestError(f"the template variable '{name}' cannot be set", "chat_template_kwargs")
     _check_json(kwargs, "chat_template_kwargs")
-    return dict(kwargs)
+    return settle(kwargs, compile_template(template).switches)
 
 
-def _check_length(messages: Sequence[Mapping[str, object]]) -> None:
-    """Refuse what no template can write, before all of it is looked at."""
-    n = sum(len(text) for message in messages if isinstance(message, Mapping) for text in message.values() if isinstance(text, str))
-    if n > MAX_OUTPUT:
-        raise InvalidRequestError(f"the messages hold {n} characters; at most {MAX_OUTPUT} can be rendered", "messages")
-
-
-def _check_message(message: Mapping[str, object], at: int) -> dict[str, object]:
+def check_message(message: Mapping[str, object], at: int) -> Mapping[str, object]:
+    """The message itself if it has a role and is JSON. Raises InvalidRequestError that names it."""
     where = f"messages[{at}]"
     if not isinstance(message, Mapping):
         raise InvalidRequestError(f"{where} is not an object with 'role' and 'content'", where)
@@ -109,22 +110,16 @@ def _check_message(message: Mapping[str, object], at: int) -> dict[str, object]:
     if not isinstance(role, str) or not 0 < len(role) <= 64 or not _ROLE_CHARACTERS.issuperset(role):
         raise InvalidRequestError(f"{where}.role must be a word such as user or assistant, not {role!r}", f"{where}.role")
     _check_json(message, where)
-    return {**message, "content": _content(message.get("content"), f"{where}.content")}
+    return message
 
 
-def _content(content: object, where: str) -> str | None:
-    """A content given as a list of text parts becomes one text."""
-    if content is None or isinstance(content, str):
-        return content
-    if not isinstance(content, Sequence):
-        raise InvalidRequestError(f"{where} must be text or a list of text parts", where)
-    texts = []
-    for part in content:
-        text = part.get("text") if isinstance(part, Mapping) and part.get("type", "text") == "text" else None
-        if not isinstance(text, str):
-            raise InvalidRequestError(f"{where}: only parts of the type 'text' can be used here", where)
-        texts.append(text)
-    return "\n".join(texts)
+def _as_wanted(template: str, message: Mapping[str, object], at: int) -> dict[str, object]:
+    """The message with its content in the form that the template takes."""
+    content = message.get("content")
+    if content is None and message.get("tool_calls"):
+        return {**message, "content": None}
+    texts = texts_of(content, f"messages[{at}].content")
+    return {**message, "content": forms(template).wants(str(message["role"]), texts)}
 
 
 def _check_json(value: object, where: str) -> None:

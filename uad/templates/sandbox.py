@@ -18,6 +18,7 @@ from jinja2.visitor import NodeTransformer
 
 from uad.checkpoint import checkpoint
 from uad.errors import InvalidRequestError
+from uad.templates.switches import switch_names
 
 MAX_TEMPLATE = 1_000_000
 MAX_OUTPUT = 8_000_000
@@ -27,6 +28,14 @@ _WIDE = re.compile(r"\{[^{}]*:[^{}]*(\d{4}|\{)")
 """A format field that asks for a huge width, or takes its width from a value."""
 
 
+class RefusedError(InvalidRequestError):
+    """The template does not take these messages; `words` are its own."""
+
+    def __init__(self, message: str, words: str) -> None:
+        super().__init__(message, "messages")
+        self.words = words
+
+
 class Budget:
     """What one rendering may use. Templates get it as a variable; the compiler puts calls to it into loops and assignments."""
 
@@ -34,6 +43,10 @@ class Budget:
         self._n_steps = n_steps
         self._n_output = n_output
         self._deadline = time.monotonic() + seconds
+
+    def fresh(self) -> Budget:
+        """A budget for another rendering of the same request: steps and output anew, the deadline as it was."""
+        return Budget(seconds=self._deadline - time.monotonic())
 
     def tick(self) -> str:
         checkpoint()
@@ -124,14 +137,16 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class ChatTemplate:
-    """One compiled template."""
+    """One compiled template. `switches` are the variables that it only tests for being true."""
 
     def __init__(self, source: str) -> None:
         if len(source) > MAX_TEMPLATE:
             raise InvalidRequestError(f"the chat template is longer than {MAX_TEMPLATE} characters", "chat_template")
         environment = _environment()
         try:
-            tree = _Meter().visit(environment.parse(source))
+            parsed = environment.parse(source)
+            self.switches = switch_names(parsed)
+            tree = _Meter().visit(parsed)
             code = environment.compile(tree)
             self._template = Template.from_code(environment, code, environment.globals)
         except TemplateSyntaxError as error:
@@ -142,15 +157,15 @@ class ChatTemplate:
             raise InvalidRequestError("the chat template is nested too deeply", "chat_template") from None
 
     def render(self, variables: Mapping[str, object], budget: Budget) -> str:
-        """The text. Raises InvalidRequestError with the template's own words where it refuses."""
+        """The text. Raises RefusedError with the template's own words where it refuses, InvalidRequestError where it asks for too much."""
         now = variables.get("uad_now")
         own = {"documents": None, "uad_budget": budget, "strftime_now": _clock(now), "raise_exception": _raise_exception}
         try:
             return budget.join(self._template.generate({**own, **variables}))
         except TemplateError as error:
-            raise InvalidRequestError(f"the chat template cannot render these messages: {error.message}", "messages") from None
+            raise RefusedError(f"the chat template cannot render these messages: {error.message}", str(error.message)) from None
         except (TypeError, ValueError, KeyError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
-            raise InvalidRequestError(f"the chat template fails on these messages: {error}", "messages") from None
+            raise RefusedError(f"the chat template fails on these messages: {error}", str(error)) from None
 
 
 def _check_product(left: Any, right: Any) -> None:

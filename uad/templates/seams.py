@@ -13,7 +13,12 @@ _OPEN, _CLOSE = "\ue0f0", "\ue0f1"
 _MARK = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 _PLAIN = re.compile(r"[\w .,:/-]*")
 _BRACKETS = re.compile(r"[<>\[\]|]")
-_THOUGHT_TAGS = re.compile(r"(</?(?:\w+:)?think(?:ing)?(?::\w+)?>|\[/?THINK\]|<\|channel>|<channel\|>)")
+_TAG = r"(?:\w+:)?think(?:ing)?(?::\w+)?"
+THOUGHTS_BEGIN = rf"<{_TAG}>|\[THINK\]|<\|START_THINKING\|>|<\|channel>(?:thought)?"
+THOUGHTS_END = rf"</{_TAG}>|\[/THINK\]|<\|END_THINKING\|>|<channel\|>"
+"""Patterns of the tags around thoughts, in the formats that have some."""
+_THOUGHT_TAGS = re.compile(f"({THOUGHTS_BEGIN}|{THOUGHTS_END})")
+_CONTENT_KEYS = ("content", "text")
 _LOOKS_SPECIAL = re.compile(r"<[^<>\s]{1,80}>|\[[^\[\]\s]{1,80}\]")
 
 
@@ -37,6 +42,14 @@ class Masked:
         return f"{_OPEN}{len(self.contents) - 1}{_CLOSE}"
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A rendering taken apart. `shown[i]` is what stands there of content i; contents that the template leaves out are missing."""
+
+    parts: tuple[Part, ...]
+    shown: Mapping[int, str]
+
+
 def mask(values: Mapping[str, object], split_thoughts: bool = False) -> Masked:
     """Contents are always masked; others (tool arguments, names) only where they hold more than plain words: templates compare those.
 
@@ -50,7 +63,7 @@ def mask(values: Mapping[str, object], split_thoughts: bool = False) -> Masked:
 
 def _mask(value: Any, key: str, masked: Masked, split: bool) -> Any:
     if isinstance(value, str):
-        untouched = key == "role" or not value or (key != "content" and _PLAIN.fullmatch(value))
+        untouched = key == "role" or not value or (key not in _CONTENT_KEYS and _PLAIN.fullmatch(value))
         return value if untouched else masked.mark(value)
     if isinstance(value, Mapping):
         found = {name: _mask(item, str(name), masked, split) for name, item in value.items()}
@@ -71,7 +84,7 @@ def _mask_around_tags(content: str, masked: Masked) -> str:
     return "".join(piece if at % 2 or not piece.strip() else masked.mark(piece) for at, piece in enumerate(pieces))
 
 
-def find_parts(text: str, skeleton: str, masked: Masked) -> tuple[Part, ...] | None:
+def find_parts(text: str, skeleton: str, masked: Masked) -> Found | None:
     """The parts of text if it is the skeleton with contents put back, each as it is, stripped, or as JSON; None if it is not."""
     pieces = _MARK.split(skeleton)
     fixed, order = pieces[0::2], [int(index) for index in pieces[1::2]]
@@ -83,15 +96,34 @@ def find_parts(text: str, skeleton: str, masked: Masked) -> tuple[Part, ...] | N
     parts = [Part(fixed[0], True)]
     for content, after in zip(chosen, fixed[1:], strict=True):
         parts += [Part(content, False), Part(after, True)]
-    return _merge(parts)
+    return Found(_merge(parts), dict(zip(order, chosen, strict=True)))
+
+
+def marks(masked_text: str) -> list[int]:
+    """The numbers of the contents that a masked text holds."""
+    return [int(index) for index in _MARK.findall(masked_text)]
+
+
+def spoken(text: str) -> str:
+    """An assistant's text (masked or not) without what may be thoughts, since templates leave those out: from the first tag of one (or the
+    beginning, if thoughts only end) to the last end, and everything behind a beginning that has none."""
+    ends = [tag.end() for tag in re.finditer(THOUGHTS_END, text)]
+    begins = [tag.start() for tag in re.finditer(THOUGHTS_BEGIN, text)]
+    start = ends[-1] if ends else 0
+    front = text[: begins[0]] if ends and begins and begins[0] < ends[0] else ""
+    return front + text[start : next((at for at in begins if at >= start), len(text))]
+
+
+def quoted(content: str) -> str:
+    """A content as JSON has it, without the quotation marks around it."""
+    return json.dumps(content, ensure_ascii=False)[1:-1]
 
 
 def _variants(content: str) -> list[str]:
     """What templates commonly make of a content: stripped, without the thinking at its front, or quoted as JSON."""
     answer = content.rsplit("</think>", 1)[-1]
-    quoted = json.dumps(content, ensure_ascii=False)[1:-1]
     whole = (content, content.strip(), content.lstrip(), content.rstrip(), content.strip("\n"))
-    return list(dict.fromkeys((*whole, answer, answer.lstrip("\n"), answer.strip(), quoted)))
+    return list(dict.fromkeys((*whole, answer, answer.lstrip("\n"), answer.strip(), quoted(content))))
 
 
 def _walk(text: str, fixed: list[str], variants: list[list[str]]) -> list[str] | None:

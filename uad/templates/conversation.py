@@ -1,0 +1,161 @@
+"""A conversation to a prompt that holds all of it: what a template leaves out or refuses is said another way, or is an error.
+
+A system message goes into a user's turn where the template has no other place for it. Must not know vocabularies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from uad.errors import InvalidRequestError
+from uad.templates.contents import texts_of
+from uad.templates.losses import Loss
+from uad.templates.prefill import continued
+from uad.templates.render import Rendered, check_message, render
+from uad.templates.sandbox import MAX_OUTPUT, Budget, RefusedError
+
+Message = Mapping[str, object]
+Placed = tuple[tuple[int, Message], ...]
+"""Messages as a template gets them, each with its number in the request."""
+_BETWEEN = "\n\n"
+"""Stands between a system message and the user's text in one turn, as templates of models without such messages have it."""
+
+
+class _LostError(InvalidRequestError):
+    """The text of a message is not in the prompt."""
+
+    def __init__(self, at: int, message: Message, loss: Loss) -> None:
+        does = "leaves this message out" if loss.left_out else "does not write this text as it is"
+        where = f"messages[{at}]"
+        super().__init__(f"{where}: the chat template {does} (role {message['role']}); say it in another role, or leave it out", where)
+
+
+@dataclass(frozen=True)
+class Talk:
+    """What is put to a template: its variables, whether an answer is asked for, and the answer's beginning."""
+
+    template: str
+    bos: str = ""
+    eos: str = ""
+    kwargs: Mapping[str, object] | None = None
+    add_generation_prompt: bool = True
+    prefill: str = ""
+
+
+def converse(messages: Sequence[Message], talk: Talk) -> Rendered:
+    """The prompt, with every message's text in it, and behind it the beginning of the answer.
+
+    Raises InvalidRequestError that names the message and what the template does with it.
+    """
+    _check_length(messages)
+    placed = tuple((at, check_message(message, at)) for at, message in enumerate(messages))
+    budget = Budget()
+    failed: tuple[Placed, InvalidRequestError]
+    for way in _ways(placed, talk.template):
+        try:
+            return _prompt(way, talk, budget)
+        except (RefusedError, _LostError) as error:
+            failed = way, error
+    last, why = failed
+    raise _named(why, last, talk, budget) if isinstance(why, RefusedError) else why
+
+
+def _check_length(messages: Sequence[Message]) -> None:
+    """Refuse what no template can write, before all of it is looked at."""
+    known = [(at, message.get("content")) for at, message in enumerate(messages) if isinstance(message, Mapping)]
+    n = sum(len(text) for at, content in known for text in texts_of(content, f"messages[{at}].content"))
+    if n > MAX_OUTPUT:
+        raise InvalidRequestError(f"the messages hold {n} characters; at most {MAX_OUTPUT} can be rendered", "messages")
+
+
+def _prompt(placed: Placed, talk: Talk, budget: Budget) -> Rendered:
+    """One way to put the conversation. Raises RefusedError and _LostError."""
+    if talk.prefill:
+        return continued(lambda answer: _rendered(placed, talk, budget, answer), talk.template, talk.prefill)
+    return _rendered(placed, talk, budget)
+
+
+def _rendered(placed: Placed, talk: Talk, budget: Budget, answer: str | None = None) -> Rendered:
+    """The prompt with an answer at its end, or with what asks for one."""
+    rendered = render(
+        talk.template,
+        [*(message for _, message in placed), *([] if answer is None else [{"role": "assistant", "content": answer}])],
+        bos=talk.bos,
+        eos=talk.eos,
+        add_generation_prompt=answer is None and (talk.add_generation_prompt or bool(talk.prefill)),
+        kwargs=talk.kwargs,
+        budget=budget.fresh(),
+    )
+    for loss in rendered.losses:
+        if loss.at < len(placed):
+            raise _LostError(*placed[loss.at], loss)
+    return rendered
+
+
+def _named(error: RefusedError, placed: Placed, talk: Talk, budget: Budget) -> InvalidRequestError:
+    """The refusal with the first message of those at which it begins; as it is where it comes without messages, or is gone."""
+    try:
+        n = _n_refused(error.words, placed, talk, budget)
+    except InvalidRequestError:  # no time is left to look for it
+        n = 0
+    if not n:
+        return error
+    at, message = placed[n - 1]
+    return InvalidRequestError(f"messages[{at}] (role {message['role']}): {error}", f"messages[{at}]")
+
+
+def _n_refused(words: str, placed: Placed, talk: Talk, budget: Budget) -> int:
+    """How many messages it takes for the template to refuse them with these words; 0 where that cannot be told."""
+    low, high = 0, len(placed)
+    if _refuses(placed[:low], words, talk, budget) or not _refuses(placed, words, talk, budget):
+        return 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _refuses(placed[:middle], words, talk, budget) else (middle, high)
+    return high
+
+
+def _refuses(placed: Placed, words: str, talk: Talk, budget: Budget) -> bool:
+    try:
+        _rendered(placed, talk, budget)
+    except RefusedError as error:
+        return error.words == words
+    except _LostError:
+        pass
+    return False
+
+
+def _ways(placed: Placed, template: str) -> Iterator[Placed]:
+    """What to try, the plainest first, each once. OpenAI's newer name of the system role is for those templates that know it."""
+    as_system = tuple((at, {**message, "role": "system"} if message["role"] == "developer" else message) for at, message in placed)
+    tried: list[Placed] = []
+    for way in (placed if "developer" in template else as_system, as_system, _folded(as_system, keeps_first=True), _folded(as_system)):
+        if way not in tried:
+            tried.append(way)
+            yield way
+
+
+def _folded(placed: Placed, keeps_first: bool = False) -> Placed:
+    """System messages as users', joined with the turns of users beside them; `keeps_first`: those in front become one system message."""
+    turns: list[list[tuple[int, Message]]] = []
+    joins, in_front = False, keeps_first
+    for at, message in placed:
+        is_system = message["role"] == "system"
+        in_front = in_front and is_system
+        role = "user" if is_system and not in_front else message["role"]
+        if not turns or turns[-1][0][1]["role"] != role or not (is_system or joins):
+            turns.append([])
+        turns[-1].append((at, {**message, "role": role}))
+        joins = is_system
+    return tuple(turn[0] if len(turn) == 1 else _joined(turn) for turn in turns)
+
+
+def _joined(turn: Sequence[tuple[int, Message]]) -> tuple[int, Message]:
+    """Several messages as one, with the number of the last."""
+    at, message = turn[-1]
+    return at, {**message, "content": _BETWEEN.join(_text(*one) for one in turn)}
+
+
+def _text(at: int, message: Message) -> str:
+    return "\n".join(texts_of(message.get("content"), f"messages[{at}].content"))
