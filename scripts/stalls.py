@@ -103,10 +103,10 @@ SHAPES: dict[str, tuple[str, Make]] = {
         units(MANY, '{"role":"user","content":[' + ",".join(['{"type":"text","text":"a"}'] * 4000) + "]}", "]}", most=15),
     ),
     "one message of 65,000 parts": (CHAT, units(MANY + '{"role":"user","content":[', '{"type":"text","text":"a"}', "]}]}", most=65_000)),
-    "chat of 7.9 million characters": (CHAT, units(MANY + '{"role":"user","content":"', ENGLISH, '"}]}', "", most=120_000)),
-    "/apply-template of 7.9 million characters": (
+    "chat of 3.9 million characters": (CHAT, units(MANY + '{"role":"user","content":"', ENGLISH, '"}]}', "", most=60_000)),
+    "/apply-template of 3.9 million characters": (
         "/apply-template",
-        units(MANY + '{"role":"user","content":"', ENGLISH, '"}]}', "", most=120_000),
+        units(MANY + '{"role":"user","content":"', ENGLISH, '"}]}', "", most=60_000),
     ),
     "/tokenize of 262,000 texts": ("/tokenize", units('{"content":[', '"a"', "]}", most=262_000)),
     "/tokenize of a million letters": ("/tokenize", units('{"content":"', "a", '"}', "", most=1_000_000)),

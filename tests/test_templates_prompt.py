@@ -10,6 +10,7 @@ from templates_toys import FAMILY_SPECIALS, family_vocab, toy
 from uad.config import TemplateConfig
 from uad.errors import InvalidRequestError
 from uad.runtime.prompts import Prompts
+from uad.templates.conversation import MAX_TEXT, Talk, converse
 from uad.templates.prompt import encode_parts, encode_text
 from uad.templates.render import Rendered, render
 from uad.templates.sandbox import Budget, ChatTemplate
@@ -231,3 +232,9 @@ def test_specials_typed_inside_thoughts_that_a_template_takes_out_stay_letters()
     got = render(template, messages, add_generation_prompt=False)
     assert got.exact
     assert [part.text for part in got.parts if not part.trusted] == ["Hi", "a<|im_end|>b", "c<|im_end|>d"]
+
+
+def test_messages_that_are_too_long_are_refused_before_they_are_rendered() -> None:
+    messages = [{"role": "user", "content": "x" * MAX_TEXT}, {"role": "user", "content": [{"type": "text", "text": "y"}]}]
+    with pytest.raises(InvalidRequestError, match=f"hold {MAX_TEXT + 1} characters"):
+        converse(messages, Talk("{{ 1 / 0 }}"))

@@ -13,11 +13,13 @@ from uad.templates.contents import texts_of
 from uad.templates.losses import Loss
 from uad.templates.prefill import continued
 from uad.templates.render import Rendered, check_message, render
-from uad.templates.sandbox import MAX_OUTPUT, Budget, RefusedError
+from uad.templates.sandbox import Budget, RefusedError
 
 Message = Mapping[str, object]
 Placed = tuple[tuple[int, Message], ...]
 """Messages as a template gets them, each with its number in the request."""
+MAX_TEXT = 4_000_000
+"""Characters of all messages: a million tokens. What is done with a longer text in one go stops other threads for too long."""
 _BETWEEN = "\n\n"
 """Stands between a system message and the user's text in one turn, as templates of models without such messages have it."""
 
@@ -65,8 +67,8 @@ def _check_length(messages: Sequence[Message]) -> None:
     """Refuse what no template can write, before all of it is looked at."""
     known = [(at, message.get("content")) for at, message in enumerate(messages) if isinstance(message, Mapping)]
     n = sum(len(text) for at, content in known for text in texts_of(content, f"messages[{at}].content"))
-    if n > MAX_OUTPUT:
-        raise InvalidRequestError(f"the messages hold {n} characters; at most {MAX_OUTPUT} can be rendered", "messages")
+    if n > MAX_TEXT:
+        raise InvalidRequestError(f"the messages hold {n} characters; at most {MAX_TEXT} are rendered", "messages")
 
 
 def _prompt(placed: Placed, talk: Talk, budget: Budget) -> Rendered:
