@@ -96,7 +96,7 @@ SHAPES: dict[str, tuple[str, Make]] = {
         CHAT,
         members(MANY + '{"role":"user","content":"a"}],"chat_template_kwargs":{', "1", "}}", 262_000),
     ),
-    "16,000 messages": (CHAT, units(MANY, TURN, ',{"role":"user","content":"a"}]}', most=8000)),
+    "8,000 messages": (CHAT, units(MANY, TURN, ',{"role":"user","content":"a"}]}', most=4000)),
     "65,000 messages": (CHAT, units(MANY, TURN, ',{"role":"user","content":"a"}]}', most=32_500)),
     "60,000 parts": (
         CHAT,

@@ -32,7 +32,7 @@ from uad.server.fields import (
 )
 from uad.types import SpecPolicy
 
-MAX_MESSAGES = 16384
+MAX_MESSAGES = 8192
 MAX_PARTS = 4096  # of one message
 MAX_KWARGS = 64
 
