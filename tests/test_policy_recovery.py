@@ -58,7 +58,7 @@ def test_of_many_disturbances_nearly_all_are_over_within_three_answers():
         n += len(after) > 3
         late += len(after) > 3 and not any(after[:3])
     assert n > 120
-    assert late <= 11, f"{late} of {n}"
+    assert late <= 13, f"{late} of {n}"
 
 
 @pytest.mark.parametrize("seed", range(2))
