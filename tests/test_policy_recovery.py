@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from disturbances import DEAR, between, every, real_pair, real_text, slow_start
 from simulator import BAD, text
@@ -28,6 +30,13 @@ DISTURBANCES = {
 }
 
 
+LENGTHS = (0.3, 2, 10, 30, 60, 120, 300)
+"""Seconds."""
+
+TIMES = ((3, 20), (1, 50), (5, 5), (10, 10), (2, 100), (50, 50))
+"""How many times slower the target is, and the draft."""
+
+
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", DISTURBANCES)
 def test_drafts_are_back_within_three_answers_of_a_quiet_machine(name, seed):
@@ -37,6 +46,19 @@ def test_drafts_are_back_within_three_answers_of_a_quiet_machine(name, seed):
     assert len(later) > 3
     assert any(later[:3]), later
     assert sum(later[4:8]) > 100, later
+
+
+@pytest.mark.long
+def test_of_many_disturbances_nearly_all_are_over_within_three_answers():
+    """Nearly all of the others slow the draft fifty times as much as the target for minutes, or are over in the fourth or fifth answer."""
+    late = n = 0
+    for begin, seconds, (target, draft), seed in product((0.0, 0.001, 20), LENGTHS, TIMES, (0,)):
+        one = real_pair(real_text(40, seed), factor=between(begin, begin + seconds, target, draft), seed=seed).answers(60)
+        after = one.after(begin + seconds)
+        n += len(after) > 3
+        late += len(after) > 3 and not any(after[:3])
+    assert n > 120
+    assert late <= 13, f"{late} of {n}"
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -36,7 +36,7 @@ _MOST_DEARER: Final = 10.0  # nor the first reading in texts of some length as m
 class Habit:
     """One drafter over all texts: what a call costs in round after round, and behind a pause, in which caches forget its weights (0: not
     known); what reading an id costs; how many target ids a step of it makes. called_at: the round of its last call; timed_at: how many ids
-    all texts had then. n_timed: calls in a row that only showed what they cost, and were dear; timed_share: what the last one took, in plain
+    all texts had then. n_timed: calls in a row that only showed what they cost, and were dear; timed_share: of the last one, in plain
     decodes."""
 
     call_ms: float = 0.0
@@ -115,11 +115,11 @@ class Standing:
     """One drafter in texts with prompts of about one length: what a new text may expect of it (in plain decodes saved per round), what
     reading an id takes in them (0: not known), and what may be spent on asking it where it does not pay.
 
-    bucket: a token bucket, in plain decodes. Texts that leave it alone put a small share of their time in, texts in which it pays a share of
-    what it saves. No short text could afford it by itself, and a drafter that failed in the first ones would never be asked again. By length,
-    since a small model that is good at short texts may be lost in long ones, where asking it is dear: those are not to be paid by these. In
-    the first text it is free, but not where it already failed in shorter texts, or could not win at all. first_shift: of its odds, until
-    more is known.
+    bucket: a token bucket, in plain decodes. Texts that leave it alone put a small share of their time in, texts in which it pays a share
+    of what it saves. No short text could afford it by itself, and a drafter that failed in the first ones would never be asked again. By
+    length, since a small model that is good at short texts may be lost in long ones, where asking it is dear: those are not to be paid by
+    these. In the first text it is free, but not where it already failed in shorter texts, or could not win at all. first_shift: of its
+    odds, until more is known.
     """
 
     birth: float = 0.0
