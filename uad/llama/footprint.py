@@ -16,7 +16,7 @@ from uad.errors import ModelLoadError
 from uad.llama import amx, native
 from uad.llama.context import context_params
 from uad.llama.devices import offloads
-from uad.llama.model import vocab_overrides
+from uad.llama.model import check_file, vocab_overrides
 
 _MIB = 1 << 20
 _EXACT = 1 << 18  # positions
@@ -51,10 +51,13 @@ class Footprint:
     def __init__(self, config: ModelConfig, role: str, n_seq: int) -> None:
         self._config, self._role, self._n_seq = config, role, n_seq
         self._log = native.start()
+        check_file(config.path, role)
         with self._log.collecting() as lines:
             self._model: ctypes.c_void_p | None = _load(config)
         if not self._model:
-            raise ModelLoadError(f"{role} {config.path}: llama.cpp cannot load it ({self._log.reason() or 'no reason given'})")
+            raise ModelLoadError(
+                f"{role} {config.path}: llama.cpp cannot load it ({self._log.reason() or 'no reason given'}); is the file complete?"
+            )
         self.n_ctx_train = int(lib.llama_model_n_ctx_train(self._model))
         self.n_vocab = int(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model)))
         self.is_recurrent = bool(lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))

@@ -36,7 +36,7 @@ class Model:
     def __init__(self, config: ModelConfig, role: str = "model", progress: Callable[[float], None] | None = None) -> None:
         self.path = config.path
         self._log = native.start()
-        _check_file(config.path, role)
+        check_file(config.path, role)
         self._handle: ctypes.c_void_p | None = _load(config, role, progress, self._log)
         try:
             self.native_vocab = lib.llama_model_get_vocab(self._handle)
@@ -95,7 +95,7 @@ class Model:
         self.close()
 
 
-def _check_file(path: Path, role: str) -> None:
+def check_file(path: Path, role: str) -> None:
     if not path.exists():
         raise ModelLoadError(f"{role} {path}: no such file")
     if not path.is_file():
