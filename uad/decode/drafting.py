@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from time import perf_counter
+from typing import TypeVar
 
 from uad.decode.guard import Guarded
 from uad.drafters.protocol import Drafter, Pace
 from uad.policy.protocol import Chosen, Policy, Round, Wish
 from uad.types import Ask, Clock, Commit, Crossing, Draft, DrafterStats, SamplingParams
 
+T = TypeVar("T")
 _NOTHING: Mapping[int, Chosen] = {}
 _OFF_ROUNDS = 8  # without a plan, where nothing can draft
 
@@ -208,23 +210,19 @@ class _Pace:
             raise self._error
 
     def wrote(self, seq: int, p: float) -> None:
-        if self._error is None:
-            try:
-                self._round.wrote(seq, p)
-            except Exception as error:
-                self._error = error
+        self._ask(self._round.wrote, seq, p)
 
     def go_on(self, seqs: Sequence[int]) -> Sequence[bool]:
-        if self._error is None:
-            try:
-                return self._round.go_on(seqs)
-            except Exception as error:
-                self._error = error
-        return [False] * len(seqs)
+        return self._ask(self._round.go_on, seqs) or [False] * len(seqs)
 
     def stepped(self, n_seq: int, seconds: float) -> None:
+        self._ask(self._round.stepped, n_seq, seconds)
+
+    def _ask(self, call: Callable[..., T], *args: object) -> T | None:
+        """What the round says; None once it raised."""
         if self._error is None:
             try:
-                self._round.stepped(n_seq, seconds)
+                return call(*args)
             except Exception as error:
                 self._error = error
+        return None
