@@ -109,7 +109,6 @@ class Simulation:
         """One request, up to this place."""
         self.policy.begin(0, n_prompt)
         self.n_unread = n_prompt
-        self._read_along()
         while self.at < end:
             self._round(end)
         self.policy.end(0)
@@ -119,14 +118,6 @@ class Simulation:
         measured = ms * self.noise(self.rng, self.at / len(self.positions))
         self.ms += measured
         return measured
-
-    def _read_along(self) -> None:
-        """The target reads the prompt, and so does the draft model where the policy wants it to."""
-        round_ = self.policy.plan([Wish(0, SpeculativeParams(n_max=self.n_max), -1)]) if self.read_ms else None
-        if round_ is not None and round_.asks(Origin.MODEL):
-            seconds = self._catch_up()
-            round_.proposed(Origin.MODEL, [Draft()], seconds)
-            round_.choose()
 
     def _catch_up(self, n_read: int = 0) -> float:
         """Seconds of a call in which the draft model reads what it has not seen, or so many ids of that."""

@@ -400,7 +400,7 @@ class Resting:
         self.heard: list[tuple[list[tuple[int, int]], int]] = []
         self.temperatures: list[float] = []
 
-    def begin(self, seq: int, n_prompt: int, temperature: float = 0.0) -> None:
+    def begin(self, seq: int, n_prompt: int, temperature: float = 0.0, n_cached: int = 0) -> None:
         self.temperatures.append(temperature)
 
     def __getattr__(self, name: str):

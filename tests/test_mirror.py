@@ -127,19 +127,30 @@ def test_work_per_round_does_not_grow_with_the_context() -> None:
     assert counted[0] == counted[1] > 0
 
 
-def test_the_window_slides_without_losing_its_place() -> None:
-    for bos in (None, END):
-        mirror = Mirror(ENCODER)
-        mirror.extend([SCRIPT, END, SCRIPT])
-        mirror.sync()
-        tail = mirror.ids[-20:]
-        mirror.slide(20, bos)
-        assert mirror.ids == ([] if bos is None else [bos]) + tail
-        mirror.extend([b" and on it goes"])
-        mirror.sync()
-        assert bytes(mirror.data).endswith(DRAFT_VOCAB.join(mirror.ids))
-        mirror.guess(DRAFT_VOCAB.tokenize(b" the")[0], 0.5)
-        assert mirror.ahead(mirror.edge)
+def test_a_window_leaves_the_ids_as_they_are() -> None:
+    mirror = Mirror(ENCODER)
+    mirror.extend([SCRIPT, END, SCRIPT])
+    mirror.sync()
+    mirror.n_kv = len(mirror.ids)
+    before = list(mirror.ids)
+    mirror.read_last(20)
+    assert (mirror.ids, mirror.skip, mirror.n_kv, mirror.n_unread) == (before, len(before) - 20, len(before) - 20, 20)
+    mirror.extend([b" and on it goes"])
+    mirror.sync()
+    assert bytes(mirror.data) == DRAFT_VOCAB.join(mirror.ids)
+    mirror.guess(DRAFT_VOCAB.tokenize(b" the")[0], 0.5)
+    assert mirror.ahead(mirror.edge)
+    mirror.read_last(10**6)
+    assert mirror.skip == mirror.n_kv == 0
+
+
+def test_a_cut_before_the_window_begins_it_there() -> None:
+    mirror = Mirror(ENCODER)
+    mirror.extend([SCRIPT])
+    mirror.sync()
+    mirror.read_last(4)
+    mirror.retract(mirror.skip - 3)
+    assert mirror.skip == mirror.n_kv == len(mirror.ids)
 
 
 def test_a_held_back_piece_is_tentative() -> None:

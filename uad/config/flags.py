@@ -344,6 +344,14 @@ _DRAFTING = (
         DRAFTING,
         "measure at start which batch sizes give the same bits, and pad smaller ones (for BF16, F16 and K-quants, and with -fa off)",
     ),
+    Flag(
+        "--spec-draft-window",
+        "drafting.window",
+        integer(0),
+        DRAFTING,
+        "most tokens that the draft model reads to catch up with a text; of more it reads the last ones (0: all)",
+        "N",
+    ),
     Flag("--heal", "drafting.heal", SWITCH, DRAFTING, "re-choose draft bytes where words are cut at the edge", off="--no-heal"),
     Flag("--salvage", "drafting.salvage", SWITCH, DRAFTING, "reuse what is left of a draft after other cut points", off="--no-salvage"),
 )

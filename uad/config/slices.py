@@ -103,7 +103,8 @@ class DraftingConfig:
     """Defaults of draft control, and the switches that hold for the whole server.
 
     `types` are the drafters, by --spec-type's names; `weighed` are those of them that only the automatic policy asks, since a fixed one
-    takes guesses as they come. `spec_default` says that --spec-default put ngram-mod among them.
+    takes guesses as they come. `spec_default` says that --spec-default put ngram-mod among them. `window`: most tokens that the draft model
+    reads to catch up with a text; of more it reads the last ones (0: all).
     """
 
     defaults: SpeculativeParams = field(default_factory=SpeculativeParams)
@@ -114,6 +115,7 @@ class DraftingConfig:
     exact: bool = False
     heal: bool = True
     salvage: bool = True
+    window: int = 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,15 +24,17 @@ _OFF_ROUNDS = 8  # without a plan, where nothing can draft
 
 @dataclass(slots=True)
 class _Text:
-    """A sequence that runs: its prompt, how its answer is drawn, and the answer so far. All that who begins anew must hear."""
+    """A sequence that runs: its prompt, how its answer is drawn, and the answer so far. All that who begins anew must hear. n_cached ids of
+    the prompt are those of the sequence's last text."""
 
     seq: int
     prompt: Sequence[int]
     sampling: SamplingParams
+    n_cached: int = 0
     written: list[int] = field(default_factory=list)
 
     def tell_policy(self, policy: Policy) -> None:
-        policy.begin(self.seq, len(self.prompt) + len(self.written), self.sampling.temperature)
+        policy.begin(self.seq, len(self.prompt) + len(self.written), self.sampling.temperature, self.n_cached)
 
     def tell_drafter(self, drafter: Drafter) -> None:
         drafter.begin(self.seq, self.prompt, self.sampling)
@@ -76,9 +78,10 @@ class Drafting:
         """What each drafter did since start."""
         return tuple(replace(self._stats[one.part.origin], n_failures=one.n_failures, is_off=not one.is_on) for one in self._drafters)
 
-    def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams) -> None:
-        """A sequence starts (again) with this prompt of target ids; its answer is drawn like that, the seed included."""
-        text = self._texts[seq] = _Text(seq, prompt, sampling)
+    def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams, n_cached: int = 0) -> None:
+        """A sequence starts (again) with this prompt of target ids, the first n_cached as in its last text; its answer is drawn like that,
+        the seed included."""
+        text = self._texts[seq] = _Text(seq, prompt, sampling, n_cached)
         self._policy.do(text.tell_policy)
         for one in self._drafters:
             one.do(text.tell_drafter)
@@ -125,6 +128,7 @@ class Drafting:
     def _renew(self, drafter: Drafter) -> None:
         drafter.reset()
         for text in self._texts.values():
+            text.n_cached = 0
             text.tell_drafter(drafter)
 
     def _round(self, round_: Round | None) -> Mapping[int, Chosen]:

@@ -48,10 +48,10 @@ class Prefill:
         self._last_rate = 0.0
         self._is_firsts_turn = False
 
-    def pieces(self, readers: Callable[[], Sequence[R]], others_write: bool, spent: float = 0.0) -> Iterator[tuple[R, int]]:
+    def pieces(self, readers: Callable[[], Sequence[R]], others_write: bool) -> Iterator[tuple[R, int]]:
         """A reader, and how many ids of it are to be decoded now, until the round has read for long enough. `readers` are asked for anew
-        after each piece. spent: seconds that drafters took for reading along."""
-        began = self._clock() - (0.0 if others_write else spent)
+        after each piece."""
+        began = self._clock()
         seconds = _STALL_S if others_write else _ROUND_S
         while (left := seconds / 2 - (self._clock() - began)) > 0 and (short := self._shortest(readers(), left)) is not None:
             self._is_firsts_turn = True

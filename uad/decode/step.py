@@ -184,11 +184,11 @@ class Engine:
         for running in writing:
             self._tell(running)
         began = self._clock()
-        chosen, asking = self._propose(runnings)
+        chosen, asking = self._propose(writing)
         spent = asking + self._write([self._part(running, chosen.get(running.slot, _PLAIN)) for running in writing])
         if self._drafting is not None and writing and not chosen:
             self._drafting.rested(self._clock() - began - spent)
-        for reader, n in self._prefill.pieces(self._reading, bool(writing), asking):
+        for reader, n in self._prefill.pieces(self._reading, bool(writing)):
             self._read(reader, n)
 
     def _reading(self) -> list[Running]:
@@ -320,30 +320,26 @@ class Engine:
             n_told=len(request.prompt),
         )
         if self._drafting is not None and request.speculative.enabled:
-            self._drafting.begin(slot.id, request.prompt, replace(request.sampling, seed=seed))
+            self._drafting.begin(slot.id, request.prompt, replace(request.sampling, seed=seed), n_cached)
         self._slots.occupy(slot, running)
 
-    def _propose(self, runnings: Sequence[Running]) -> tuple[Mapping[int, Chosen], float]:
-        """What each slot submits, and the seconds that it took; sequences that read their prompt let the drafters read along."""
-        if self._drafting is None:
+    def _propose(self, writing: Sequence[Running]) -> tuple[Mapping[int, Chosen], float]:
+        """What each slot submits, and the seconds that it took."""
+        if self._drafting is None or not writing:
             return _NOTHING_CHOSEN, 0.0
         began = self._clock()
         chosen = self._drafting.propose(
-            [Wish(running.slot, running.request.speculative, self._room(running), running.n_past) for running in runnings]
+            [Wish(one.slot, one.request.speculative, self._room(one), one.n_past, one.n_left) for one in writing]
         )
         seconds = self._clock() - began
-        drafting = [running for running in runnings if running.slot in self._drafting]
+        drafting = [running for running in writing if running.slot in self._drafting]
         for running in drafting:
             running.tally.draft_ms += 1e3 * seconds / len(drafting)
-            crossing = self._drafting.crossing(running.slot)
-            if not running.is_prefilling:  # reading the prompt along is no round's work
-                running.tally.crossing += crossing
+            running.tally.crossing += self._drafting.crossing(running.slot)
         return chosen, seconds
 
     def _room(self, running: Running) -> int:
         """No more than can still be written, fits into one pass, and leaves every sequence its share of the batch."""
-        if running.is_prefilling:
-            return -1
         return max(min(running.n_left - 1, self._longest_draft), 0)
 
     @staticmethod

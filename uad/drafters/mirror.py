@@ -17,10 +17,10 @@ _CHARACTER = 4  # bytes of the longest one: what a boundary is judged by lies be
 
 @dataclass(slots=True)
 class Mirror:
-    """Draft ids of one sequence. ids[:n_kv] are in the draft's KV; ends[i] is the offset at which ids[i] ends.
+    """Draft ids of one sequence. ids[skip:n_kv] are in the draft's KV; ends[i] is the offset at which ids[i] ends.
 
     `data` is the committed stream; ids may reach beyond it: those are guesses that still agree with all that was committed.
-    p[i] is the draft's probability of ids[i], 1 for what was committed. `base` is where ids[0] begins (0 unless the window slid).
+    p[i] is the draft's probability of ids[i], 1 for what was committed. ids[:skip] lie before the window that the model reads.
     `floor` is the offset behind the last special, where every tokenization starts anew. ids[:n_known] are as they were when that was set.
     """
 
@@ -31,7 +31,7 @@ class Mirror:
     p: list[float] = field(default_factory=list)
     n_kv: int = 0
     n_known: int = 0
-    base: int = 0
+    skip: int = 0
     data: bytearray = field(default_factory=bytearray)
     floor: int = 0
     floor_ids: int = 0
@@ -109,7 +109,7 @@ class Mirror:
         return k
 
     def _begin(self, i: int) -> int:
-        return self.ends[i - 1] if i else self.base
+        return self.ends[i - 1] if i else 0
 
     def _keep(self, offset: int) -> None:
         """Drop ids that reach beyond offset."""
@@ -118,6 +118,7 @@ class Mirror:
     def _cut(self, k: int) -> None:
         del self.ids[k:], self.ends[k:], self.p[k:]
         self.n_kv = min(self.n_kv, k)
+        self.skip = min(self.skip, k)
         self.n_known = min(self.n_known, k)
 
     def _append(self, id_: int, end: int, p: float = 1.0) -> None:
@@ -199,17 +200,14 @@ class Mirror:
         if self.ends and self.ends[-1] < edge:  # bytes that the draft has no token for: it reads on behind them
             self.ends[-1] = edge
 
-    def slide(self, n: int, bos: int | None) -> None:
-        """Forget all but the last n ids: the draft's context is full and it reads on from a window. The KV must be cleared."""
-        cut = len(self.ids) - n
-        head = [] if bos is None else [bos]
-        self.base = self._begin(cut)
-        self.ids[:cut] = head
-        self.ends[:cut] = [self.base] * len(head)
-        self.p[:cut] = [1.0] * len(head)
-        self.floor_ids = max(self.floor_ids - cut, 0) + len(head)
-        self.floor = max(self.floor, self.base)
-        self.n_kv = self.n_known = 0
+    @property
+    def n_unread(self) -> int:
+        """How many ids the draft's KV lacks."""
+        return len(self.ids) - self.n_kv
+
+    def read_last(self, n: int) -> None:
+        """The model reads on from the last n ids only: what came before is forgotten, and so is all of its KV."""
+        self.skip = self.n_kv = max(len(self.ids) - n, 0)
 
     def n_within(self) -> int:
         """How many ids are wholly within what is committed."""

@@ -73,7 +73,7 @@ class DraftContext(Protocol):
 @dataclass(slots=True)
 class _Sequence:
     """One sequence between rounds: its mirror, its rule state, the tail of its target ids, and how long its KV is. `earlier` are the ids of
-    the slot's former text that the KV still holds.
+    the slot's former text, of which the KV still holds those from `earlier_skip` on.
     """
 
     mirror: Mirror
@@ -83,8 +83,9 @@ class _Sequence:
     chooser: Chooser
     recall: Recall
     earlier: list[int] = field(default_factory=list)
+    earlier_skip: int = 0
     n_in_kv: int = 0
-    slid: bool = False
+    is_cut: bool = False
 
     def catch_up(self, backlog: list[int]) -> None:
         """These ids were committed; the mirror has seen all before them."""
@@ -95,7 +96,9 @@ class _Sequence:
         self.mirror.extend(self.stream.feed(backlog), self.stream.pending)
         if self.earlier:
             self.mirror.sync()
-            self.mirror.n_kv = common_prefix(self.earlier, self.mirror.ids)
+            n = common_prefix(self.earlier, self.mirror.ids)
+            if n > self.earlier_skip:
+                self.mirror.skip, self.mirror.n_kv = self.earlier_skip, n
             self.earlier = []
 
 
@@ -132,8 +135,10 @@ class ModelDrafter:
         *,
         heal: bool = True,
         salvage: bool = True,
+        window: int = 0,
         clock: Clock = perf_counter,
     ) -> None:
+        """window: most ids that it reads to catch up with a text: of more it reads the last ones (0: all)."""
         self._context = context
         self._encoder = Encoder(context.vocab)
         self._target = target
@@ -143,6 +148,8 @@ class ModelDrafter:
         self._coupling = Coupling(target, self._encoder, rules.back)
         self._heal = heal
         self._salvage = salvage
+        self._window = window or context.n_ctx
+        self._bos = [context.vocab.bos] if context.vocab.add_bos and context.vocab.bos is not None else []
         self._clock = clock
         # ids of running texts that no mirror has seen: it catches up, and is made, when it is drafted with, so that a draft that is left
         # alone costs nothing
@@ -185,8 +192,8 @@ class ModelDrafter:
             former = self._former.pop(seq, None)
             if former is not None:
                 sequence.n_in_kv = former.n_in_kv
-                if not former.slid:
-                    sequence.earlier = former.earlier or former.mirror.ids[: former.mirror.n_kv]
+                sequence.earlier = former.earlier or former.mirror.ids[: former.mirror.n_kv]
+                sequence.earlier_skip = former.earlier_skip or former.mirror.skip
             self._sequences[seq] = sequence
         return sequence
 
@@ -213,8 +220,7 @@ class ModelDrafter:
         work = _Work(ask, sequence, n_left_over=len(mirror.ahead(mirror.edge)))
         with sequence.meter:
             work.first_choice = mirror.sync()
-        if len(mirror.ids) + _STEPS_PER_ID + ask.n_max >= self._context.n_ctx:
-            self._slide(work)
+        self._choose_window(work)
         self._narrow(work)
         sequence.chooser.start(mirror.ahead(mirror.edge))
         sequence.recall.start()
@@ -227,22 +233,34 @@ class ModelDrafter:
         """Only ids from which a single token could go on through all the rest are worth choosing again."""
         mirror = work.sequence.mirror
         while work.first_choice < len(mirror.ids):
-            work.rest = mirror.bytes_from(mirror.ends[work.first_choice - 1] if work.first_choice else mirror.base)
+            work.rest = mirror.bytes_from(mirror.ends[work.first_choice - 1] if work.first_choice else 0)
             if len(self._healer.covering(work.rest)):
                 return
             work.first_choice += 1
         work.rest = b""
 
-    def _slide(self, work: _Work) -> None:
+    def _choose_window(self, work: _Work) -> None:
+        """Where too much is unread, or the context is full, the model reads on from the last ids only."""
         mirror, n_ctx = work.sequence.mirror, self._context.n_ctx
-        keep = min(n_ctx // 2, len(mirror.ids) - 1)
-        vocab = self._context.vocab
-        before = len(mirror.ids)
-        mirror.slide(keep, vocab.bos if vocab.add_bos else None)
-        work.first_choice = max(work.first_choice - before + len(mirror.ids), 1)
-        if not work.sequence.slid:
-            _log.info("slot %d: the draft's context of %d tokens is full; it reads on from its last %d", work.ask.seq, n_ctx, keep)
-        work.sequence.slid = True
+        half, is_full = n_ctx // 2, self._position(mirror, len(mirror.ids)) + _STEPS_PER_ID + work.ask.n_max >= n_ctx
+        if not is_full and mirror.n_unread <= self._window:
+            return
+        n = min(self._window, half) if mirror.n_unread > self._window else half
+        mirror.read_last(n)
+        work.first_choice = max(work.first_choice, mirror.skip + 1)
+        if is_full and not work.sequence.is_cut:
+            _log.info("slot %d: the draft's context of %d tokens is full; it reads on from its last %d", work.ask.seq, n_ctx, n)
+            work.sequence.is_cut = True
+
+    def _position(self, mirror: Mirror, i: int) -> int:
+        """Where ids[i] stands in the KV: the window begins with a text's usual first id."""
+        return i - mirror.skip + (len(self._bos) if mirror.skip else 0)
+
+    def _rows(self, seq: int, mirror: Mirror, first: int, ids: list[int], n_logits: int) -> Rows:
+        """Rows for ids[first:], the window's first id before them where they begin it."""
+        if mirror.skip and first == mirror.skip:
+            return Rows(seq, 0, [*self._bos, *ids], n_logits)
+        return Rows(seq, self._position(mirror, first), ids, n_logits)
 
     def _catch_up(self, works: list[_Work], pace: Pace) -> list[_Work]:
         """One batched decode of what the mirrors have and the KV has not; returns the works that are ready to draft.
@@ -256,14 +274,15 @@ class ModelDrafter:
             mirror = work.sequence.mirror
             drafting = self._wants_more(work, pace)
             first = min(mirror.n_kv, max(work.first_choice - 1, 0) if drafting else mirror.n_kv)
-            ids = mirror.ids[first : first + min(room, work.ask.n_read or room)]
+            ids = mirror.ids[first : first + min(max(room - len(self._bos), 0), work.ask.n_read or room)]
             if not ids or (not drafting and len(ids) < min(work.ask.n_read or _WORTH_CATCHING_UP, _WORTH_CATCHING_UP)):
                 continue
             work.n_read = len(ids)
-            room -= len(ids)
+            room -= len(ids) + len(self._bos)
             done = first + len(ids) == len(mirror.ids)
             n_logits = len(mirror.ids) - work.first_choice + 1 if drafting and done else 0
-            rows.append(Rows(work.ask.seq, first, ids, min(n_logits, len(ids))))
+            rows.append(self._rows(work.ask.seq, mirror, first, ids, min(n_logits, len(ids))))
+            mirror.n_kv = first + len(ids)
             if n_logits:
                 ready.append(work)
         self._decode(rows)
@@ -331,7 +350,9 @@ class ModelDrafter:
                 return
             ends = [work.sequence.mirror for work in live]
             began = self._clock()
-            self._decode([Rows(w.ask.seq, len(m.ids) - 1, m.ids[-1:], 1) for w, m in zip(live, ends, strict=True)])
+            self._decode([self._rows(w.ask.seq, m, len(m.ids) - 1, m.ids[-1:], 1) for w, m in zip(live, ends, strict=True)])
+            for mirror in ends:
+                mirror.n_kv = len(mirror.ids)
             rows = self._context.logits()
             pace.stepped(len(live), self._clock() - began)
             for work, row in zip(live, rows, strict=True):
@@ -362,7 +383,8 @@ class ModelDrafter:
         return not self._is_spent(work)
 
     def _is_spent(self, work: _Work) -> bool:
-        full = len(work.sequence.mirror.ids) >= self._context.n_ctx
+        mirror = work.sequence.mirror
+        full = self._position(mirror, len(mirror.ids)) >= self._context.n_ctx
         return full or work.n_steps >= _STEPS_PER_ID * work.ask.n_max or (not work.rest and self._is_long_enough(work))
 
     def _decode(self, rows: list[Rows]) -> None:
@@ -372,7 +394,7 @@ class ModelDrafter:
             sequence = self._sequences[row.seq]
             if sequence.n_in_kv > row.pos:
                 self._context.truncate(row.seq, row.pos)
-            sequence.n_in_kv = sequence.mirror.n_kv = row.pos + len(row.ids)
+            sequence.n_in_kv = row.pos + len(row.ids)
         self._context.decode(rows)
 
     # --- handing over

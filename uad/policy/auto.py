@@ -28,13 +28,16 @@ _FIXED: Final = SpecPolicy.FIXED  # members of an enum are slow to reach
 class AutoPolicy(Memory):
     """Rules the rounds of all sequences, and learns from what became of them."""
 
-    def begin(self, seq: int, n_prompt: int, temperature: float = 0.0) -> None:
-        self._texts[seq] = Text(n_prompt, temperature >= _WARM, kind_of(n_prompt, temperature))
+    def begin(self, seq: int, n_prompt: int, temperature: float = 0.0, n_cached: int = 0) -> None:
+        n_held = min(self._n_held.get(seq, 0), n_cached)
+        self._texts[seq] = Text(n_prompt, temperature >= _WARM, kind_of(n_prompt, temperature), n_held)
 
     def end(self, seq: int) -> None:
         text = self._texts.pop(seq, None)
         if text is None:
             return
+        self._n_held[seq] = text.uses[Origin.MODEL].n_read if Origin.MODEL in text.uses else text.n_held
+        self.wrote_answer(text.n)
         for use in text.uses.values():
             use.end(text.n)
 
@@ -56,11 +59,10 @@ class AutoPolicy(Memory):
         self.n_rounds += 1
         enabled = [wish for wish in wishes if wish.params.enabled]
         fixed = [wish for wish in enabled if wish.params.policy is _FIXED]
-        n_writing = sum([wish.room >= 0 for wish in wishes])
-        auto = [wish for wish in enabled if wish.params.policy is not _FIXED and self._is_due(wish, n_writing)]
+        auto = [wish for wish in enabled if wish.params.policy is not _FIXED and self._is_due(wish, len(wishes))]
         if not fixed:
             return AutoRound(self, auto, wishes) if auto else None
-        fixed_round = FixedRound(fixed, self.weighed, others_wait=len(wishes) > 1)
+        fixed_round = FixedRound(fixed, self.weighed)
         return _Both(fixed_round, AutoRound(self, auto, wishes)) if auto else fixed_round
 
     def _is_due(self, wish: Wish, n_writing: int) -> bool:

@@ -11,17 +11,15 @@ from typing import Final
 from uad.policy.protocol import Chosen, Wish
 from uad.types import Ask, Commit, Draft, Origin
 
-_READ_AT_ONCE: Final = 256  # ids of a backlog, where others wait for the round
+_READ_AT_ONCE: Final = 256  # ids of a backlog in a round: the text goes on meanwhile, and others may wait
 
 
 class FixedRound:
     """Every sequence drafts as far as its request asks, with the first drafter that has a guess."""
 
-    def __init__(self, wishes: Sequence[Wish], weighed: Collection[Origin] = (), others_wait: bool = False) -> None:
+    def __init__(self, wishes: Sequence[Wish], weighed: Collection[Origin] = ()) -> None:
         """weighed: drafters whose guesses are only compared, never taken as they come, unless a request asks for them by name."""
         self._weighed = weighed
-        is_lone_writer = len(wishes) == 1 and wishes[0].room >= 0  # beside a prompt somebody may arrive
-        self._n_read = _READ_AT_ONCE if others_wait or not is_lone_writer else 0
         self._wishes = [wish for wish in wishes if wish.params.enabled]
         self._asked: Sequence[Ask] = ()
         self._chosen: dict[int, Chosen] = {}
@@ -36,12 +34,12 @@ class FixedRound:
         return origin in types if types else origin not in self._weighed
 
     def _ask_of(self, wish: Wish, origin: Origin) -> Ask:
-        params, room = wish.params, max(wish.room, 0)
+        params, room = wish.params, wish.room
         if params.longest <= 0:
-            return Ask(wish.seq, 0, n_read=self._n_read)
+            return Ask(wish.seq, 0, n_read=_READ_AT_ONCE)
         if origin is not Origin.MODEL:  # these have sizes of their own
             return Ask(wish.seq, room)
-        return Ask(wish.seq, min(params.longest, room), params.n_min, params.p_min, self._n_read)
+        return Ask(wish.seq, min(params.longest, room), params.n_min, params.p_min, _READ_AT_ONCE)
 
     def proposed(self, origin: Origin, drafts: Sequence[Draft], seconds: float) -> None:
         for ask, draft in zip(self._asked, drafts, strict=True):
@@ -64,7 +62,7 @@ class FixedRound:
 class FixedPolicy:
     """The same answer to every question."""
 
-    def begin(self, seq: int, n_prompt: int, temperature: float = 0.0) -> None:
+    def begin(self, seq: int, n_prompt: int, temperature: float = 0.0, n_cached: int = 0) -> None:
         """Nothing is remembered."""
 
     def sleeps(self, seqs: Sequence[int]) -> int:

@@ -18,7 +18,12 @@ _ENOUGH_CALLS: Final = 8  # of the draft model, to rely on what it costs where t
 _SHORT_BITS: Final = 9
 _LONGER_SHIFT: Final = -0.7  # of a small model's odds in texts longer than known ones: it may be lost in them, and sure all the same
 TYPICAL_ROUNDS: Final = 60  # of an answer: they share what reading the prompt costs
-_EARNED_BACK: Final = 20  # rounds in which a new text must be expected to earn that, since it may end soon
+_USUAL_ANSWER: Final = 200.0  # ids of an answer, before any is seen
+_ANSWER_RATE: Final = 0.1
+_HOPE: Final = 0.5  # plain decodes that a round of a drafter may save that is unknown, or did not pay lately
+_SURELY: Final = 1.5  # times what reading costs: what drafts must be expected to bring
+_READ_OF_STEP: Final = 0.5  # of a draft step: what reading an id costs, before it is known
+_READ_OF_PLAIN: Final = 0.05  # nor more than that of a plain decode, whatever was measured on a busy machine
 TIMED_IDS: Final = 8  # that a draft model reads to find out what its calls cost now
 _TIMING_SHARE: Final = 0.018  # of decoding, for that
 _OFTEN: Final = 64  # ids between two such calls
@@ -41,10 +46,14 @@ def kind_of(n_prompt: int, temperature: float) -> str:
 class Memory:
     """Over all texts (costs, calibration) and per text (which drafters pay)."""
 
-    def __init__(self, machine: Machine, weighed: Collection[Origin] = ()) -> None:
-        """weighed: drafters that requests with a fixed policy do without."""
+    def __init__(self, machine: Machine, weighed: Collection[Origin] = (), window: int = 0) -> None:
+        """weighed: drafters that requests with a fixed policy do without. window: ids that the draft model reads of a text that it does not
+        know (0: all)."""
         self.machine = machine
         self.weighed = weighed
+        self.window = window
+        self.usual_answer = _USUAL_ANSWER
+        self._n_held: dict[int, int] = {}  # by sequence: ids of its last text that the draft model has read
         self.n_rounds = 0  # those that were planned, and rests between them
         self.n_ids = 0  # of all texts
         self.calibrations: dict[str, Calibration] = {}
@@ -88,12 +97,31 @@ class Memory:
         if standing.birth > text.usual:
             text.usual = standing.birth
         value = standing.birth * its_ms
-        use = text.uses[origin] = Use(standing, text.is_drawn, value, value)
+        use = text.uses[origin] = Use(standing, text.is_drawn, value=value, promised=value)
+        if origin is _MODEL:
+            use.window, use.n_read = self.window, text.n_held
+            use.is_far = self._is_far(use, text, its_ms, wish)
         can_win = self.could_win(origin, wish, n_seq)
-        pays = can_win and 0 <= use.value >= use.read_ms(self.habit(origin)) * use.backlog(text) / _EARNED_BACK
-        if not pays:
+        pays = standing.birth > 0 or (standing.is_new and standing.birth == 0)
+        if not can_win or not pays or use.is_far:
             self._pay_or_sleep(text, origin, use, plain_ms, can_win)
         return use
+
+    def _is_far(self, use: Use, text: Text, plain_ms: float, wish: Wish) -> bool:
+        """Whether reading what is unread costs more than drafts can be expected to save in the rest of the answer.
+
+        An answer goes on for as long as usual ones do, or as long again as it already did, and ends where the request says. A round that
+        saves v plain decodes writes 1 + 2 v ids: half of what it gains pays for the draft.
+        """
+        unknown_ms = min(_READ_OF_STEP * self.machine.draft.ms(1), _READ_OF_PLAIN * plain_ms)
+        per_id = use.read_ms(self.habit(_MODEL)) or unknown_ms
+        saves = use.standing.birth if use.standing.birth > 0 else _HOPE
+        n_left = min(max(self.usual_answer - text.n, text.n), wish.n_left)
+        return per_id * use.backlog(text) * _SURELY > saves * plain_ms * n_left / (1.0 + 2.0 * saves)
+
+    def wrote_answer(self, n_ids: int) -> None:
+        """An answer had so many ids."""
+        self.usual_answer += _ANSWER_RATE * (n_ids - self.usual_answer)
 
     def wakes(self, text: Text, origin: Origin, use: Use, plain_ms: float, wish: Wish, n_seq: int) -> bool:
         """Whether a drafter that was left alone is asked now, which is paid from its bucket; if that does not suffice, it sleeps on."""
@@ -101,7 +129,9 @@ class Memory:
             return False
         use.book(text.n)
         can_win = self.could_win(origin, wish, n_seq)
-        if can_win and use.value >= 0 and not use.is_new:  # it paid, until others filled the machine
+        was_far, use.is_far = use.is_far, origin is _MODEL and self._is_far(use, text, plain_ms, wish)
+        is_near = was_far or not use.is_new  # now; or it paid, until others filled the machine
+        if can_win and use.value >= 0 and is_near and not use.is_far:
             use.due, use.reckon = 0, text.n + RECKON
             return True
         return self._pay_or_sleep(text, origin, use, plain_ms, can_win)
@@ -111,7 +141,8 @@ class Memory:
         times = 1.0 if can_win else UNLIKELY
         use.n_early = 0 if use.due > 1 else use.n_early
         price = times * use.price(habit, use.backlog(text), step_ms)
-        use.is_paid = not use.ids_too_early(price, text, plain_ms) and use.standing.pay(price / plain_ms if plain_ms > 0 else 0.0, can_win)
+        may_owe = can_win and not use.is_far
+        use.is_paid = not use.ids_too_early(price, text, plain_ms) and use.standing.pay(price / plain_ms if plain_ms > 0 else 0.0, may_owe)
         if use.is_paid:
             use.reckon = text.n + RECKON  # if it pays until then, more is known of its costs
             return True

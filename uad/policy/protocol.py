@@ -11,15 +11,14 @@ from uad.types import Ask, Commit, Draft, Origin, SpeculativeParams
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One sequence in this round: what its request asks for, how many ids may follow at most, how many positions are in its KV.
-
-    room is 0 where a sequence writes without drafts, negative while it reads its prompt (then it is not part of the round's decode).
-    """
+    """One sequence in this round, which writes: what its request asks for, how many ids may be drafted at most (0: it writes without
+    drafts), how many positions are in its KV, and how many ids the answer may still have."""
 
     seq: int
     params: SpeculativeParams
     room: int
     depth: int = 0
+    n_left: int = 1 << 30
 
 
 class Chosen(NamedTuple):
@@ -58,8 +57,9 @@ class Round(Protocol):
 class Policy(Protocol):
     """Decides for all sequences at once, since they share one batch."""
 
-    def begin(self, seq: int, n_prompt: int, temperature: float = 0.0) -> None:
-        """A new text starts in this sequence, behind a prompt of so many ids, and is sampled at this temperature."""
+    def begin(self, seq: int, n_prompt: int, temperature: float = 0.0, n_cached: int = 0) -> None:
+        """A new text starts in this sequence, behind a prompt of so many ids, and is sampled at this temperature. n_cached of the prompt's
+        ids are those of the text that ran here before."""
 
     def sleeps(self, seqs: Sequence[int]) -> int:
         """For how many rounds nothing is to be asked for these sequences, which write an id in each. They are neither planned nor told of;

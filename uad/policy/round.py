@@ -38,9 +38,8 @@ _TWO_ROWS: Final = Chosen(NO_DRAFT, 2)
 class _Member:
     """A sequence that may draft in this round. `lessons` are guesses of unknown kinds: judged by the text, but not submitted.
 
-    `table` has the costs of its group of `size` sequences; n_reading ids of its prompt are read along by the draft model. While that
-    writes: how far its kind of drafts can be believed, the bins of its beliefs, this text's odds, how likely all ids are right, and how
-    many of the next ones are expected to be.
+    `table` has the costs of its group of `size` sequences. While the draft model writes: how far its kind of drafts can be believed, the
+    bins of its beliefs, this text's odds, how likely all ids are right, and how many of the next ones are expected to be.
     """
 
     # compiled, other than that of a dataclass
@@ -51,8 +50,6 @@ class _Member:
         self.size = size
         self.calibration = calibration
         self.outlook = calibration.outlook
-        self.is_reading = size == 0
-        self.n_reading = 0
         self.p = 1.0
         self.odds = 1.0
         self.hope = 0.0
@@ -78,16 +75,14 @@ class AutoRound:
     def __init__(self, policy: Memory, due: Sequence[Wish], wishes: Sequence[Wish]) -> None:
         self._policy = policy
         machine = policy.machine
-        writing = [wish for wish in wishes if wish.room >= 0]
-        self._n_writing = len(writing)
-        self._n_wishes = len(wishes)
-        self._n_read = 0  # ids that each may catch up with; 0: all
+        self._n_writing = len(wishes)
+        self._n_read = 0  # ids that each may catch up with
         self._most = 0  # ids of the draft model, for any
-        depth = sum([wish.depth for wish in writing]) // len(writing) if writing else 0
-        self._groups = groups_of(tuple([wish.seq for wish in writing]))
+        depth = sum([wish.depth for wish in wishes]) // len(wishes)
+        self._groups = groups_of(tuple([wish.seq for wish in wishes]))
         table = machine.table(tuple([len(group) for group in self._groups]), depth)
         self._tables = [table] if len(self._groups) == 1 else [machine.table((len(group),), depth) for group in self._groups]
-        self._members = {wish.seq: self._member(wish, table) for wish in due}
+        self._members = {wish.seq: self._member(wish) for wish in due}
         self._table = table
         self._costs = table.upto(_USUAL_ROWS + HORIZON)
         self._asked: list[_Member] = []
@@ -99,20 +94,16 @@ class AutoRound:
         self._n_steps = 0
         self._n_stepped = 0  # ids of all sequences in them
 
-    def _member(self, wish: Wish, table: Table) -> _Member:
+    def _member(self, wish: Wish) -> _Member:
         text = self._policy.text(wish.seq)
-        calibration = self._policy.calibration(text.kind)
-        for group, its_table in zip(self._groups, self._tables):
-            if wish.seq in group:
-                return _Member(wish, text, its_table, len(group), calibration)
-        return _Member(wish, text, table, 0, calibration)
+        i = next(i for i, group in enumerate(self._groups) if wish.seq in group)
+        return _Member(wish, text, self._tables[i], len(self._groups[i]), self._policy.calibration(text.kind))
 
     # --- whom to ask
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
         self._asked, asks = [], []
-        others_wait = origin is _MODEL and (self._n_wishes > 1 or not self._n_writing)  # beside a prompt somebody may arrive
-        self._n_read = self._policy.habit(origin).read_at_once(len(self._members)) if others_wait else 0
+        self._n_read = self._policy.habit(origin).read_at_once(len(self._members))
         for member in self._members.values():
             ask = self._ask_of(member, origin)
             if ask is not None:
@@ -129,7 +120,7 @@ class AutoRound:
         """Have the draft model, which is left alone, read a few ids of the first text that has them, where its costs are out of date."""
         for member in self._members.values():
             use = member.text.uses.get(_MODEL)
-            unread = 0 if use is None or member.is_reading else use.backlog(member.text)
+            unread = 0 if use is None else use.backlog(member.text)
             if unread >= 2 * TIMED_IDS and not self._policy.untimed(member.plain_ms):
                 self._timed = member
                 return [Ask(member.wish.seq, 0, 0, 0.0, TIMED_IDS)]
@@ -139,25 +130,15 @@ class AutoRound:
         wish, text = member.wish, member.text
         if wish.params.types and origin not in wish.params.types:
             return None
-        n_seq = self._n_wishes if member.is_reading else member.size
         use = text.uses.get(origin)
         if use is None:
-            use = self._policy.first_use(text, origin, wish, n_seq)
-        if member.is_reading:  # a drafter that is likely to be used reads along
-            if origin is not _MODEL or not use.awake:
-                return None
-            n = use.backlog(text)
-            n = min(n, self._n_read) if self._n_read else n
-            use.n_read += n
-            text.n_reading += n
-            member.n_reading = n
-            return Ask(wish.seq, 0, 0, 0.0, self._n_read)
+            use = self._policy.first_use(text, origin, wish, member.size)
         if use.awake:
-            if text.n >= use.reckon and not self._policy.still_wins(text, origin, use, member.plain_ms, wish, n_seq):
+            if text.n >= use.reckon and not self._policy.still_wins(text, origin, use, member.plain_ms, wish, member.size):
                 return None
             if origin is _MODEL and member.candidates and use.is_beaten(member.sure_ms):
                 return None
-        elif not self._policy.wakes(text, origin, use, member.plain_ms, wish, n_seq):
+        elif not self._policy.wakes(text, origin, use, member.plain_ms, wish, member.size):
             return None
         longest = min(wish.params.longest, wish.room)
         most = self._bearable(member, longest) if longest > 1 else longest
@@ -185,7 +166,7 @@ class AutoRound:
         self._per_step = habit.ids_per_step
         self._spent_ms += habit.usual_ms(paused=False)
         for member in self._asked:
-            member.p = 0.0 if member.is_reading else 1.0
+            member.p = 1.0
             member.odds = member.text.uses[_MODEL].odds_of(member.text.kind).value * member.text.caution
             member.ahead, member.hope = member.outlook.ahead(member.text.run.level, N_BINS - 1), self._per_step
         self._at = [0.0]  # ids expected from row k of all sequences together
@@ -199,7 +180,7 @@ class AutoRound:
 
     def wrote(self, seq: int, p: float) -> None:
         member = self._members[seq]
-        if member.is_reading or member is self._timed:
+        if member is self._timed:
             return
         i = bin_of(p)
         member.bins.append(i)
@@ -312,32 +293,22 @@ class AutoRound:
         ms = max(1e3 * seconds - steps_ms, 0.0)
         if origin is _MODEL and self._n_steps and policy.machine.draft.ms(1) > 0:
             policy.machine.draft.observe(int(self._n_stepped / self._n_steps + 0.5), 0, steps_ms / self._n_steps)
-        backlogs = [0 if member.is_reading else member.text.uses[origin].backlog(member.text) for member in asked]
-        reads = [n if n < self._n_read else self._n_read for n in backlogs] if self._n_read else backlogs
+        reads = [min(member.text.uses[origin].backlog(member.text), self._n_read) for member in asked]
         paused = policy.n_rounds > habit.called_at + 1
         habit.called_at = policy.n_rounds
-        prices, n_writing, rest = self._prices(asked, reads, habit, ms, paused), 0, ms
-        for member, reading_ms in zip(asked, prices):
-            n_writing += not member.is_reading
-            rest -= reading_ms
-        n_writing = n_writing or 1
-        rest = min(rest, MOST_TIMES * habit.usual_ms(paused) + 0.01)
-        common = (rest + steps_ms) / n_writing
-        pause_ms = max(rest - habit.call_ms, 0.0) / n_writing if paused and habit.call_ms else 0.0
-        for member, draft, reading_ms, n_read, n_unread in zip(asked, drafts, prices, reads, backlogs):
+        n_read, n_asked = sum(reads), len(asked)
+        all_reading_ms = habit.called(ms, n_read, paused)
+        rest = min(ms - all_reading_ms, MOST_TIMES * habit.usual_ms(paused) + 0.01)
+        common = (rest + steps_ms) / n_asked
+        pause_ms = max(rest - habit.call_ms, 0.0) / n_asked if paused and habit.call_ms else 0.0
+        for member, draft, n in zip(asked, drafts, reads):
             text = member.text
-            if member.is_reading:
-                text.reading_ms += reading_ms
-                continue
             use = text.uses[origin]
-            use.n_read += n_read
+            reading_ms = all_reading_ms * n / n_read if all_reading_ms else 0.0
             if reading_ms:
-                use.standing.read(reading_ms, n_read, habit)
-            if text.reading_ms:
-                habit.read(text.reading_ms, text.n_reading)
-                use.standing.read(text.reading_ms, text.n_reading, habit)
-                text.reading_ms, text.n_reading = 0.0, 0
-            if n_read < n_unread:  # it reads on in the next round, before anything can be said of its drafts
+                use.standing.read(reading_ms, n, habit)
+            use.read(text, n)
+            if use.backlog(text):  # it reads on in the next round, before anything can be said of its drafts
                 use.due = text.due = 0
                 continue
             if origin is _MODEL:
@@ -359,23 +330,9 @@ class AutoRound:
             habit.timed(ms, n_read, member.plain_ms)
             if habit.n_timed > FREE_TIMES:
                 use.standing.charge(habit.timed_share)
-            use.timed(habit.read_ms, n_read)
+            use.timed(habit.read_ms, member.text, n_read)
         else:
-            use.n_read += use.backlog(member.text)
-
-    @staticmethod
-    def _prices(asked: list[_Member], reads: list[int], habit: Habit, ms: float, paused: bool) -> list[float]:
-        """Milliseconds of a call, beside draft steps, that went into reading so many ids of each text, or a prompt along with the target.
-
-        Reading is done once for many rounds: it is no round's own cost.
-        """
-        n_read, n_along = sum(reads), sum([member.n_reading for member in asked])
-        if n_along:
-            known = [member.text.uses[_MODEL].read_ms(habit) * n for member, n in zip(asked, reads)]
-            per_id = max(ms - habit.usual_ms(paused) - sum(known), 0.0) / n_along
-            return [per_id * member.n_reading if member.n_reading else one for member, one in zip(asked, known)]
-        reading_ms = habit.called(ms, n_read, paused)
-        return [reading_ms * n / n_read if reading_ms else 0.0 for n in reads]
+            use.read(member.text, use.backlog(member.text))
 
     def _candidate(
         self,

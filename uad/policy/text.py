@@ -44,7 +44,8 @@ _LEAST_CAUTION: Final = exp(-_MOST_LOST)
 @dataclass(slots=True)
 class Use:
     """One drafter in one text. value: milliseconds saved per round, lately, beside what reading its backlog took; promised: the same as if
-    neighbours' drafts had been like its own. n_read: ids, those of the prompt too, that it has seen. Asked again when `due` ids are written
+    neighbours' drafts had been like its own. n_read: ids, those of the prompt too, that it has seen; of more than `window` unread ones it
+    reads the last. is_far: reading costs more than drafts would bring. Asked again when `due` ids are written
     (1: at once), each of which pays a share of plain_ms into the drafter's bucket until then, booked up to `booked`. `reckon`: when to
     find out next whether it can win at all. n_beaten: rounds in a row in which a free guess was preferred. n_early: times that it was asked
     before that, for being right. is_paid: asking it in this round was paid from the bucket. is_hopeless: it could not win, though all its
@@ -52,12 +53,14 @@ class Use:
 
     standing: Standing
     is_drawn: bool = False
+    window: int = 0
+    n_read: int = 0
+    is_far: bool = False
     value: float = 0.0
     promised: float = 0.0
     due: int = 0
     reckon: int = 0
     interval: float = _FIRST_INTERVAL
-    n_read: int = 0
     booked: int = 0
     plain_ms: float = 0.0
     n_beaten: int = 0
@@ -96,15 +99,20 @@ class Use:
 
     def backlog(self, text: Text) -> int:
         """Ids that it has yet to read."""
-        return text.n_prompt + text.n - self.n_read
+        n = text.n_prompt + text.n - self.n_read
+        return min(n, self.window) if self.window else n
+
+    def read(self, text: Text, n_ids: int) -> None:
+        """It read so many more ids of this text."""
+        self.n_read = text.n_prompt + text.n - self.backlog(text) + n_ids
 
     def read_ms(self, habit: Habit) -> float:
         """What reading an id of this text takes."""
         return self.standing.read_ms or habit.read_ms
 
-    def timed(self, read_ms: float, n_ids: int) -> None:
+    def timed(self, read_ms: float, text: Text, n_ids: int) -> None:
         """n_ids of this text were read, for so many milliseconds each at most."""
-        self.n_read += n_ids
+        self.read(text, n_ids)
         self.standing.read_ms = min(self.standing.read_ms, read_ms)
 
     def price(self, habit: Habit, n_ids: int, step_ms: float) -> float:
@@ -113,7 +121,7 @@ class Use:
 
     def ids_too_early(self, price: float, text: Text, plain_ms: float) -> float:
         """How many ids until asking is a small part of what the text took so far (0: it is). It may end soon: reading a prompt can wait."""
-        if plain_ms <= 0 or self.standing.is_new or self.standing.bucket * plain_ms >= price:
+        if plain_ms <= 0 or (self.standing.is_new and not self.is_far) or self.standing.bucket * plain_ms >= price:
             return 0.0
         return max(price / (_MOST_AT_ONCE * plain_ms) - text.n, 0.0)
 
@@ -203,9 +211,9 @@ class Use:
 
 @dataclass(slots=True)
 class Text:
-    """One running text. n counts its ids since its prompt; `due` is when the next drafter is; reading_ms what the draft model took for
-    n_reading ids of the prompt that it read while the target did. is_drawn: its ids are drawn by lot, often others than the likeliest.
-    kind: that of the draft model's drafts (`memory.kind_of`).
+    """One running text. n counts its ids since its prompt; `due` is when the next drafter is; the draft model's KV holds n_held ids of the
+    prompt from the text before. is_drawn: its ids are drawn by lot, often others than the likeliest. kind: that of the draft model's drafts
+    (`memory.kind_of`).
 
     `saved` is the sum of what its drafts brought so far, in plain decodes; those that a drafter's own bucket paid cost it nothing.
     Below the stake it speaks against all that is believed of them: the odds of each id are multiplied by `caution`, until it recovers: by
@@ -217,8 +225,7 @@ class Text:
     kind: str = Origin.MODEL
     n: int = 0
     due: int = 0
-    reading_ms: float = 0.0
-    n_reading: int = 0
+    n_held: int = 0
     uses: dict[Origin, Use] = field(default_factory=dict)
     run: TextRun = field(default_factory=TextRun)
     saved: float = 0.0

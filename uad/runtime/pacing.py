@@ -23,13 +23,14 @@ _MOST_SEQUENCES = 16
 class Policies:
     """Makes the policy from what was measured at start; after a failure, a fresh one that has learned nothing yet. `last` rules now."""
 
-    def __init__(self, machine: Callable[[], Machine], weighed: frozenset[Origin]) -> None:
+    def __init__(self, machine: Callable[[], Machine], weighed: frozenset[Origin], window: int) -> None:
         self._machine = machine
         self._weighed = weighed
+        self._window = window
         self.last = self()
 
     def __call__(self) -> AutoPolicy:
-        self.last = AutoPolicy(self._machine(), self._weighed)
+        self.last = AutoPolicy(self._machine(), self._weighed, self._window)
         return self.last
 
 
@@ -62,7 +63,7 @@ def open_policy(config: Config, target: Target, steps: Steps | None, costs: Cost
         draft = CostCurve(steps.samples) if steps is not None else None
         return Machine(CostCurve(samples), draft, n_ubatch=context.n_ubatch, least=least.rows, of_each=least.of_each, is_rough=is_rough)
 
-    policies = Policies(machine, frozenset(map(Origin, config.drafting.weighed)))
+    policies = Policies(machine, frozenset(map(Origin, config.drafting.weighed)), config.drafting.window)
     how = "" if stored else "; measured quickly, `uad profile` measures well and remembers"
     busy = " (the machine is busy: these times are rough)" if is_rough else ""
     return policies, (_curve_note(policies.last.machine, n_max) + busy + how,)

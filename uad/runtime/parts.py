@@ -240,6 +240,7 @@ def _draft_of(
         rules.rules,
         heal=config.drafting.heal,
         salvage=config.drafting.salvage,
+        window=config.drafting.window,
         clock=counting.clock if counting is not None else perf_counter,
     )
     notes = (
