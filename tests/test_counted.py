@@ -19,13 +19,15 @@ TARGET_COSTS = tuple(CostSample(n, depth, 10.0 + n + depth / 100) for n in (1, 2
 class Silent:
     """A context that only notes what it decodes."""
 
-    n_seq, n_ctx, n_batch, n_ubatch, vocab, can_truncate = 4, 100, 64, 8, None, True
+    n_seq, n_ctx, n_batch, n_ubatch, n_alike, vocab, can_truncate = 4, 100, 64, 8, 8, None, True
 
     def __init__(self):
         self.decoded = []
 
-    def decode(self, rows):
+    def decode(self, rows, may_stop=False):
         self.decoded.append(rows)
+
+    def interrupt(self, wanted=True): ...
 
     def logits(self):
         return np.zeros((1, 1), np.float32)

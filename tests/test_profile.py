@@ -29,9 +29,9 @@ SAMPLES = (CostSample(1, 0, 2.5), CostSample(2, 0, 3.0), CostSample(1, 512, 2.75
 class Machine:
     """A context whose decodes take scripted times; `slow(i)` multiplies the time of the i-th timed decode."""
 
-    def __init__(self, ms, n_ctx=4096, n_batch=2048, n_ubatch=60, slow=lambda i: 1.0):
+    def __init__(self, ms, n_ctx=4096, n_batch=2048, n_alike=60, slow=lambda i: 1.0):
         self.ms, self.slow = ms, slow
-        self.n_ctx, self.n_batch, self.n_ubatch, self.n_vocab = n_ctx, n_batch, n_ubatch, 1000
+        self.n_ctx, self.n_batch, self.n_alike, self.n_vocab = n_ctx, n_batch, n_alike, 1000
         self.now, self.held, self.sizes = 100.0, 0, []
 
     def clock(self):
@@ -89,7 +89,7 @@ def test_a_fast_model_is_measured_often_a_slow_one_once():
 
 
 def test_sizes_that_are_more_than_one_pass_are_left_out():
-    machine = Machine(linear(0.1, 0.2), n_ubatch=6)
+    machine = Machine(linear(0.1, 0.2), n_alike=6)
     assert {sample.n for sample in quick(machine, (2, 6, 7, 30), 1.0, machine.clock)} == {1, 2, 6}
 
 

@@ -5,6 +5,7 @@ A scripted model's logits are a pure function of its KV's ids, and it checks on 
 
 from __future__ import annotations
 
+import math
 import random
 import zlib
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from uad.decode.ends import ends_of
 from uad.decode.layout import Least, sizes_of_passes
 from uad.decode.step import Engine
 from uad.drafters.protocol import Drafter, Pace
-from uad.errors import DecodeError
+from uad.errors import AbortedError, DecodeError
 from uad.llama.samplers import SamplerChain
 from uad.policy.fixed import FixedPolicy
 from uad.policy.protocol import Policy
@@ -86,6 +87,7 @@ class ScriptedModel:
         self, vocab: VocabTable, n_seq: int = 1, n_ctx: int = 512, n_batch: int = 256, sharpness: float = 6.0, length: int = 10**9
     ):
         self.vocab, self.n_seq, self.n_ctx, self.n_batch, self.n_ubatch = vocab, n_seq, n_ctx, n_batch, 64
+        self.is_interrupted = False
         self.sharpness, self.length = sharpness, length
         self.kv: list[list[int]] = [[] for _ in range(n_seq)]
         self.n_decodes = 0
@@ -94,7 +96,16 @@ class ScriptedModel:
         self._next = [vocab.tokenize((SCRIPT * 2)[at : at + 40])[0] for at in range(len(SCRIPT))]
         self._known: dict[tuple[int, ...], np.ndarray] = {}
 
-    def decode(self, rows: Sequence[Rows]) -> None:
+    @property
+    def n_alike(self) -> int:
+        return self.n_ubatch
+
+    def interrupt(self, wanted: bool = True) -> None:
+        self.is_interrupted = wanted
+
+    def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
+        if may_stop and self.is_interrupted:
+            raise AbortedError("interrupted")
         self.n_decodes += 1
         assert 0 < sum(len(row.ids) for row in rows) <= self.n_batch
         self._out = []
@@ -155,12 +166,19 @@ class TimedModel(ScriptedModel):
     def __init__(self, vocab: VocabTable, clock: SimulatedClock, seconds: Callable[[int, int], float], **options: Any) -> None:
         super().__init__(vocab, **options)
         self._clock, self._seconds = clock, seconds
+        self.arrival: Callable[[], float] = lambda: math.inf  # when somebody comes next
+        self.arrived: Callable[[], object] = lambda: None
 
-    def decode(self, rows: Sequence[Rows]) -> None:
-        super().decode(rows)
+    def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
         depth = max(row.pos for row in rows)
-        for n_seq, n in sizes_of_passes({row.seq: len(row.ids) for row in rows}, self.n_ubatch):
-            self._clock.seconds += self._seconds(n_seq * n, depth)
+        passes = sizes_of_passes({row.seq: len(row.ids) for row in rows}, self.n_ubatch)
+        seconds = sum(self._seconds(n_seq * n, depth) for n_seq, n in passes)
+        if may_stop and 0 < (wait := self.arrival() - self._clock.seconds) < seconds:
+            self._clock.seconds += wait
+            seconds -= wait
+            self.arrived()
+        super().decode(rows, may_stop)
+        self._clock.seconds += seconds
 
 
 class ToyStream:

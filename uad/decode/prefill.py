@@ -1,20 +1,27 @@
 """Whose prompt is read in a round, and how many ids of it: readers take turns. Knows no model; the clock is its only input beside counts.
 
-A round reads for a bounded time, since whoever comes meanwhile waits for its end. The first half of that time is for prompts that can be
-read to their end in it, the shortest first. The rest, half of it at least, goes to one of the others: to who came first if there were
-such, else in turns to who came first and to who has least left. So a short prompt never waits for a long one, who came first reads for half
-of the time at least, and a long prompt loses only what others really read.
+Who reads alone gets passes as large as the machine likes them: who comes meanwhile interrupts them, as long as what is lost by that stays a
+small part of what is read. Otherwise a round reads for a bounded time, since whoever comes waits for its end. The first half of that time
+is for prompts that can be read to their end in it, the shortest first. The rest, half of it at least, goes to one of the others: to who
+came first if there were such, else in turns to who came first and to who has least left. So a short prompt never waits for a long one, who
+came first reads for half of the time at least, and a long prompt loses only what others really read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import inf
 from typing import Protocol, TypeVar
 
 from uad.types import Clock
 
 _STALL_S = 0.25  # how long a round's reading may keep running streams waiting
-_ROUND_S = 0.85  # how long it may last where nobody writes: a decode cannot be interrupted by a newcomer, a cancel, or a signal
+ROUND_S = 0.85  # how long it may last where nobody writes
+SOON_S = 0.4  # a pass that ends so soon is not interrupted
+_PASS_S = 1.5  # what one takes that may be interrupted, where it has more than the fewest rows
+_FULL = 128  # rows of such a pass at least: on CPUs prompts are read at 0.95 of full speed with so many (0.75 with 60)
+_GRAIN = 64  # rows from which on attention has its kernel for prompts there, whose bits do not depend on how many there are
+_MOST_LOST = 0.1  # share of the time of reading
 _FEWEST = 16  # ids that a piece has at least: fewer cost nearly as much time
 _NEWEST = 0.3  # share of the newest piece in the rate
 
@@ -43,16 +50,22 @@ class Prefill:
 
     def __init__(self, n_ubatch: int, most: int, clock: Clock) -> None:
         self._n_ubatch = n_ubatch
+        self._grain = _GRAIN if n_ubatch >= 2 * _GRAIN else 1
         self._most = most
         self._clock = clock
         self._last_rate = 0.0
         self._is_firsts_turn = False
+        self._read_s = self._lost_s = 0.0
 
-    def pieces(self, readers: Callable[[], Sequence[R]], others_write: bool) -> Iterator[tuple[R, int]]:
+    def pieces(self, readers: Callable[[], Sequence[R]], others_write: bool, can_stop: bool) -> Iterator[tuple[R, int]]:
         """A reader, and how many ids of it are to be decoded now, until the round has read for long enough. `readers` are asked for anew
-        after each piece."""
+        after each piece. can_stop: a decode that takes longer may be interrupted."""
         began = self._clock()
-        seconds = _STALL_S if others_write else _ROUND_S
+        seconds = _STALL_S if others_write else ROUND_S
+        some = readers()
+        if can_stop and len(some) == 1 and not others_write and self._lost_s <= _MOST_LOST * self._read_s:
+            yield some[0], self._length(some[0].n_unread, self._alone(some[0]))
+            return
         while (left := seconds / 2 - (self._clock() - began)) > 0 and (short := self._shortest(readers(), left)) is not None:
             self._is_firsts_turn = True
             yield short, self._length(short.n_unread, short.n_unread)
@@ -62,9 +75,19 @@ class Prefill:
 
     def took(self, one: Reader, n: int, seconds: float) -> None:
         """A piece of n ids of this reader took so many seconds."""
+        self._read_s += seconds
         if n >= _FEWEST and seconds > 0:
             rate = n / seconds
             self._last_rate = one.rate = one.rate + _NEWEST * (rate - one.rate) if one.rate else rate
+
+    def lost(self, seconds: float) -> None:
+        """A decode was interrupted after so many seconds."""
+        self._lost_s += seconds
+
+    def seconds(self, one: Reader, n: int) -> float:
+        """What a piece of n ids of this reader is expected to take; for ever, where nothing is known."""
+        rate = one.rate or self._last_rate
+        return n / rate if rate else inf
 
     def _shortest(self, readers: Sequence[R], seconds: float) -> R | None:
         """Who has least left, if it can be read in so many seconds."""
@@ -78,6 +101,12 @@ class Prefill:
         self._is_firsts_turn = not self._is_firsts_turn
         return min(readers, key=key, default=None)
 
+    def _alone(self, one: Reader) -> int:
+        """Ids of a piece that may be interrupted."""
+        if not (one.rate or self._last_rate):
+            return self._n_ubatch
+        return max(self._ids(one, ROUND_S), min(self._ids(one, _PASS_S), self._n_ubatch), _FULL)
+
     def _room(self, one: Reader, seconds: float, others_write: bool) -> int:
         """Ids that fit into so many seconds. The very first piece is a pass: nothing is known of its speed."""
         if not (one.rate or self._last_rate) and not others_write:
@@ -89,12 +118,16 @@ class Prefill:
         return max(_FEWEST, int((one.rate or self._last_rate) * seconds))
 
     def _length(self, n_unread: int, room: int) -> int:
-        """Ids of a piece: whole passes where room allows, so that a prompt is cut into the same ones at any speed; and no pass of a single
-        row, neither here nor in what is left."""
-        n_ubatch = self._n_ubatch
+        """Ids of a piece: passes of the kernel for prompts where room allows, here and in what is left, so that their bits do not depend on
+        speed; and no pass of a single row, neither here nor in what is left."""
+        n_ubatch, grain = self._n_ubatch, self._grain
         n = min(n_unread, room, self._most)
-        if n_ubatch < n < n_unread:
+        if n > n_ubatch:
             n -= n % n_ubatch
+        elif grain <= n < n_unread:
+            n -= n % grain
+        if grain <= n < n_unread < n + grain:
+            n = n_unread if n_unread <= min(n_ubatch, self._most) else max(n - grain, grain)
         while n > 2 and (n % n_ubatch == 1 or n_unread - n == 1):
             n -= 1
         return n

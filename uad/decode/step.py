@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from time import perf_counter
 
 import numpy as np
@@ -15,12 +16,12 @@ import numpy.typing as npt
 from uad.decode.drafting import Drafting
 from uad.decode.ending import deliver, known, logged, summary
 from uad.decode.layout import Least, longest_draft, padding, sizes_of_passes
-from uad.decode.prefill import Prefill
+from uad.decode.prefill import ROUND_S, SOON_S, Prefill
 from uad.decode.sequence import Running
 from uad.decode.slots import Slot, Slots
 from uad.decode.target import Target
 from uad.decode.verify import Picker, verify
-from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UadError
+from uad.errors import AbortedError, ContextOverflowError, InvalidRequestError, NoKvRoomError, UadError
 from uad.policy.protocol import Chosen, Wish
 from uad.sampling.sampler import token_prob
 from uad.types import Clock, Commit, Done, Draft, DrafterStats, Failed, Request, Rows, Sink, SlotInfo, TokenProb, Totals
@@ -94,11 +95,12 @@ class Engine:
         self._clock = clock
         self._slots = Slots(target.n_seq, target.can_truncate)
         self._waiting: deque[tuple[int, Request, Sink]] = deque()
-        self._longest_draft = longest_draft(target.n_ubatch, target.n_batch, target.n_seq, self._least)
+        self._longest_draft = longest_draft(target.n_alike, target.n_batch, target.n_seq, self._least)
         self._n_rest = 0  # rounds in which nothing is drafted, this one included
         self._rests: list[_Rest] = []  # of which the policy has not heard
         self._prefill = Prefill(target.n_ubatch, target.n_batch - (self._least.rows - 1), clock)
         self._totals = Totals()
+        self._pass_ends = inf  # when the pass is expected to end that may be interrupted
 
     @property
     def limit(self) -> int:
@@ -126,6 +128,16 @@ class Engine:
         for running in self._slots.running():
             if running.number == number:
                 self._release(running)
+
+    def interrupt(self, wanted: bool = True) -> None:
+        """From any thread: a pass over a prompt ends soon, since somebody waits: unless it will anyway. Until it is not wanted any more."""
+        if not wanted or self._pass_ends - self._clock() > SOON_S:
+            self._target.interrupt(wanted)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a slot is free. From any thread."""
+        return self._slots.has_free
 
     def fail_all(self, error: UadError) -> None:
         """Every request, running or waiting, ends with this error."""
@@ -188,7 +200,7 @@ class Engine:
         spent = asking + self._write([self._part(running, chosen.get(running.slot, _PLAIN)) for running in writing])
         if self._drafting is not None and writing and not chosen:
             self._drafting.rested(self._clock() - began - spent)
-        for reader, n in self._prefill.pieces(self._reading, bool(writing)):
+        for reader, n in self._prefill.pieces(self._reading, bool(writing), self._target.can_truncate):
             self._read(reader, n)
 
     def _reading(self) -> list[Running]:
@@ -232,16 +244,21 @@ class Engine:
                 self._drafting.decoded(sizes_of_passes(rest.counts, self._target.n_ubatch), rest.depth, rest.seconds / rest.n, rest.n)
             self._rests.clear()
 
-    def _run(self, parts: Sequence[_Part]) -> tuple[float, dict[int, int]]:
-        """Decode and settle; returns the seconds that the decode took (0: it failed, and its requests with it) and the rows of each
-        sequence."""
+    def _run(self, parts: Sequence[_Part], may_stop: bool = False) -> tuple[float, dict[int, int]]:
+        """Decode and settle; returns the seconds that the decode took (0: it failed, and its requests with it, or was interrupted) and the
+        rows of each sequence."""
         counts = {part.running.slot: part.n_rows for part in parts}
         extra = self._padding(parts, counts)
         rows = [part.rows(extra.get(part.running.slot, 0), self._least.rows) for part in parts]
         began = self._clock()
         try:
-            self._target.decode(rows)
+            self._target.decode(rows, may_stop)
             logits = self._target.logits() if any(row.n_logits for row in rows) else _NO_LOGITS
+        except AbortedError:
+            self._prefill.lost(self._clock() - began)
+            for part in parts:
+                self._target.truncate(part.running.slot, part.running.n_past)
+            return 0.0, counts
         except Exception as error:
             self._fail_decode([part.running for part in parts], error)
             return 0.0, counts
@@ -350,7 +367,11 @@ class Engine:
         """Decode the next n ids of a prompt."""
         last = n == running.n_unread
         n_logits = 1 if last and running.request.max_tokens != 0 else 0
-        seconds, _ = self._run([_Part(running, running.pending()[:n], NO_DRAFT, n_logits)])
+        expected = self._prefill.seconds(running, n)
+        self._pass_ends = self._clock() + expected
+        part = _Part(running, running.pending()[:n], NO_DRAFT, n_logits)
+        seconds, _ = self._run([part], may_stop=expected > ROUND_S and self._target.can_truncate)
+        self._pass_ends = inf
         self._prefill.took(running, n, seconds)
 
     def _settle(self, part: _Part, logits: npt.NDArray[np.float32]) -> None:

@@ -13,7 +13,8 @@ from uad.vocab.table import VocabTable
 
 
 class Target(Protocol):
-    """n_ctx positions in each of n_seq sequences; at most n_batch rows a call, n_ubatch in one pass over the weights.
+    """n_ctx positions in each of n_seq sequences; at most n_batch rows a call, n_ubatch in one pass over the weights. Passes of up to
+    n_alike rows of a sequence compute a row in the same way.
 
     Without can_truncate (recurrent memory) a sequence can only be forgotten as a whole.
     """
@@ -22,11 +23,15 @@ class Target(Protocol):
     n_ctx: int
     n_batch: int
     n_ubatch: int
+    n_alike: int
     can_truncate: bool
     vocab: VocabTable
 
-    def decode(self, rows: Sequence[Rows]) -> None:
-        """Raises NoKvRoomError or DecodeError."""
+    def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
+        """may_stop: `interrupt` ends it, with AbortedError. Raises NoKvRoomError or DecodeError."""
+
+    def interrupt(self, wanted: bool = True) -> None:
+        """From any thread: decodes that may stop end soon, until it is not wanted any more."""
 
     def logits(self) -> npt.NDArray[np.float32]:
         """[number of rows that wanted logits, n_vocab] in the order of the rows; valid until the next decode."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -38,10 +39,12 @@ class Context:
         self.n_ctx = int(lib.llama_n_ctx_seq(self._handle))
         self.n_batch = int(lib.llama_n_batch(self._handle))
         self.n_ubatch = int(lib.llama_n_ubatch(self._handle))
+        self.n_alike = min(self.n_ubatch, attention(config, on_cpu=not offloads())[1])
         self.n_vocab = model.info.n_vocab
         self.rows_are_apart = attention(config, on_cpu=not offloads())[0] != "off"
         self._memory = lib.llama_get_memory(self._handle)
         self._batch = Batch(self.n_batch)
+        self._stop = ctypes.create_string_buffer(2)
         try:
             self.can_truncate = self._probe_truncate()
         except BaseException:
@@ -86,8 +89,16 @@ class Context:
         self.clear(0)
         return can
 
-    def decode(self, rows: Sequence[Rows]) -> None:
-        """One batched decode. Raises NoKvRoomError, AbortedError or DecodeError; after NoKvRoomError the KV is as before."""
+    def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
+        """One batched decode. may_stop: `interrupt` ends it. Raises NoKvRoomError, AbortedError or DecodeError; after NoKvRoomError the KV
+        is as before, after AbortedError it may hold some of the rows."""
+        if may_stop:
+            lib.llama_set_abort_callback(self._handle, _is_set(), ctypes.addressof(self._stop))
+            try:
+                self.decode(rows)
+            finally:
+                lib.llama_set_abort_callback(self._handle, lib.ggml_abort_callback(0), None)
+            return
         batch = self._batch
         batch.clear()
         for row in rows:
@@ -100,6 +111,11 @@ class Context:
         if code == 2:
             raise AbortedError(f"{self._role}: decode was aborted")
         raise DecodeError(f"{self._role}: llama_decode failed with code {code} ({self._log.reason() or 'no reason given'})")
+
+    def interrupt(self, wanted: bool = True) -> None:
+        """From any thread: decodes that may stop raise AbortedError, those to come too, until it is not wanted any more. On backends that
+        cannot be interrupted (GPUs) nothing happens."""
+        self._stop[0] = bytes([wanted])
 
     def logits(self) -> Logits:
         """All rows that wanted logits in the last decode, [n_outputs, n_vocab], in batch order; a view that the next decode overwrites."""
@@ -136,12 +152,11 @@ def context_params(config: ModelConfig, n_ctx: int, n_seq: int) -> Any:
     params = lib.llama_context_default_params()
     params.n_ctx = n_ctx
     params.n_batch = config.n_batch
-    flash_attn, most_rows = attention(config, on_cpu=not offloads())
-    params.n_ubatch = min(config.n_ubatch, config.n_batch, most_rows)
+    params.n_ubatch = min(config.n_ubatch, config.n_batch)
     params.n_seq_max = n_seq
     params.n_threads = config.n_threads or physical_cores()
     params.n_threads_batch = config.n_threads_batch or params.n_threads
-    params.flash_attn_type = native.FLASH_ATTN_TYPES[flash_attn]
+    params.flash_attn_type = native.FLASH_ATTN_TYPES[attention(config, on_cpu=not offloads())[0]]
     params.type_k = native.GGML_TYPES[config.type_k]
     params.type_v = native.GGML_TYPES[config.type_v]
     params.kv_unified = False
@@ -159,15 +174,21 @@ def context_params(config: ModelConfig, n_ctx: int, n_seq: int) -> Any:
 
 
 def attention(config: ModelConfig, on_cpu: bool) -> tuple[str, int]:
-    """The flash attention setting, and the most rows that one pass should have.
+    """The flash attention setting, and up to how many rows of a sequence every pass gives a row the same bits.
 
-    On the CPU flash attention gives a row the same bits in every pass of fewer than 64 rows of its sequence; from 64 on it is another
-    kernel (and a slower one: 27 s against 15 s for 12,000 tokens of prompt, measured). Without it prompts are read three times faster
-    still, but a single row of a sequence is computed by another kernel than several: then even quantized weights need `--exact`.
+    On the CPU flash attention has another kernel from 64 rows on: the faster one for prompts, the slower one for drafts. Without flash
+    attention a single row of a sequence is computed by another kernel than several: then even quantized weights need `--exact`.
     """
     if not on_cpu:
         return config.flash_attn, config.n_ubatch
     return ("off", 128) if config.flash_attn == "off" else ("on", 60)
+
+
+@lru_cache(maxsize=1)
+def _is_set() -> Any:
+    """llama.cpp asks this before each operation: whether the first byte is set. The C library's strlen, since a Python function would wait
+    there for the interpreter's lock."""
+    return ctypes.cast(ctypes.CDLL(None if os.name != "nt" else "msvcrt").strlen, lib.ggml_abort_callback)
 
 
 def physical_cores() -> int:

@@ -8,6 +8,7 @@ VERSIONS = ">=0.3.36,<0.4"
 """Of llama-cpp-python, as in pyproject.toml."""
 
 SYMBOLS = (
+    "ggml_abort_callback",
     "llama_backend_init",
     "llama_batch",
     "llama_context_default_params",
@@ -55,6 +56,7 @@ SYMBOLS = (
     "llama_sampler_init_top_k",
     "llama_sampler_init_top_p",
     "llama_sampler_init_typical",
+    "llama_set_abort_callback",
     "llama_set_n_threads",
     "llama_supports_gpu_offload",
     "llama_token_data",

@@ -18,7 +18,7 @@ from uad.policy.machine import Table
 from uad.policy.memory import STALE, TIMED_IDS, TYPICAL_ROUNDS, Memory
 from uad.policy.outlook import HORIZON, Stay
 from uad.policy.protocol import Chosen, Wish
-from uad.policy.standing import FREE_TIMES, MOST_TIMES, Habit
+from uad.policy.standing import FREE_TIMES, MOST_TIMES
 from uad.policy.text import Text
 from uad.types import Ask, Draft, Origin
 

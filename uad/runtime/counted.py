@@ -79,12 +79,13 @@ class CountedContext:
         self._curve = CostCurve(costs)
         self._clock = clock
         self.n_seq, self.n_ctx, self.n_batch, self.n_ubatch = context.n_seq, context.n_ctx, context.n_batch, context.n_ubatch
+        self.n_alike, self.interrupt = context.n_alike, context.interrupt
         self.vocab, self.can_truncate = context.vocab, context.can_truncate
         self.logits, self.truncate, self.clear = context.logits, context.truncate, context.clear
 
-    def decode(self, rows: Sequence[Rows]) -> None:
+    def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
         """Raises what the context does."""
-        self._decode(rows)
+        self._decode(rows, may_stop)
         n_ids = sum(len(row.ids) for row in rows)  # by ids: who reads a prompt is not as deep as who writes beside it
         depth = sum(row.pos * len(row.ids) for row in rows) // max(n_ids, 1)
         for n_seq, n in sizes_of_passes({row.seq: len(row.ids) for row in rows}, self.n_ubatch):

@@ -54,7 +54,7 @@ def open_policy(config: Config, target: Target, steps: Steps | None, costs: Cost
     context, least = target.context, target.least
     # sizes of longer automatic drafts take too long for a quick look; the curve follows them while it runs
     usual = replace(config.drafting.defaults, policy=SpecPolicy.FIXED).longest
-    n_max = min(context.n_ubatch, config.n_parallel * (1 + usual))
+    n_max = min(context.n_alike, config.n_parallel * (1 + usual))
     sizes = range(1, n_max + 1)
     samples, stored = (costs.target, True) if costs is not None else curve(context, target.config, "target", sizes, _TARGET_SECONDS)
     is_rough = _is_rough(samples, stored) or (steps is not None and steps.is_rough)

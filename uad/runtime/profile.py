@@ -38,7 +38,7 @@ class Decoder(Protocol):
 
     n_ctx: int
     n_batch: int
-    n_ubatch: int
+    n_alike: int
     n_vocab: int
 
     def decode(self, rows: Sequence[Rows]) -> None: ...
@@ -215,7 +215,7 @@ def _expected(found: dict[int, list[float]], n: int) -> float:
 
 def _most_rows(context: Decoder) -> int:
     """Rows of one sequence that are still one pass over the weights."""
-    return min(context.n_ctx, context.n_batch, context.n_ubatch)
+    return min(context.n_ctx, context.n_batch, context.n_alike)
 
 
 def _check(context: Decoder, sizes: Sequence[int], depths: Sequence[int]) -> None:

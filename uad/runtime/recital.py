@@ -19,14 +19,18 @@ class SilentTarget:
 
     def __init__(self, target: Target) -> None:
         self.n_seq, self.n_ctx, self.n_batch, self.n_ubatch = target.n_seq, target.n_ctx, target.n_batch, target.n_ubatch
+        self.n_alike = target.n_alike
         self.vocab, self.can_truncate = target.vocab, target.can_truncate
         self._n_logits = 0
 
-    def decode(self, rows: Sequence[Rows]) -> None:
+    def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
         self._n_logits = sum(row.n_logits for row in rows)
 
     def logits(self) -> npt.NDArray[np.float32]:
         return np.zeros((self._n_logits, 1), np.float32)
+
+    def interrupt(self, wanted: bool = True) -> None:
+        """Nothing takes long."""
 
     def truncate(self, seq: int, n: int) -> None:
         """Nothing is held."""

@@ -54,6 +54,7 @@ class Runtime(Loaded):
                 return
             self._closing = True
             self._commands.put(None)
+            self._engine.interrupt()
         self._thread.join()
 
     def __enter__(self) -> Runtime:
@@ -87,11 +88,16 @@ class Runtime(Loaded):
             if self._closing:
                 raise UnavailableError("the server is shutting down")
             self._commands.put(lambda: self._engine.submit(number, request, sink))
+            if self._engine.has_room:
+                self._engine.interrupt()
         return number
 
     def cancel(self, request: int) -> None:
         """The request's slot is free within one round; no event follows."""
-        self._commands.put(lambda: self._engine.cancel(request))
+        with self._door:
+            self._commands.put(lambda: self._engine.cancel(request))
+            if not self._closing:
+                self._engine.interrupt()
 
     # --- the model thread
 
@@ -119,6 +125,7 @@ class Runtime(Loaded):
 
     def _obey(self, engine: Engine) -> bool:
         """Carry out what other threads asked for; waits while there is nothing to do. False: stop."""
+        engine.interrupt(False)
         wait = engine.is_idle
         while True:
             try:

@@ -10,7 +10,7 @@ from uad.config import Config, ModelConfig
 from uad.decode.layout import Least, longest_draft
 from uad.errors import ConfigError
 from uad.llama import amx
-from uad.llama.context import Context
+from uad.llama.context import Context, attention
 from uad.llama.devices import offloads
 from uad.llama.model import Model
 from uad.llama.probe import least_agreeing_rows
@@ -38,7 +38,7 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> Target:
     or ConfigError for a tokenizer that disagrees with it and for a batch too small for `--exact`."""
     with ExitStack() as attempt:
         model = attempt.enter_context(open_model(config.target, "target", lambda share: progress("loading target", share)))
-        context = attempt.enter_context(Context(model, config.target, config.n_parallel, "target"))
+        context = attempt.enter_context(Context(model, _as_wanted(config), config.n_parallel, "target"))
         notes = (
             f"context: {context.n_ctx} tokens in each of {context.n_seq} slots",
             *training_note(config.target, "target", context.n_ctx, model.info.n_ctx_train, model.meta),
@@ -53,6 +53,14 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> Target:
     return open_target(replace(config, target=replace(config.target, repack=False)), stack, progress)
 
 
+def _as_wanted(config: Config) -> ModelConfig:
+    """With --exact no pass may have more rows than give the same bits."""
+    if not config.drafting.exact:
+        return config.target
+    n_alike = attention(config.target, on_cpu=not offloads())[1]
+    return replace(config.target, n_ubatch=min(config.target.n_ubatch, n_alike))
+
+
 def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, ...]:
     """A line for those who have room for long texts and did not choose: neither setting is best for all lengths on a CPU."""
     if not on_cpu or config.flash_attn != "auto" or n_ctx < _LONG or config.type_v not in _WITHOUT_IT:
@@ -64,9 +72,9 @@ def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, 
 
 def _length_note(config: Config, context: Context, least: Least) -> tuple[str, ...]:
     """A line where drafts cannot be as long as was asked for."""
-    n = longest_draft(context.n_ubatch, context.n_batch, context.n_seq, least)
+    n = longest_draft(context.n_alike, context.n_batch, context.n_seq, least)
     asked = config.drafting.defaults.n_max or 0
-    return (f"drafts have at most {n} tokens, not {asked}: a pass here has {context.n_ubatch} rows at most",) if asked > n else ()
+    return (f"drafts have at most {n} tokens, not {asked}: a round here has {context.n_alike} rows at most",) if asked > n else ()
 
 
 def _exactness(context: Context, config: Config) -> tuple[Least, tuple[str, ...], bool]:
