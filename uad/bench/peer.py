@@ -92,7 +92,7 @@ class Client:
         self.url = url
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         self._opener = urllib.request.build_opener(*_proxies(url))
-        self._clock = clock
+        self.clock = clock
 
     def get(self, path: str, timeout: float = _TIMEOUT) -> Mapping[str, object]:
         """GET a JSON object."""
@@ -110,7 +110,7 @@ class Client:
                 data = line.removeprefix(b"data:").strip()
                 if not line.startswith(b"data:") or data == b"[DONE]":
                     continue
-                now = self._clock()
+                now = self.clock()
                 chunk = json.loads(data)
                 if isinstance(chunk, dict):
                     result.add(chunk, now)

@@ -1,4 +1,4 @@
-"""`uad bench` with its parts scale, translate and drafters: hand over to uad.bench, which measures and writes models."""
+"""`uad bench` with its parts scale, translate, drafters and requests: hand over to uad.bench, which measures and writes models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _DESCRIPTION = "Measure plain against drafted decoding in one process. The last 
 _EPILOG = (
     "`uad bench scale SRC OUT` writes a target that costs as much as a large model; "
     "`uad bench translate` measures the crossing between vocabularies; "
-    "`uad bench drafters` measures drafting without a model: see their --help."
+    "`uad bench drafters` measures drafting without a model; "
+    "`uad bench requests` measures whole requests of running servers: see their --help."
 )
 _TRANSLATE = """Measure the crossing between two vocabularies: cost per round at several context lengths, and what is lost.
 
@@ -27,6 +28,9 @@ _DRAFTERS = """Measure what the drafters without a model cost per round, by leng
 
 A scripted target repeats its history with edits (copy), writes words by their frequency (zipf), or repeats nothing (random). No model
 is needed. The last line is JSON."""
+_REQUESTS = """Measure whole requests of a running server: time to the first token and in all, with drafts, without, and on other servers.
+
+Every prompt goes to each in turn, and none is in a cache. The last line is JSON."""
 _SCALE = """Write a target that computes the same function as SRC at the cost of a larger model.
 
 Width is padded with zeros and layers are added that change nothing, so that speed can be measured without large weights.
@@ -43,6 +47,8 @@ def main(argv: Sequence[str]) -> int:
         return _translate(argv[1:])
     if argv and argv[0] == "drafters":
         return _drafters(argv[1:])
+    if argv and argv[0] == "requests":
+        return _requests(argv[1:])
     from uad.bench import run
 
     parser = Parser("uad bench", _DESCRIPTION, _EPILOG)
@@ -97,6 +103,15 @@ def _translate(argv: Sequence[str]) -> int:
     translate.add_arguments(parser)
     set_up_logging(logging.WARNING)
     return translate.main(parser.parse(argv))
+
+
+def _requests(argv: Sequence[str]) -> int:
+    from uad.bench import requests
+
+    parser = Parser("uad bench requests", _REQUESTS, positional="URL")
+    requests.add_arguments(parser)
+    set_up_logging(logging.WARNING)
+    return requests.main(parser.parse(argv))
 
 
 def _drafters(argv: Sequence[str]) -> int:

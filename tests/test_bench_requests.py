@@ -1,0 +1,81 @@
+"""`uad bench requests` against scripted servers: turns, medians, prompts of wanted lengths, errors."""
+
+import io
+import json
+
+import pytest
+from test_bench_peer import PIECES, TIMINGS, USAGE, server
+
+from uad.bench.peer import Client
+from uad.bench.requests import PLAIN, Prompts, Row, Size, add_arguments, main, summary, table
+from uad.config.argv import Parser
+from uad.errors import ConfigError, UnavailableError
+
+CHUNKS = [*PIECES, TIMINGS, USAGE]
+
+
+def run(url, *argv):
+    parser = Parser("uad bench requests", "")
+    add_arguments(parser)
+    out = io.StringIO()
+    assert main(parser.parse([url, *argv]), out, io.StringIO()) == 0
+    return out.getvalue()
+
+
+def asked(seen):
+    return [body for path, body, _ in seen if path == "/v1/chat/completions"]
+
+
+def test_every_prompt_goes_to_each_server_in_turn_and_to_ours_without_drafts_too():
+    with server(CHUNKS) as (url, seen), server(CHUNKS) as (other, others):
+        line = json.loads(run(url, "--vs", other, "--sizes", "200+5,900+5", "--repeats", "3").splitlines()[-1])
+    mine, theirs = asked(seen), asked(others)
+    assert [len(mine), len(theirs)] == [14, 7]
+    assert all(body["max_tokens"] in (5, 8) and body["ignore_eos"] and not body["cache_prompt"] for body in mine + theirs)
+    texts = [body["messages"][0]["content"] for body in mine + theirs]
+    assert len(set(texts)) == len(texts), "none may be in a cache"
+    for text in [one for body in mine[2:] if (one := body["messages"][0]["content"])]:
+        n = len(text.partition(" ")[2].removeprefix("draft ").encode())
+        assert min(abs(n - 200) / 200, abs(n - 900) / 900) <= 0.02
+    assert sum("speculative" in body for body in mine) == 7
+    assert line["over"].keys() == {PLAIN, "peer"}
+    assert [(cell["prompt"], cell["predict"]) for cell in line["requests"]] == [(200, 5), (900, 5)]
+    assert all(cell["first_s"]["uad"] <= cell["total_s"]["uad"] for cell in line["requests"])
+
+
+def test_an_answer_of_another_length_is_no_measurement():
+    with server(CHUNKS) as (url, _), pytest.raises(UnavailableError, match="answered with 5 tokens where 6 were asked for"):
+        run(url, "--sizes", "200+6", "--repeats", "1")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["http://127.0.0.1:1", "--sizes", "12"], "--sizes '12'"),
+        (["http://127.0.0.1:1", "--sizes", "0+4"], "--sizes"),
+        (["http://127.0.0.1:1", "--repeats", "0"], "--repeats"),
+        (["http://127.0.0.1:1", "--temperature", "hot"], "--temperature"),
+        (["ftp://x"], "http:// or https://"),
+    ],
+)
+def test_wrong_flags_are_named(argv, message):
+    with pytest.raises(ConfigError, match=message.replace("+", "[+]")):
+        run(*argv)
+
+
+def test_ratios_are_speeds_over_the_others():
+    servers = [type("S", (), {"name": name})() for name in ("uad", PLAIN, "peer")]
+    rows = [Row(Size(32, 200), (1.0, 1.0, 2.0), (2.0, 3.0, 1.0)), Row(Size(400, 16), (1.0, 0.5, 0.5), (4.0, 4.0, 4.0))]
+    over = summary(servers, rows)["over"]
+    assert over["peer"] == {"first_worst": 0.5, "total_worst": 0.5, "first_geomean": 1.0, "total_geomean": pytest.approx(0.7071)}
+    assert over[PLAIN]["total_geomean"] == pytest.approx(1.2247)
+    assert len(table(servers, rows).columns) == 11
+
+
+@pytest.mark.parametrize("n_tokens", [32, 700, 90_000])
+def test_prompts_have_the_wanted_length_and_differ(n_tokens):
+    with server(CHUNKS) as (url, _):
+        prompts = Prompts(Client(url))
+        one, other = prompts.of(n_tokens), prompts.of(n_tokens)
+    assert one != other
+    assert abs(len(one.encode()) - n_tokens) <= 0.02 * n_tokens + 1
