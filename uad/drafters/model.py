@@ -242,10 +242,10 @@ class ModelDrafter:
     def _choose_window(self, work: _Work) -> None:
         """Where too much is unread, or the context is full, the model reads on from the last ids only."""
         mirror, n_ctx = work.sequence.mirror, self._context.n_ctx
-        half, is_full = n_ctx // 2, self._position(mirror, len(mirror.ids)) + _STEPS_PER_ID + work.ask.n_max >= n_ctx
+        is_full = self._position(mirror, len(mirror.ids)) + _STEPS_PER_ID + work.ask.n_max >= n_ctx
         if not is_full and mirror.n_unread <= self._window:
             return
-        n = min(self._window, half) if mirror.n_unread > self._window else half
+        n = min(self._window, n_ctx // 2)
         mirror.read_last(n)
         work.first_choice = max(work.first_choice, mirror.skip + 1)
         if is_full and not work.sequence.is_cut:

@@ -293,7 +293,7 @@ class AutoRound:
         ms = max(1e3 * seconds - steps_ms, 0.0)
         if origin is _MODEL and self._n_steps and policy.machine.draft.ms(1) > 0:
             policy.machine.draft.observe(int(self._n_stepped / self._n_steps + 0.5), 0, steps_ms / self._n_steps)
-        reads = [min(member.text.uses[origin].backlog(member.text), self._n_read) for member in asked]
+        reads = [max(min(one.text.uses[origin].backlog(one.text), self._n_read), draft.n_read) for one, draft in zip(asked, drafts)]
         paused = policy.n_rounds > habit.called_at + 1
         habit.called_at = policy.n_rounds
         n_read, n_asked = sum(reads), len(asked)
@@ -308,7 +308,7 @@ class AutoRound:
             if reading_ms:
                 use.standing.read(reading_ms, n, habit)
             use.read(text, n)
-            if use.backlog(text):  # it reads on in the next round, before anything can be said of its drafts
+            if use.backlog(text) or draft.n_read >= self._n_read:  # it reads on, before anything can be said of its drafts
                 use.due = text.due = 0
                 continue
             if origin is _MODEL:

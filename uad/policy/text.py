@@ -103,8 +103,8 @@ class Use:
         return min(n, self.window) if self.window else n
 
     def read(self, text: Text, n_ids: int) -> None:
-        """It read so many more ids of this text."""
-        self.n_read = text.n_prompt + text.n - self.backlog(text) + n_ids
+        """It read so many more ids of this text, as it counts them."""
+        self.n_read = text.n_prompt + text.n - max(self.backlog(text) - n_ids, 0)
 
     def read_ms(self, habit: Habit) -> float:
         """What reading an id of this text takes."""
