@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from http import HTTPMethod
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,8 @@ def _judged(case: Case, status: int, headers: Any, data: bytes) -> str:
         return "" if "/metrics" in case.path else f"plain text from {case.path}"
     if kind.startswith("text/event-stream"):
         return _judged_stream(case, data)
+    if status == 400 and kind.startswith("text/plain") and case.method not in HTTPMethod.__members__:
+        return ""  # of the HTTP parser, which knows no such method: the server has not seen it
     try:
         value = json.loads(data)
     except ValueError:
