@@ -76,10 +76,10 @@ def fail_context(chance: Chance) -> None:
     """Every decode of the draft model."""
     real: Any = Context.decode
 
-    def decode(self: Any, rows: Any) -> None:
+    def decode(self: Any, rows: Any, may_stop: bool = False) -> None:
         if self._role == "draft":
             chance.take()
-        real(self, rows)
+        real(self, rows, may_stop)
 
     Context.decode = decode  # type: ignore[method-assign]
 

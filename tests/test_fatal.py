@@ -33,13 +33,13 @@ from uad.llama.context import Context
 
 real, base_url, broken = Context.decode, app.base_url, []
 
-def decode(self, rows):
+def decode(self, rows, may_stop=False):
     if self._role == ROLE:
         is_long = len(rows[0].ids) > 20
         broken.extend([True] * is_long)
         if is_long or (broken and FOR_GOOD):
             raise DecodeError(f"{ROLE}: injected")
-    return real(self, rows)
+    return real(self, rows, may_stop)
 
 def listening(*args):
     Context.decode = decode
@@ -132,7 +132,7 @@ def test_who_waits_for_the_end_is_told_once_all_requests_were(monkeypatch: pytes
     made = SimpleNamespace(engine=make_engine(target), info=info, prompts=None, stack=ExitStack())
     monkeypatch.setattr(runtime, "build", lambda *_: made)
     opened = Runtime.open(Config(target=None))
-    monkeypatch.setattr(target, "decode", lambda rows: (_ for _ in ()).throw(DecodeError("gone")))
+    monkeypatch.setattr(target, "decode", lambda rows, may_stop: (_ for _ in ()).throw(DecodeError("gone")))
     told, sink, over = [], Collector(), threading.Event()
     opened.when_stopped(lambda: told.append(sink.end))
     opened.when_stopped(lambda: 1 / 0)
