@@ -78,9 +78,9 @@ class CountedContext(Context):
 
     n_decodes = 0
 
-    def decode(self, rows: Sequence[Rows]) -> None:
+    def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
         self.n_decodes += 1
-        super().decode(rows)
+        super().decode(rows, may_stop)
 
 
 def main() -> int:

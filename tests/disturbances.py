@@ -81,10 +81,6 @@ class Disturbed(Simulation):
         super()._draft(round_, n_max, n_read)
         self.is_draft = False
 
-    def _read_along(self) -> None:
-        super()._read_along()
-        self.is_draft = False
-
     def answers(self, n_prompt: int = 100) -> Disturbed:
         """All positions as answers of 80 ids; `drafted` has the submitted ids of each, `seconds` when each began."""
         for end in range(ANSWER, len(self.positions) + 1, ANSWER):

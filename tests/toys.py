@@ -87,6 +87,7 @@ class ScriptedModel:
         self, vocab: VocabTable, n_seq: int = 1, n_ctx: int = 512, n_batch: int = 256, sharpness: float = 6.0, length: int = 10**9
     ):
         self.vocab, self.n_seq, self.n_ctx, self.n_batch, self.n_ubatch = vocab, n_seq, n_ctx, n_batch, 64
+        self.n_alike = self.n_ubatch
         self.is_interrupted = False
         self.sharpness, self.length = sharpness, length
         self.kv: list[list[int]] = [[] for _ in range(n_seq)]
@@ -95,10 +96,6 @@ class ScriptedModel:
         self._out: list[np.ndarray] = []
         self._next = [vocab.tokenize((SCRIPT * 2)[at : at + 40])[0] for at in range(len(SCRIPT))]
         self._known: dict[tuple[int, ...], np.ndarray] = {}
-
-    @property
-    def n_alike(self) -> int:
-        return self.n_ubatch
 
     def interrupt(self, wanted: bool = True) -> None:
         self.is_interrupted = wanted
