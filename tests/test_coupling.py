@@ -185,7 +185,7 @@ def test_real_drafts_foresee_more_with_the_targets_noise(draft: str, monkeypatch
 
     coupled, few = stories()
     begin = Drafting.begin
-    monkeypatch.setattr(Drafting, "begin", lambda self, seq, prompt, sampling: begin(self, seq, prompt, GREEDY))
+    monkeypatch.setattr(Drafting, "begin", lambda self, seq, prompt, sampling, n_cached: begin(self, seq, prompt, GREEDY, n_cached))
     texts, many = stories()
     assert texts == coupled
     assert few < many * 2 / 3, f"{few} decodes with the target's noise, {many} without"

@@ -229,7 +229,7 @@ def test_no_kv_room_fails_the_requests_of_the_batch_only() -> None:
     sink = Collector()
     engine.submit(1, request(), sink)
     engine.step()
-    target.decode = lambda rows, may_stop: (_ for _ in ()).throw(NoKvRoomError("no room"))  # type: ignore[method-assign]
+    target.decode = lambda rows, may_stop=False: (_ for _ in ()).throw(NoKvRoomError("no room"))  # type: ignore[method-assign]
     engine.step()
     assert isinstance(sink.failed.error, NoKvRoomError)
     del target.decode

@@ -132,7 +132,7 @@ def test_who_waits_for_the_end_is_told_once_all_requests_were(monkeypatch: pytes
     made = SimpleNamespace(engine=make_engine(target), info=info, prompts=None, stack=ExitStack())
     monkeypatch.setattr(runtime, "build", lambda *_: made)
     opened = Runtime.open(Config(target=None))
-    monkeypatch.setattr(target, "decode", lambda rows, may_stop: (_ for _ in ()).throw(DecodeError("gone")))
+    monkeypatch.setattr(target, "decode", lambda rows, may_stop=False: (_ for _ in ()).throw(DecodeError("gone")))
     told, sink, over = [], Collector(), threading.Event()
     opened.when_stopped(lambda: told.append(sink.end))
     opened.when_stopped(lambda: 1 / 0)
