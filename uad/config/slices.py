@@ -115,7 +115,7 @@ class DraftingConfig:
     exact: bool = False
     heal: bool = True
     salvage: bool = True
-    window: int = 1024
+    window: int = 256
 
 
 @dataclass(frozen=True, slots=True)
