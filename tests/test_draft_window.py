@@ -103,6 +103,23 @@ def test_its_kv_holds_the_end_of_the_text_whatever_is_written_and_asked(steps: l
         assert mirror.n_kv == mirror.skip or draft.kv[0][: len(held)] == held
 
 
+@given(st.lists(st.tuples(st.integers(0, 900), st.integers(1, 400), st.integers(0, 2)), min_size=2, max_size=6), st.integers(16, 120))
+@settings(max_examples=60, deadline=None)
+def test_its_kv_is_known_over_many_texts(texts: list[tuple[int, int, int]], window: int) -> None:
+    """Texts that share any beginning with the one before, drafted for or not: what its KV holds is never taken for something else."""
+    draft, drafter = parts(window, n_ctx=400)
+    before: list[int] = []
+    for n_kept, n_new, n_asks in texts:
+        before = [*before[:n_kept], *IDS[n_new : 2 * n_new]]
+        drafter.begin(0, tuple(before))
+        for _ in range(n_asks):
+            drafter.propose([Ask(0, 4)])
+            mirror = drafter._sequences[0].mirror
+            held = mirror.ids[mirror.skip : mirror.n_kv]
+            assert draft.kv[0][: len(held)] == held
+        drafter.end(0)
+
+
 def test_an_answer_too_short_to_pay_for_reading_gets_no_draft() -> None:
     """Decodes take 0.1 s here, reading an id of the draft 5 ms: 900 ids are worth 45 of the target's, a window of 100 five."""
     costs = CostCurve([CostSample(n, 0, 100.0 + n) for n in range(1, 50)])

@@ -13,6 +13,7 @@ from models import TARGET, config
 from uad.errors import AbortedError
 from uad.llama.context import Context
 from uad.llama.model import Model
+from uad.runtime.stepper import Stepper
 from uad.types import Rows
 
 N = 700
@@ -53,6 +54,13 @@ def test_a_prompt_has_the_same_bits_however_it_is_cut(context: Context, sizes: l
 
 def test_short_pieces_have_other_bits_than_long_ones_or_the_cut_would_not_matter(context: Context) -> None:
     assert not np.array_equal(read(context, [50] * 14), read(context, [N]))
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_the_same_target_alone_reads_prompts_in_the_same_passes(exact: bool) -> None:
+    with Stepper.open(config(TARGET, None, exact=exact)) as drafted, drafted.alone() as alone:
+        sizes = [one._parts.target.context.n_ubatch for one in (drafted, alone)]
+    assert sizes == ([60, 60] if exact else [512, 512])
 
 
 def test_an_interrupted_pass_leaves_the_text_as_it_was(context: Context) -> None:

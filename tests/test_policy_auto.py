@@ -913,6 +913,19 @@ def test_a_text_goes_on_while_the_draft_reads(control, alone, n_read):
         assert {ask.n_read for ask in round_.asks(Origin.MODEL)} == {bound}
 
 
+def test_a_guess_from_the_text_counts_from_the_first_round_on_behind_any_prompt():
+    """Those who look up read the whole prompt at once."""
+    one = policy(MEMORY_BOUND)
+    trust(one)
+    one.begin(0, 4000)
+    round_ = one.plan([Wish(0, SpeculativeParams(n_max=8), 40, 50)])
+    assert round_.asks(Origin.SUFFIX)
+    round_.proposed(Origin.SUFFIX, [Draft((1, 2), (0.9, 0.9), Origin.SUFFIX, kind="suffix")], 1e-4)
+    member = round_._members[0]
+    assert len(member.candidates + member.lessons) == 1
+    assert one.text(0).uses[Origin.SUFFIX].backlog(one.text(0)) == 0
+
+
 def test_a_draft_that_reads_on_round_by_round_is_not_judged_before_it_is_done():
     one = policy(MEMORY_BOUND)
     for seq, n in enumerate((10, 2000)):

@@ -206,7 +206,7 @@ class Mirror:
         return len(self.ids) - self.n_kv
 
     def read_last(self, n: int) -> None:
-        """The model reads on from the last n ids only: what came before is forgotten, and so is all of its KV."""
+        """The model reads the last n ids only; its KV holds none of them yet."""
         self.skip = self.n_kv = max(len(self.ids) - n, 0)
 
     def n_within(self) -> int:

@@ -87,6 +87,13 @@ class _Sequence:
     n_in_kv: int = 0
     is_cut: bool = False
 
+    @property
+    def held(self) -> tuple[list[int], int]:
+        """The ids of the text that the KV is of, up to its end there, and how many of them lie before its window."""
+        if self.earlier:
+            return self.earlier, self.earlier_skip
+        return self.mirror.ids[: self.mirror.n_kv], self.mirror.skip
+
     def catch_up(self, backlog: list[int]) -> None:
         """These ids were committed; the mirror has seen all before them."""
         if not backlog:
@@ -192,8 +199,7 @@ class ModelDrafter:
             former = self._former.pop(seq, None)
             if former is not None:
                 sequence.n_in_kv = former.n_in_kv
-                sequence.earlier = former.earlier or former.mirror.ids[: former.mirror.n_kv]
-                sequence.earlier_skip = former.earlier_skip or former.mirror.skip
+                sequence.earlier, sequence.earlier_skip = former.held
             self._sequences[seq] = sequence
         return sequence
 
@@ -242,7 +248,7 @@ class ModelDrafter:
     def _choose_window(self, work: _Work) -> None:
         """Where too much is unread, or the context is full, the model reads on from the last ids only."""
         mirror, n_ctx = work.sequence.mirror, self._context.n_ctx
-        is_full = self._position(mirror, len(mirror.ids)) + _STEPS_PER_ID + work.ask.n_max >= n_ctx
+        is_full = len(mirror.ids) - self._shift(mirror) + _STEPS_PER_ID + work.ask.n_max >= n_ctx
         if not is_full and mirror.n_unread <= self._window:
             return
         n = min(self._window, n_ctx // 2)
@@ -252,15 +258,15 @@ class ModelDrafter:
             _log.info("slot %d: the draft's context of %d tokens is full; it reads on from its last %d", work.ask.seq, n_ctx, n)
             work.sequence.is_cut = True
 
-    def _position(self, mirror: Mirror, i: int) -> int:
-        """Where ids[i] stands in the KV: the window begins with a text's usual first id."""
-        return i - mirror.skip + (len(self._bos) if mirror.skip else 0)
+    def _shift(self, mirror: Mirror) -> int:
+        """What an id's place in the mirror exceeds its position in the KV by: the window begins with a text's usual first id."""
+        return mirror.skip - len(self._bos) if mirror.skip else 0
 
     def _rows(self, seq: int, mirror: Mirror, first: int, ids: list[int], n_logits: int) -> Rows:
         """Rows for ids[first:], the window's first id before them where they begin it."""
         if mirror.skip and first == mirror.skip:
             return Rows(seq, 0, [*self._bos, *ids], n_logits)
-        return Rows(seq, self._position(mirror, first), ids, n_logits)
+        return Rows(seq, first - self._shift(mirror), ids, n_logits)
 
     def _catch_up(self, works: list[_Work], pace: Pace) -> list[_Work]:
         """One batched decode of what the mirrors have and the KV has not; returns the works that are ready to draft.
@@ -282,7 +288,6 @@ class ModelDrafter:
             done = first + len(ids) == len(mirror.ids)
             n_logits = len(mirror.ids) - work.first_choice + 1 if drafting and done else 0
             rows.append(self._rows(work.ask.seq, mirror, first, ids, min(n_logits, len(ids))))
-            mirror.n_kv = first + len(ids)
             if n_logits:
                 ready.append(work)
         self._decode(rows)
@@ -351,8 +356,6 @@ class ModelDrafter:
             ends = [work.sequence.mirror for work in live]
             began = self._clock()
             self._decode([self._rows(w.ask.seq, m, len(m.ids) - 1, m.ids[-1:], 1) for w, m in zip(live, ends, strict=True)])
-            for mirror in ends:
-                mirror.n_kv = len(mirror.ids)
             rows = self._context.logits()
             pace.stepped(len(live), self._clock() - began)
             for work, row in zip(live, rows, strict=True):
@@ -384,7 +387,7 @@ class ModelDrafter:
 
     def _is_spent(self, work: _Work) -> bool:
         mirror = work.sequence.mirror
-        full = self._position(mirror, len(mirror.ids)) >= self._context.n_ctx
+        full = len(mirror.ids) - self._shift(mirror) >= self._context.n_ctx
         return full or work.n_steps >= _STEPS_PER_ID * work.ask.n_max or (not work.rest and self._is_long_enough(work))
 
     def _decode(self, rows: list[Rows]) -> None:
@@ -395,6 +398,7 @@ class ModelDrafter:
             if sequence.n_in_kv > row.pos:
                 self._context.truncate(row.seq, row.pos)
             sequence.n_in_kv = row.pos + len(row.ids)
+            sequence.mirror.n_kv = sequence.n_in_kv + self._shift(sequence.mirror)
         self._context.decode(rows)
 
     # --- handing over

@@ -30,6 +30,7 @@ _NO_GAIN: Final = 1 + 1e-9
 _CLEAR: Final = 1.03  # times the rate without drafts: the best of many lengths, each an estimate, promises more than it keeps
 _ROUND_STAKE: Final = 3.0  # plain decodes that a text may lose in one round
 _USUAL_TIMES: Final = 10.0  # and so often what a round of such texts saves
+_ALL: Final = 1 << 30  # ids: who looks texts up reads at once
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 NO_DRAFT: Final = Draft()
 _TWO_ROWS: Final = Chosen(NO_DRAFT, 2)
@@ -103,7 +104,7 @@ class AutoRound:
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
         self._asked, asks = [], []
-        self._n_read = self._policy.habit(origin).read_at_once(len(self._members))
+        self._n_read = self._policy.habit(origin).read_at_once(len(self._members)) if origin is _MODEL else _ALL
         for member in self._members.values():
             ask = self._ask_of(member, origin)
             if ask is not None:
@@ -317,7 +318,7 @@ class AutoRound:
             kind = text.kind if origin is _MODEL else draft.kind
             calibration = member.calibration if origin is _MODEL else policy.calibration(kind)
             candidates = member.lessons if calibration.is_unknown else member.candidates
-            price_ms = common + reading_ms / TYPICAL_ROUNDS
+            price_ms = common + reading_ms / TYPICAL_ROUNDS  # reading is done once for many rounds
             lasting_ms = price_ms - pause_ms if use.due and not member.sure_ms else price_ms
             candidates.append(self._candidate(member, origin, draft, calibration, use.odds_of(kind), price_ms, lasting_ms))
             self._guesses_ms += common + reading_ms

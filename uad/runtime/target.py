@@ -38,7 +38,8 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> Target:
     or ConfigError for a tokenizer that disagrees with it and for a batch too small for `--exact`."""
     with ExitStack() as attempt:
         model = attempt.enter_context(open_model(config.target, "target", lambda share: progress("loading target", share)))
-        context = attempt.enter_context(Context(model, _as_wanted(config), config.n_parallel, "target"))
+        own = _as_wanted(config)
+        context = attempt.enter_context(Context(model, own, config.n_parallel, "target"))
         notes = (
             f"context: {context.n_ctx} tokens in each of {context.n_seq} slots",
             *training_note(config.target, "target", context.n_ctx, model.info.n_ctx_train, model.meta),
@@ -49,7 +50,7 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> Target:
         least, exact_notes, again = _exactness(context, config)
         if not again:
             stack.enter_context(attempt.pop_all())
-            return Target(model, context, config.target, least, (*notes, *exact_notes, *_length_note(config, context, least)))
+            return Target(model, context, own, least, (*notes, *exact_notes, *_length_note(config, context, least)))
     return open_target(replace(config, target=replace(config.target, repack=False)), stack, progress)
 
 
