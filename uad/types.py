@@ -159,7 +159,7 @@ class Crossing:
 class Ask(NamedTuple):
     """How far one sequence may draft in this round, in target ids. n_max 0 asks for no draft but lets the drafter catch up.
 
-    n_min and p_min are for the draft model. n_read: most ids that it should catch up with, where others wait for the round (0: all).
+    n_min and p_min are for the draft model. n_read: most ids that it should catch up with in this round (0: all).
     """
 
     seq: int

@@ -60,8 +60,8 @@ def parse_policy(text: str) -> Policy:
     if kind == "plain":
         return PLAIN
     default = SpeculativeParams(policy=SpecPolicy(kind))
-    n_max = _int(parts[0], f"draft length in policy {text!r}", 1) if parts else default.n_max
-    p_min = _float(parts[1], f"p_min in policy {text!r}", 0.0, 1.0) if len(parts) == 2 else default.p_min
+    n_max = whole_number(parts[0], f"draft length in policy {text!r}", 1) if parts else default.n_max
+    p_min = number(parts[1], f"p_min in policy {text!r}", 0.0, 1.0) if len(parts) == 2 else default.p_min
     return Policy(text, replace(default, n_max=n_max, p_min=p_min))
 
 
@@ -263,14 +263,14 @@ def parse(args: argparse.Namespace) -> Options:
         drafts=_files(args.draft, "--draft"),
         workloads=_workloads(args),
         policies=tuple(parse_policy(name) for name in _names(args.policy, "auto", "--policy", {"matrix": _MATRIX})),
-        temperatures=tuple(_float(part, "--temperature", 0.0, 100.0) for part in _names([args.temperature], "0", "--temperature")),
-        sequences=tuple(_int(part, "--sequences", 1, 256) for part in _names([args.sequences], "1", "--sequences")),
-        max_tokens=_int(args.max_tokens, "--max-tokens", 2),
-        repeats=_int(args.repeats, "--repeats", 1),
-        seed=_int(args.seed, "--seed", 0, 2**32 - 1),
+        temperatures=tuple(number(part, "--temperature", 0.0, 100.0) for part in _names([args.temperature], "0", "--temperature")),
+        sequences=tuple(whole_number(part, "--sequences", 1, 256) for part in _names([args.sequences], "1", "--sequences")),
+        max_tokens=whole_number(args.max_tokens, "--max-tokens", 2),
+        repeats=whole_number(args.repeats, "--repeats", 1),
+        seed=whole_number(args.seed, "--seed", 0, 2**32 - 1),
         target=target,
         draft=draft,
-        n_ctx_given=_int(args.ctx_size, "--ctx-size", 0),
+        n_ctx_given=whole_number(args.ctx_size, "--ctx-size", 0),
         replace=tuple((a, b) for a, b in args.spec_replace or ()),
         exact=args.exact,
         oracle=not args.no_oracle,
@@ -288,7 +288,7 @@ def parse(args: argparse.Namespace) -> Options:
 
 
 def _workloads(args: argparse.Namespace) -> tuple[Workload, ...]:
-    n_prompts = _int(args.prompts, "--prompts", 1)
+    n_prompts = whole_number(args.prompts, "--prompts", 1)
     found = [load(name) for name in _names(args.workload, "chat", "--workload", {"all": bundled()})]
     if not args.prompt:
         return tuple(one.head(n_prompts) for one in found)
@@ -319,10 +319,15 @@ def _peer(args: argparse.Namespace) -> Peer | None:
         if args.peer_key is not None or args.peer_model is not None:
             raise ConfigError("--peer-key and --peer-model need --vs URL")
         return None
-    url = str(args.peer).rstrip("/").removesuffix("/v1")
+    return Peer(server_url(args.peer, "--vs"), args.peer_key, args.peer_model)
+
+
+def server_url(given: str, what: str) -> str:
+    """The URL of a server, without /v1. Raises ConfigError."""
+    url = given.rstrip("/").removesuffix("/v1")
     if not url.startswith(("http://", "https://")) or not _has_host(url):
-        raise ConfigError(f"--vs must be an http:// or https:// URL, not {args.peer!r}")
-    return Peer(url, args.peer_key, args.peer_model)
+        raise ConfigError(f"{what} must be an http:// or https:// URL, not {given!r}")
+    return url
 
 
 def _has_host(url: str) -> bool:
@@ -398,7 +403,8 @@ def _names(values: list[str] | None, default: str, flag: str, groups: Mapping[st
     return names
 
 
-def _int(text: str, what: str, low: int, high: int = 2**31 - 1) -> int:
+def whole_number(text: str, what: str, low: int, high: int = 2**31 - 1) -> int:
+    """Raises ConfigError."""
     try:
         value = int(text)
     except ValueError:
@@ -408,7 +414,8 @@ def _int(text: str, what: str, low: int, high: int = 2**31 - 1) -> int:
     return value
 
 
-def _float(text: str, what: str, low: float, high: float) -> float:
+def number(text: str, what: str, low: float, high: float) -> float:
+    """Raises ConfigError."""
     try:
         value = float(text)
     except ValueError:

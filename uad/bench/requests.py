@@ -19,11 +19,11 @@ from rich.text import Text
 
 from uad.bench.bar import Bar
 from uad.bench.console import console_on
-from uad.bench.peer import Client, Stream, streaming
+from uad.bench.options import number, server_url, whole_number
+from uad.bench.peer import Client, streaming
 from uad.bench.table import coloured
 from uad.bench.workloads import load
 from uad.errors import ConfigError, UnavailableError
-from uad.types import Clock
 
 _SIZES = "32+200,400+200,2000+16,2000+200"
 _WORKLOADS = ("long", "edit", "chat")
@@ -87,8 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, out: TextIO = sys.stdout, err: TextIO = sys.stderr) -> int:
     """Measure as asked on the command line; the last line on stdout is JSON. Raises UadError."""
-    sizes, repeats = _sizes(args.sizes), _count(args.repeats)
-    temperature = _number(args.temperature)
+    sizes, repeats = _sizes(args.sizes), whole_number(args.repeats, "--repeats", 1)
+    temperature = number(args.temperature, "--temperature", 0.0, 100.0)
     servers = list(_servers(args))
     with Bar(err, len(servers) * (1 + len(sizes) * repeats)) as bar:
         rows = measure(servers, sizes, repeats, temperature, bar)
@@ -109,9 +109,7 @@ def _servers(args: argparse.Namespace) -> Iterator[Server]:
 
 
 def _client(url: str, key: str | None) -> Client:
-    if not url.startswith(("http://", "https://")):
-        raise ConfigError(f"a server must be an http:// or https:// URL, not {url!r}")
-    return Client(url.rstrip("/").removesuffix("/v1"), key)
+    return Client(server_url(url, "a server"), key)
 
 
 def measure(servers: Sequence[Server], sizes: Sequence[Size], repeats: int, temperature: float, bar: Bar) -> list[Row]:
@@ -135,20 +133,13 @@ def measure(servers: Sequence[Server], sizes: Sequence[Size], repeats: int, temp
             if any(one.n_predicted != size.n_predict for one in times):
                 counts = ", ".join(str(one.n_predicted) for one in times)
                 raise UnavailableError(f"{server.name} answered with {counts} tokens where {size.n_predict} were asked for")
-        firsts, totals = (tuple(median(pick(one) for one in times) for times in found) for pick in (_first, _total))
+        firsts = tuple(median(one.first_s for one in times) for times in found)
+        totals = tuple(median(one.total_s for one in times) for times in found)
         rows.append(Row(size, firsts, totals))
     return rows
 
 
-def _first(one: Times) -> float:
-    return one.first_s
-
-
-def _total(one: Times) -> float:
-    return one.total_s
-
-
-def ask(server: Server, text: str, n_predict: int, temperature: float, clock: Clock | None = None) -> Times:
+def ask(server: Server, text: str, n_predict: int, temperature: float) -> Times:
     """One chat request, streamed. Raises UnavailableError."""
     body: dict[str, object] = {
         "messages": [{"role": "user", "content": text}],
@@ -158,15 +149,15 @@ def ask(server: Server, text: str, n_predict: int, temperature: float, clock: Cl
         "ignore_eos": True,
         "cache_prompt": False,
     }
-    now = clock or server.client.clock
+    now = server.client.clock
     began = now()
-    stream: Stream = server.client.stream("/v1/chat/completions", streaming(server.model) | body | dict(server.fields))
+    stream = server.client.stream("/v1/chat/completions", streaming(server.model) | body | dict(server.fields))
     ended = now()
     return Times((stream.first if stream.first is not None else ended) - began, ended - began, stream.n_predicted)
 
 
 class Prompts:
-    """Texts of about as many tokens as are wanted, by the first server's tokenizer: parts of the bundled workloads and a task."""
+    """Texts of about as many tokens as are wanted, by the first server's tokenizer: parts of the bundled workloads."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -246,19 +237,3 @@ def _sizes(given: str) -> list[Size]:
             raise ConfigError(f"--sizes {given!r}: write tokens of prompt + answer with commas between them, such as {_SIZES}")
         sizes.append(Size(int(prompt), int(predict)))
     return sizes
-
-
-def _count(given: str) -> int:
-    if not given.isdecimal() or not int(given):
-        raise ConfigError(f"--repeats must be a whole number from 1 on, not {given!r}")
-    return int(given)
-
-
-def _number(given: str) -> float:
-    try:
-        value = float(given)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 100:
-        raise ConfigError(f"--temperature must be a number from 0 on, not {given!r}")
-    return value

@@ -39,9 +39,10 @@ class Context:
         self.n_ctx = int(lib.llama_n_ctx_seq(self._handle))
         self.n_batch = int(lib.llama_n_batch(self._handle))
         self.n_ubatch = int(lib.llama_n_ubatch(self._handle))
-        self.n_alike = min(self.n_ubatch, attention(config, on_cpu=not offloads())[1])
+        flash_attn, n_alike = attention(config, on_cpu=not offloads())
+        self.n_alike = min(self.n_ubatch, n_alike)
         self.n_vocab = model.info.n_vocab
-        self.rows_are_apart = attention(config, on_cpu=not offloads())[0] != "off"
+        self.rows_are_apart = flash_attn != "off"
         self._memory = lib.llama_get_memory(self._handle)
         self._batch = Batch(self.n_batch)
         self._stop = ctypes.create_string_buffer(2)

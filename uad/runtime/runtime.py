@@ -94,10 +94,8 @@ class Runtime(Loaded):
 
     def cancel(self, request: int) -> None:
         """The request's slot is free within one round; no event follows."""
-        with self._door:
-            self._commands.put(lambda: self._engine.cancel(request))
-            if not self._closing:
-                self._engine.interrupt()
+        self._commands.put(lambda: self._engine.cancel(request))
+        self._engine.interrupt()
 
     # --- the model thread
 
