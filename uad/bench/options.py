@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from uad.bench.workloads import Prompt, Workload, bundled, load
+from uad.bench.workloads import Prompt, Workload, bundled, category_names, load
 from uad.config import MODEL_TYPE, SHARES, SPEC_TYPE, Config, DraftingConfig, LookupConfig, ModelConfig, TemplateConfig
 from uad.config.argv import add_group
 from uad.config.flags import CONTEXT, DRAFT, LOOKUP, MODEL
@@ -192,7 +192,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workload",
         action="append",
         metavar="NAMES",
-        help=f"comma list of {', '.join(bundled())}, all (these), or a .toml file (default: chat)",
+        help=f"comma list of {', '.join(bundled())}, all (these), {', '.join(category_names())}, categories (these), or a .toml file "
+        "(default: chat)",
     )
     add(
         "--policy",
@@ -287,9 +288,14 @@ def parse(args: argparse.Namespace) -> Options:
     return options
 
 
+def workloads(given: list[str] | None) -> list[Workload]:
+    """Those that --workload names. Raises ConfigError."""
+    return [load(name) for name in _names(given, "chat", "--workload", {"all": bundled(), "categories": category_names()})]
+
+
 def _workloads(args: argparse.Namespace) -> tuple[Workload, ...]:
     n_prompts = whole_number(args.prompts, "--prompts", 1)
-    found = [load(name) for name in _names(args.workload, "chat", "--workload", {"all": bundled()})]
+    found = workloads(args.workload)
     if not args.prompt:
         return tuple(one.head(n_prompts) for one in found)
     names = _names(args.prompt, "", "--prompt")

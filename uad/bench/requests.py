@@ -1,7 +1,8 @@
 """Whole requests, as a client sees them: time to the first token, total time, and their ratios between running servers.
 
 Every prompt goes to each server in turn, and to the first one twice: as it is, and with drafting off. No prompt is ever sent twice to a
-server's cache: each begins with a line of its own. Knows HTTP and nothing of models.
+server's cache: each begins with a line of its own. With `--workload` the prompts are those of workloads (`answers`). Knows HTTP and nothing
+of models.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean, median
 from typing import TextIO
@@ -17,9 +18,11 @@ from typing import TextIO
 from rich.table import Table
 from rich.text import Text
 
+from uad.bench import answers
+from uad.bench.answers import Server
 from uad.bench.bar import Bar
 from uad.bench.console import console_on
-from uad.bench.options import number, server_url, whole_number
+from uad.bench.options import number, server_url, whole_number, workloads
 from uad.bench.peer import Client, streaming
 from uad.bench.table import coloured
 from uad.bench.workloads import load
@@ -41,16 +44,6 @@ class Size:
 
     def __str__(self) -> str:
         return f"{self.n_prompt}+{self.n_predict}"
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A running server, and how it is asked. `fields` are added to every body."""
-
-    name: str
-    client: Client
-    model: str
-    fields: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +73,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--key", metavar="KEY", help="API key for all of them")
     add("--sizes", metavar="LIST", default=_SIZES, help=f"tokens of prompt + answer (default: {_SIZES})")
-    add("--repeats", metavar="N", default="3", help="requests of each size (default: 3)")
+    add(
+        "--workload",
+        metavar="NAMES",
+        action="append",
+        help="the prompts of workloads instead: categories (twelve), chat, or as in `uad bench`",
+    )
+    add("--prompts", metavar="N", default="4", help="the first N of each workload (default: 4)")
+    add("-n", "--predict", "--n-predict", metavar="N", default="96", help="most tokens of an answer to a workload's prompt (default: 96)")
+    add("--repeats", metavar="N", default="3", help="requests of each size or prompt (default: 3)")
     add("--temperature", metavar="T", default="0", help="temperature (default: 0)")
     add("--json-only", action="store_true", help="print nothing but the JSON line")
 
@@ -89,12 +90,32 @@ def main(args: argparse.Namespace, out: TextIO = sys.stdout, err: TextIO = sys.s
     """Measure as asked on the command line; the last line on stdout is JSON. Raises UadError."""
     sizes, repeats = _sizes(args.sizes), whole_number(args.repeats, "--repeats", 1)
     temperature = number(args.temperature, "--temperature", 0.0, 100.0)
+    if args.workload:
+        return _answer(args, repeats, temperature, out, err)
     servers = list(_servers(args))
     with Bar(err, len(servers) * (1 + len(sizes) * repeats)) as bar:
         rows = measure(servers, sizes, repeats, temperature, bar)
     if not args.json_only:
         console_on(out, width=160).print(table(servers, rows))
     print(json.dumps(summary(servers, rows)), file=out, flush=True)
+    return 0
+
+
+def _answer(args: argparse.Namespace, repeats: int, temperature: float, out: TextIO, err: TextIO) -> int:
+    """The prompts of workloads."""
+    settings = {"max_tokens": whole_number(args.predict, "-n", 2), "temperature": temperature, "seed": 1}
+    given = [one.head(whole_number(args.prompts, "--prompts", 1)) for one in workloads(args.workload)]
+    servers = list(_servers(args))
+    n_prompts = sum(len(workload.prompts) for workload in given)
+    with Bar(err, len(servers) * n_prompts * repeats) as bar:
+        for server in servers:
+            bar.at(f"{server.name}, first request")
+            ask(server, "Say hello.", _WARM[1], temperature)
+        asked = answers.measure(servers, given, repeats, settings, bar)
+    found = answers.rows(asked)
+    if not args.json_only:
+        console_on(out, width=160).print(answers.table(servers, found, asked))
+    print(json.dumps(answers.summary(servers, found, asked)), file=out, flush=True)
     return 0
 
 

@@ -15,6 +15,8 @@ from uad.files import path_of, read_text
 
 PROMPT_DIR = Path(__file__).with_name("prompts")
 """Holds the bundled workloads, `NAME.toml`."""
+CATEGORY_DIR = PROMPT_DIR / "categories"
+"""Holds what people ask real models: one workload for each of twelve categories."""
 
 _WORKLOAD_KEYS = ("about", "prompt")
 _PROMPT_KEYS = ("name", "chat", "raw", "rename", "answer")
@@ -59,16 +61,22 @@ def bundled() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in PROMPT_DIR.glob("*.toml")))
 
 
+def category_names() -> tuple[str, ...]:
+    """Names of the twelve categories, sorted."""
+    return tuple(sorted(path.stem for path in CATEGORY_DIR.glob("*.toml")))
+
+
 def load(name: str) -> Workload:
-    """A bundled workload by name, or one of the user's by the path of its TOML file. Raises ConfigError."""
+    """A bundled workload or category by name, or a workload of the user's by the path of its TOML file. Raises ConfigError."""
     if name.endswith(".toml"):
         return read(path_of(name))
-    known = bundled()
+    folder = CATEGORY_DIR if name in category_names() else PROMPT_DIR
+    known = (*bundled(), *category_names())
     if name not in known:
         raise ConfigError(
             f"unknown workload {name!r}{_nearest(name, known)}; there are {', '.join(known)}, or give the path of a .toml file"
         )
-    return read(PROMPT_DIR / f"{name}.toml")
+    return read(folder / f"{name}.toml")
 
 
 def read(path: Path) -> Workload:

@@ -1,0 +1,370 @@
+"""Run a policy on recorded rounds, with time counted: `python lab/replay.py RECORDING.json.gz ... --costs NAME`.
+
+A policy sees what it would see in the loop: beliefs step by step, verdicts, and times with noise. Decodes cost what a curve says. A table
+has the speed over plain decoding by category, and two bounds: the best that anybody could do who knows how many ids are right (oracle), and
+who knows how often such beliefs are right (calibrated). Takes seconds. Runs no model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from math import exp
+from operator import mul
+from pathlib import Path
+from statistics import geometric_mean, mean
+
+from curves import Curve, curves
+from rounds import Answer, Guess, Recording, read
+
+from uad.drafters.protocol import Pace
+from uad.policy.auto import AutoPolicy
+from uad.policy.cost import CostCurve, CostSample
+from uad.policy.fixed import FixedPolicy
+from uad.policy.machine import Machine
+from uad.policy.protocol import Chosen, Policy, Round, Wish
+from uad.types import Ask, Commit, Draft, Origin, SpecPolicy, SpeculativeParams
+
+MODEL = str(Origin.MODEL)
+NOISE = 0.03  # of the logarithm of a decode's time
+LONGEST = 48
+WINDOW = 256
+
+
+@dataclass
+class Text:
+    """One answer that is being written. `covered`: up to which id of it the draft model's last draft reaches, as far as it is right."""
+
+    answer: Answer
+    seq: int
+    t: int = 1
+    covered: int = 0
+    unread: int = 0
+    ms: float = 0.0
+    n_drafted: int = 0
+    n_accepted: int = 0
+    n_passes: int = 0
+    asked: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self.t >= len(self.answer.ids)
+
+
+class Replay:
+    """Rounds of a policy over texts that run side by side, on one machine."""
+
+    def __init__(
+        self, policy: Policy, curve: Curve, params: SpeculativeParams, seed: int, origins: Sequence[str], temperature: float
+    ) -> None:
+        self._policy = policy
+        self._curve = curve
+        self._params = params
+        self._rng = random.Random(seed)
+        self._origins = origins
+        self._temperature = temperature
+        self._n_rest = 0
+        self._untold: list[tuple[int, int, float]] = []
+
+    def run(self, texts: Sequence[Text]) -> None:
+        """Writes all of them to their ends; each is charged the rounds that it takes part in, shared among those that write."""
+        for text in texts:
+            text.unread = min(text.answer.n_prompt, WINDOW)
+            self._policy.begin(text.seq, text.answer.n_prompt, self._temperature)
+            self._policy.committed(Commit(text.seq, text.answer.ids[:1]))
+            text.unread += 1
+        live = [text for text in texts if not text.is_over]
+        while live:
+            ms = self._round(live)
+            for text in live:
+                text.ms += ms / len(live)
+                text.n_passes += 1
+            for text in [text for text in live if text.is_over]:
+                self._policy.end(text.seq)
+            live = [text for text in live if not text.is_over]
+        self._n_rest = 0
+
+    def _noise(self) -> float:
+        return exp(self._rng.gauss(0.0, NOISE))
+
+    def _round(self, live: Sequence[Text]) -> float:
+        self._n_rest -= 1
+        if self._n_rest < 0:
+            self._n_rest = self._policy.sleeps([text.seq for text in live])
+        wishes = [Wish(one.seq, self._params, self._room(one), one.answer.n_prompt + one.t, len(one.answer.ids) - one.t) for one in live]
+        round_ = self._policy.plan(wishes) if self._n_rest <= 0 else None
+        spent = 0.0
+        chosen: Mapping[int, Chosen] = {}
+        if round_ is not None:
+            for origin in self._origins:
+                asks = round_.asks(Origin(origin))
+                if asks:
+                    ms, drafts = self._propose(origin, asks, round_, {one.seq: one for one in live})
+                    round_.proposed(Origin(origin), drafts, ms / 1e3)
+                    spent += ms
+            chosen = round_.choose()
+        picked = {one.seq: chosen[one.seq].draft if one.seq in chosen else Draft() for one in live}
+        rows = {seq: max(1 + len(draft.ids), chosen[seq].n_rows if seq in chosen else 0) for seq, draft in picked.items()}
+        decode, passes = 0.0, []
+        done = 0
+        for n in sorted(set(rows.values())):  # equal lengths share a pass
+            n_seq = sum(one >= n for one in rows.values())
+            passes.append((n_seq, n - done))
+            decode += self._curve.target_ms(n_seq * (n - done)) * self._noise()
+            done = n
+        depth = sum(one.answer.n_prompt + one.t for one in live) // len(live)
+        self._policy.decoded(passes, depth, decode / 1e3)
+        if not chosen:
+            self._policy.rested(1e-4)
+        for one in live:
+            self._commit(one, picked[one.seq])
+        return spent + decode + self._curve.loop_ms
+
+    @staticmethod
+    def _room(text: Text) -> int:
+        return max(min(len(text.answer.ids) - text.t - 1, LONGEST), 0)
+
+    def _propose(self, origin: str, asks: Sequence[Ask], round_: Round, texts: dict[int, Text]) -> tuple[float, list[Draft]]:
+        if origin != MODEL:
+            return self._curve.look_ms * self._noise(), [self._looked_up(origin, texts[ask.seq], ask) for ask in asks]
+        return self._write(asks, round_, texts)
+
+    def _looked_up(self, origin: str, text: Text, ask: Ask) -> Draft:
+        guess = text.answer.guesses[origin][text.t]
+        return Draft(guess.ids, guess.p, Origin(origin), kind=guess.kind).first(min(ask.n_max, LONGEST))
+
+    def _write(self, asks: Sequence[Ask], pace: Pace, texts: dict[int, Text]) -> tuple[float, list[Draft]]:
+        """The draft model reads what it has not read, then writes for all of them in lockstep, as long as the policy lets it."""
+        ms, n_read, n_written, live = self._curve.call_ms * self._noise(), {}, {}, []
+        for ask in asks:
+            text, guess = texts[ask.seq], texts[ask.seq].answer.guesses[MODEL][texts[ask.seq].t]
+            n_read[ask.seq] = n = min(text.unread, ask.n_read or text.unread)
+            text.unread -= n
+            ms += self._curve.read_ms * max(n - 1, 0) * self._noise()
+            n_written[ask.seq] = 0
+            if text.unread or ask.n_max <= 0:
+                continue
+            free = min(max(text.covered - text.t, 0), len(guess.written))
+            for p in guess.written[:free]:
+                pace.wrote(ask.seq, p)
+            n_written[ask.seq] = free
+            text.asked += 1
+            live.append(ask)
+        first = True
+        while True:
+            live = [ask for ask in live if self._has_more(texts[ask.seq], n_written[ask.seq], ask)]
+            if live and not (first and all(not n_written[ask.seq] for ask in live)):
+                more = pace.go_on([ask.seq for ask in live])
+                live = [ask for ask, goes_on in zip(live, more, strict=True) if goes_on]
+            if not live:
+                break
+            step = self._curve.step_ms(len(live)) * self._noise()
+            ms += step
+            if not first:
+                pace.stepped(len(live), step / 1e3)
+            first = False
+            going = []
+            for ask in live:
+                p = texts[ask.seq].answer.guesses[MODEL][texts[ask.seq].t].written[n_written[ask.seq]]
+                if p >= ask.p_min:
+                    pace.wrote(ask.seq, p)
+                    n_written[ask.seq] += 1
+                    going.append(ask)
+            live = going
+        drafts = []
+        for ask in asks:
+            text = texts[ask.seq]
+            guess = text.answer.guesses[MODEL][text.t]
+            n = min(guess.n_after(n_written[ask.seq]), ask.n_max)
+            text.covered = text.t + min(n, guess.n_right) if not text.unread else text.covered
+            drafts.append(Draft(guess.ids[:n], guess.p[:n], n_read=n_read[ask.seq]))
+        return ms, drafts
+
+    @staticmethod
+    def _has_more(text: Text, n: int, ask: Ask) -> bool:
+        guess = text.answer.guesses[MODEL][text.t]
+        return n < len(guess.written) and guess.n_after(n) < ask.n_max
+
+    def _commit(self, text: Text, draft: Draft) -> None:
+        rest = text.answer.ids[text.t :]
+        n = 0
+        while n < len(draft.ids) and n < len(rest) - 1 and draft.ids[n] == rest[n]:
+            n += 1
+        ids = rest[: n + 1]
+        text.t += len(ids)
+        text.unread += len(ids)
+        text.n_drafted += len(draft.ids)
+        text.n_accepted += n
+        self._policy.committed(Commit(text.seq, ids, len(draft.ids), n))
+
+
+def oracle_ms(answer: Answer, curve: Curve) -> float:
+    """The least time for this answer with the draft model and what was looked up, for one who knows what is right."""
+    n = len(answer.ids)
+    best = [0.0] * (n + 1)
+    for t in range(n - 1, 0, -1):
+        ways = [curve.target_ms(1) + curve.loop_ms + best[t + 1]]
+        for origin, guesses in answer.guesses.items():
+            for k in range(1, min(guesses[t].n_right, n - t - 1) + 1):
+                ways.append(curve.target_ms(k + 1) + curve.loop_ms + _draft_ms(origin, guesses[t], k, curve) + best[t + k + 1])
+        best[t] = min(ways)
+    return best[1]
+
+
+def _draft_ms(origin: str, guess: Guess, k: int, curve: Curve) -> float:
+    if origin != MODEL:
+        return curve.look_ms
+    steps = max(k * len(guess.written) / max(len(guess.ids), 1), 1.0)
+    return curve.call_ms + steps * curve.step_ms(1)
+
+
+class Hindsight:
+    """From a belief to the share of such ids that were right, in bins of about equally many, for each drafter."""
+
+    def __init__(self, answers: Sequence[Answer]) -> None:
+        self._bins: dict[str, tuple[list[float], list[float]]] = {}
+        for origin in {origin for one in answers for origin in one.guesses}:
+            judged = sorted(
+                (p, k < guess.n_right)
+                for one in answers
+                for t, guess in enumerate(one.guesses.get(origin, ()))
+                for k, p in enumerate(guess.p[: min(guess.n_right + 1, len(one.ids) - t)])
+            )
+            size = max(len(judged) // 24, 1)
+            parts = [judged[i : i + size] for i in range(0, len(judged), size)] or [[(0.0, False)]]
+            self._bins[origin] = ([one[0][0] for one in parts], [(sum(right for _, right in one) + 0.5) / (len(one) + 1) for one in parts])
+
+    def chances(self, origin: str, guess: Guess) -> list[float]:
+        starts, shares = self._bins[origin]
+        return [shares[max(bisect_right(starts, p) - 1, 0)] for p in guess.p]
+
+
+def calibrated_ms(answer: Answer, curve: Curve, known: Hindsight) -> float:
+    """The time for this answer, for one who goes by calibrated beliefs and knows this answer's best rate."""
+    n = len(answer.ids)
+    spent = best = (n - 1) * (curve.target_ms(1) + curve.loop_ms)
+    for _ in range(4):
+        rate, spent, t = spent / (n - 1), 0.0, 1
+        while t < n:
+            ways = [(curve.target_ms(1) + curve.loop_ms - rate, curve.target_ms(1) + curve.loop_ms, 0)]
+            for origin, guesses in answer.guesses.items():
+                guess = guesses[t]
+                gains = list(accumulate(accumulate(known.chances(origin, guess), mul)))
+                for k in range(1, min(len(gains), n - t - 1) + 1):
+                    ms = curve.target_ms(k + 1) + curve.loop_ms + _draft_ms(origin, guess, k, curve)
+                    ways.append((ms - rate * (1 + gains[k - 1]), ms, min(k, guess.n_right)))
+            _, ms, n_right = min(ways)
+            spent += ms
+            t += n_right + 1
+        best = min(best, spent)
+    return best
+
+
+@dataclass
+class Score:
+    """Speeds over plain decoding of one run: by answer, in the order in which they were written."""
+
+    texts: list[Text] = field(default_factory=list)
+    ratios: list[float] = field(default_factory=list)
+
+    def by_category(self) -> dict[str, float]:
+        out: dict[str, list[float]] = {}
+        for text, ratio in zip(self.texts, self.ratios, strict=True):
+            out.setdefault(text.answer.category, []).append(ratio)
+        return {category: geometric_mean(ratios) for category, ratios in out.items()}
+
+    @property
+    def mean(self) -> float:
+        return geometric_mean(self.ratios)
+
+
+def score(
+    recording: Recording,
+    curve: Curve,
+    make: Callable[[Curve], Policy],
+    params: SpeculativeParams,
+    seed: int,
+    n_seq: int,
+    origins: Sequence[str],
+) -> Score:
+    """One run over all answers in an order that the seed says, n_seq at a time."""
+    answers = [one for one in recording.answers if len(one.ids) > 2]
+    random.Random(seed).shuffle(answers)
+    replay = Replay(make(curve), curve, params, seed, origins, recording.temperature)
+    out = Score()
+    for i in range(0, len(answers), n_seq):
+        texts = [Text(answer, seq) for seq, answer in enumerate(answers[i : i + n_seq])]
+        replay.run(texts)
+        plain = _plain_ms([len(text.answer.ids) - 1 for text in texts], curve)
+        for text, its_plain in zip(texts, plain, strict=True):
+            out.texts.append(text)
+            out.ratios.append(its_plain / text.ms)
+    return out
+
+
+def _plain_ms(lengths: Sequence[int], curve: Curve) -> list[float]:
+    """What each text of a group takes without drafts, its share of the rounds in which it writes."""
+    out = [0.0] * len(lengths)
+    for t in range(max(lengths)):
+        live = [i for i, n in enumerate(lengths) if n > t]
+        ms = (curve.target_ms(len(live)) + curve.loop_ms) / len(live)
+        for i in live:
+            out[i] += ms
+    return out
+
+
+def automatic(curve: Curve) -> AutoPolicy:
+    """The policy as the server makes it, on a machine that was measured well."""
+    target = CostCurve([CostSample(n, 0, curve.target_ms(n)) for n in range(1, 65)])
+    draft = CostCurve([CostSample(n, 0, curve.step_ms(n)) for n in range(1, 9)])
+    return AutoPolicy(Machine(target, draft), window=WINDOW)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recordings", type=Path, nargs="+")
+    parser.add_argument("--costs", default="", help="names of lab/curves.py with commas between them (default: all that fit)")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--sequences", type=int, default=1)
+    parser.add_argument("--types", default="suffix,draft-simple")
+    parser.add_argument("--fixed", metavar="N:P", help="a fixed length and least probability instead of the automatic policy")
+    parser.add_argument("--bounds", action="store_true")
+    args = parser.parse_args()
+    make: Callable[[Curve], Policy] = automatic
+    params = SpeculativeParams()
+    if args.fixed:
+        n, _, p = args.fixed.partition(":")
+        params = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=int(n), p_min=float(p or 0.0))
+        make = lambda curve: FixedPolicy()  # noqa: E731
+    for path in args.recordings:
+        recording = read(path)
+        origins = [one for one in args.types.split(",") if one in recording.answers[0].guesses]
+        for curve in curves(recording, args.costs.split(",") if args.costs else ()):
+            scores = [score(recording, curve, make, params, seed, args.sequences, origins) for seed in range(args.seeds)]
+            print(line(path.name.removesuffix(".json.gz"), curve, recording, scores, args.bounds), flush=True)
+    return 0
+
+
+def line(name: str, curve: Curve, recording: Recording, scores: Sequence[Score], bounds: bool) -> str:
+    """Means over the seeds: of all, worst category, worst answer; then by category."""
+    categories = {key: geometric_mean([one.by_category()[key] for one in scores]) for key in scores[0].by_category()}
+    worst = mean(min(one.ratios) for one in scores)
+    whole = geometric_mean([one.mean for one in scores])
+    out = f"{name:>34} {curve.name:>10}: {whole:.3f}  category {min(categories.values()):.3f}  answer {worst:.3f}"
+    if bounds:
+        known = Hindsight(recording.answers)
+        answers = [one for one in recording.answers if len(one.ids) > 2]
+        plain = [(len(one.ids) - 1) * (curve.target_ms(1) + curve.loop_ms) for one in answers]
+        best = geometric_mean([ms / oracle_ms(one, curve) for one, ms in zip(answers, plain, strict=True)])
+        fair = geometric_mean([ms / calibrated_ms(one, curve, known) for one, ms in zip(answers, plain, strict=True)])
+        out += f"  calibrated {fair:.3f}  oracle {best:.3f}"
+    return out + "  " + " ".join(f"{key[:5]} {value:.2f}" for key, value in sorted(categories.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
