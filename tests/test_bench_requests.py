@@ -6,6 +6,7 @@ import json
 import pytest
 from test_bench_peer import PIECES, TIMINGS, USAGE, server
 
+from uad.bench.answers import Asked, Reply, rows
 from uad.bench.peer import Client
 from uad.bench.requests import PLAIN, Prompts, Row, Size, add_arguments, main, summary, table
 from uad.config.argv import Parser
@@ -79,3 +80,39 @@ def test_prompts_have_the_wanted_length_and_differ(n_tokens):
         one, other = prompts.of(n_tokens), prompts.of(n_tokens)
     assert one != other
     assert abs(len(one.encode()) - n_tokens) <= 0.02 * n_tokens + 1
+
+
+def test_prompts_of_workloads_go_to_each_server_in_turn():
+    with server(CHUNKS) as (url, seen), server(CHUNKS) as (other, others):
+        text = run(url, "--vs", other, "--workload", "coding,qa", "--prompts", "2", "-n", "7", "--repeats", "2")
+    line = json.loads(text.splitlines()[-1])
+    mine, theirs = asked(seen), asked(others)
+    assert [len(mine), len(theirs)] == [2 * (1 + 2 * 2 * 2), 1 + 2 * 2 * 2]
+    assert all(body["max_tokens"] == 7 and not body["cache_prompt"] for body in theirs[1:])
+    prompts = [body["messages"][0]["content"] for body in theirs[1:]]
+    assert prompts[:4] == prompts[4:], "each repeat asks for all of them once"
+    assert sum("speculative" in body for body in mine) == len(mine) // 2
+    assert list(line["workloads"]) == ["coding", "qa", "all"]
+    assert line["workloads"]["qa"]["tps"].keys() == {"uad", PLAIN, "peer"}
+    assert [(one["workload"], one["same_text"]) for one in line["prompts"]] == [
+        (name, {PLAIN: True, "peer": True}) for name in ("coding", "qa", "coding", "qa")
+    ]
+    assert "with the same text as uad: no draft 4, peer 4" in " ".join(text.split())
+
+
+def test_answers_are_rated_by_their_medians_and_the_worst_prompt_is_named():
+    def replies(*seconds):
+        return tuple(Reply(1.0, 1.0 + one, 11, "text") for one in seconds)
+
+    asked = [
+        Asked("qa", "first", (replies(1.0, 5.0, 1.0), replies(2.0, 2.0, 9.0))),
+        Asked("qa", "second", (replies(2.0), replies(1.0))),
+        Asked("math", "third", (replies(1.0), replies(4.0))),
+        Asked("math", "of one token", (replies(0.0), replies(1.0))),
+    ]
+    qa, math, every = rows(asked)
+    assert qa.decoding == pytest.approx((1.0,)), "one prompt twice as fast, one half"
+    assert qa.worst == (0.5,)
+    assert math.decoding == (4.0,)
+    assert every.decoding[0] == pytest.approx(4 ** (1 / 3))
+    assert every.whole[0] == pytest.approx((3 / 2 * 2 / 3 * 5 / 2) ** (1 / 3))
