@@ -1,17 +1,18 @@
-"""Record what drafters propose along real answers: `python lab/record.py TARGET DRAFT OUT.json.gz [--temperature T] [--prompts N]`.
+"""Record what drafters propose along real answers: `python lab/record.py TARGET DRAFT OUT.json.gz [--temperature T] [--prompts N] [--answers FROM]`.
 
 The target writes an answer to each prompt of the twelve categories, alone. Then each drafter is asked behind every id of it. Drafts have up
-to 20 ids and end where hardly anything is left of their probability. Takes minutes for a small pair on two cores.
+to 20 ids and end where hardly anything is left of their probability. With --answers the texts are those of an earlier recording. Takes minutes
+for a small pair on two cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rounds import Answer, Guess, Recording, write
+from rounds import Answer, Guess, Recording, read, write
 
 from uad.bench.workloads import Prompt, category_names, load
 from uad.config import load_config
@@ -68,14 +69,16 @@ def guesses_along(drafter: Drafter, prompt: Sequence[int], answer: Sequence[int]
     drafter.end(0)
 
 
-def record(parts: Parts, prompts: Sequence[tuple[str, Prompt]], sampling: SamplingParams, n: int) -> Iterator[Answer]:
-    """One answer after the other, with a line on stderr for each."""
+def record(
+    parts: Parts, prompts: Sequence[tuple[str, Prompt]], sampling: SamplingParams, n: int, known: Mapping[str, tuple[int, ...]]
+) -> Iterator[Answer]:
+    """One answer after the other, with a line on stderr for each. known: answers that need not be written again, by prompt."""
     vocab = parts.target.model.vocab
     plain = alone(parts)
     with plain.stack:
         for i, (category, prompt) in enumerate(prompts, 1):
             ids = tuple(Loaded(parts).chat_prompt([{"role": "user", "content": prompt.text}], {}))
-            written = answer_of(plain, Request(ids, sampling, PLAIN, n))
+            written = known.get(prompt.name) or answer_of(plain, Request(ids, sampling, PLAIN, n))
             asked: list[Drafter] = [*drafters.build(parts.config.drafting, vocab, 1), *([parts.drafter] if parts.drafter else [])]
             guesses = {str(one.origin): tuple(guesses_along(one, ids, written, sampling)) for one in asked}
             right = sum(one.n_right for one in guesses.get(Origin.MODEL, ())) / max(len(written), 1)
@@ -94,13 +97,15 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--prompts", type=int, default=4, help="of each category (default: 4)")
+    parser.add_argument("--answers", type=Path, help="a recording of the same target and temperature")
     parser.add_argument("-n", type=int, default=96, help="most ids of an answer (default: 96)")
     args = parser.parse_args()
     config = load_config(["--target", args.target, "--draft", args.draft, "-c", "4096", "--spec-share", "off"], {})
     prompts = [(one.name, prompt) for i in range(args.prompts) for one in map(load, category_names()) for prompt in one.prompts[i : i + 1]]
+    known = {one.name: one.ids for one in read(args.answers).answers} if args.answers else {}
     parts = build(config, lambda what, share: None)
     with parts.stack:
-        answers = tuple(record(parts, prompts, SamplingParams(temperature=args.temperature, seed=1), args.n))
+        answers = tuple(record(parts, prompts, SamplingParams(temperature=args.temperature, seed=1), args.n, known))
         info = parts.info
         write(Recording(Path(info.target.path).stem, Path(args.draft).stem, args.temperature, answers), args.out)
     return 0
