@@ -13,15 +13,11 @@ from hypothesis import strategies as st
 from simulator import BAD, FLAT, GOOD, LINEAR, MEMORY_BOUND, MIXED, Position, Simulation, jagged, oracle_ms, text
 
 from uad.policy.auto import AutoPolicy
-from uad.policy.bins import bin_of
+from uad.policy.calibration import bin_of
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
-from uad.policy.memory import kind_of
-from uad.policy.outlook import TextRun
 from uad.policy.protocol import Wish
 from uad.policy.round import groups_of
-from uad.policy.standing import Habit, Standing
-from uad.policy.text import Text, Use
 from uad.types import Commit, Draft, Origin, SpecPolicy, SpeculativeParams
 
 MACHINES = {"flat": FLAT, "memory bound": MEMORY_BOUND, "linear": LINEAR, "jagged": jagged}

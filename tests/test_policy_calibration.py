@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uad.policy.bins import bin_of
-from uad.policy.calibration import Calibration, TextOdds
-from uad.policy.outlook import HORIZON, USUAL, TextRun
-from uad.policy.standing import Standing
+from uad.policy.calibration import Calibration, bin_of
 
 beliefs = st.floats(0, 1)
 

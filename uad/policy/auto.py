@@ -1,7 +1,7 @@
-"""Draft as far as it pays: expected ids per millisecond, from the cost curve and calibrated acceptance. Off competes like any length.
+"""Draft as far as it pays: expected ids per millisecond, from the cost curve and calibrated acceptance. No draft competes like any length.
 
-A drafter whose rounds lately cost more than they saved is left alone and asked again so rarely that asking takes about a hundredth of the
-time at most (`text.Use`); `round.AutoRound` has the rule for a single round. Arithmetic only: no clock, no model, no I/O.
+A drafter whose rounds cost more than they save is left alone, and asked again from a token bucket (`drafter.Use`); `round.AutoRound` has the
+rule for a single round. Arithmetic only: no clock, no model, no I/O.
 
 The rule is profile-guided expected value (jukofyork, llama.cpp discussion 10466), with calibration, several sequences, and off as a choice.
 """
@@ -12,41 +12,33 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from uad.policy.fixed import FixedRound
-from uad.policy.memory import STALE, Memory, kind_of
 from uad.policy.protocol import Chosen, Round, Wish
 from uad.policy.round import AutoRound
-from uad.policy.text import Text
+from uad.policy.sequences import STALE, Sequences
 from uad.types import Ask, Commit, Draft, Origin, SpecPolicy
 
 _REST: Final = 7  # rounds in which nothing is due, before one is planned all the same: to hear of the machine
 _REST_MS: Final = 50.0  # or as many as take so long where rounds are quick: there a planned one is felt
 _LONGEST_REST: Final = 128
-_WARM: Final = 0.5  # temperature from which a text is drawn by lot
+_WARM: Final = 0.5  # temperature from which the draft model's guesses, which are drawn with the target's noise, are a kind of their own
 _FIXED: Final = SpecPolicy.FIXED  # members of an enum are slow to reach
 
 
-class AutoPolicy(Memory):
+class AutoPolicy(Sequences):
     """Rules the rounds of all sequences, and learns from what became of them."""
 
     def begin(self, seq: int, n_prompt: int, temperature: float = 0.0, n_cached: int = 0) -> None:
-        n_held = min(self._n_held.get(seq, 0), n_cached)
-        self._texts[seq] = Text(n_prompt, temperature >= _WARM, kind_of(n_prompt, temperature), n_held)
+        self.open(seq, n_prompt, f"{Origin.MODEL}/sampled" if temperature >= _WARM else str(Origin.MODEL), n_cached)
 
     def end(self, seq: int) -> None:
-        text = self._texts.pop(seq, None)
-        if text is None:
-            return
-        self._n_held[seq] = text.uses[Origin.MODEL].n_read if Origin.MODEL in text.uses else text.n_held
-        self.wrote_answer(text.n)
-        for use in text.uses.values():
-            use.end(text.n)
+        self.close(seq)
 
     def sleeps(self, seqs: Sequence[int]) -> int:
-        texts, n = self._texts, _LONGEST_REST
+        states, n = self._states, _LONGEST_REST
         for seq in seqs:
-            text = texts.get(seq)
-            if text is not None and text.due - text.n < n:
-                n = text.due - text.n
+            state = states.get(seq)
+            if state is not None and state.next_at - state.n < n:
+                n = state.next_at - state.n
                 if n <= 0:
                     return 0
         return n if n <= _REST else min(n, self._rest(len(seqs)))
@@ -56,7 +48,6 @@ class AutoPolicy(Memory):
         return max(_REST, int(_REST_MS / round_ms))
 
     def plan(self, wishes: Sequence[Wish]) -> Round | None:
-        self.n_rounds += 1
         enabled = [wish for wish in wishes if wish.params.enabled]
         fixed = [wish for wish in enabled if wish.params.policy is _FIXED]
         auto = [wish for wish in enabled if wish.params.policy is not _FIXED and self._is_due(wish, len(wishes))]
@@ -68,8 +59,8 @@ class AutoPolicy(Memory):
     def _is_due(self, wish: Wish, n_writing: int) -> bool:
         if wish.params.longest <= 0 or wish.room == 0:
             return False
-        text = self._texts[wish.seq]
-        return text.n >= text.due or self.machine.target.n_alike(n_writing) >= STALE
+        state = self._states[wish.seq]
+        return state.n >= state.next_at or self.machine.target.n_alike(n_writing) >= STALE
 
     def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float, n: int = 1) -> None:
         self.machine.decoded(passes, depth, 1e3 * seconds, n)
@@ -78,20 +69,14 @@ class AutoPolicy(Memory):
         self.machine.rested(1e3 * seconds)
 
     def committed(self, commit: Commit) -> None:
-        text = self._texts.get(commit.seq)
-        if text is None:
+        state = self._states.get(commit.seq)
+        if state is None:
             return
-        text.n += len(commit.ids)
-        self.n_ids += len(commit.ids)
-        if len(commit.ids) > commit.n_accepted + 1:  # of rounds that nobody planned
-            self.n_rounds += 1
-        text.settle(commit.n_accepted)
-        silent = commit.n_drafted == 0
-        for use in text.uses.values():
+        state.n += len(commit.ids)
+        for use in state.uses.values():
             if use.trail:
-                use.check(commit.ids, text, silent)
-                if use.due < text.due:
-                    text.due = use.due
+                use.check(commit.ids)
+        self.book(state)
 
 
 class _Both:

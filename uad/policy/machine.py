@@ -127,10 +127,10 @@ class Table:
         seen = self._machine.target.n_seen
         return all(seen(n, self._depth) >= _SINGLES and seen(k * n, self._depth) >= _PADDED for n in self._groups)
 
-    def level(self, n: int) -> tuple[int, float]:
-        """How many rows each sequence should have where n are needed, and what they cost beyond a single one."""
-        ms = self.upto(n)
-        return self._rows[n], ms[n] - ms[1]
+    def level(self, n: int) -> int:
+        """How many rows each sequence should have where n are needed."""
+        self.upto(n)
+        return self._rows[n]
 
 
 @dataclass(frozen=True, slots=True)

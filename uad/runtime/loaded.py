@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from uad.errors import InvalidRequestError
+from uad.policy.drafter import CallCost
 from uad.policy.machine import RoundCosts
-from uad.policy.standing import Habit
 from uad.runtime.parts import Parts
 from uad.types import Clock, DrafterStats, Origin, Request, RuntimeInfo, SlotInfo, Totals
 
@@ -56,9 +56,9 @@ class Loaded:
         if self._parts.policies is None:
             return None
         policy = self._parts.policies.last
-        machine, habit = policy.machine, policy.habits.get(Origin.MODEL) or Habit()
+        machine, cost = policy.machine, policy.drafters[Origin.MODEL].cost if Origin.MODEL in policy.drafters else CallCost()
         draft = machine.draft if self.info.draft is not None else None
-        return RoundCosts(machine.target, draft, habit.usual_ms(paused=False), habit.ids_per_step, machine.target.speeds())
+        return RoundCosts(machine.target, draft, cost.call_ms, cost.ids_per_step, machine.target.speeds())
 
     def calibration(self) -> list[tuple[str, float, float, float]]:
         """(kind of draft, acceptance predicted, observed, over how many ids), one for each bin of belief that has seen something."""

@@ -1,0 +1,141 @@
+"""The state of the automatic policy: of the machine, of each drafter, of each kind of draft, and of the sequences that run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from uad.policy.calibration import Calibration
+from uad.policy.drafter import Drafter, Use
+from uad.policy.machine import Machine
+from uad.types import Origin
+
+_MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
+STALE: Final = 200  # decodes alike, behind which a larger one shows what it costs now
+_USUAL_ANSWER: Final = 200.0  # ids of an answer, before any is seen
+_ANSWER_RATE: Final = 0.1
+_SURELY: Final = 2.5  # times what reading costs: what drafts must be expected to bring
+_READ_OF_STEP: Final = 0.5  # of a draft step: what reading an id costs, before it is known
+_READ_OF_PLAIN: Final = 0.05  # nor more than that of a plain decode, whatever was measured on a busy machine
+
+
+@dataclass(slots=True)
+class SequenceState:
+    """One running answer."""
+
+    n_prompt: int
+    kind: str = _MODEL
+    """That of the draft model's drafts."""
+    n: int = 0
+    """Ids of the answer so far."""
+    next_at: int = 0
+    """How many ids it has when a drafter is asked next."""
+    window: int = 0
+    """Of more ids than these the draft model reads the last ones (0: all)."""
+    n_held: int = 0
+    """Ids of the prompt that the draft model read in an earlier request."""
+    uses: dict[Origin, Use] = field(default_factory=dict)
+
+    def unread(self, use: Use) -> int:
+        """Ids that the draft model has yet to read."""
+        n = self.n_prompt + self.n - use.n_read
+        return min(n, self.window) if self.window else n
+
+    def has_read(self, use: Use, n_ids: int) -> None:
+        """It read so many more of its own ids: the last of them are the sequence's last."""
+        use.n_read = self.n_prompt + self.n - max(self.unread(use) - n_ids, 0)
+
+    def planned(self) -> None:
+        """All drafters that are to be asked in this round were asked."""
+        self.next_at = min([use.next_at for use in self.uses.values()], default=0)
+
+
+class Sequences:
+    """What is known over all requests, and the running ones."""
+
+    def __init__(self, machine: Machine, weighed: Collection[Origin] = (), window: int = 0) -> None:
+        """weighed: drafters that requests with a fixed policy do without. window: see `SequenceState`."""
+        self.machine = machine
+        self.weighed = weighed
+        self.calibrations: dict[str, Calibration] = {}
+        self.drafters: dict[Origin, Drafter] = {}
+        self._window = window
+        self._usual_answer = _USUAL_ANSWER
+        self._states: dict[int, SequenceState] = {}
+        self._n_held: dict[int, int] = {}  # by sequence: ids of its last text that the draft model has read
+
+    def calibration(self, kind: str) -> Calibration:
+        """That of this kind of drafts; made when first asked for."""
+        calibration = self.calibrations.get(kind)
+        if calibration is None:
+            calibration = self.calibrations[kind] = Calibration()
+        return calibration
+
+    def drafter(self, origin: Origin) -> Drafter:
+        """What is known of it over all sequences."""
+        drafter = self.drafters.get(origin)
+        if drafter is None:
+            drafter = self.drafters[origin] = Drafter()
+        return drafter
+
+    def state(self, seq: int) -> SequenceState:
+        """That of a running sequence."""
+        return self._states[seq]
+
+    def open(self, seq: int, n_prompt: int, kind: str, n_cached: int) -> None:
+        """An answer begins, behind a prompt of which n_cached ids are those of the sequence's last text."""
+        n_held = min(self._n_held.get(seq, 0), n_cached)
+        self._states[seq] = SequenceState(n_prompt, kind, window=self._window, n_held=n_held)
+
+    def close(self, seq: int) -> None:
+        """It is over."""
+        state = self._states.pop(seq, None)
+        if state is None:
+            return
+        self.book(state)
+        self._usual_answer += _ANSWER_RATE * (state.n - self._usual_answer)
+        model = state.uses.get(_MODEL)
+        self._n_held[seq] = model.n_read if model is not None else state.n_held
+
+    def use(self, state: SequenceState, origin: Origin) -> Use:
+        """A drafter in a running sequence: at first it is expected to gain what it gained in others."""
+        use = state.uses.get(origin)
+        if use is None:
+            drafter = self.drafter(origin)
+            use = state.uses[origin] = Use(drafter, drafter.saved, n_read=state.n_held)
+        return use
+
+    def book(self, state: SequenceState) -> None:
+        """What was written without drafters pays for asking them again."""
+        for use in state.uses.values():
+            use.book(state.n)
+
+    def step_ms(self, n: int) -> float:
+        """A step of the draft model for n sequences. Steps are measured only while drafts are written; a call has one, and so costs more."""
+        ms, call_ms = self.machine.draft.ms(1), self.drafter(_MODEL).cost.call_ms
+        return self.machine.draft.ms(n) * (min(call_ms / ms, 1.0) if call_ms and ms > 0 else 1.0)
+
+    def price(self, origin: Origin, plain_ms: float, n_seq: int) -> float:
+        """What asking a drafter for n_seq sequences costs each of them beside reading, in plain decodes."""
+        cost = self.drafter(origin).cost
+        ms = cost.call_ms
+        if origin is _MODEL:
+            ms = (cost.call_ms or self.step_ms(1)) + (cost.n_steps - 1.0) * self.step_ms(n_seq)
+        return ms / n_seq / plain_ms if plain_ms > 0 else 0.0
+
+    def reading(self, state: SequenceState, use: Use, plain_ms: float) -> float:
+        """What it costs to read what is unread, in plain decodes."""
+        unknown_ms = min(_READ_OF_STEP * self.step_ms(1), _READ_OF_PLAIN * plain_ms)
+        ms = (use.drafter.cost.read_ms or unknown_ms) * state.unread(use)
+        return ms / plain_ms if plain_ms > 0 else 0.0
+
+    def is_worth_reading(self, state: SequenceState, use: Use, price: float, plain_ms: float, n_left: int) -> bool:
+        """Whether drafts can be expected to save more in the rest of the answer than reading what is unread costs.
+
+        An answer goes on for as long as usual ones do, or as long again as it already did, and ends where the request says. A round that
+        saves s plain decodes writes 1 + 2 s ids: half of what it gains pays for the draft.
+        """
+        saved = max(use.saved - price, 0.0)
+        n = min(max(self._usual_answer - state.n, state.n), n_left)
+        return self.reading(state, use, plain_ms) * _SURELY <= saved * n / (1.0 + 2.0 * saved)
