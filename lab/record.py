@@ -1,8 +1,8 @@
-"""Record what drafters propose along real answers: `python lab/record.py TARGET DRAFT OUT.json.gz [--temperature T] [--prompts N] [--answers FROM]`.
+"""Record what drafters propose along real answers: `python lab/record.py TARGET DRAFT OUT.json.gz [--temperature T] [--prompts N]`.
 
 The target writes an answer to each prompt of the twelve categories, alone. Then each drafter is asked behind every id of it. Drafts have up
-to 20 ids and end where hardly anything is left of their probability. With --answers the texts are those of an earlier recording. Takes minutes
-for a small pair on two cores.
+to 20 ids and end where hardly anything is left of their probability. With --answers the texts are those of an earlier recording. Takes
+minutes for a small pair on two cores.
 """
 
 from __future__ import annotations

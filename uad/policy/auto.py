@@ -1,7 +1,7 @@
-"""Draft as far as it pays: expected ids per millisecond, from the cost curve and calibrated acceptance. No draft competes like any length.
+"""Draft as far as it pays: expected ids per millisecond, from the cost curve and calibrated acceptance. No draft is a length like any other.
 
-A drafter whose rounds cost more than they save is left alone, and asked again from a token bucket (`drafter.Use`); `round.AutoRound` has the
-rule for a single round. Arithmetic only: no clock, no model, no I/O.
+A drafter whose rounds cost more than they save is left alone, and asked again from a token bucket (`drafter.Use`). `round.AutoRound` has
+the rule for a single round. Arithmetic only: no clock, no model, no I/O.
 
 The rule is profile-guided expected value (jukofyork, llama.cpp discussion 10466), with calibration, several sequences, and off as a choice.
 """

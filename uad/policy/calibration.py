@@ -1,8 +1,8 @@
 """From a drafter's belief to the probability that the target accepts the id, learned online. Arithmetic only.
 
-Beliefs are counted in bins, narrow near certainty, where most rows are spent. A bin's first guess is Platt scaling: a straight line from the
-log-odds of the belief to those of acceptance, fitted to all bins together. It finds out an overconfident draft in a few ids; the bins learn
-the shape of the curve.
+Beliefs are counted in bins, narrow near certainty, where most rows are spent. A bin's first guess is Platt scaling: a straight line from
+the log-odds of the belief to those of acceptance, fitted to all bins together. It finds out an overconfident draft in a few ids; the bins
+learn the shape of the curve.
 """
 
 from __future__ import annotations

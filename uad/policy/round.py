@@ -20,7 +20,7 @@ from uad.types import Ask, Draft, Origin
 
 _LOOK_AHEAD: Final = 4  # ids: on curves with steps one further row may cost more than it brings, and four pay
 _HOPELESS: Final = 0.02  # a guess less likely than this is not worth looking behind
-_SURE: Final = 0.8  # share of a looked-up guess that is expected to be accepted, from which it may spare asking the draft model
+_SURE: Final = 0.8  # share of a looked-up guess that is expected to be accepted, from which it spares asking the draft model
 _NO_GAIN: Final = 1 + 1e-9
 _LITTLE: Final = 0.1  # plain decodes: a drafter that saves less would not pay at any cost that is worth finding out
 _ALL: Final = 1 << 30  # ids: who looks texts up reads at once
@@ -62,9 +62,9 @@ class _Member:
         return self.table.upto(1)[1] / self.size
 
     @property
-    def sure_ms(self) -> float:
-        """What the best of the guesses so far that are sure is worth."""
-        return max([one.value for one in self.candidates if one.sure >= _SURE], default=0.0)
+    def is_sure(self) -> bool:
+        """Whether a guess was found that is worth submitting, and expected to be accepted nearly whole."""
+        return any([one.sure >= _SURE and one.value > 0 for one in self.candidates])
 
 
 class AutoRound:
@@ -121,7 +121,7 @@ class AutoRound:
         price, reading = policy.price(origin, plain_ms, len(self._members)), 0.0
         pays = use.saved >= price
         if origin is _MODEL:
-            if pays and member.sure_ms > (use.saved - price) * plain_ms:
+            if pays and member.is_sure:
                 return False
             pays = pays and policy.is_worth_reading(state, use, price, plain_ms, member.wish.n_left)
             reading = policy.reading(state, use, plain_ms)
@@ -146,6 +146,7 @@ class AutoRound:
         cost = self._policy.drafter(_MODEL).cost
         self._step_ms = [self._policy.step_ms(n) for n in range(1, len(self._asked) + 1)]
         self._per_step = cost.ids_per_step
+        self._costs, self._n_costs = self._table.upto(self._most + 2), self._most + 2
         self._spent_ms = cost.call_ms
         self._by_step: list[float] = []  # ids expected from the k-th id of all drafts together
         self._start_over()
@@ -154,7 +155,7 @@ class AutoRound:
         """No id is part of the best so far."""
         self._n_seen = 0
         self._total = self._best_ids = float(self._n_writing)
-        self._best_ms = self._table.upto(1)[1]
+        self._best_ms = self._costs[1]
 
     def wrote(self, seq: int, p: float) -> None:
         member = self._members[seq]
@@ -173,15 +174,16 @@ class AutoRound:
 
     def go_on(self, seqs: Sequence[int]) -> Sequence[bool]:
         self._look_back()
-        live = [self._members[seq] for seq in seqs if self._members[seq].p > _HOPELESS]
+        members = [self._members[seq] for seq in seqs]
+        live = [one for one in members if one.p > _HOPELESS]
         if not live or not self._can_rise(live):
-            return [False] * len(seqs)
-        return [self._members[seq].p > _HOPELESS for seq in seqs]
+            return [False] * len(members)
+        return [True] * len(members) if len(live) == len(members) else [one.p > _HOPELESS for one in members]
 
     def _ms(self, n_steps: float) -> float:
         """The decode of drafts of so many steps."""
         n = int(n_steps * self._per_step + 1.999)
-        return self._table.upto(n)[n]
+        return self._costs[n] if n < self._n_costs else self._costs[self._n_costs]
 
     def _look_back(self) -> None:
         """The best length so far, by the cost of its decode and of all drafting."""

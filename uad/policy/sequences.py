@@ -112,7 +112,7 @@ class Sequences:
             use.book(state.n)
 
     def step_ms(self, n: int) -> float:
-        """A step of the draft model for n sequences. Steps are measured only while drafts are written; a call has one, and so costs more."""
+        """A step of the draft model for n sequences. Steps are measured only while drafts are written. A call has one, and costs more."""
         ms, call_ms = self.machine.draft.ms(1), self.drafter(_MODEL).cost.call_ms
         return self.machine.draft.ms(n) * (min(call_ms / ms, 1.0) if call_ms and ms > 0 else 1.0)
 
