@@ -42,7 +42,17 @@ def gpu(name: str, n_flat: int, share: float) -> Curve:
 
 
 GPUS = tuple(gpu(f"flat{n}-1/{part}", n, 1 / part) for n in (8, 16) for part in (10, 20, 40))
-MEASURED: tuple[Curve, ...] = ()
+# Qwen2.5-Coder-1.5B behind 256 positions, on two AVX-512 cores (AMD EPYC, 2026-11-25): passes of 1 to 24 rows
+_Q8_0 = (72.5, 115.3, 123.3, 128.5, 208.0, 208.8, 243.2, 203.1, 273.3, 296.3, 308.7, 277.7, 341.5, 373.9, 369.7, 318.8, 411.9, 424.3, 445.5, 387.5, 491.6, 483.6, 494.8, 442.4)
+_BF16 = (82.9, 115.5, 132.5, 144.7, 165.2, 162.5, 178.8, 193.2, 200.5, 213.5, 228.7, 234.9, 247.6, 252.8, 272.7, 276.7, 290.3, 305.2, 311.8, 327.2, 339.9, 350.1, 357.5, 376.9)
+MEASURED: tuple[Curve, ...] = (
+    Curve("bf16", _BF16, step=9.4, read_ms=3.5, draft="smollm2-135m"),
+    Curve("q8_0", _Q8_0, step=9.4, read_ms=3.5, draft="smollm2-135m"),
+    Curve("bf16,fast", _BF16, step=6.0, read_ms=1.2, draft="smollm2-135m"),
+    Curve("q8_0,fast", _Q8_0, step=6.0, read_ms=1.2, draft="smollm2-135m"),
+    Curve("bf16", _BF16, step=26.0, read_ms=9.0, draft="qwen2.5-coder-0.5b"),
+    Curve("q8_0", _Q8_0, step=26.0, read_ms=9.0, draft="qwen2.5-coder-0.5b"),
+)
 
 
 def curves(recording: Recording, names: Sequence[str]) -> Iterator[Curve]:

@@ -41,7 +41,7 @@ class Text:
     """One answer that is being written. `covered`: up to which id of it the draft model's last draft reaches, as far as it is right."""
 
     answer: Answer
-    seq: int
+    seq: int = 0
     t: int = 1
     covered: int = 0
     unread: int = 0
@@ -71,23 +71,34 @@ class Replay:
         self._n_rest = 0
         self._untold: list[tuple[int, int, float]] = []
 
-    def run(self, texts: Sequence[Text]) -> None:
-        """Writes all of them to their ends; each is charged the rounds that it takes part in, shared among those that write."""
-        for text in texts:
-            text.unread = min(text.answer.n_prompt, WINDOW)
-            self._policy.begin(text.seq, text.answer.n_prompt, self._temperature)
-            self._policy.committed(Commit(text.seq, text.answer.ids[:1]))
-            text.unread += 1
-        live = [text for text in texts if not text.is_over]
-        while live:
+    def run(self, texts: Sequence[Text], n_seq: int) -> float:
+        """Writes all of them, n_seq at a time, and returns how long that took without the last ones, beside which slots are empty, over the
+        same time without drafts. Each is charged its share of the rounds that it takes part in."""
+        waiting, free, live = list(texts), list(range(n_seq)), list[Text]()
+        spent = plain = 0.0
+        while waiting or live:
+            while waiting and free:
+                live.append(self._begin(waiting.pop(0), free.pop(0)))
+            before = sum(text.t for text in live)
             ms = self._round(live)
+            if len(live) == n_seq:
+                spent += ms
+                plain += (sum(text.t for text in live) - before) * (self._curve.target_ms(n_seq) + self._curve.loop_ms) / n_seq
             for text in live:
                 text.ms += ms / len(live)
                 text.n_passes += 1
             for text in [text for text in live if text.is_over]:
                 self._policy.end(text.seq)
+                free.append(text.seq)
             live = [text for text in live if not text.is_over]
-        self._n_rest = 0
+        return plain / spent
+
+    def _begin(self, text: Text, seq: int) -> Text:
+        text.seq = seq
+        text.unread = min(text.answer.n_prompt, WINDOW) + 1
+        self._policy.begin(seq, text.answer.n_prompt, self._temperature)
+        self._policy.committed(Commit(seq, text.answer.ids[:1]))
+        return text
 
     def _noise(self) -> float:
         return exp(self._rng.gauss(0.0, NOISE))
@@ -158,7 +169,9 @@ class Replay:
         first = True
         while True:
             live = [ask for ask in live if self._has_more(texts[ask.seq], n_written[ask.seq], ask)]
-            if live and not (first and all(not n_written[ask.seq] for ask in live)):
+            if first:  # who has nothing left over writes an id in any case
+                live = [ask for ask in live if not n_written[ask.seq] or pace.go_on([ask.seq])[0]]
+            elif live:
                 more = pace.go_on([ask.seq for ask in live])
                 live = [ask for ask, goes_on in zip(live, more, strict=True) if goes_on]
             if not live:
@@ -245,29 +258,45 @@ class Hindsight:
 
 
 def calibrated_ms(answer: Answer, curve: Curve, known: Hindsight) -> float:
-    """The time for this answer, for one who goes by calibrated beliefs and knows this answer's best rate."""
-    n = len(answer.ids)
-    spent = best = (n - 1) * (curve.target_ms(1) + curve.loop_ms)
-    for _ in range(4):
-        rate, spent, t = spent / (n - 1), 0.0, 1
-        while t < n:
-            ways = [(curve.target_ms(1) + curve.loop_ms - rate, curve.target_ms(1) + curve.loop_ms, 0)]
-            for origin, guesses in answer.guesses.items():
-                guess = guesses[t]
-                gains = list(accumulate(accumulate(known.chances(origin, guess), mul)))
-                for k in range(1, min(len(gains), n - t - 1) + 1):
-                    ms = curve.target_ms(k + 1) + curve.loop_ms + _draft_ms(origin, guess, k, curve)
-                    ways.append((ms - rate * (1 + gains[k - 1]), ms, min(k, guess.n_right)))
-            _, ms, n_right = min(ways)
-            spent += ms
-            t += n_right + 1
-        best = min(best, spent)
+    """The time for this answer, for one who goes by calibrated beliefs and knows this answer's best rate, and whether the draft model is
+    worth asking in it. Beliefs are paid for: the step that shows that the next id is not worth submitting, too."""
+    n, plain = len(answer.ids), curve.target_ms(1) + curve.loop_ms
+    best = (n - 1) * plain
+    for origins in ({MODEL}, {*answer.guesses} - {MODEL}, {*answer.guesses}):
+        guesses = {origin: one for origin, one in answer.guesses.items() if origin in origins}
+        spent = (n - 1) * plain
+        for _ in range(4):
+            spent = _by_belief(guesses, n, curve, known, spent / (n - 1))
+            spent += curve.read_ms * min(answer.n_prompt, WINDOW) if MODEL in guesses else 0.0
+            best = min(best, spent)
     return best
+
+
+def _by_belief(guesses: Mapping[str, Sequence[Guess]], n: int, curve: Curve, known: Hindsight, rate: float) -> float:
+    spent, t, covered = 0.0, 1, 1
+    while t < n:
+        most, ms, n_right, asked_ms = 0.0, curve.target_ms(1), 0, 0.0
+        for origin, all_guesses in guesses.items():
+            guess = all_guesses[t]
+            gains = list(accumulate(accumulate(known.chances(origin, guess), mul)))[: max(n - t - 1, 0)]
+            worth = [rate * gain - curve.target_ms(k + 2) + curve.target_ms(1) for k, gain in enumerate(gains)]
+            k = max(range(len(worth)), key=worth.__getitem__) + 1 if worth and max(worth) > 0 else 0
+            if origin == MODEL:
+                asked_ms += curve.call_ms + max(min(k + 1, len(gains)) - max(covered - t, 0), 0) * curve.step_ms(1)
+                covered = t + min(k + 1, guess.n_right)
+            else:
+                asked_ms += curve.look_ms
+            if k and worth[k - 1] > most:
+                most, ms, n_right = worth[k - 1], curve.target_ms(k + 1), min(k, guess.n_right)
+        spent += ms + asked_ms + curve.loop_ms
+        t += n_right + 1
+    return spent
 
 
 @dataclass
 class Score:
-    """Speeds over plain decoding of one run: by answer, in the order in which they were written."""
+    """Speeds over plain decoding of one run: by answer, in the order in which they were begun. Answers that were written side by side
+    have that of all of them together."""
 
     texts: list[Text] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
@@ -296,26 +325,10 @@ def score(
     answers = [one for one in recording.answers if len(one.ids) > 2]
     random.Random(seed).shuffle(answers)
     replay = Replay(make(curve), curve, params, seed, origins, recording.temperature)
-    out = Score()
-    for i in range(0, len(answers), n_seq):
-        texts = [Text(answer, seq) for seq, answer in enumerate(answers[i : i + n_seq])]
-        replay.run(texts)
-        plain = _plain_ms([len(text.answer.ids) - 1 for text in texts], curve)
-        for text, its_plain in zip(texts, plain, strict=True):
-            out.texts.append(text)
-            out.ratios.append(its_plain / text.ms)
-    return out
-
-
-def _plain_ms(lengths: Sequence[int], curve: Curve) -> list[float]:
-    """What each text of a group takes without drafts, its share of the rounds in which it writes."""
-    out = [0.0] * len(lengths)
-    for t in range(max(lengths)):
-        live = [i for i, n in enumerate(lengths) if n > t]
-        ms = (curve.target_ms(len(live)) + curve.loop_ms) / len(live)
-        for i in live:
-            out[i] += ms
-    return out
+    texts = [Text(answer) for answer in answers]
+    ratio = replay.run(texts, n_seq)
+    plain_ms = curve.target_ms(1) + curve.loop_ms
+    return Score(texts, [(len(one.answer.ids) - 1) * plain_ms / one.ms if n_seq == 1 else ratio for one in texts])
 
 
 def automatic(curve: Curve) -> AutoPolicy:
