@@ -16,6 +16,7 @@ from uad.errors import ConfigError, ModelLoadError
 from uad.gguf import GgufFile
 from uad.llama.context import Context
 from uad.llama.model import Model
+from uad.llama.quantize import TYPES
 from uad.llama.vocab import load_vocab
 from uad.runtime import Runtime, trimming
 from uad.trim import estimate
@@ -191,6 +192,29 @@ def test_the_whole_corpus_is_kept_where_there_is_room(text: Path, tmp_path: Path
     assert "which are 100.0 % of the tokens of the corpus" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("kind", ["q8_0", "bf16"])
+def test_weights_can_be_written_in_another_type(kind: str, text: Path, tmp_path: Path) -> None:
+    same, other = tmp_path / "same.gguf", tmp_path / "other.gguf"
+    assert main(["trim", str(DRAFTS["zephyr"]), "-o", str(same), "--corpus", str(text)]) == 0
+    assert main(["trim", str(DRAFTS["zephyr"]), "-o", str(other), "--corpus", str(text), "--type", kind]) == 0
+    assert load_vocab(other).pieces == load_vocab(same).pieces
+    with GgufFile(same) as before, GgufFile(other) as after:
+        kinds = [{tensor.name: tensor.kind for tensor in file.tensors if "attn_q" in tensor.name} for file in (before, after)]
+    assert kinds[0].keys() == kinds[1].keys()
+    assert {*kinds[1].values()} == {{"q8_0": 8, "bf16": 30}[kind]} != {*kinds[0].values()}
+    assert sorted(path.name for path in tmp_path.glob("*.gguf*")) == ["other.gguf", "same.gguf"]
+
+
+def test_a_type_that_cannot_be_written_leaves_what_was_there(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out.gguf"
+    out.write_bytes(b"of before")
+    monkeypatch.setitem(TYPES, "q8_0", 9999)
+    with pytest.raises(ModelLoadError, match="cannot write its weights in q8_0"):
+        trimming.trim(DRAFTS["zephyr"], out, [text], None, lambda what, share: None, "q8_0")
+    assert out.read_bytes() == b"of before"
+    assert [path.name for path in tmp_path.glob("out*")] == ["out.gguf"]
+
+
 def test_a_trimmed_draft_drafts_the_same_text(text: Path, tmp_path: Path) -> None:
     prompts = chat_prompts(2)
     text.write_text(TEXT + "\n".join(prompts))
@@ -226,6 +250,7 @@ def test_a_trimmed_draft_drafts_the_same_text(text: Path, tmp_path: Path) -> Non
         (["{t5}", "-o", "{out}"], ["{t5}", "unigram"]),
         (["{vocab}", "-o", "{out}"], ["{vocab}", "vocabulary only"]),
         (["{zephyr}", "-o", "{out}", "--kep", "3"], ["--kep", "--keep"]),
+        (["{zephyr}", "-o", "{out}", "--type", "q9"], ["--type", "'q9'", "q4_0, q8_0, bf16"]),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(words, parts, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

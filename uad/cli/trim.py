@@ -23,6 +23,7 @@ corpus lacks. Texts of your own make the best corpus: what you ask and what is a
 
 Without --corpus it is Python's library and uad's own source (English and code), with words and sentences of 15 languages."""
 _EPILOG = """examples: uad trim DRAFT.gguf -o SMALL.gguf
+          uad trim DRAFT.gguf -o SMALL.gguf --type q4_0
           uad trim DRAFT.gguf -o SMALL.gguf --corpus notes/ src/ answers.txt --keep 12000"""
 _LEAST, _MOST = 1, 10_000_000
 
@@ -37,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     from uad.runtime.trimming import trim
 
     with progress(sys.stderr) as report:
-        trimmed = trim(args.draft, args.output, args.corpus or (), keep, report)
+        trimmed = trim(args.draft, args.output, args.corpus or (), keep, report, args.type)
     print("\n".join(summary(trimmed)))
     return 0
 
@@ -55,6 +56,11 @@ def _parser() -> Parser:
         help="text files, or folders of them, that say which tokens are needed; your own texts make it better",
     )
     parser.add_argument("--keep", metavar="N", help="keep at most N tokens, bytes and specials included (default: 16384)")
+    parser.add_argument(
+        "--type",
+        metavar="TYPE",
+        help="also write the weights in q4_0, q8_0 or bf16: on CPUs q4_0 is mostly the fastest (default: as they are)",
+    )
     return parser
 
 

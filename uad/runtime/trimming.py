@@ -8,6 +8,7 @@ from pathlib import Path
 
 from uad.errors import ModelLoadError
 from uad.gguf import GgufFile
+from uad.llama.quantize import check_type, quantize
 from uad.llama.vocab import load_vocab
 from uad.trim.choose import DEFAULT_KEEP, choose, share
 from uad.trim.corpus import bundled, count, named
@@ -33,11 +34,14 @@ class Trimmed:
     tensors: tuple[Sizes, ...]
 
 
-def trim(source: Path, out: Path, corpus: Sequence[Path], keep: int | None, report: Report) -> Trimmed:
+def trim(source: Path, out: Path, corpus: Sequence[Path], keep: int | None, report: Report, kind: str | None = None) -> Trimmed:
     """Write `out`, the draft `source` with at most `keep` tokens (a default if None): those that the corpus uses most, and what they need.
 
-    Overwrites. Without a corpus the bundled one is used. Raises ModelLoadError for a file that cannot be used, ConfigError for the rest.
+    Overwrites. Without a corpus the bundled one is used. kind: the type in which weights are written anew (None: as they are). Raises
+    ModelLoadError for a file that cannot be used, ConfigError for the rest.
     """
+    if kind is not None:
+        check_type(kind)
     with GgufFile(source) as file:
         vocabulary = read_vocabulary(file)
         check_source(file, len(vocabulary.tokens))
@@ -48,7 +52,19 @@ def trim(source: Path, out: Path, corpus: Sequence[Path], keep: int | None, repo
         choose({}, always, ways, most)  # whether there is room at all is known before the corpus is read
         counts = count(texts, Encoder(table).encode, lambda done: report("reading the corpus", done))
         kept = choose(counts, always, ways, most)
-        tensors = write_trimmed(file, vocabulary, kept, out, lambda done, total: report("writing weights", done / max(total, 1)))
+
+        def convert(part: Path, new: Path) -> None:
+            report(f"writing weights in {kind}", 0.0)
+            quantize(part, new, kind or "")
+
+        tensors = write_trimmed(
+            file,
+            vocabulary,
+            kept,
+            out,
+            lambda done, total: report("writing weights", done / max(total, 1)),
+            convert if kind is not None else None,
+        )
         sizes = Sizes(out.name, file.size, out.stat().st_size)
     return Trimmed(source, out, (len(vocabulary.tokens), len(kept)), share(counts, kept), sizes, tensors)
 

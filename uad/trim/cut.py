@@ -57,18 +57,24 @@ def check_output(source: Path, out: Path) -> None:
     """Raise ConfigError where `out` cannot be written, or is the source."""
     if out.is_dir():
         raise ConfigError(f"cannot write {out}: it is a folder; name a file")
-    if any(path.exists() and path.samefile(source) for path in (out, _part(out))):
+    if any(path.exists() and path.samefile(source) for path in (out, _part(out), _converted(out))):
         raise ConfigError(f"cannot write {out}: it is the draft itself; name another file")
     if not out.resolve().parent.is_dir():
         raise ConfigError(f"cannot write {out}: there is no folder {out.parent}; make it first")
 
 
 def write_trimmed(
-    file: GgufFile, vocabulary: Vocabulary, kept: Sequence[int], out: Path, progress: Callable[[int, int], None]
+    file: GgufFile,
+    vocabulary: Vocabulary,
+    kept: Sequence[int],
+    out: Path,
+    progress: Callable[[int, int], None],
+    convert: Callable[[Path, Path], None] | None = None,
 ) -> tuple[Sizes, ...]:
     """Write `out` with only the tokens `kept` (ids in order); returns what became of the tensors that were cut. Overwrites.
 
-    It is written beside its place and moved there whole. Raises ConfigError where it cannot be written.
+    It is written beside its place and moved there whole; `convert` may write the file (first argument) anew (second) before that. Raises
+    ConfigError where it cannot be written, and what `convert` does.
     """
     rows = {tensor.name for tensor in row_tensors(file, len(vocabulary.tokens))}
     tensors = [_cut(tensor, len(vocabulary.tokens), kept) if tensor.name in rows else _whole(tensor) for tensor in file.tensors]
@@ -76,18 +82,26 @@ def write_trimmed(
     try:
         _check_room(out, sum(tensor.n_bytes for tensor in tensors))
         write(file, part, _replaced(file, vocabulary, kept), tensors, progress)
+        if convert is not None:
+            convert(part, _converted(out))
+            _converted(out).replace(part)
         part.replace(out)
     except OSError as error:
         raise ConfigError(f"cannot write {out}: {error.strerror or error}") from error
     finally:
-        with suppress(OSError):
-            part.unlink()
+        for path in (part, _converted(out)):
+            with suppress(OSError):
+                path.unlink()
     both = zip(file.tensors, tensors, strict=True)
     return tuple(Sizes(old.name, old.n_bytes, new.n_bytes) for old, new in both if old.name in rows)
 
 
 def _part(out: Path) -> Path:
     return out.with_name(out.name + ".part")
+
+
+def _converted(out: Path) -> Path:
+    return out.with_name(out.name + ".converted")
 
 
 def _check_room(out: Path, n_bytes: int) -> None:
