@@ -101,7 +101,7 @@ def run(monkeypatch, capsys):
 def test_help_names_every_command(words, capsys):
     assert main(words) == 0
     out = capsys.readouterr().out
-    assert [name for name in ("serve", "generate", "inspect", "bench") if not re.search(rf"^  {name} ", out, re.MULTILINE)] == []
+    assert [name for name in ("serve", "generate", "inspect", "trim", "bench") if not re.search(rf"^  {name} ", out, re.MULTILINE)] == []
 
 
 def test_no_command_is_wrong_usage(capsys):
@@ -145,7 +145,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(words, parts, capsys, monkeypat
     assert all(part in err for part in parts), err
 
 
-@pytest.mark.parametrize("command", [["serve"], ["generate"], ["inspect"], ["bench"], ["bench", "scale"]])
+@pytest.mark.parametrize("command", [["serve"], ["generate"], ["inspect"], ["trim"], ["bench"], ["bench", "scale"]])
 def test_each_command_has_help(command, capsys):
     with pytest.raises(SystemExit) as left:
         main([*command, "--help"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from vocab_kit import TEXTS, exact, path_of, vocab
 from vocab_makers import CONTROL, NORMAL, USER_DEFINED, bpe, byte_to_unicode, write
 
-from uad.llama.gguf import read_texts
+from uad.gguf import read_texts
 from uad.llama.vocab import load_vocab
 from uad.vocab.quick import KNOWN, quick_tokenize
 from uad.vocab.table import Tokenize

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from uad import __version__
-from uad.cli import bench, generate, inspect, mapping, profile, serve
+from uad.cli import bench, generate, inspect, mapping, profile, serve, trim
 from uad.cli.console import note, prepare_streams, say
 from uad.compiled import is_compiled
 from uad.config.given import did_you_mean
@@ -38,6 +38,7 @@ COMMANDS = {
     "generate": Command("answer one prompt in the terminal", generate.main),
     "inspect": Command("show what two models have in common and how text is translated", inspect.main),
     "profile": Command("measure what decodes cost on this machine, for `uad serve` to find", profile.main),
+    "trim": Command("make a draft smaller: keep the tokens that a corpus uses", trim.main),
     "mapping": Command("look at, derive, check and lint the rules between chat formats", mapping.main),
     "bench": Command("measure plain against drafted decoding; `uad bench scale` makes a large target", bench.main),
 }

@@ -14,8 +14,8 @@ import llama_cpp.llama_cpp as lib
 
 from uad.config import ModelConfig
 from uad.errors import ModelLoadError
+from uad.gguf import read_texts
 from uad.llama import amx, native
-from uad.llama.gguf import read_texts
 from uad.types import ModelInfo
 from uad.vocab.bounded import bounded
 from uad.vocab.letters import lettered

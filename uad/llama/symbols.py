@@ -31,6 +31,8 @@ SYMBOLS = (
     "llama_model_has_encoder",
     "llama_model_is_hybrid",
     "llama_model_is_recurrent",
+    "llama_model_quantize",
+    "llama_model_quantize_default_params",
     "llama_model_kv_override",
     "llama_model_load_from_file",
     "llama_model_meta_val_str",

@@ -10,6 +10,7 @@ from uad.llama.model import Model
 from uad.runtime import parts
 from uad.runtime.open import open_model
 from uad.templates.plan import plan
+from uad.trim.estimate import saving
 from uad.vocab.encode import Encoder
 
 _PROSE = (
@@ -77,7 +78,7 @@ def inspect_pair(config: Config) -> PairReport:
         return PairReport(
             (
                 ("Target", _model_rows(target)),
-                ("Draft", _model_rows(draft)),
+                ("Draft", (*_model_rows(draft), *_trim_rows(draft))),
                 ("Overlap", _overlap_rows(target, draft)),
                 ("Chat formats", tuple(_split(note) for note in rules.notes)),
                 ("Rules", tuple((f"rule {i}", line) for i, line in enumerate(rules.rules.lines, 1)) or (("none", "text passes as it is"),)),
@@ -101,6 +102,12 @@ def _model_rows(model: Model) -> tuple[tuple[str, str], ...]:
         ("ends of text", ", ".join(sorted(vocab.special_names.get(i, repr(vocab.pieces[i])) for i in vocab.eog)) or "none"),
         ("BOS", f"{vocab.special_names.get(vocab.bos, '')} (added: {vocab.add_bos})" if vocab.bos is not None else "none"),
     )
+
+
+def _trim_rows(draft: Model) -> tuple[tuple[str, str], ...]:
+    """A line where a smaller vocabulary would make the draft notably smaller."""
+    found = saving(draft.path)
+    return () if found is None else (("could be smaller", found),)
 
 
 def _overlap_rows(target: Model, draft: Model) -> tuple[tuple[str, str], ...]:

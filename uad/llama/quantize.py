@@ -1,0 +1,31 @@
+"""Writes a model anew with weights of another type. llama.cpp does it, on all cores."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+from typing import Final
+
+import llama_cpp.llama_cpp as lib
+
+from uad.errors import ConfigError, ModelLoadError
+from uad.llama import native
+
+TYPES: Final = {"q4_0": 2, "q8_0": 7, "bf16": 32}
+"""Names as llama-quantize has them, and llama.cpp's numbers: types with fast kernels on most machines."""
+
+
+def check_type(name: str) -> None:
+    """Raises ConfigError for a type that weights cannot be written in."""
+    if name not in TYPES:
+        raise ConfigError(f"--type: {name!r} is none of {', '.join(TYPES)}")
+
+
+def quantize(source: Path, out: Path, name: str) -> None:
+    """Write `out`, the model `source` with weights of the type of this name, whatever type they have now. Raises ModelLoadError."""
+    native.start()
+    params = lib.llama_model_quantize_default_params()
+    params.allow_requantize, params.ftype, params.nthread = True, TYPES[name], os.cpu_count() or 1
+    if lib.llama_model_quantize(os.fsencode(source), os.fsencode(out), ctypes.byref(params)):
+        raise ModelLoadError(f"{source}: llama.cpp cannot write its weights in {name}")
