@@ -1,4 +1,4 @@
-"""Draft as far as it pays: expected ids per millisecond, from the cost curve and calibrated acceptance. No draft is a length like any other.
+"""Draft as far as it pays: expected ids per millisecond, from costs and calibrated acceptance. No draft is a length like any other.
 
 A drafter whose rounds cost more than they save is left alone, and asked again from a token bucket (`drafter.Use`). `round.AutoRound` has
 the rule for a single round. Arithmetic only: no clock, no model, no I/O.

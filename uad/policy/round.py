@@ -64,7 +64,7 @@ class _Member:
     @property
     def is_sure(self) -> bool:
         """Whether a guess was found that is worth submitting, and expected to be accepted nearly whole."""
-        return any([one.sure >= _SURE and one.value > 0 for one in self.candidates])
+        return any(one.sure >= _SURE and one.value > 0 for one in self.candidates)
 
 
 class AutoRound:
