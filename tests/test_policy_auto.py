@@ -363,7 +363,7 @@ def test_close_to_the_best_where_the_next_length_that_pays_is_far():
 
 
 def test_what_was_learned_serves_the_next_text():
-    """A second request begins with what the first one taught: no new lesson is paid for."""
+    """A second request begins with what the first one taught."""
     positions = [Position(0.97, 0.0, False)] * 400
     one = Simulation(jagged, positions).run(n_texts=4)
     assert [k for at, k in one.lengths if at >= 100 and k] == []
@@ -574,30 +574,26 @@ def test_an_automatic_request_does_not_pay_for_its_fixed_neighbour():
     assert beside_fixed > 0.5
 
 
-@pytest.mark.parametrize("rejected", [0, 20], ids=["sure", "long, but right only for the first ids"])
-def test_the_model_is_not_asked_beside_a_free_guess_that_is_better_and_sure(rejected):
+@pytest.mark.parametrize(
+    ("belief", "n_ids", "is_asked"),
+    [(0.9, 20, False), (0.9, 1, False), (0.6, 20, True), (0.1, 20, True), (0.9, 0, True)],
+    ids=["sure", "sure and short", "right only for the first ids", "worthless", "none"],
+)
+def test_the_model_is_not_asked_beside_a_free_guess_that_is_sure(belief, n_ids, is_asked):
+    """Though its own drafts pay in every round."""
     one = policy(MEMORY_BOUND)
-    calibration = one.calibration("suffix/long")
-    for i in range(300):
-        calibration.judge([bin_of(0.9)], int(i % 100 >= rejected))
+    for bin_, wrong in ((bin_of(0.9), 0), (bin_of(0.6), 20), (bin_of(0.1), 100)):
+        for i in range(300):
+            one.calibration("suffix/long").judge([bin_], int(i % 100 >= wrong))
+    one.drafter(Origin.MODEL).saved = 1.0
     one.begin(0, 10)
-
-    def asks(times: float) -> bool:
-        """Whether the model is asked beside a long free guess that is worth so many times what a round of the model saves."""
-        round_ = one.plan([Wish(0, SpeculativeParams(), 40)])
-        assert round_ is not None
-        assert round_.asks(Origin.SUFFIX)
-        round_.proposed(Origin.SUFFIX, [Draft(tuple(range(20)), (0.9,) * 20, Origin.SUFFIX, kind="suffix/long")], 2e-5)
-        (member,) = round_._members.values()
-        use = one.use(one.state(0), Origin.MODEL)
-        use.saved = member.candidates[0].value / times / MEMORY_BOUND(1)
-        asked = bool(round_.asks(Origin.MODEL))
-        n_ids = len(round_.choose()[0].draft.ids)
-        assert n_ids > 3 if rejected else n_ids == 20
-        return asked
-
-    assert asks(0.9)
-    assert [asks(1.1) for _ in range(5)] == [bool(rejected)] * 5
+    round_ = one.plan([Wish(0, SpeculativeParams(), 40)])
+    assert round_ is not None
+    assert round_.asks(Origin.SUFFIX)
+    round_.proposed(Origin.SUFFIX, [Draft(tuple(range(n_ids)), (belief,) * n_ids, Origin.SUFFIX, kind="suffix/long")], 2e-5)
+    assert bool(round_.asks(Origin.MODEL)) is is_asked
+    if not is_asked:
+        assert len(round_.choose()[0].draft.ids) == n_ids
 
 
 @pytest.mark.parametrize("read_ms", [0.05, 0.08, 0.5])
@@ -709,8 +705,8 @@ def test_costs_measured_on_a_busy_machine_do_not_lock_a_draft_out():
 def test_single_rows_that_were_measured_as_too_dear_do_not_have_wrong_guesses_submitted(ms):
     """BF16 on two cores without matrix units: the profile said 85 ms for one row and 79 for two."""
     truth = {1: ms, 2: 79.0, 3: 90.0, 4: 122.0}
-    liar = [Position(0.98, 0.0, False)] * 2000
-    one = Simulation(lambda n: truth.get(n, 122.0 + 17.0 * (n - 4)), liar, step_ms=0.3, call_ms=1.0)
+    wrong = [Position(0.98, 0.0, False)] * 2000
+    one = Simulation(lambda n: truth.get(n, 122.0 + 17.0 * (n - 4)), wrong, step_ms=0.3, call_ms=1.0)
     believed = [CostSample(n, 0, 85.0 if n == 1 else one.cost(n)) for n in range(1, 18)]
     one.policy = AutoPolicy(Machine(CostCurve(believed), CostCurve([CostSample(1, 0, 0.3)])))
     one.run()
