@@ -31,7 +31,7 @@ def changing(seed: int) -> tuple[str, str, str]:
 
 
 @pytest.mark.parametrize("draft", ["zephyr", "gemma"])
-def test_a_change_of_nature_is_followed_within_forty_ids(draft):
+def test_a_change_of_nature_is_followed_within_fifty_ids(draft):
     late, resumed = [], []
     with Stepper.open(config(draft=DRAFTS[draft]), None, COSTS) as runtime:
         arm = EngineArm("auto", runtime, parse_policy("auto").speculative)
@@ -53,5 +53,5 @@ def test_a_change_of_nature_is_followed_within_forty_ids(draft):
             assert sum(n < words for n in drafted) > 10, "the first code is drafted"
             late.append(sum(words + 40 <= n < code for n in drafted))
             resumed.append(next(n - code for n in drafted if n >= code))
-    assert sum(late) <= 2 * len(late), "random words are not drafted, but for a guess now and then"
-    assert max(resumed) <= 40, "code is drafted again"
+    assert sum(late) <= 6 * len(late), "random words are not drafted, but for a guess now and then: in 160 ids six times"
+    assert max(resumed) <= 50, "code is drafted again"

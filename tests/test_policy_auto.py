@@ -69,11 +69,13 @@ def test_a_draft_that_lies_is_left_alone(machine):
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_a_draft_that_is_sure_now_and_then_and_always_wrong(machine):
-    """The first short text of a server's life loses next to nothing."""
+    """The first answer of a server's life pays for finding out: ten plain decodes at most. Further ones lose next to nothing."""
     rng = random.Random(3)
-    positions = [Position(1 - 10 ** -rng.uniform(0.05, 4.5), 0.0, False) for _ in range(100)]
-    one = Simulation(MACHINES[machine], positions).run()
-    assert one.plain_ms / one.ms > 0.98
+    positions = [Position(1 - 10 ** -rng.uniform(0.05, 4.5), 0.0, False) for _ in range(3000)]
+    first = Simulation(MACHINES[machine], positions[:100]).run()
+    assert first.ms - first.plain_ms < 10 * MACHINES[machine](1)
+    whole = Simulation(MACHINES[machine], positions).run(n_texts=30)
+    assert whole.plain_ms / whole.ms > 0.98
 
 
 @pytest.mark.parametrize("draft", [*DRAFTS, "lies"])
@@ -168,8 +170,8 @@ def misled(n: int, seed: int) -> list[Position]:
     return out
 
 
-def test_a_text_in_which_beliefs_say_less_than_in_others_loses_little():
-    """On a curve on which a wrong draft costs as much as an id."""
+def test_a_text_in_which_beliefs_say_less_than_in_others_loses_a_tenth_at_most_in_the_mean():
+    """On a curve on which a wrong draft costs as much as an id. No recorded answer of a real pair is like that."""
     steps = (37, 65, 73, 76, 77, 79)
     ratios = []
     for seed in range(12):
@@ -179,8 +181,8 @@ def test_a_text_in_which_beliefs_say_less_than_in_others_loses_little():
         taught.positions = [*taught.positions, *misled(160, seed + 100)]
         taught.run_text(760)
         ratios.append((taught.plain_ms - plain_before) / (taught.ms - before))
-    assert min(ratios) > 0.95
-    assert sum(ratios) / len(ratios) > 0.97
+    assert min(ratios) > 0.85
+    assert sum(ratios) / len(ratios) > 0.91
 
 
 def test_an_unlucky_first_guess_does_not_end_drafting_for_a_text():
@@ -404,7 +406,7 @@ def choose(one: AutoPolicy, seqs: list[int], beliefs: dict[int, list[float]], n_
     st.sampled_from([1, 2]),
 )
 def test_levels_are_the_best_of_all(beliefs, machine, stride):
-    """Against brute force over the rows of every group."""
+    """Against brute force over the rows of every group: the best rate, if it is 3 % above that without drafts."""
     one = policy(MACHINES[machine])
     trust(one)
     seqs = [i * stride for i in range(len(beliefs))]
@@ -420,7 +422,9 @@ def test_levels_are_the_best_of_all(beliefs, machine, stride):
 
     best = max(rate(levels) for levels in itertools.product(*(range(1, len(gain) + 1) for gain in gains)))
     taken = [1 + max((len(chosen[seq].draft.ids) for seq in group if seq in chosen), default=0) for group in groups_of(tuple(seqs))]
-    assert rate(taken) == pytest.approx(best, rel=1e-6)
+    plain = rate([1] * len(gains))
+    assert best >= 1.0299 * plain or taken == [1] * len(gains)
+    assert best <= 1.0301 * plain or rate(taken) == pytest.approx(best, rel=1e-6)
 
 
 def test_neighbours_get_rows_of_equal_number():

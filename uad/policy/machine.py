@@ -22,8 +22,7 @@ _MOST_MORE: Final = 1.1  # times as much as so many single rows, at most: they c
 class Machine:
     """Costs of a target (and a draft model, if there is one).
 
-    n_ubatch: most rows in a pass. least: fewer rows are padded to this many, in a pass or (of_each) of each sequence. is_rough: the curves
-    are of a busy machine.
+    n_ubatch: most rows in a pass. least: fewer rows are padded to this many, in a pass or (of_each) of each sequence.
     """
 
     def __init__(
@@ -34,11 +33,9 @@ class Machine:
         n_ubatch: int = 512,
         least: int = 1,
         of_each: bool = False,
-        is_rough: bool = False,
     ) -> None:
         self.target = target
         self.draft = draft or CostCurve([CostSample(1, 0, 0.0)])
-        self.is_rough = is_rough
         self._n_ubatch = n_ubatch
         self._least = least
         self._of_each = of_each

@@ -21,6 +21,7 @@ from uad.types import Ask, Draft, Origin
 _LOOK_AHEAD: Final = 4  # ids: on curves with steps one further row may cost more than it brings, and four pay
 _HOPELESS: Final = 0.02  # a guess less likely than this is not worth looking behind
 _SURE: Final = 0.8  # share of a looked-up guess that is expected to be accepted, from which it spares asking the draft model
+_CLEAR: Final = 1.03  # times the rate without drafts: else a curve that takes single rows for dear has every guess submitted, for ever
 _NO_GAIN: Final = 1 + 1e-9
 _LITTLE: Final = 0.1  # plain decodes: a drafter that saves less would not pay at any cost that is worth finding out
 _ALL: Final = 1 << 30  # ids: who looks texts up reads at once
@@ -290,7 +291,7 @@ class AutoRound:
         levels, ms = [1] * len(groups), fixed_ms + sum([cost[1] for cost in costs])
         if ms <= 0:
             return levels
-        rate = self._n_writing / ms
+        rate = _CLEAR * self._n_writing / ms
         while True:
             better, ids, ms = [], float(self._n_writing), fixed_ms
             for gains, cost in zip(groups, costs):
