@@ -1,4 +1,4 @@
-"""The policy that a server starts with knows whether its costs can be relied on."""
+"""The policy that a server starts with says whether its costs can be relied on."""
 
 from types import SimpleNamespace
 
@@ -17,5 +17,5 @@ def test_costs_of_a_busy_machine_are_called_rough(monkeypatch, times, stored, is
     monkeypatch.setattr(pacing, "curve", lambda *_: (samples, stored))
     config = SimpleNamespace(drafting=DraftingConfig(), n_parallel=1)
     target = SimpleNamespace(context=SimpleNamespace(n_ubatch=512, n_alike=60), config=None, least=SimpleNamespace(rows=1, of_each=False))
-    policies, (line,) = pacing.open_policy(config, target, None)
+    _, (line,) = pacing.open_policy(config, target, None)
     assert ("rough" in line) is is_rough
