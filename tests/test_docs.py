@@ -26,7 +26,7 @@ PARTS = [["bench", part] for part in ("scale", "translate", "drafters")] + [
 
 def draw_speed() -> ModuleType:
     pytest.importorskip("matplotlib")
-    spec = importlib.util.spec_from_file_location("draw_speed", ROOT / "docs" / "draw_speed.py")
+    spec = importlib.util.spec_from_file_location("draw_speed", ROOT / "lab" / "draw_speed.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -86,7 +86,7 @@ def test_a_cell_is_the_median_of_all_its_runs() -> None:
 
 def test_no_run_is_left_out_of_the_table() -> None:
     draw = draw_speed()
-    cells = draw.read(ROOT / "docs" / "speed.jsonl")
-    n_runs = (ROOT / "docs" / "speed.jsonl").read_text(encoding="utf-8").count('"policy": "auto"')
+    cells = draw.read(ROOT / "lab" / "speed.jsonl")
+    n_runs = (ROOT / "lab" / "speed.jsonl").read_text(encoding="utf-8").count('"policy": "auto"')
     assert sum(len(cell.runs) for cell in cells.values()) == n_runs
-    assert draw.table(cells) in (ROOT / "docs" / "bench.md").read_text(encoding="utf-8"), "run python docs/draw_speed.py, copy its table"
+    assert draw.table(cells) in (ROOT / "lab" / "toys.md").read_text(encoding="utf-8"), "run python lab/draw_speed.py, copy its table"

@@ -1,6 +1,6 @@
-"""Draws docs/speed.png, and prints the table of docs/bench.md, from docs/speed.jsonl: JSON lines of `uad bench`, one for each run.
+"""Draws lab/speed.png, and prints the table of lab/toys.md, from lab/speed.jsonl: JSON lines of `uad bench`, one for each run.
 
-    .venv/bin/python docs/draw_speed.py
+    .venv/bin/python lab/draw_speed.py
 
 A cell that was measured more than once shows the median of all its runs.
 """
