@@ -731,7 +731,6 @@ def test_where_two_rows_really_take_less_time_than_one_single_rows_are_padded(ms
 def test_a_step_takes_no_longer_than_a_call_whatever_was_measured_on_a_busy_machine():
     """Where two rows cost twice what one does, nothing is drafted by single steps that are believed to be dear."""
     one = Simulation(steep, text(400, GOOD), step_ms=18.0, call_ms=6.0)
-    one.policy.machine.is_rough = True
     one.step_ms = 6.0
     one.run()
     drafted = [k for at, k in one.lengths if at > 40]
