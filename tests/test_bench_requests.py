@@ -92,7 +92,7 @@ def test_prompts_of_workloads_go_to_each_server_in_turn():
     prompts = [body["messages"][0]["content"] for body in theirs[1:]]
     assert prompts[:4] == prompts[4:], "each repeat asks for all of them once"
     assert sum("speculative" in body for body in mine) == len(mine) // 2
-    assert list(line["workloads"]) == ["coding", "qa", "all"]
+    assert list(line["workloads"]) == ["coding", "qa", "first answers", "all"]
     assert line["workloads"]["qa"]["tps"].keys() == {"uad", PLAIN, "peer"}
     assert [(one["workload"], one["same_text"]) for one in line["prompts"]] == [
         (name, {PLAIN: True, "peer": True}) for name in ("coding", "qa", "coding", "qa")
@@ -110,9 +110,10 @@ def test_answers_are_rated_by_their_medians_and_the_worst_prompt_is_named():
         Asked("math", "third", (replies(1.0), replies(4.0))),
         Asked("math", "of one token", (replies(0.0), replies(1.0))),
     ]
-    qa, math, every = rows(asked)
+    qa, math, first, every = rows(asked)
     assert qa.decoding == pytest.approx((1.0,)), "one prompt twice as fast, one half"
     assert qa.worst == (0.5,)
     assert math.decoding == (4.0,)
+    assert first.decoding == pytest.approx((1.0,)), "the first two prompts, and their first replies"
     assert every.decoding[0] == pytest.approx(4 ** (1 / 3))
     assert every.whole[0] == pytest.approx((3 / 2 * 2 / 3 * 5 / 2) ** (1 / 3))

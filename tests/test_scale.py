@@ -171,7 +171,7 @@ def _write(path, architecture, width=128, head_dim=64, extra=()):
 
 def test_models_of_other_kinds_are_refused(tmp_path):
     cases = [
-        (_write(tmp_path / "bert.gguf", "bert"), "architecture is 'bert'; only 'llama'"),
+        (_write(tmp_path / "bert.gguf", "bert"), "architecture is 'bert'; only llama and qwen2"),
         (_write(tmp_path / "extra.gguf", "llama", extra=[("blk.0.ffn_gate_exps.weight", (4, 8, 8))]), "ffn_gate_exps.weight is not one"),
         (_write(tmp_path / "width.gguf", "llama", width=64), r"token_embd.weight has the shape \(64, 128\), expected \(64, 64\)"),
     ]
@@ -242,3 +242,36 @@ def test_greedy_text_is_the_source_s(tmp_path):
     prompts = ["<|im_start|>user\nCount from 3 to 30 in steps of 3.<|im_end|>\n<|im_start|>assistant\n", "import os\n\n\ndef main(argv):\n"]
     for prompt in prompts:
         assert _greedy(tmp_path / "out.gguf", prompt, 40) == _greedy(TARGET, prompt, 40)
+
+
+def _as_qwen2(path):
+    """The bundled target's weights as a qwen2 model, with biases: another function, since qwen2 turns other pairs of a head."""
+    reader, rng = gguf.GGUFReader(TARGET), np.random.default_rng(0)
+    writer = gguf.GGUFWriter(path, "qwen2")
+    for key, field in reader.fields.items():
+        if key.startswith(("llama.", "tokenizer.")):
+            kind = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(key.replace("llama.", "qwen2."), scaling.raw_value(field), field.types[0], kind)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32))
+        layer, dot, name = tensor.name.rpartition(".attn_")
+        if dot and name in ("q.weight", "k.weight", "v.weight"):
+            writer.add_tensor(f"{layer}.attn_{name[0]}.bias", rng.normal(0, 0.3, int(tensor.shape[1])).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.model
+def test_a_qwen2_model_keeps_its_text_too(tmp_path):
+    source = _as_qwen2(tmp_path / "qwen2.gguf")
+    scale(source, tmp_path / "out.gguf", "20m", "f16")
+    fields = gguf.GGUFReader(tmp_path / "out.gguf").fields
+    assert fields["general.architecture"].contents() == "qwen2"
+    assert not [key for key in fields if key.startswith("llama.")]
+    prompt = "<|im_start|>user\nCount from 3 to 30 in steps of 3.<|im_end|>\n<|im_start|>assistant\n"
+    text = _greedy(source, prompt, 40)
+    assert _greedy(tmp_path / "out.gguf", prompt, 40) == text
+    assert text != _greedy(TARGET, prompt, 40), "the biases count"

@@ -6,7 +6,7 @@ Every prompt goes to each server in turn before the next one does, and another s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import geometric_mean, median
 
 from rich.table import Table
@@ -16,6 +16,9 @@ from uad.bench.bar import Bar
 from uad.bench.peer import Client, chat_or_raw, streaming
 from uad.bench.table import coloured
 from uad.bench.workloads import Prompt, Workload
+
+
+FIRST, ALL = "first answers", "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +115,12 @@ class Row:
 
 
 def rows(asked: Sequence[Asked]) -> list[Row]:
-    """One for each workload, then that of all prompts together."""
+    """One for each workload; that of the prompts that were asked first, one of each workload, and their first replies; that of all."""
     timed = [one for one in asked if one.is_timed]
     names = dict.fromkeys(one.workload for one in timed)
     by_name = [_row(name, [one for one in timed if one.workload == name]) for name in names]
-    return [*by_name, _row("all", timed)] if timed else []
+    early = [replace(one, replies=tuple(replies[:1] for replies in one.replies)) for one in timed[: len(names)]]
+    return [*by_name, _row(FIRST, early), _row(ALL, timed)] if timed else []
 
 
 def _row(name: str, asked: Sequence[Asked]) -> Row:

@@ -21,7 +21,8 @@ UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """The sizes of a llama-architecture model; `tied` means that the output matrix is the embedding."""
+    """The sizes of a model like llama's; tied: the output matrix is the embedding; biased: queries, keys and values have biases, as in
+    qwen2."""
 
     vocab: int
     width: int
@@ -31,12 +32,14 @@ class Geometry:
     heads_kv: int
     head_dim: int
     tied: bool = True
+    biased: bool = False
 
     @property
     def layer_shapes(self) -> dict[str, tuple[int, ...]]:
         """Tensor name within a layer to numpy shape (rows, columns)."""
         q, kv = self.heads * self.head_dim, self.heads_kv * self.head_dim
-        return {
+        biases: dict[str, tuple[int, ...]] = {"attn_q.bias": (q,), "attn_k.bias": (kv,), "attn_v.bias": (kv,)} if self.biased else {}
+        return biases | {
             "attn_norm.weight": (self.width,),
             "attn_q.weight": (q, self.width),
             "attn_k.weight": (kv, self.width),

@@ -1,4 +1,4 @@
-"""Writes a cost-emulating model: the function of a small llama GGUF at the memory traffic and arithmetic of a large one.
+"""Writes a cost-emulating model: the function of a small GGUF of llama's or qwen2's kind at the traffic and arithmetic of a large one.
 
 Width, heads and feed-forward are padded with zeros and the extra layers add exactly zero, so speed can be measured without large weights.
 Knows only files and tensors: nothing of llama.cpp, of the runtime or of the terminal.
@@ -30,17 +30,19 @@ Progress = Callable[[int, int], None]
 """Called with (bytes of weights written, bytes of weights in all)."""
 
 CHUNK_ROWS = 1024
-CARRIED = ("tokenizer.", "llama.", "general.license")
-REPLACED = {
-    "llama.embedding_length",
-    "llama.block_count",
-    "llama.feed_forward_length",
-    "llama.attention.head_count",
-    "llama.attention.head_count_kv",
-    "llama.attention.key_length",
-    "llama.attention.value_length",
-    "llama.attention.layer_norm_rms_epsilon",
-}
+BIASED = {"llama": False, "qwen2": True}
+"""Architectures that can be scaled, and whether their queries, keys and values have biases."""
+CARRIED = ("tokenizer.", "general.license")
+REPLACED = (
+    "embedding_length",
+    "block_count",
+    "feed_forward_length",
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.value_length",
+    "attention.layer_norm_rms_epsilon",
+)
 TERNARY = ("TQ1_0", "TQ2_0")
 OUTPUTS = ("attn_output.weight", "ffn_down.weight")
 
@@ -152,6 +154,7 @@ def _check_rows(target: Geometry, kind: GGMLQuantizationType) -> None:
 @dataclass(frozen=True, slots=True)
 class _Source:
     path: Path
+    architecture: str
     geometry: Geometry
     eps: float
     fields: dict[str, ReaderField]
@@ -162,11 +165,12 @@ class _Source:
         reader = read_gguf(path)
         fields, tensors = dict(reader.fields), {tensor.name: tensor for tensor in reader.tensors}
         architecture = _value(path, fields, "general.architecture", str)
-        if architecture != "llama":
-            raise ModelLoadError(f"{path}: architecture is {architecture!r}; only 'llama' models can be scaled")
-        geometry = _geometry(path, fields, tensors)
+        if architecture not in BIASED:
+            raise ModelLoadError(f"{path}: architecture is {architecture!r}; only {' and '.join(BIASED)} models can be scaled")
+        geometry = _geometry(path, architecture, fields, tensors)
         _check_tensors(path, geometry, tensors)
-        return cls(path, geometry, _value(path, fields, "llama.attention.layer_norm_rms_epsilon", float), fields, tensors)
+        eps = _value(path, fields, f"{architecture}.attention.layer_norm_rms_epsilon", float)
+        return cls(path, architecture, geometry, eps, fields, tensors)
 
     def load(self, name: str) -> Floats:
         from gguf import quants
@@ -198,9 +202,12 @@ def _value(path: Path, fields: dict[str, ReaderField], key: str, kind: type[T]) 
     return value
 
 
-def _geometry(path: Path, fields: dict[str, ReaderField], tensors: dict[str, ReaderTensor]) -> Geometry:
+def _geometry(path: Path, architecture: str, fields: dict[str, ReaderField], tensors: dict[str, ReaderTensor]) -> Geometry:
     def count(key: str) -> int:
-        return _value(path, fields, f"llama.{key}", int)
+        return _value(path, fields, f"{architecture}.{key}", int)
+
+    def has(key: str) -> bool:
+        return f"{architecture}.{key}" in fields
 
     if "token_embd.weight" not in tensors:
         raise ModelLoadError(f"{path}: tensor token_embd.weight is missing; a file with a vocabulary only cannot be scaled")
@@ -211,9 +218,10 @@ def _geometry(path: Path, fields: dict[str, ReaderField], tensors: dict[str, Rea
         layers=count("block_count"),
         ff=count("feed_forward_length"),
         heads=heads,
-        heads_kv=count("attention.head_count_kv") if "llama.attention.head_count_kv" in fields else heads,
-        head_dim=count("attention.key_length") if "llama.attention.key_length" in fields else width // heads,
+        heads_kv=count("attention.head_count_kv") if has("attention.head_count_kv") else heads,
+        head_dim=count("attention.key_length") if has("attention.key_length") else width // heads,
         tied="output.weight" not in tensors,
+        biased=BIASED[architecture],
     )
 
 
@@ -228,7 +236,7 @@ def _check_tensors(path: Path, geometry: Geometry, tensors: dict[str, ReaderTens
 
 
 def _write(source: _Source, target: Geometry, kind: GGMLQuantizationType, out: Path, progress: Progress) -> int:
-    with replacing(out, "llama") as writer:
+    with replacing(out, source.architecture) as writer:
         _add_metadata(writer, source, target, kind)
         total = _add_shapes(writer, target, kind)
         check_room(out, total)
@@ -268,8 +276,9 @@ def check_room(out: Path, n_bytes: int) -> None:
 def _add_metadata(writer: GGUFWriter, source: _Source, target: Geometry, kind: GGMLQuantizationType) -> None:
     from gguf import GGML_QUANT_VERSION, GGUFValueType, LlamaFileType
 
+    own = f"{source.architecture}."
     for key, field in source.fields.items():
-        if key.startswith(CARRIED) and key not in REPLACED:
+        if key.startswith((own, *CARRIED)) and key.removeprefix(own) not in REPLACED:
             writer.add_key_value(key, raw_value(field), field.types[0], field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None)
     origin = _value(source.path, source.fields, "general.name", str) if "general.name" in source.fields else source.path.stem
     writer.add_name(f"{origin} scaled to {short(target.params)} (cost emulation)")
@@ -319,7 +328,9 @@ def _weights(source: _Source, target: Geometry, kind: GGMLQuantizationType) -> I
     factor = norm_factor(source.geometry, target)
     filler = np.random.default_rng(0).standard_normal((CHUNK_ROWS, max(target.width, target.ff)), dtype=np.float32) * np.float32(0.02)
     for name, shape in target.shapes.items():
-        if len(shape) == 1:
+        if name.endswith(".bias"):
+            yield pad(source.load(name), shape) if name in source.tensors else np.zeros(shape, np.float32)
+        elif len(shape) == 1:
             yield pad(source.load(name) * np.float32(factor), shape) if name in source.tensors else np.ones(shape, np.float32)
         elif name in source.tensors:
             yield _stored(source.load(name), shape, kind)

@@ -1,8 +1,8 @@
-"""What the target would draw by lot if a draft's probabilities were its own: they are drawn from with its noise. Knows no stream, no model.
+"""Coupled sampling: the draft's distribution is sampled with the target's own Gumbel noise. Knows no stream, no model.
 
-The target draws argmax(log p + noise), and the noise belongs to the bytes of an id at an offset of the answer (`sampling.noise`), whoever
-asks. So a draft that draws with it agrees far more often than one that names the likeliest id (Daliri, Musco and Suresh, arXiv 2408.07978,
-for one vocabulary). Across vocabularies the noise is that of the target's ids; ids of the draft are pieces of those, or hold several.
+The target draws argmax(log p + noise), and the noise belongs to the bytes of an id at an offset of the answer (`sampling.noise`). So a draft
+that samples with it agrees far more often than one that names the likeliest id (Daliri, Musco and Suresh, arXiv 2408.07978, for one
+vocabulary). Across vocabularies the noise is that of the target's ids; ids of the draft are pieces of those, or hold several.
 """
 
 from __future__ import annotations
