@@ -69,7 +69,6 @@ class Replay:
         self._origins = origins
         self._temperature = temperature
         self._n_rest = 0
-        self._untold: list[tuple[int, int, float]] = []
 
     def run(self, texts: Sequence[Text], n_seq: int) -> float:
         """Writes all of them, n_seq at a time, and returns how long that took without the last ones, beside which slots are empty, over the
@@ -94,6 +93,7 @@ class Replay:
         return plain / spent
 
     def _begin(self, text: Text, seq: int) -> Text:
+        self._n_rest = 0  # as the loop does where a prompt is read
         text.seq = seq
         text.unread = min(text.answer.n_prompt, WINDOW) + 1
         self._policy.begin(seq, text.answer.n_prompt, self._temperature)
@@ -209,15 +209,16 @@ class Replay:
         while n < len(draft.ids) and n < len(rest) - 1 and draft.ids[n] == rest[n]:
             n += 1
         ids = rest[: n + 1]
+        text.unread += text.t + len(ids) - min(max(text.covered, text.t), text.t + len(ids))  # accepted guesses are in the draft's KV
         text.t += len(ids)
-        text.unread += len(ids)
         text.n_drafted += len(draft.ids)
         text.n_accepted += n
         self._policy.committed(Commit(text.seq, ids, len(draft.ids), n))
 
 
 def oracle_ms(answer: Answer, curve: Curve) -> float:
-    """The least time for this answer with the draft model and what was looked up, for one who knows what is right."""
+    """The time for this answer with the draft model and what was looked up, for one who knows what is right. Left-over guesses are
+    written anew, and no prompt is read."""
     n = len(answer.ids)
     best = [0.0] * (n + 1)
     for t in range(n - 1, 0, -1):
@@ -248,13 +249,22 @@ class Hindsight:
                 for t, guess in enumerate(one.guesses.get(origin, ()))
                 for k, p in enumerate(guess.p[: min(guess.n_right + 1, len(one.ids) - t)])
             )
-            size = max(len(judged) // 24, 1)
-            parts = [judged[i : i + size] for i in range(0, len(judged), size)] or [[(0.0, False)]]
+            parts = _parts(judged, max(-(-len(judged) // 24), 1)) or [[(0.0, False)]]
             self._bins[origin] = ([one[0][0] for one in parts], [(sum(right for _, right in one) + 0.5) / (len(one) + 1) for one in parts])
 
     def chances(self, origin: str, guess: Guess) -> list[float]:
         starts, shares = self._bins[origin]
         return [shares[max(bisect_right(starts, p) - 1, 0)] for p in guess.p]
+
+
+def _parts(judged: Sequence[tuple[float, bool]], size: int) -> list[list[tuple[float, bool]]]:
+    """Cut into parts of at least so many; equal beliefs stay together."""
+    parts: list[list[tuple[float, bool]]] = []
+    for belief, right in judged:
+        if not parts or (len(parts[-1]) >= size and belief > parts[-1][-1][0]):
+            parts.append([])
+        parts[-1].append((belief, right))
+    return parts
 
 
 def calibrated_ms(answer: Answer, curve: Curve, known: Hindsight) -> float:
@@ -279,10 +289,12 @@ def _by_belief(guesses: Mapping[str, Sequence[Guess]], n: int, curve: Curve, kno
         for origin, all_guesses in guesses.items():
             guess = all_guesses[t]
             gains = list(accumulate(accumulate(known.chances(origin, guess), mul)))[: max(n - t - 1, 0)]
-            worth = [rate * gain - curve.target_ms(k + 2) + curve.target_ms(1) for k, gain in enumerate(gains)]
+            free = max(covered - t, 0) if origin == MODEL else len(gains) + 1  # guesses that are left over, or looked up
+            steps = [max(k + 2 - free, 0) * curve.step_ms(1) for k in range(len(gains))]
+            worth = [rate * gain - curve.target_ms(k + 2) + curve.target_ms(1) - steps[k] for k, gain in enumerate(gains)]
             k = max(range(len(worth)), key=worth.__getitem__) + 1 if worth and max(worth) > 0 else 0
             if origin == MODEL:
-                asked_ms += curve.call_ms + max(min(k + 1, len(gains)) - max(covered - t, 0), 0) * curve.step_ms(1)
+                asked_ms += curve.call_ms + max(min(k + 1, len(gains)) - free, 0) * curve.step_ms(1)
                 covered = t + min(k + 1, guess.n_right)
             else:
                 asked_ms += curve.look_ms

@@ -17,7 +17,6 @@ from uad.bench.peer import Client, chat_or_raw, streaming
 from uad.bench.table import coloured
 from uad.bench.workloads import Prompt, Workload
 
-
 FIRST, ALL = "first answers", "all"
 
 
@@ -59,8 +58,8 @@ class Asked:
         return median(one.tps for one in self.replies[server])
 
     def seconds(self, server: int) -> float:
-        """Of the whole request, the median over the repeats."""
-        return median(one.total_s for one in self.replies[server])
+        """Of the whole request for each token, since answers may differ in length; the median over the repeats."""
+        return median(one.total_s / max(one.n, 1) for one in self.replies[server])
 
     @property
     def is_timed(self) -> bool:
@@ -119,8 +118,10 @@ def rows(asked: Sequence[Asked]) -> list[Row]:
     timed = [one for one in asked if one.is_timed]
     names = dict.fromkeys(one.workload for one in timed)
     by_name = [_row(name, [one for one in timed if one.workload == name]) for name in names]
-    early = [replace(one, replies=tuple(replies[:1] for replies in one.replies)) for one in timed[: len(names)]]
-    return [*by_name, _row(FIRST, early), _row(ALL, timed)] if timed else []
+    n_workloads = len(dict.fromkeys(one.workload for one in asked))
+    first = [replace(one, replies=tuple(replies[:1] for replies in one.replies)) for one in asked[:n_workloads]]
+    early = [one for one in first if one.is_timed]
+    return [*by_name, *([_row(FIRST, early)] if early else []), _row(ALL, timed)] if timed else []
 
 
 def _row(name: str, asked: Sequence[Asked]) -> Row:

@@ -1,7 +1,7 @@
 """Coupled sampling: the draft's distribution is sampled with the target's own Gumbel noise. Knows no stream, no model.
 
-The target draws argmax(log p + noise), and the noise belongs to the bytes of an id at an offset of the answer (`sampling.noise`). So a draft
-that samples with it agrees far more often than one that names the likeliest id (Daliri, Musco and Suresh, arXiv 2408.07978, for one
+The target draws argmax(log p + noise), and the noise belongs to the bytes of an id at an offset of the answer (`sampling.noise`). So a
+draft that samples with it agrees far more often than one that names the likeliest id (Daliri, Musco and Suresh, arXiv 2408.07978, for one
 vocabulary). Across vocabularies the noise is that of the target's ids; ids of the draft are pieces of those, or hold several.
 """
 

@@ -21,7 +21,8 @@ _TIMING: Final = 0.018  # plain decodes per id, for finding out what a call cost
 _MOST_OF_READ: Final = 0.8  # of the time of such a call
 _OFTEN: Final = 64.0  # ids between two such calls at least
 _FREE_TIMES: Final = 2  # that they are dear, before they become rarer
-_FEW_IDS: Final = 16  # reading more than these is a cost of its own; fewer are part of the call
+_MOST_DEAR: Final = 16
+FEW_IDS: Final = 16  # of a sequence: reading more than these is a cost of its own; fewer are part of the call
 _STALL_MS: Final = 250.0  # that others may wait for reading, as for a chunk of a prompt
 _LEAST_READ: Final = 64  # ids
 _UNKNOWN_READ: Final = 256
@@ -51,7 +52,7 @@ class CallCost:
     read_ms: float = 0.0
     """Of reading one id."""
     n_steps: float = 1.0
-    """Steps of a call."""
+    """Steps of a call, its first id included."""
     ids_per_step: float = 1.0
     """Target ids that a step of the draft model makes."""
     age: int = 0
@@ -73,26 +74,29 @@ class CallCost:
         self.read_ms = min(self.read_ms or 0.5 * ms / n_read, _MOST_OF_READ * ms / n_read)
         self.called(ms - n_read * self.read_ms, 0)
         self.timed = ms / plain_ms
-        self.n_dear = self.n_dear + 1 if self.timed > 1.0 else 0
+        self.n_dear = min(self.n_dear + 1, _MOST_DEAR) if self.timed > 1.0 else 0
 
     def read_at_once(self, n_sequences: int) -> int:
         """How many ids each of so many sequences may read in a round for which others wait."""
         n = int(_STALL_MS / self.read_ms) if self.read_ms > 0 else _UNKNOWN_READ
         return max(n // n_sequences, _LEAST_READ)
 
-    def called(self, ms: float, n_read: int) -> float:
-        """A call took ms beside its steps, and read n_read ids; returns how much of it went into reading."""
+    def called(self, ms: float, n_read: int, n_sequences: int = 1) -> float:
+        """A call took ms beside its steps, and read n_read ids of so many sequences; returns how much of it went into reading."""
         self.age = 0
-        if n_read > _FEW_IDS:
+        if n_read > FEW_IDS * n_sequences:
             reading_ms = max(ms - self.call_ms, 0.0)
             self.read_ms = _learned(self.read_ms, reading_ms / n_read)
             return reading_ms
         self.call_ms = _learned(self.call_ms, ms)
         return 0.0
 
-    def wrote(self, n_steps: int, n_ids: int) -> None:
-        """n_steps ids of the draft became n_ids of the target."""
+    def stepped(self, n_steps: int) -> None:
+        """A call took so many steps, its first id included."""
         self.n_steps += _COST_RATE * (n_steps - self.n_steps)
+
+    def wrote(self, n_steps: int, n_ids: int) -> None:
+        """n_steps ids of the draft, not cut to a length, became n_ids of the target."""
         if n_steps > 1:
             self.ids_per_step += 0.05 * (min(max(n_ids / n_steps, 0.25), 4.0) - self.ids_per_step)
 
@@ -114,6 +118,8 @@ class Drafter:
     n_rounds: float = 0.0
     budget: float = _FIRST_BUDGET
     """A token bucket for asking it where it does not pay, in plain decodes."""
+    wanted: float = 0.0
+    """The last price that it could not pay: that much may be saved, however long the prompt is."""
 
     def learn(self, saved: float, price: float) -> None:
         """A round saved so much, at this price."""
@@ -123,7 +129,7 @@ class Drafter:
             self._deposit(_FOR_PROBES * (saved - price))
 
     def _deposit(self, n: float) -> None:
-        self.budget = min(self.budget + n, _MOST_BUDGET)
+        self.budget = min(self.budget + n, max(_MOST_BUDGET, self.wanted))
 
     def withdraw(self, n: float) -> None:
         """What asking it once took. It may be more than there was: then the next time is later."""
@@ -165,6 +171,7 @@ class Use:
         missing = price - self.drafter.budget
         self.is_probe = missing <= 0
         if not self.is_probe:
+            self.drafter.wanted = price
             self._put_off(n, int(missing / _PROBING))
         return self.is_probe
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from uad.policy.calibration import Calibration, bin_of
-from uad.policy.drafter import TIMED_IDS
+from uad.policy.drafter import FEW_IDS, TIMED_IDS
 from uad.policy.machine import Table
 from uad.policy.protocol import Chosen, Wish
 from uad.policy.sequences import STALE, Sequences, SequenceState
@@ -63,6 +63,11 @@ class _Member:
         return self.table.upto(1)[1] / self.size
 
     @property
+    def longest(self) -> int:
+        """Ids that it may draft."""
+        return min(self.wish.params.longest, self.wish.room)
+
+    @property
     def is_sure(self) -> bool:
         """Whether a guess was found that is worth submitting, and expected to be accepted nearly whole."""
         return any(one.sure >= _SURE and one.value > 0 for one in self.candidates)
@@ -82,6 +87,7 @@ class AutoRound:
         self._members = {wish.seq: self._member(wish) for wish in due}
         self._asked: list[_Member] = []
         self._timed: _Member | None = None  # whose draft model reads a few ids to show what that costs
+        self._n_asked: dict[Origin, int] = {}  # sequences that share a call
         self._n_read = 0  # ids that each may catch up with
         self._most = 0  # ids of the draft model, for any
         self._guesses_ms = 0.0  # what all candidates cost
@@ -100,29 +106,31 @@ class AutoRound:
         self._asked, asks = [], []
         is_model = origin is _MODEL
         self._n_read = self._policy.drafter(origin).cost.read_at_once(len(self._members)) if is_model else _ALL
-        for member in self._members.values():
-            wish = member.wish
-            if (wish.params.types and origin not in wish.params.types) or not self._is_asked(member, origin):
+        due = [member for member in self._members.values() if self._is_due(member, origin)]
+        for member in due:
+            if not self._is_asked(member, origin, len(due)):
                 continue
-            longest = min(wish.params.longest, wish.room)
+            wish = member.wish
             self._asked.append(member)
-            asks.append(Ask(wish.seq, longest, 0, 0.0, self._n_read) if is_model else Ask(wish.seq, wish.room))
-            self._most = max(self._most, longest)
+            asks.append(Ask(wish.seq, member.longest, 0, 0.0, self._n_read) if is_model else Ask(wish.seq, wish.room))
+            self._most = max(self._most, member.longest)
         if is_model:
             if not self._asked:
                 return self._timing()
             self._begin_writing()
         return asks
 
-    def _is_asked(self, member: _Member, origin: Origin) -> bool:
+    def _is_due(self, member: _Member, origin: Origin) -> bool:
+        types = member.wish.params.types
+        return (not types or origin in types) and member.state.n >= self._policy.use(member.state, origin).next_at
+
+    def _is_asked(self, member: _Member, origin: Origin, n_due: int) -> bool:
         policy, state, plain_ms = self._policy, member.state, member.plain_ms
         use = policy.use(state, origin)
-        if state.n < use.next_at:
-            return False
-        price, reading = policy.price(origin, plain_ms, len(self._members)), 0.0
+        price, reading = policy.price(origin, plain_ms, n_due), 0.0
         pays = use.saved >= price
         if origin is _MODEL:
-            if pays and member.is_sure:
+            if member.is_sure:
                 return False
             pays = pays and policy.is_worth_reading(state, use, price, plain_ms, member.wish.n_left)
             reading = policy.reading(state, use, plain_ms)
@@ -233,18 +241,23 @@ class AutoRound:
             policy.machine.draft.observe(int(self._n_stepped / self._n_steps + 0.5), 0, steps_ms / self._n_steps)
         call_ms = max(1e3 * seconds - steps_ms, 0.0)
         reads = [draft.n_read for draft in drafts]
-        reading_ms = cost.called(call_ms, sum(reads))
+        reading_ms = cost.called(call_ms, sum(reads), len(asked))
+        self._n_asked[origin] = len(asked)
         price_ms = (call_ms - reading_ms + steps_ms) / len(asked)
+        if is_model and any(member.bins for member in asked):
+            cost.stepped(self._n_steps + 1)
         for member, draft, n_read in zip(asked, drafts, reads):
             state, use = member.state, member.state.uses[origin]
-            state.has_read(use, n_read)
             if use.is_probe:
                 use.drafter.withdraw(1e3 * seconds / len(asked) / member.plain_ms)
-            if n_read >= self._n_read:  # it reads on, before anything can be said of its drafts
+            if is_model and (n_read >= self._n_read or (not n_read and not draft.ids and state.unread(use) > FEW_IDS)):
+                state.has_read(use, n_read)  # it reads on, before anything can be said of its drafts
                 use.is_probe = False
                 continue
+            state.has_read_all(use)
             if is_model:
-                cost.wrote(len(member.bins), len(draft.ids))
+                if len(draft.ids) < member.longest:
+                    cost.wrote(len(member.bins), len(draft.ids))
                 member.calibration.drafted(member.bins)
             self._guesses_ms += price_ms
             member.candidates.append(self._candidate(member, origin, draft, price_ms))
@@ -254,7 +267,9 @@ class AutoRound:
         use, state, self._timed = member.state.uses[_MODEL], member.state, None
         if n_read:
             use.drafter.cost.timing(ms, n_read, member.plain_ms)
-        state.has_read(use, n_read or state.unread(use))
+            state.has_read(use, n_read)
+        else:
+            state.has_read_all(use)
 
     def _candidate(self, member: _Member, origin: Origin, draft: Draft, price_ms: float) -> Candidate:
         calibration = member.calibration if origin is _MODEL else self._policy.calibration(draft.kind)
@@ -274,14 +289,26 @@ class AutoRound:
         for group, table, level in zip(self._groups, self._tables, self._levels()):
             if level > 1:
                 self._submit(chosen, group, level, table)
-        for member in self._members.values():
-            for one in member.candidates:
-                price = self._policy.price(one.origin, member.plain_ms, len(self._members))
-                member.state.uses[one.origin].judged((one.value + one.price_ms) / member.plain_ms, price, member.state.n)
-            member.state.planned()
+            self._judge(group, level, table)
         if not chosen and self._groups and self._policy.machine.target.n_alike(self._n_writing) >= STALE:
             return dict.fromkeys(self._groups[0], _TWO_ROWS)
         return chosen
+
+    def _judge(self, group: Sequence[int], level: int, table: Table) -> None:
+        """What each guess saved. Alone that is what its best length is expected to save. In a group it is a share of what the common level
+        is: but a drafter that is asked again counts as if the others' guesses were like its own, or several would never start together."""
+        costs, total = table.upto(level), self._gains(group)[level - 1]
+        growth = (costs[level] - costs[1]) / total if total > 0 else 0.0  # of the decode, for each id that is expected
+        for member in [self._members[seq] for seq in group if seq in self._members]:
+            for one in member.candidates:
+                use = member.state.uses[one.origin]
+                saved_ms = one.value + one.price_ms
+                if len(group) > 1 and not use.is_probe:
+                    gain = one.gains[min(level - 1, len(one.gains) - 1)]
+                    saved_ms = gain * (member.plain_ms - growth)
+                price = self._policy.price(one.origin, member.plain_ms, self._n_asked[one.origin])
+                use.judged(saved_ms / member.plain_ms, price, member.state.n)
+            member.state.planned()
 
     def _levels(self) -> list[int]:
         """Rows of each sequence, by group: the highest ids per millisecond over all groups (Dinkelbach's iteration), or one each."""

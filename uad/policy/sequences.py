@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from uad.policy.calibration import Calibration
-from uad.policy.drafter import Drafter, Use
+from uad.policy.drafter import FEW_IDS, Drafter, Use
 from uad.policy.machine import Machine
 from uad.types import Origin
 
@@ -43,8 +43,12 @@ class SequenceState:
         return min(n, self.window) if self.window else n
 
     def has_read(self, use: Use, n_ids: int) -> None:
-        """It read so many more of its own ids: the last of them are the sequence's last."""
+        """It read so many more ids of those that it had not read, and more are left."""
         use.n_read = self.n_prompt + self.n - max(self.unread(use) - n_ids, 0)
+
+    def has_read_all(self, use: Use) -> None:
+        """It read the sequence up to its end. Accepted guesses are in its KV already, so what it read may be less than that."""
+        use.n_read = self.n_prompt + self.n
 
     def planned(self) -> None:
         """All drafters that are to be asked in this round were asked."""
@@ -117,7 +121,7 @@ class Sequences:
         return self.machine.draft.ms(n) * (min(call_ms / ms, 1.0) if call_ms and ms > 0 else 1.0)
 
     def price(self, origin: Origin, plain_ms: float, n_seq: int) -> float:
-        """What asking a drafter for n_seq sequences costs each of them beside reading, in plain decodes."""
+        """What a call of a drafter for n_seq sequences costs each of them beside reading, in plain decodes."""
         cost = self.drafter(origin).cost
         ms = cost.call_ms
         if origin is _MODEL:
@@ -125,7 +129,9 @@ class Sequences:
         return ms / n_seq / plain_ms if plain_ms > 0 else 0.0
 
     def reading(self, state: SequenceState, use: Use, plain_ms: float) -> float:
-        """What it costs to read what is unread, in plain decodes."""
+        """What it costs to read what is unread, in plain decodes. A few ids are part of the call."""
+        if state.unread(use) <= FEW_IDS:
+            return 0.0
         unknown_ms = min(_READ_OF_STEP * self.step_ms(1), _READ_OF_PLAIN * plain_ms)
         ms = (use.drafter.cost.read_ms or unknown_ms) * state.unread(use)
         return ms / plain_ms if plain_ms > 0 else 0.0
