@@ -49,7 +49,6 @@ class Text:
     n_drafted: int = 0
     n_accepted: int = 0
     n_passes: int = 0
-    asked: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -164,7 +163,6 @@ class Replay:
             for p in guess.written[:free]:
                 pace.wrote(ask.seq, p)
             n_written[ask.seq] = free
-            text.asked += 1
             live.append(ask)
         first = True
         while True:

@@ -14,7 +14,6 @@ part that is there already is not fetched again, so an interrupted run goes on w
 from __future__ import annotations
 
 import argparse
-import ctypes
 import hashlib
 import os
 import shutil
@@ -320,13 +319,9 @@ def write(name: str, model: Written) -> None:
 
 def quantize(source: Path, out: Path, ftype: int) -> int:
     """llama.cpp's exit code."""
-    import llama_cpp.llama_cpp as lib
+    from uad.llama.quantize import written_as
 
-    params = lib.llama_model_quantize_default_params()
-    params.allow_requantize, params.ftype, params.nthread = True, ftype, os.cpu_count() or 1
-    quiet = lib.llama_log_callback(lambda level, text, user: None)
-    lib.llama_log_set(quiet, ctypes.c_void_p(0))
-    return int(lib.llama_model_quantize(os.fsencode(source), os.fsencode(out), ctypes.byref(params)))
+    return written_as(source, out, ftype)
 
 
 def _check_space(name: str, n_bytes: int) -> None:

@@ -194,7 +194,7 @@ def test_output_errors_leave_nothing(tmp_path, monkeypatch):
     for out, text in ((source, "the source itself"), (tmp_path, "a folder"), (tmp_path / "no" / "out.gguf", "No such file")):
         with pytest.raises(ConfigError, match=text):
             scale(source, out, "3m")
-    monkeypatch.setattr(scaling.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 10))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 10))
     with pytest.raises(ConfigError, match=r"it needs .* GB, 0\.0 GB are free"):
         scale(source, tmp_path / "out.gguf", "3m")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source.gguf"]

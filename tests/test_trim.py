@@ -342,7 +342,7 @@ def test_nothing_is_left_of_a_file_that_cannot_be_written(tmp_path: Path, monkey
         cut(ZEPHYR, out, range(2048))
     assert [path.name for path in tmp_path.iterdir()] == ["out.gguf"]
     assert out.read_text() == "old"
-    monkeypatch.setattr("uad.trim.cut.shutil.disk_usage", lambda path: type("Usage", (), {"free": 10})())
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 10})())
     with pytest.raises(ConfigError, match="are free there"):
         cut(ZEPHYR, out, range(2048))
 

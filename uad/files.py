@@ -1,8 +1,9 @@
-"""Files that users name: how a path is written, and how text is read from one. The only place that decides either."""
+"""Files that users name: how a path is written, how text is read from one, and whether there is room for one. The only place for that."""
 
 from __future__ import annotations
 
 import codecs
+import shutil
 from pathlib import Path
 
 from uad.errors import ConfigError, UadError
@@ -24,6 +25,13 @@ def path_of(text: str) -> Path:
         return Path(text).expanduser()
     except RuntimeError as error:
         raise ConfigError(f"{text}: no home directory is known for {text.partition('/')[0]}; write the path out") from error
+
+
+def check_room(out: Path, n_bytes: int) -> None:
+    """Raises ConfigError where the folder of `out` has no room for a file of so many bytes."""
+    free = shutil.disk_usage(out.resolve().parent).free
+    if n_bytes > free:
+        raise ConfigError(f"cannot write {out}: it needs {n_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB are free there")
 
 
 def read_text(path: Path, limit: int = SMALL, error: type[UadError] = ConfigError) -> str:

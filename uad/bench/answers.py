@@ -32,7 +32,8 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer by the client's clock, in seconds, from the request to the first and to the last piece of text; n tokens were answered."""
+    """One answer by the client's clock, in seconds, from the request to the first piece of text and to the end of the stream; n tokens were
+    answered."""
 
     first_s: float
     total_s: float
@@ -98,7 +99,7 @@ def ask(server: Server, prompt: Prompt, settings: Mapping[str, object]) -> Reply
     stream = server.client.stream(path, streaming(server.model) | body | {"cache_prompt": False} | dict(settings) | dict(server.fields))
     ended = now()
     first = stream.first if stream.first is not None else ended
-    return Reply(first - began, max(stream.last, first) - began, stream.n_predicted, "".join(stream.text))
+    return Reply(first - began, ended - began, stream.n_predicted, "".join(stream.text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,13 @@ from rich.table import Table
 from rich.text import Text
 
 from uad.bench import answers
-from uad.bench.answers import Server
+from uad.bench.answers import Reply, Server
 from uad.bench.bar import Bar
 from uad.bench.console import console_on
 from uad.bench.options import number, server_url, whole_number, workloads
-from uad.bench.peer import Client, streaming
+from uad.bench.peer import Client
 from uad.bench.table import coloured
-from uad.bench.workloads import load
+from uad.bench.workloads import Prompt, load
 from uad.errors import ConfigError, UnavailableError
 
 _SIZES = "32+200,400+200,2000+16,2000+200"
@@ -44,15 +44,6 @@ class Size:
 
     def __str__(self) -> str:
         return f"{self.n_prompt}+{self.n_predict}"
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """One request by the client's clock, in seconds; n_predicted tokens were answered."""
-
-    first_s: float
-    total_s: float
-    n_predicted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +133,7 @@ def measure(servers: Sequence[Server], sizes: Sequence[Size], repeats: int, temp
         bar.step()
     rows = []
     for size in sizes:
-        found: list[list[Times]] = [[] for _ in servers]
+        found: list[list[Reply]] = [[] for _ in servers]
         for repeat in range(repeats):
             text = prompts.of(size.n_prompt)
             for i in range(len(servers)):
@@ -151,8 +142,8 @@ def measure(servers: Sequence[Server], sizes: Sequence[Size], repeats: int, temp
                 found[place].append(ask(servers[place], f"{servers[place].name} {text}", size.n_predict, temperature))
                 bar.step()
         for server, times in zip(servers, found, strict=True):
-            if any(one.n_predicted != size.n_predict for one in times):
-                counts = ", ".join(str(one.n_predicted) for one in times)
+            if any(one.n != size.n_predict for one in times):
+                counts = ", ".join(str(one.n) for one in times)
                 raise UnavailableError(f"{server.name} answered with {counts} tokens where {size.n_predict} were asked for")
         firsts = tuple(median(one.first_s for one in times) for times in found)
         totals = tuple(median(one.total_s for one in times) for times in found)
@@ -160,21 +151,10 @@ def measure(servers: Sequence[Server], sizes: Sequence[Size], repeats: int, temp
     return rows
 
 
-def ask(server: Server, text: str, n_predict: int, temperature: float) -> Times:
-    """One chat request, streamed. Raises UnavailableError."""
-    body: dict[str, object] = {
-        "messages": [{"role": "user", "content": text}],
-        "max_tokens": n_predict,
-        "temperature": temperature,
-        "seed": 1,
-        "ignore_eos": True,
-        "cache_prompt": False,
-    }
-    now = server.client.clock
-    began = now()
-    stream = server.client.stream("/v1/chat/completions", streaming(server.model) | body | dict(server.fields))
-    ended = now()
-    return Times((stream.first if stream.first is not None else ended) - began, ended - began, stream.n_predicted)
+def ask(server: Server, text: str, n_predict: int, temperature: float) -> Reply:
+    """One chat request for an answer of so many tokens. Raises UnavailableError."""
+    settings = {"max_tokens": n_predict, "temperature": temperature, "seed": 1, "ignore_eos": True}
+    return answers.ask(server, Prompt("", text, chat=True), settings)
 
 
 class Prompts:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import math
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from uad.bench.geometry import WIDTH_STEP, Geometry, parse_params, plan, short
 from uad.errors import ConfigError, ModelLoadError
+from uad.files import check_room
 
 if TYPE_CHECKING:
     from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, ReaderField, ReaderTensor
@@ -265,12 +265,6 @@ def replacing(out: Path, architecture: str) -> Iterator[GGUFWriter]:
     finally:
         writer.close()
         part.unlink(missing_ok=True)
-
-
-def check_room(out: Path, n_bytes: int) -> None:
-    free = shutil.disk_usage(out.resolve().parent).free
-    if n_bytes > free:
-        raise ConfigError(f"cannot write {out}: it needs {n_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB are free there")
 
 
 def _add_metadata(writer: GGUFWriter, source: _Source, target: Geometry, kind: GGMLQuantizationType) -> None:

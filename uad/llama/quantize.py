@@ -24,8 +24,13 @@ def check_type(name: str) -> None:
 
 def quantize(source: Path, out: Path, name: str) -> None:
     """Write `out`, the model `source` with weights of the type of this name, whatever type they have now. Raises ModelLoadError."""
+    if written_as(source, out, TYPES[name]):
+        raise ModelLoadError(f"{source}: llama.cpp cannot write its weights in {name}")
+
+
+def written_as(source: Path, out: Path, ftype: int) -> int:
+    """The same by llama.cpp's number of the type; returns its exit code."""
     native.start()
     params = lib.llama_model_quantize_default_params()
-    params.allow_requantize, params.ftype, params.nthread = True, TYPES[name], os.cpu_count() or 1
-    if lib.llama_model_quantize(os.fsencode(source), os.fsencode(out), ctypes.byref(params)):
-        raise ModelLoadError(f"{source}: llama.cpp cannot write its weights in {name}")
+    params.allow_requantize, params.ftype, params.nthread = True, ftype, os.cpu_count() or 1
+    return int(lib.llama_model_quantize(os.fsencode(source), os.fsencode(out), ctypes.byref(params)))

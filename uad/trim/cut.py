@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from uad.errors import ConfigError, ModelLoadError
+from uad.files import check_room
 from uad.gguf import GgufFile, NewTensor, Span, Tensor, array, number, write
 from uad.trim.vocabulary import MERGES, SCORES, TOKENS, TYPES, Vocabulary, id_keys, ids_under
 
@@ -80,7 +80,7 @@ def write_trimmed(
     tensors = [_cut(tensor, len(vocabulary.tokens), kept) if tensor.name in rows else _whole(tensor) for tensor in file.tensors]
     part = _part(out)
     try:
-        _check_room(out, sum(tensor.n_bytes for tensor in tensors))
+        check_room(out, sum(tensor.n_bytes for tensor in tensors))
         write(file, part, _replaced(file, vocabulary, kept), tensors, progress)
         if convert is not None:
             convert(part, _converted(out))
@@ -102,12 +102,6 @@ def _part(out: Path) -> Path:
 
 def _converted(out: Path) -> Path:
     return out.with_name(out.name + ".converted")
-
-
-def _check_room(out: Path, n_bytes: int) -> None:
-    free = shutil.disk_usage(out.resolve().parent).free
-    if n_bytes > free:
-        raise ConfigError(f"cannot write {out}: it needs {n_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB are free there")
 
 
 def _whole(tensor: Tensor) -> NewTensor:
