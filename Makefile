@@ -23,7 +23,7 @@ UNIT_MADE := $(if $(wildcard $(VENV)/.installed-dev),$(VENV)/.installed-dev,.ven
 XDIST := -n auto --maxprocesses 8
 PYTEST := $(BIN)/python -m pytest $(XDIST) --dist loadfile
 COVERAGE := --cov --cov-report=term:skip-covered --cov-fail-under=75
-SETUP := pyproject.toml hatch_build.py scripts/setup.sh scripts/pip_install.py scripts/amx.h $(wildcard uad/policy/*.py uad/drafters/*.py)
+SETUP := pyproject.toml scripts/setup.sh scripts/pip_install.py scripts/amx.h
 
 ifeq ($(TARGET) $(DRAFT),$(SAMPLES))
 SHOWN := --spec-policy fixed
@@ -66,7 +66,7 @@ vocabs: $(VENV)/.installed-dev
 	@$(BIN)/python scripts/vocabs.py
 
 clean:
-	rm -rf uad/*/*.so uad/*/*.sha256 $(VENV) .venv-unit .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf $(VENV) .venv-unit .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
 
 $(VENV)/.installed: $(SETUP)
 	@scripts/setup.sh $(VENV) .

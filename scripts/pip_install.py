@@ -45,8 +45,6 @@ def main() -> int:
         print("".join(LOG.read_text(encoding="utf-8").splitlines(keepends=True)[-TAIL_LINES:]), file=sys.stderr)
     else:
         print(f"uad: installed in {time.monotonic() - started:.0f} s (log: {LOG})", flush=True)
-        if subprocess.run([sys.executable, "-c", "import sys, uad.compiled; sys.exit(not uad.compiled.is_compiled())"]).returncode:
-            print(f"uad: note: uad's own modules could not be compiled, rounds cost some 50 us more ({LOG} says why)", flush=True)
     return code
 
 

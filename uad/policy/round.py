@@ -8,8 +8,9 @@ rows is submitted at which they are highest. Arithmetic only: no clock, no model
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from uad.policy.calibration import Calibration, bin_of
 from uad.policy.drafter import FEW_IDS, TIMED_IDS
@@ -30,32 +31,31 @@ NO_DRAFT: Final = Draft()
 _TWO_ROWS: Final = Chosen(NO_DRAFT, 2)
 
 
-class Candidate:
+class Candidate(NamedTuple):
     """A drafter's guess for one sequence. gains[k]: ids expected to be accepted of the first k; price_ms: what asking for it cost; value:
     milliseconds that it is expected to save at its best length, less the price; sure: the share of that length expected to be accepted."""
 
-    def __init__(self, origin: Origin, draft: Draft, gains: list[float], price_ms: float, value: float, sure: float) -> None:
-        self.origin = origin
-        self.draft = draft
-        self.gains = gains
-        self.price_ms = price_ms
-        self.value = value
-        self.sure = sure
+    origin: Origin
+    draft: Draft
+    gains: list[float]
+    price_ms: float
+    value: float
+    sure: float
 
 
+@dataclass(slots=True)
 class _Member:
     """A sequence that may draft in this round. `table` has the costs of its group of `size` sequences, which share passes. While the draft
     model writes: the bins of its beliefs, and the probability that all its ids so far are accepted."""
 
-    def __init__(self, wish: Wish, state: SequenceState, table: Table, size: int, calibration: Calibration) -> None:
-        self.wish = wish
-        self.state = state
-        self.table = table
-        self.size = size
-        self.calibration = calibration
-        self.p = 1.0
-        self.bins: list[int] = []
-        self.candidates: list[Candidate] = []
+    wish: Wish
+    state: SequenceState
+    table: Table
+    size: int
+    calibration: Calibration
+    p: float = 1.0
+    bins: list[int] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
 
     @property
     def plain_ms(self) -> float:
@@ -177,7 +177,7 @@ class AutoRound:
         if k > len(self._by_step):
             self._by_step.append(hope)
             return
-        self._by_step[k - 1] = self._by_step[k - 1] + hope
+        self._by_step[k - 1] += hope
         if k <= self._n_seen:
             self._start_over()
 
@@ -213,9 +213,8 @@ class AutoRound:
         kept = [one.calibration.next_chance(one.bins[-1]) if one.bins else 1.0 for one in live]
         for h in range(1, min(_LOOK_AHEAD, int(self._most / self._per_step + 0.999) - n_steps) + 1):
             spent += step_ms
-            for i in range(len(hopes)):
-                hopes[i] = hopes[i] * kept[i]
-                ids += hopes[i]
+            hopes = [p * chance for p, chance in zip(hopes, kept, strict=True)]
+            ids += sum(hopes)
             if ids * best_ms > best_ids * (self._ms(float(n_steps + h)) + spent):
                 return True
         return False
@@ -246,7 +245,7 @@ class AutoRound:
         price_ms = (call_ms - reading_ms + steps_ms) / len(asked)
         if is_model and any(member.bins for member in asked):
             cost.stepped(self._n_steps + 1)
-        for member, draft, n_read in zip(asked, drafts, reads):
+        for member, draft, n_read in zip(asked, drafts, reads, strict=True):
             state, use = member.state, member.state.uses[origin]
             if use.is_probe:
                 use.drafter.withdraw(1e3 * seconds / len(asked) / member.plain_ms)
@@ -277,16 +276,14 @@ class AutoRound:
         member.state.uses[origin].follow(draft.ids, bins, calibration)
         gains = gains_of([calibration.chance(i) for i in bins])
         costs = member.table.upto(len(gains))
-        best, length = 0.0, 0
-        for k in range(1, len(gains)):
-            saved = gains[k] * costs[1] - costs[k + 1] + costs[1]
-            if saved > best:
-                best, length = saved, k
-        return Candidate(origin, draft, gains, price_ms, best / member.size - price_ms, gains[length] / length if length else 0.0)
+        saved = [gain * costs[1] - cost + costs[1] for gain, cost in zip(gains, costs[1:], strict=False)]
+        length = saved.index(max(saved))
+        sure = gains[length] / length if length else 0.0
+        return Candidate(origin, draft, gains, price_ms, saved[length] / member.size - price_ms, sure)
 
     def choose(self) -> Mapping[int, Chosen]:
         chosen: dict[int, Chosen] = {}
-        for group, table, level in zip(self._groups, self._tables, self._levels()):
+        for group, table, level in zip(self._groups, self._tables, self._levels(), strict=True):
             if level > 1:
                 self._submit(chosen, group, level, table)
             self._judge(group, level, table)
@@ -313,7 +310,7 @@ class AutoRound:
     def _levels(self) -> list[int]:
         """Rows of each sequence, by group: the highest ids per millisecond over all groups (Dinkelbach's iteration), or one each."""
         groups = [self._gains(group) for group in self._groups]
-        costs = [table.upto(len(gains)) for table, gains in zip(self._tables, groups)]
+        costs = [table.upto(len(gains)) for table, gains in zip(self._tables, groups, strict=True)]
         fixed_ms = self._guesses_ms - self._policy.machine.overhead_ms * (len(groups) - 1)
         levels, ms = [1] * len(groups), fixed_ms + sum([cost[1] for cost in costs])
         if ms <= 0:
@@ -321,7 +318,7 @@ class AutoRound:
         rate = _CLEAR * self._n_writing / ms
         while True:
             better, ids, ms = [], float(self._n_writing), fixed_ms
-            for gains, cost in zip(groups, costs):
+            for gains, cost in zip(groups, costs, strict=True):
                 n = _best_level(gains, cost, rate)
                 better.append(n)
                 ids += gains[n - 1]
@@ -366,18 +363,15 @@ def merged(guesses: Sequence[list[float]], merge: Callable[[Sequence[float]], fl
     """Gains of several guesses together, by length; beyond its end a guess gains no more."""
     if len(guesses) == 1:
         return guesses[0]
-    longest = max([len(gains) for gains in guesses], default=1)
-    return [merge(by_length) for by_length in zip(*[gains + gains[-1:] * (longest - len(gains)) for gains in guesses])] or [0.0]
+    longest = max(map(len, guesses), default=1)
+    padded = [gains + gains[-1:] * (longest - len(gains)) for gains in guesses]
+    return [merge(by_length) for by_length in zip(*padded, strict=True)] or [0.0]
 
 
 def _best_level(gains: list[float], costs: list[float], rate: float) -> int:
     """Rows of each sequence with the most ids beyond what their time is worth at this rate."""
-    best, most = 1, gains[0] - rate * costs[1]
-    for k in range(1, len(gains)):
-        worth = gains[k] - rate * costs[k + 1]
-        if worth > most:
-            best, most = k + 1, worth
-    return best
+    worth = [gain - rate * cost for gain, cost in zip(gains, costs[1:], strict=False)]
+    return worth.index(max(worth)) + 1
 
 
 @lru_cache(maxsize=256)
