@@ -21,7 +21,8 @@ def copy_to(folder: Path) -> Path:
 
 
 def run(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """Python code with the package that lies in this folder, and with the modules of the tests."""
-    path = os.pathsep.join([str(folder), str(Path(__file__).parent)])
+    """Python code with the package that lies in this folder, and with the modules of the tests and of the lab."""
+    tests = Path(__file__).parent
+    path = os.pathsep.join(map(str, (folder, tests, tests.parent / "lab")))
     environment = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, timeout=300)

@@ -15,7 +15,7 @@ from uad.compiled import ROOMS, is_compiled
 DECIDE = """
 import json
 from simulator import BAD, FLAT, GOOD, MEMORY_BOUND, MIXED, Simulation, jagged, text
-from uad.bench.policy import Script
+from policy import Script
 from uad.compiled import is_compiled
 
 seen = {"compiled": is_compiled(), "simulated": [], "scripted": []}
@@ -34,7 +34,7 @@ print(json.dumps(seen))
 DRAFT = """
 import json, random
 from drafter_kit import Slot
-from uad.bench.drafters import WORKLOADS
+from drafters import WORKLOADS
 from uad.compiled import is_compiled
 from uad.config import LookupConfig
 from uad.runtime.drafters import build_one

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 import as_written
 import pytest
 
-from uad.bench.policy import measure
+sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
+
+from policy import measure
 
 N_SEQS, N_IDS, N_ROUNDS = (1, 4), (0, 4, 16), 100
 COUNT = f"""
 import json, sys
 from pathlib import Path
-from uad.bench.policy import Script
+from policy import Script
 from uad.policy import auto
 
 room = str(Path(auto.__file__).parent)
