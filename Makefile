@@ -56,7 +56,7 @@ lint: $(UNIT_MADE)
 unit: $(UNIT_MADE)
 	@$(UNIT)/bin/python -m pytest $(XDIST) --dist worksteal -m unit
 
-bench: $(VENV)/.installed-bench $(BENCH_TARGET)
+bench: $(VENV)/.installed-lab $(BENCH_TARGET)
 	@$(BIN)/uad bench --target $(BENCH_TARGET) --draft $(DRAFT)
 
 models: $(VENV)/.installed
@@ -80,6 +80,6 @@ $(VENV)/.installed-%: $(SETUP)
 	@scripts/setup.sh .venv-unit unit
 	@touch $@
 
-$(BENCH_TARGET): samples/target-chatml.gguf | $(VENV)/.installed-bench
+$(BENCH_TARGET): samples/target-chatml.gguf | $(VENV)/.installed-lab
 	@mkdir -p $(dir $@)
-	@$(BIN)/uad bench scale $< $@ --params 1b --type bf16
+	@$(BIN)/python lab/scale.py $< $@ --params 1b --type bf16

@@ -10,7 +10,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 from curves import GPUS, Curve
-from replay import Hindsight, automatic, calibrated_ms, oracle_ms, score
+from replay import automatic, calibrated_ms, hindsight_of, oracle_ms, score
 from rounds import Recording, read
 
 from uad.types import SpeculativeParams
@@ -23,7 +23,7 @@ COLOURS = {"policy": "#0072b2", "calibrated": "#e69f00", "oracle": "#999999"}
 def speeds(recording: Recording, curve: Curve) -> dict[str, float]:
     """Over plain decoding: the policy, one who knows how often beliefs are right, one who knows which are."""
     answers = [one for one in recording.answers if len(one.ids) > 2]
-    known = Hindsight(recording.answers)
+    known = hindsight_of(recording.answers)
     plain = [(len(one.ids) - 1) * (curve.target_ms(1) + curve.loop_ms) for one in answers]
     runs = [score(recording, curve, automatic, SpeculativeParams(), seed, 1, list(answers[0].guesses)) for seed in range(4)]
     return {

@@ -1,4 +1,4 @@
-"""Draws lab/speed.png, and prints the table of lab/toys.md, from lab/speed.jsonl: JSON lines of `uad bench`, one for each run.
+"""Draws lab/speed.png, and prints the table of lab/toys.md, from lab/speed.jsonl: JSON lines of `lab/bench.py`, one for each run.
 
     .venv/bin/python lab/draw_speed.py
 

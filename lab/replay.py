@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -20,6 +19,7 @@ from pathlib import Path
 from statistics import geometric_mean, mean
 
 from curves import Curve, curves
+from hindsight import Hindsight
 from rounds import Answer, Guess, Recording, read
 
 from uad.drafters.protocol import Pace
@@ -235,37 +235,20 @@ def _draft_ms(origin: str, guess: Guess, k: int, curve: Curve) -> float:
     return curve.call_ms + steps * curve.step_ms(1)
 
 
-class Hindsight:
-    """From a belief to the share of such ids that were right, in bins of about equally many, for each drafter."""
-
-    def __init__(self, answers: Sequence[Answer]) -> None:
-        self._bins: dict[str, tuple[list[float], list[float]]] = {}
-        for origin in {origin for one in answers for origin in one.guesses}:
-            judged = sorted(
-                (p, k < guess.n_right)
-                for one in answers
-                for t, guess in enumerate(one.guesses.get(origin, ()))
-                for k, p in enumerate(guess.p[: min(guess.n_right + 1, len(one.ids) - t)])
-            )
-            parts = _parts(judged, max(-(-len(judged) // 24), 1)) or [[(0.0, False)]]
-            self._bins[origin] = ([one[0][0] for one in parts], [(sum(right for _, right in one) + 0.5) / (len(one) + 1) for one in parts])
-
-    def chances(self, origin: str, guess: Guess) -> list[float]:
-        starts, shares = self._bins[origin]
-        return [shares[max(bisect_right(starts, p) - 1, 0)] for p in guess.p]
+def hindsight_of(answers: Sequence[Answer]) -> dict[str, Hindsight]:
+    """How often beliefs of each drafter were right, over all answers."""
+    return {
+        origin: Hindsight(
+            (p, k < guess.n_right)
+            for one in answers
+            for t, guess in enumerate(one.guesses.get(origin, ()))
+            for k, p in enumerate(guess.p[: min(guess.n_right + 1, len(one.ids) - t)])
+        )
+        for origin in {origin for one in answers for origin in one.guesses}
+    }
 
 
-def _parts(judged: Sequence[tuple[float, bool]], size: int) -> list[list[tuple[float, bool]]]:
-    """Cut into parts of at least so many; equal beliefs stay together."""
-    parts: list[list[tuple[float, bool]]] = []
-    for belief, right in judged:
-        if not parts or (len(parts[-1]) >= size and belief > parts[-1][-1][0]):
-            parts.append([])
-        parts[-1].append((belief, right))
-    return parts
-
-
-def calibrated_ms(answer: Answer, curve: Curve, known: Hindsight) -> float:
+def calibrated_ms(answer: Answer, curve: Curve, known: Mapping[str, Hindsight]) -> float:
     """The time for this answer, for one who goes by calibrated beliefs and knows this answer's best rate, and whether the draft model is
     worth asking in it. Beliefs are paid for: the step that shows that the next id is not worth submitting, too."""
     n, plain = len(answer.ids), curve.target_ms(1) + curve.loop_ms
@@ -280,13 +263,13 @@ def calibrated_ms(answer: Answer, curve: Curve, known: Hindsight) -> float:
     return best
 
 
-def _by_belief(guesses: Mapping[str, Sequence[Guess]], n: int, curve: Curve, known: Hindsight, rate: float) -> float:
+def _by_belief(guesses: Mapping[str, Sequence[Guess]], n: int, curve: Curve, known: Mapping[str, Hindsight], rate: float) -> float:
     spent, t, covered = 0.0, 1, 1
     while t < n:
         most, ms, n_right, asked_ms = 0.0, curve.target_ms(1), 0, 0.0
         for origin, all_guesses in guesses.items():
             guess = all_guesses[t]
-            gains = list(accumulate(accumulate(known.chances(origin, guess), mul)))[: max(n - t - 1, 0)]
+            gains = list(accumulate(accumulate(map(known[origin].share, guess.p), mul)))[: max(n - t - 1, 0)]
             free = max(covered - t, 0) if origin == MODEL else len(gains) + 1  # guesses that are left over, or looked up
             steps = [max(k + 2 - free, 0) * curve.step_ms(1) for k in range(len(gains))]
             worth = [rate * gain - curve.target_ms(k + 2) + curve.target_ms(1) - steps[k] for k, gain in enumerate(gains)]
@@ -380,7 +363,7 @@ def line(name: str, curve: Curve, recording: Recording, scores: Sequence[Score],
     whole = geometric_mean([one.mean for one in scores])
     out = f"{name:>34} {curve.name:>10}: {whole:.3f}  category {min(categories.values()):.3f}  answer {worst:.3f}"
     if bounds:
-        known = Hindsight(recording.answers)
+        known = hindsight_of(recording.answers)
         answers = [one for one in recording.answers if len(one.ids) > 2]
         plain = [(len(one.ids) - 1) * (curve.target_ms(1) + curve.loop_ms) for one in answers]
         best = geometric_mean([ms / oracle_ms(one, curve) for one, ms in zip(answers, plain, strict=True)])

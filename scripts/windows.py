@@ -11,8 +11,13 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
+
+from prescribed import Told
+from stepper import LabStepper
+
 from uad.config import load_config
-from uad.runtime.stepper import Stepper
+from uad.runtime import Stepper
 from uad.types import Delta, Done, DraftStats, Event, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 ROOT = Path(__file__).parent.parent
@@ -73,19 +78,19 @@ def write(stepper: Stepper, request: Request) -> tuple[tuple[int, ...], DraftSta
 def main() -> int:
     target, draft, windows = sys.argv[1:]
     flags = ["--target", target, "--draft", draft, "-c", "6144", "--spec-share", "off"]
-    asked: list[tuple[str, Request]] = []
+    asked: list[tuple[str, Told]] = []
     with Stepper.open(load_config([*flags, "--no-draft"], {})) as stepper:
         for kind, messages in prompts():
             ids = tuple(stepper.chat_prompt(messages, {}))
             answer, _ = write(stepper, Request(ids, SamplingParams(temperature=0), PLAIN, N_TOKENS))
-            asked.append((kind, Request(ids, SamplingParams(temperature=0), FIXED, len(answer), cache_prompt=False, prescribed=answer)))
+            asked.append((kind, Told(ids, SamplingParams(temperature=0), FIXED, len(answer), cache_prompt=False, answer=answer)))
             print(f"{kind}: {len(ids)} tokens, answered with {len(answer)}", file=sys.stderr, flush=True)
     for window in windows.split(","):
-        with Stepper.open(load_config([*flags, "--spec-draft-window", window], {})) as stepper:
-            silent = stepper.recital()
+        with LabStepper.load(load_config([*flags, "--spec-draft-window", window], {})) as loaded:
+            silent = loaded.recital()
             for kind, group in groupby(asked, lambda one: one[0]):
                 stats = [write(silent, request)[1] for _, request in group]
-                n_ids = sum(len(request.prescribed) for one, request in asked if one == kind)
+                n_ids = sum(len(request.answer) for one, request in asked if one == kind)
                 accepted = sum(one.n_accepted for one in stats) / max(sum(one.n_drafted for one in stats), 1)
                 print(
                     f"{window:>6} {kind}: accepted {accepted:.2f}, tokens per pass {n_ids / sum(one.n_rounds for one in stats):.2f}",

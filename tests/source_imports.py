@@ -53,7 +53,7 @@ def is_type_checking(node: ast.AST) -> bool:
 
 @cache
 def needs_llama(path: Path) -> bool:
-    """Whether importing this file imports llama_cpp: itself, or through modules of uad, of the tests and of scripts/."""
+    """Whether importing this file imports llama_cpp: itself, or through modules of uad, of the tests, of lab/ and of scripts/."""
     seen, ahead = {path}, [path]
     while ahead:
         for name in _at_once(ahead.pop()):
@@ -79,4 +79,4 @@ def _files(name: str) -> Iterator[Path]:
     for n in range(1, len(parts) + 1):
         if (path := MODULES.get(".".join(parts[:n]))) is not None:
             yield path
-    yield from (path for folder in (TESTS, ROOT / "scripts") if (path := folder / f"{name}.py").exists())
+    yield from (path for folder in (TESTS, ROOT / "lab", ROOT / "scripts") if (path := folder / f"{name}.py").exists())

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from uad.bench.measure import Answer, EngineArm, Job, Measured, Pair, Sample, groups, make_job, turns
 from uad.bench.options import PLAIN, Drafters, Lineup, parse, parse_policy
-from uad.bench.report import GroupResult, Labels, make_cell
+from uad.bench.report import GroupResult, Labels, make_cell, summarize
 from uad.bench.run import Engines, add_arguments, bench
 from uad.bench.table import print_table
 from uad.bench.workloads import Prompt, bundled, load
@@ -23,6 +23,7 @@ from uad.errors import ConfigError, DecodeError, InvalidRequestError, UadError
 from uad.types import (
     Delta,
     Done,
+    DrafterStats,
     DraftStats,
     Failed,
     Finish,
@@ -61,13 +62,14 @@ class FakeEngine:
     """A round of a request is a step of a known time: its first id at once, the others after `speed(request)` milliseconds. Notes every
     request, also those of its twin, and who made which step."""
 
-    def __init__(self, speed, ids=lambda request: (1, 2, 3, 4, 5), desc="tiny", n_ctx=4096):
+    def __init__(self, speed, ids=lambda request: (1, 2, 3, 4, 5), desc="tiny", n_ctx=4096, origin=Origin.MODEL):
         self.info = info(desc, n_ctx)
         self.requests = []
         self.cancelled = []
         self.steps = []
         self._speed = speed
         self._ids = ids
+        self.origin = origin
         self._reset("drafted")
 
     def _reset(self, name):
@@ -80,11 +82,6 @@ class FakeEngine:
         twin._reset("alone")
         return twin
 
-    def recital(self):
-        twin = copy(self)
-        twin._reset("recital")
-        return twin
-
     def clock(self):
         return self.now
 
@@ -95,16 +92,17 @@ class FakeEngine:
     def submit(self, request, sink):
         self.requests.append(request)
         number = len(self.requests)
-        self._queue[number] = sink, self.rounds(number, request)
+        self._queue[number] = sink, self.script(number, request)
         return number
 
-    def rounds(self, number, request):
+    def script(self, number, request):
         """(milliseconds, events) of each round."""
         ids, drafted = self._ids(request)[: request.max_tokens], request.speculative.enabled
-        stats = DraftStats(n_rounds=2, n_drafts=2, n_drafted=8, n_accepted=6) if drafted else DraftStats(n_rounds=len(ids))
+        by = (DrafterStats(self.origin, n_drafted=8, n_accepted=6),)
+        stats = DraftStats(n_rounds=2, n_drafts=2, n_drafted=8, n_accepted=6, by=by) if drafted else DraftStats(n_rounds=len(ids))
         timings = Timings(1.0, 1.0, len(request.prompt), 0, len(ids), stats)
         done = Done(number, Finish.STOP, StopKind.EOS, Usage(len(request.prompt), 0, len(ids)), timings, text=".")
-        parts = [(1.0, ids[:1], Origin.TARGET), (self._speed(request), ids[1:], Origin.MODEL)]
+        parts = [(1.0, ids[:1], Origin.TARGET), (self._speed(request), ids[1:], self.origin)]
         deltas = [
             (ms, [Delta(number, part, (origin,) * len(part), "".join(chr(96 + i) for i in part))]) for ms, part, origin in parts if part
         ]
@@ -157,7 +155,7 @@ def options(folder, *flags, draft=True):
 def run(settings, engine):
     """Run the bench; its JSON line as a value, and all of stdout."""
     out, err = io.StringIO(), io.StringIO()
-    engines = Engines(engine, engine.alone(), engine.recital())
+    engines = Engines(engine, engine.alone())
     assert bench(settings, lambda config, progress: nullcontext(engines), out, err) == 0
     assert out.getvalue().endswith("}\n")
     return json.loads(out.getvalue().splitlines()[-1]), out.getvalue()
@@ -191,7 +189,7 @@ class Steady(FakeEngine):
         super().__init__(None)
         self.name, self.steps, self.sizes, self.ms = name, steps, sizes, ms
 
-    def rounds(self, number, request):
+    def script(self, number, request):
         done = Done(number, Finish.STOP, StopKind.EOS, Usage(1, 0, sum(self.sizes)), Timings(1.0, 1.0, 1, 0, sum(self.sizes), DraftStats()))
         rounds = [(self.ms, [Delta(number, (1,) * n, (Origin.TARGET,) * n, "a" * n)]) for n in self.sizes]
         rounds[-1][1].append(done)
@@ -296,7 +294,7 @@ def test_json_schema(tmp_path):
     line, _ = run(
         options(tmp_path, "--policy", "fixed,fixed:4", "--workload", "chat,code", "--temperature", "0,0.8"), FakeEngine(fixed_speed)
     )
-    assert list(line) == ["cells", "worst", "geomean", "policies", "oracle_share", "foresight_share", "best_fixed", "auto_over_best_fixed"]
+    assert list(line) == ["cells", "worst", "geomean", "policies", "best_fixed", "auto_over_best_fixed"]
     assert all(list(cell) == KEYS for cell in line["cells"])
     labels = [(cell["workload"], cell["temperature"], cell["policy"]) for cell in line["cells"]]
     assert labels == [(w, t, p) for w in ("chat", "code") for t in (0, 0.8) for p in ("fixed", "fixed:4")]
@@ -310,7 +308,7 @@ def test_groups_of_names(tmp_path):
     assert [policy.name for policy in settings.policies] == ["plain", "fixed:2", "fixed:4", "fixed:8", "fixed:16", "auto"]
     assert tuple(workload.name for workload in settings.workloads) == bundled()
     assert [policy.name for policy in options(tmp_path).policies] == ["auto"]
-    with pytest.raises(ConfigError, match="--policy: every entry"):
+    with pytest.raises(ConfigError, match="--policy: name each of"):
         options(tmp_path, "--policy", "matrix,auto")
 
 
@@ -415,7 +413,7 @@ def test_prompts_go_through_the_template_only_if_chat():
 
 def test_a_failed_request_ends_the_run_and_cancels_the_others():
     engine = FakeEngine(fixed_speed)
-    engine.rounds = lambda number, request: [
+    engine.script = lambda number, request: [
         (1.0, [Failed(1, DecodeError("no")) if number == 1 else Delta(number, (1,), (Origin.TARGET,), "a")])
     ]
     with pytest.raises(DecodeError):
@@ -433,7 +431,7 @@ def test_a_request_that_cannot_be_submitted_cancels_the_others():
 
 def test_a_request_without_an_end_is_noticed():
     engine = FakeEngine(fixed_speed)
-    engine.rounds = lambda number, request: [(1.0, [Delta(number, (1,), (Origin.TARGET,), "a")])]
+    engine.script = lambda number, request: [(1.0, [Delta(number, (1,), (Origin.TARGET,), "a")])]
     with pytest.raises(UadError, match="lost"):
         EngineArm("plain", engine, PLAIN.speculative).run([job()])
 
@@ -479,19 +477,20 @@ def test_bad_policies(text):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("--prompts", "0"), "--prompts must be between"),
-        (("--prompts", "many"), "--prompts must be a whole number"),
+        (("--prompts", "0"), "--prompts: expected a whole number of 1 or more, got '0'"),
+        (("--prompts", "many"), "--prompts: expected a whole number"),
         (("--max-tokens", "1"), "--max-tokens"),
         (("--repeats", "0"), "--repeats"),
         (("--temperature", "hot"), "--temperature"),
         (("--temperature", "-1"), "--temperature"),
         (("--temperature", "inf"), "--temperature"),
         (("--sequences", "0"), "--sequences"),
-        (("--sequences", "1,,2"), "--sequences"),
+        (("--sequences", "1,,2"), "--sequences: expected a whole number from 1 to 256, or several with commas"),
+        (("--sequences", "2,2"), "each once, got '2,2'"),
         (("--sequences", "8", "--prompts", "7"), "raise --prompts"),
         (("--seed", "-1"), "--seed"),
         (("--workload", "chat,chat"), "--workload"),
-        (("--workload", "chatt"), "did you mean 'chat'"),
+        (("--workload", "chatt"), "did you mean 'chat'.* all .*, categories "),
         (("--policy", "fast"), "unknown policy"),
         (("--threads", "two"), "--threads"),
         (("--flash-attn", "maybe"), "--flash-attn"),
@@ -552,14 +551,40 @@ def test_a_prompt_that_does_not_fit_is_named(tmp_path):
         run(options(tmp_path, "-c", "100"), FakeEngine(fixed_speed, n_ctx=100))
 
 
+@pytest.mark.parametrize("origin", [Origin.MODEL, Origin.NGRAM_SIMPLE, Origin.SUFFIX, Origin.NGRAM_MOD])
+def test_drafters_that_remember_other_runs_are_named(tmp_path, origin):
+    line = "100% of the accepted ids came from a drafter that remembers"
+    _, text = run(options(tmp_path, "--prompts", "1", "--spec-share", "server"), FakeEngine(fixed_speed, origin=origin))
+    assert (line in text) is (origin in (Origin.SUFFIX, Origin.NGRAM_MOD))
+    assert line not in run(options(tmp_path, "--prompts", "1"), FakeEngine(fixed_speed, origin=origin))[1], "each has its own text only"
+
+
+def test_policies_are_compared_over_a_matrix(tmp_path):
+    def speed(request):
+        longest = request.speculative.longest if request.speculative.policy is SpecPolicy.FIXED else 4
+        return 40.0 if not request.speculative.enabled else {2: 30.0, 4: 10.0, 8: 20.0, 16: 50.0}[longest]
+
+    flags = ("--policy", "matrix", "--workload", "chat,code", "--temperature", "0,1", "--prompts", "2", "--repeats", "1")
+    line, text = run(options(tmp_path, *flags), FakeEngine(speed))
+    names = ["fixed:2", "fixed:4", "fixed:8", "fixed:16", "auto"]
+    assert [cell["policy"] for cell in line["cells"]] == names * 4
+    assert list(line["policies"]) == names
+    assert (line["best_fixed"], line["auto_over_best_fixed"]) == ("fixed:4", 1)
+    assert line["worst"] == line["policies"]["fixed:16"]["worst"] == min(cell["ratio"] for cell in line["cells"])
+    assert "auto is 1.00 times the best fixed policy, fixed:4" in text
+    assert "fixed:16: geometric mean" in text
+
+
+def test_summary_of_nothing():
+    total = summarize([])
+    assert (total.worst, total.geomean, total.best_fixed, total.auto_over_best_fixed) == (None, None, None, None)
+
+
 def test_drafters_without_a_model_are_compared_by_their_types(tmp_path):
     both = options(tmp_path, "--spec-type", "suffix", "--spec-type", "suffix,draft-simple", "--spec-type", "draft")
     (lineup,) = both.lineups
     assert [one.label for one in lineup.compared] == ["suffix", "suffix+small", "small"]
     assert [one.model is not None for one in lineup.compared] == [False, True, True]
-    assert [both.has_oracle(one) for one in lineup.compared] == [False, False, True]
-    quick = options(tmp_path, "--spec-type", "draft", "--no-oracle")
-    assert [quick.has_oracle(one) for one in quick.lineups[0].compared] == [False]
     assert both.config(Path("t"), lineup).drafting.types == ("suffix", "draft-simple")
     assert both.config(Path("t"), lineup).drafting.lookup.share == "off", "an earlier run of a prompt holds its answer"
 

@@ -1,17 +1,23 @@
-"""`uad bench drafters`: the table, the last line, the scripted target, and complaints. And building drafters from configuration."""
+"""lab/drafters.py: the table, the last line, the scripted target, and complaints. And building drafters from configuration."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 from drafter_kit import Slot
 from toys import TARGET_VOCAB
 
-from uad.bench.drafters import TYPES, WORKLOADS, measure, rounds
-from uad.cli import main
+sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
+
+import drafters
+from drafters import TYPES, WORKLOADS, measure, rounds
+
+from uad.cli import run
 from uad.config import DraftingConfig, LookupConfig
 from uad.config.slices import NgramCacheConfig, NgramConfig, SuffixConfig
 from uad.drafters.ngram_simple import NgramSimple
@@ -21,7 +27,7 @@ from uad.types import Origin
 
 
 def test_table_and_last_line(capsys):
-    assert main(["bench", "drafters", "--history", "256,1024", "--rounds", "8", "--repeats", "2"]) == 0
+    assert drafters.main(["--history", "256,1024", "--rounds", "8", "--repeats", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [(c["n_seq"], c["n_ids"]) for c in json.loads(lines[-1])["policy"]] == [(n, k) for n in (1, 4) for k in (0, 4, 8, 16)]
     cells = json.loads(lines[-1])["types"]
@@ -37,7 +43,7 @@ def test_table_and_last_line(capsys):
 
 
 def test_types_can_be_chosen(capsys):
-    assert main(["bench", "drafters", "--types", "suffix,ngram-mod", "--history", "256", "--rounds", "2", "--repeats", "1"]) == 0
+    assert drafters.main(["--types", "suffix,ngram-mod", "--history", "256", "--rounds", "2", "--repeats", "1"]) == 0
     cells = json.loads(capsys.readouterr().out.splitlines()[-1])["types"]
     assert {cell["type"] for cell in cells} == {"suffix", "ngram-mod"}
 
@@ -63,7 +69,7 @@ def test_a_round_does_not_scan_the_history(name, workload):
     ],
 )
 def test_complaints(words, message, capsys):
-    assert main(["bench", "drafters", *words]) == 2
+    assert run(drafters.main, words) == 2
     assert message in capsys.readouterr().err
 
 

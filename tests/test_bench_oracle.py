@@ -1,24 +1,35 @@
 """The oracle's arithmetic against brute force, and the bench around it on a scripted engine with known costs: no real time anywhere."""
 
+import io
 import itertools
+import json
+import sys
+from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_bench import FakeEngine, job, options, run
+from test_bench import FakeEngine, job
 
-from uad.bench.facts import collect
-from uad.bench.foresight import Hindsight
-from uad.bench.foresight import speed_up as foreseen
-from uad.bench.markdown import write_report
-from uad.bench.measure import EngineArm, Round
+sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
+
+from bench import LabEngines, add_arguments, bench, options_from
+from facts import Bin, collect
+from foresight import hindsight_of
+from foresight import speed_up as foreseen
+from jobs import LabArm, renamed
+from oracle import Round, RoundCosts, passes, speed_up
+from prescribed import Told
+from report import write_report
+
 from uad.bench.options import parse_policy
-from uad.bench.oracle import passes, speed_up
-from uad.bench.report import summarize
+from uad.bench.workloads import Prompt, load
+from uad.config.argv import Parser
 from uad.errors import ConfigError
 from uad.policy.cost import CostCurve, CostSample
-from uad.policy.machine import RoundCosts
 from uad.types import Delta, Done, DraftStats, Finish, Origin, SpecPolicy, StopKind, Timings, Usage
 
 
@@ -37,6 +48,23 @@ class Table:
 
 
 FLAT = Table(lambda n: 10.0)
+
+
+def options(folder, *flags):
+    """The checked command line for empty model files made in `folder`."""
+    for name in ("big.gguf", "small.gguf"):
+        (folder / name).touch()
+    parser = Parser("lab/bench.py", "")
+    add_arguments(parser)
+    return options_from(parser.parse(["--target", str(folder / "big.gguf"), "--draft", str(folder / "small.gguf"), *flags]))
+
+
+def run(settings, engine):
+    """Run the bench; its JSON line as a value, and all of stdout."""
+    out, err = io.StringIO(), io.StringIO()
+    engines = LabEngines(engine, engine.twin("alone"), engine.twin("recital"))
+    assert bench(settings, lambda config, progress: nullcontext(engines), out, err) == 0
+    return json.loads(out.getvalue().splitlines()[-1]), out.getvalue()
 
 
 def lines(rng, n):
@@ -150,35 +178,60 @@ def test_a_call_of_the_draft_has_a_price_of_its_own_and_steps_write_several_ids(
 # a scripted engine with costs
 
 
-class Scripted(FakeEngine):
+class Known(FakeEngine):
+    """Notes its rounds; its costs are not known."""
+
+    def _reset(self, name):
+        super()._reset(name)
+        self.rounds = {}
+
+    def twin(self, name):
+        twin = copy(self)
+        twin._reset(name)
+        return twin
+
+    def costs(self):
+        return None
+
+    def calibration(self):
+        return []
+
+    def script(self, number, request):
+        self.rounds[request.slot] = [Round(1)]
+        return super().script(number, request)
+
+
+class Scripted(Known):
     """Writes ids 1..n. The draft is right but at every `wrong`-th id; time follows `costs`. auto drafts what `chosen` says."""
 
-    def __init__(self, wrong=5, length=41, chosen=4, origin=Origin.MODEL):
+    def __init__(self, wrong=5, length=41, chosen=4):
         super().__init__(None)
         self.table = Table(lambda n: 10.0 + 0.5 * (n - 1), per_id=0.25)
-        self.wrong, self.length, self.chosen, self.origin = wrong, length, chosen, origin
+        self.wrong, self.length, self.chosen = wrong, length, chosen
 
     def costs(self):
         return self.table
 
     def calibration(self):
-        return [("draft-simple", 0.9, 0.8, 40), ("draft-simple", 0.3, 0.35, 10)]
+        return [Bin("draft-simple", 0.9, 0.8, 40), Bin("draft-simple", 0.3, 0.35, 10)]
 
     def beliefs(self, right, n):
         return (0.9,) * right + (0.3,) * (n - right)
 
-    def rounds(self, number, request):
+    def script(self, number, request):
         speculative = request.speculative
         n = min(self.length, request.max_tokens)
         wanted = speculative.longest if speculative.policy is SpecPolicy.FIXED else min(self.chosen, speculative.longest)
         at, drafted, accepted = 1, 0, 0
+        self.rounds[request.slot] = notes = [Round(1)]
         rounds = [(0.0, [Delta(number, (1,), (Origin.TARGET,), "a")])]
         while at < n:
             k = min(wanted, n - at - 1) if speculative.enabled else 0
             right = min(k, self.wrong - 1 - at % self.wrong)
-            ids, origins = tuple(range(at + 1, at + right + 2)), (self.origin,) * right + (Origin.TARGET,)
+            ids, origins = tuple(range(at + 1, at + right + 2)), (Origin.MODEL,) * right + (Origin.TARGET,)
             ms = self.table.target_ms(k + 1, at) + self.table.draft_ms(k)
-            rounds.append((ms, [Delta(number, ids, origins, "a" * (right + 1), beliefs=self.beliefs(right, k))]))
+            rounds.append((ms, [Delta(number, ids, origins, "a" * (right + 1))]))
+            notes.append(Round(right + 1, self.beliefs(right, k), right))
             at, drafted, accepted = at + right + 1, drafted + k, accepted + right
         timings = Timings(1.0, 1.0, len(request.prompt), 0, n, DraftStats(len(rounds), len(rounds) - 1, drafted, accepted))
         rounds[-1][1].append(Done(number, Finish.STOP, StopKind.EOS, Usage(len(request.prompt), 0, n), timings))
@@ -186,8 +239,9 @@ class Scripted(FakeEngine):
 
 
 def test_rounds_are_collected():
-    (answer,) = EngineArm("auto", Scripted(length=7), parse_policy("auto").speculative).run([job()]).answers
-    assert answer.rounds == (Round(1, (), 0), Round(4, (0.9, 0.9, 0.9, 0.3), 3, Origin.MODEL), Round(2, (0.9,), 1, Origin.MODEL))
+    arm, alone = LabArm("auto", Scripted(length=7), parse_policy("auto").speculative), Scripted(length=7)
+    arm.beside(LabArm("plain", alone, parse_policy("plain").speculative), [job()], first=True)
+    assert arm.chosen == [Round(4, (0.9, 0.9, 0.9, 0.3), 3), Round(2, (0.9,), 1)], "without the prompt's"
 
 
 def test_share_of_the_oracle_of_a_perfect_and_of_a_short_choice(tmp_path):
@@ -226,12 +280,12 @@ def test_foresight_never_beats_the_oracle(drafts):
     table = Table(lambda n: 10.0 + 2.0 * (n - 1), per_id=0.25)
     rounds = [Round(min(right, len(beliefs)) + 1, tuple(beliefs), min(right, len(beliefs))) for beliefs, right in drafts]
     plain_ms = 10.0 * sum(one.n_ids for one in rounds)
-    reached = foreseen(rounds, 10, table, plain_ms, Hindsight(rounds))
+    reached = foreseen(rounds, 10, table, plain_ms, hindsight_of(rounds))
     assert 1 <= reached <= speed_up([[one.n_ids for one in rounds]], 10, table, plain_ms) + 1e-9
 
 
 def test_hindsight_counts_equal_beliefs_together():
-    known = Hindsight([Round(3, (0.9, 0.9, 0.2), 2)] * 20)
+    known = hindsight_of([Round(3, (0.9, 0.9, 0.2), 2)] * 20)
     assert known.share(0.9) == known.share(1.0) == pytest.approx(40.5 / 41)
     assert known.share(0.2) == known.share(0.0) == known.share(0.5) == pytest.approx(0.5 / 21)
 
@@ -245,7 +299,7 @@ def test_oracle_of_several_sequences(tmp_path):
 def test_matrix_in_one_run(tmp_path):
     flags = ("--policy", "matrix", "--workload", "chat,code", "--temperature", "0,1", "--prompts", "2", "--repeats", "1")
     line, text = run(options(tmp_path, *flags), Scripted())
-    assert list(line) == ["cells", "worst", "geomean", "policies", "oracle_share", "foresight_share", "best_fixed", "auto_over_best_fixed"]
+    assert list(line)[-2:] == ["oracle_share", "foresight_share"]
     names = ["fixed:2", "fixed:4", "fixed:8", "fixed:16", "auto"]
     assert [cell["policy"] for cell in line["cells"]] == names * 4
     assert all(("oracle_share" in cell) == (cell["policy"] == "auto") for cell in line["cells"])
@@ -262,18 +316,19 @@ def test_the_recording_runs_last_and_once(tmp_path):
     """On the engine whose target computes nothing, along the ids that plain decoding wrote."""
     engine = Scripted(length=41)
     run(options(tmp_path, "--prompts", "2", "--repeats", "2"), engine)
-    counted = [request for request in engine.requests if request.max_tokens == 160 or request.prescribed]
+    counted = [request for request in engine.requests if request.max_tokens == 160 or isinstance(request, Told)]
     kinds = [(request.speculative.enabled, request.speculative.policy is SpecPolicy.FIXED) for request in counted]
-    assert {(request.prescribed, request.max_tokens) for request in counted} == {((), 160), (tuple(range(1, 42)), 160)}
+    assert {request.answer for request in counted if isinstance(request, Told)} == {tuple(range(1, 42))}
+    assert {request.max_tokens for request in counted} == {160}
     plain, auto, recording = (False, False), (True, False), (True, True)
     assert kinds == [plain, auto, auto, plain, recording, auto, plain, plain, auto, recording]
     assert {(r.speculative.n_max, r.speculative.p_min) for r in engine.requests if r.speculative.policy is SpecPolicy.FIXED} == {(48, 0.0)}
 
 
 def test_without_costs_there_is_no_oracle_and_a_line_says_so(tmp_path):
-    line, text = run(options(tmp_path, "--prompts", "1"), FakeEngine(lambda request: 20.0))
+    line, text = run(options(tmp_path, "--prompts", "1"), Known(lambda request: 20.0))
     assert line["cells"][0]["oracle_share"] is line["oracle_share"] is None
-    assert "big: the engine does not tell its costs, so there is no oracle" in text
+    assert "big: nothing drafts, so no costs are known and there is no oracle" in text
 
 
 def test_fixed_policies_alone_record_nothing(tmp_path):
@@ -284,12 +339,42 @@ def test_fixed_policies_alone_record_nothing(tmp_path):
     assert "oracle" not in text.rpartition('{"cells"')[0]
 
 
-@pytest.mark.parametrize("origin", [Origin.MODEL, Origin.NGRAM_SIMPLE, Origin.SUFFIX, Origin.NGRAM_MOD])
-def test_drafters_that_remember_other_runs_are_named(tmp_path, origin):
-    line = "100% of the accepted ids came from a drafter that remembers"
-    _, text = run(options(tmp_path, "--prompts", "1", "--spec-share", "server"), Scripted(origin=origin))
-    assert (line in text) is (origin in (Origin.SUFFIX, Origin.NGRAM_MOD))
-    assert line not in run(options(tmp_path, "--prompts", "1"), Scripted(origin=origin))[1], "each request has its own text only"
+def test_without_an_oracle_nothing_is_recorded(tmp_path):
+    engine = Scripted()
+    line, _ = run(options(tmp_path, "--no-oracle", "--prompts", "1"), engine)
+    assert line["oracle_share"] is None
+    assert not any(isinstance(request, Told) for request in engine.requests)
+
+
+def test_lists_with_drafters_that_need_no_model_have_no_oracle(tmp_path):
+    flags = ("--spec-type", "suffix", "--spec-type", "suffix,draft-simple", "--spec-type", "draft", "--prompts", "1")
+    line, _ = run(options(tmp_path, *flags), Scripted())
+    assert [(cell["draft"], cell["oracle_ratio"] is not None) for cell in line["cells"]] == [
+        ("suffix", False),
+        ("suffix+small", False),
+        ("small", True),
+    ]
+
+
+def test_answers_can_be_prescribed(tmp_path):
+    """The prompt's code with another name, in every counted run."""
+    engine = Scripted()
+    engine.tokenize = lambda text, add_special=False, parse_special=True: list(text.encode())
+    flags = ("--workload", "edit", "--prompt", "rename-function", "--rename", "largest_price", "highest_price", "--no-oracle")
+    run(options(tmp_path, *flags), engine)
+    (answer,) = {request.answer for request in engine.requests}
+    (prompt,) = load("edit").named(["rename-function"]).prompts
+    assert bytes(answer).decode() == prompt.text.partition("\n")[2].replace("largest_price", "highest_price")
+
+
+def test_names_to_be_replaced_must_be_in_the_code_of_a_prompt(tmp_path):
+    assert [renamed(Prompt("a", text, True), "old", "new") for text in ("old", "old ```x```", "an ```old one```")] == [
+        "",
+        "",
+        "```new one```",
+    ]
+    with pytest.raises(ConfigError, match=r"--rename: no prompt that is measured has 'old' in a part fenced by ```"):
+        options(tmp_path, "--rename", "old", "new")
 
 
 # the report
@@ -310,10 +395,11 @@ def test_report_files(tmp_path):
 
 
 def test_report_says_which_plots_are_missing(tmp_path):
-    run(options(tmp_path, "--prompts", "1", "--report", str(tmp_path)), FakeEngine(lambda request: 20.0))
+    run(options(tmp_path, "--prompts", "1", "--report", str(tmp_path)), Known(lambda request: 20.0))
     text = (tmp_path / "report.md").read_text()
-    for why in ("the engine does not tell its costs", "nothing was recorded for the oracle", "the engine tells no calibration"):
-        assert f"No plot: {why}." in text
+    for why in ("nothing drafts, so there are no costs", "nothing was recorded for the oracle", "so there is no calibration"):
+        assert f"{why}." in text
+    assert text.count("No plot: ") == 3
     assert not (tmp_path / "costs.png").exists()
 
 
@@ -326,13 +412,11 @@ def test_report_that_cannot_be_written(tmp_path):
         write_report(tmp_path, [], [], [])
 
 
-def test_summary_of_nothing():
-    total = summarize([])
-    assert (total.worst, total.geomean, total.best_fixed, total.auto_over_best_fixed) == (None, None, None, None)
-
-
 def test_a_list_gets_the_bins_of_its_own_drafters():
-    found = {types: collect("t", "d", types, Scripted(), []).bins for types in (("suffix",), ("suffix", "draft-simple"))}
+    known = Scripted()
+    found = {
+        types: collect("t", "d", types, known.costs(), known.calibration(), []).bins for types in (("suffix",), ("suffix", "draft-simple"))
+    }
     assert {types: [one.kind for one in bins] for types, bins in found.items()} == {
         ("suffix",): [],
         ("suffix", "draft-simple"): ["draft-simple", "draft-simple"],

@@ -1,22 +1,19 @@
-"""The HTTP side of the bench, against a scripted server on loopback: peers, and the overhead of our own."""
+"""The HTTP side of the bench, against a scripted server on loopback: the client, and peers."""
 
+import itertools
 import json
-import subprocess
-import sys
 import threading
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from test_bench import FakeEngine, fixed_speed, job, options, run
 
-from uad.bench import overhead
+from uad.bench.client import Client, Stream
 from uad.bench.measure import Job
-from uad.bench.peer import Client, PeerArm, Stream
-from uad.bench.workloads import Prompt, load
-from uad.config import ModelConfig, load_config
-from uad.errors import ConfigError, UnavailableError
+from uad.bench.peer import PeerArm
+from uad.bench.workloads import Prompt
+from uad.errors import UnavailableError
 
 PIECES = [{"choices": [{"delta": {"role": "assistant", "content": None}}]}, *({"choices": [{"delta": {"content": c}}]} for c in "abcde.")]
 USAGE = {"choices": [], "usage": {"completion_tokens": 5}}
@@ -27,7 +24,7 @@ TIMINGS = {
 
 
 @contextmanager
-def server(chunks, status=200):
+def server(chunks, status=200, answer=None):
     """A server that streams `chunks` for every completion, and remembers the requests."""
     seen = []
 
@@ -53,7 +50,8 @@ def server(chunks, status=200):
                 self._send(json.dumps({"tokens": list(body["content"].encode())}).encode())
                 return
             lines = [json.dumps(chunk) for chunk in chunks] + ["[DONE]"]
-            self._send("".join(f": ping\n\ndata: {line}\n\n" for line in lines).encode(), "text/event-stream")
+            stream = "".join(f": ping\n\ndata: {line}\n\n" for line in lines).encode()
+            self._send(stream if answer is None else answer, "text/event-stream")
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
         thread = threading.Thread(target=httpd.serve_forever, args=(0.01,))
@@ -130,10 +128,11 @@ def test_peer_sends_the_prompt_by_its_kind():
 
 
 def test_several_jobs_share_the_wall_time():
-    times = iter([1.0, 3.0])
+    times = itertools.count(1.0)
     with server([*PIECES, USAGE]) as (url, _):
-        result = PeerArm(Client(url), "m", clock=lambda: next(times)).run([job("a"), job("b"), job("c")])
-    assert result.tps == 15 / 2
+        result = PeerArm(Client(url, clock=lambda: next(times)), "m").run([job("a"), job("b"), job("c")])
+    n_times = 3 * (2 + len(PIECES) + 1)  # of each the beginning, its chunks and the end
+    assert result.tps == 15 / (n_times - 1)
     assert [answer.text for answer in result.answers] == ["abcde."] * 3
 
 
@@ -161,89 +160,17 @@ def test_peer_errors_name_the_address():
     with server([{"error": {"message": "out of luck"}}]) as (url, _), pytest.raises(UnavailableError, match="out of luck"):
         Client(url).stream("/v1/completions", {})
     with pytest.raises(UnavailableError, match=r"127\.0\.0\.1"):
-        Client(f"http://127.0.0.1:{overhead.free_port()}").first_model()
+        Client("http://127.0.0.1:1").first_model()
 
 
-def test_overhead_interleaves_and_takes_medians(tmp_path):
-    order = []
-    bare_rates = iter([1.0, 80.0, 10.0, 90.0])
-
-    def bare(ids, n):
-        order.append(("bare", n))
-        assert bytes(ids).decode() == prompt.text
-        return next(bare_rates)
-
-    prompt = load("code").prompts[0]
-    with server([*PIECES, USAGE]) as (url, seen):
-        now = iter(range(10_000))
-        client = Client(url, clock=lambda: float(next(now)) / 100)
-        result = overhead.compare(options(tmp_path, "--overhead", draft=False), prompt, client, bare, lambda: None)
-    assert result.bare_tps == 80.0
-    assert result.http_tps == pytest.approx(80.0)
-    assert json.loads(result.json_line()) == {"overhead": {"http_tps": 80.0, "bare_tps": 80.0, "ratio": 1.0}}
-    assert order == [("bare", 8), *[("bare", 160)] * 3]
-    bodies = [body for path, body, _ in seen if path == "/v1/completions"]
-    assert [body["max_tokens"] for body in bodies] == [8, 160, 160, 160]
-    assert all(body["temperature"] == 0 and body["ignore_eos"] and body["prompt"] == prompt.text for body in bodies)
+def test_a_long_line_is_one_chunk_and_what_is_no_json_is_said():
+    long = {"choices": [{"delta": {"content": "x" * 300_000}}]}
+    with server([long, USAGE]) as (url, _):
+        assert len("".join(Client(url).stream("/v1/completions", {}).text)) == 300_000
+    with server([], answer=b"data: {\n\n") as (url, _), pytest.raises(UnavailableError, match=r"/v1/completions failed: "):
+        Client(url).stream("/v1/completions", {})
 
 
-def test_overhead_command_line(tmp_path):
-    """The server reads the very model configuration that the bench has."""
-    settings = options(tmp_path, "--overhead", "-t", "2", "-c", "512", "-fa", "1", "-ctk", "q8_0", "--no-mmap", "-ngl", "0", draft=False)
-    arguments = overhead.command(settings, 1234)
-    assert arguments[:4] == [sys.executable, "-m", "uad", "serve"]
-    config = load_config(arguments[4:], {})
-    assert config.target == replace(settings.target, path=tmp_path / "big.gguf", n_ctx=512)
-    assert config.target == ModelConfig(
-        tmp_path / "big.gguf", n_ctx=512, n_threads=2, flash_attn="on", type_k="q8_0", mmap=False, n_gpu_layers=0
-    )
-    assert (config.server.port, config.n_parallel, config.draft) == (1234, 1, None)
-
-
-SERVER = """
-import sys, http.server
-class Handler(http.server.BaseHTTPRequestHandler):
-    def log_message(self, *_): pass
-    def do_GET(self):
-        self.send_response(200); self.end_headers(); self.wfile.write(b'{"status": "ok"}')
-http.server.HTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
-"""
-
-
-def test_serving_starts_and_stops_a_process(monkeypatch):
-    started = []
-    popen = subprocess.Popen
-    monkeypatch.setattr(subprocess, "Popen", lambda *args, **kwargs: started.append(popen(*args, **kwargs)) or started[0])
-    with overhead.serving([sys.executable, "-c", SERVER, "--port", str(overhead.free_port())]) as client:
-        assert client.get("/health") == {"status": "ok"}
-        assert started[0].poll() is None
-    assert started[0].returncode is not None
-    with pytest.raises(UnavailableError):
-        client.get("/health")
-
-
-def test_the_measured_server_is_told_everything_by_its_command_line(monkeypatch):
-    monkeypatch.setenv("LLAMA_ARG_MODEL_DRAFT", "draft.gguf")
-    monkeypatch.setenv("LLAMA_API_KEY", "secret")
-    show = "import os, sys; print([name for name in os.environ if name.startswith('LLAMA')]); sys.exit(3)"
-    with (
-        pytest.raises(UnavailableError, match=r"\n\[\]$"),
-        overhead.serving([sys.executable, "-c", show, "--port", str(overhead.free_port())]),
-    ):
-        pass
-
-
-def test_a_server_that_dies_shows_its_last_words():
-    with (
-        pytest.raises(UnavailableError, match=r"code 3 .*\n.*no such model"),
-        overhead.serving([sys.executable, "-c", "import sys; print('no such model'); sys.exit(3)", "--port", str(overhead.free_port())]),
-    ):
-        pass
-
-
-def test_answer_too_short_for_overhead(tmp_path):
-    with (
-        server([PIECES[1], {"choices": [], "usage": {"completion_tokens": 1}}]) as (url, _),
-        pytest.raises(ConfigError, match="--max-tokens"),
-    ):
-        overhead.compare(options(tmp_path, "--overhead", draft=False), load("code").prompts[0], Client(url), lambda *_: 1.0, lambda: None)
+def test_one_of_several_requests_that_fails_ends_them_all():
+    with server([{"error": {"message": "out of luck"}}]) as (url, _), pytest.raises(UnavailableError, match="out of luck"):
+        Client(url).streams([("/v1/completions", {})] * 3)

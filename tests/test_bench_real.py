@@ -1,50 +1,56 @@
-"""`uad bench` with the bundled models: what the collector counts is what the engine counted, and a small matrix with its report."""
+"""lab/bench.py with the bundled models: what is noted is what the engine counted, and a small matrix with its report."""
 
 import json
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from models import DRAFTS, TARGET, chat_prompts, config
 
-from uad.bench.measure import EngineArm, Measured, Pair, make_job
-from uad.bench.options import PLAIN, RECORDING, parse_policy
-from uad.bench.recording import Recorder
+sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
+
+from bench import main
+from jobs import LabArm, told
+from oracle import RoundCosts
+from recorder import RECORDING, Recorder
+from stepper import LabStepper
+
+from uad.bench.measure import make_job
+from uad.bench.options import PLAIN, parse_policy
 from uad.bench.workloads import Prompt
-from uad.cli.bench import main
 from uad.policy.cost import CostCurve, CostSample
-from uad.policy.machine import RoundCosts
-from uad.runtime import Stepper
-from uad.types import Origin, SpeculativeParams
+from uad.types import SpeculativeParams
 
 pytestmark = pytest.mark.model
 
 
 def test_rounds_add_up_to_what_the_engine_counted():
-    with Stepper.open(config()) as runtime:
+    with LabStepper.load(config()) as runtime:
         jobs = [make_job(runtime, Prompt(f"p{i}", text, True), 0.0, 1, 48) for i, text in enumerate(chat_prompts(3))]
-        plain = [EngineArm("plain", runtime, PLAIN.speculative).run([job]).answers[0] for job in jobs]
+        plain = [LabArm("plain", runtime, PLAIN.speculative).run([job]).answers[0] for job in jobs]
         for name in ("fixed:4:0", "fixed:16:0.5"):
-            arm = EngineArm(name, runtime, parse_policy(name).speculative)
+            arm = LabArm(name, runtime, parse_policy(name).speculative)
             for job, same in zip(jobs, plain, strict=True):
                 (answer,) = arm.run([job]).answers
-                rounds = answer.rounds
+                rounds = runtime.rounds[job.slot]
                 assert answer.ids == same.ids
                 assert (rounds[0].n_ids, rounds[0].n_drafted) == (1, 0)
                 assert sum(one.n_ids for one in rounds) == len(answer.ids) == answer.n_predicted
                 assert (len(rounds), sum(one.n_drafted for one in rounds)) == (answer.n_rounds, answer.n_drafted)
                 assert 0 < sum(one.n_accepted for one in rounds) <= answer.n_accepted
-                assert {one.origin for one in rounds} == {Origin.TARGET, Origin.MODEL}
         assert all(one.n_rounds == one.n_predicted for one in plain)
 
 
 def test_a_prescribed_answer_is_written_whatever_the_target_thinks():
     """Drafted or not, and at its end the text ends."""
-    prompt = Prompt("p", chat_prompts(1)[0], True, answer="Nobody taught it to say that: one, two, one, two, one, two, three.")
-    with Stepper.open(config()) as runtime:
-        job = make_job(runtime, prompt, 0.0, 1, 100)
+    text = "Nobody taught it to say that: one, two, one, two, one, two, three."
+    prompt = Prompt("p", chat_prompts(1)[0], True)
+    with LabStepper.load(config()) as runtime:
+        job = told(make_job(runtime, prompt, 0.0, 1, 100), runtime.tokenize(text, parse_special=False))
         for policy in (PLAIN, parse_policy("fixed:8:0")):
-            (answer,) = EngineArm(policy.name, runtime, policy.speculative).run([job]).answers
-            assert answer.text == prompt.answer
+            (answer,) = LabArm(policy.name, runtime, policy.speculative).run([job]).answers
+            assert answer.text == text
             assert answer.ids[:-1] == job.answer
             assert runtime.is_special(answer.ids[-1])
         assert answer.n_accepted < answer.n_drafted
@@ -63,40 +69,40 @@ def test_the_recording_of_a_real_pair_gives_an_oracle():
         def costs(self):
             return RoundCosts(CostCurve([CostSample(n, 0, 1.0) for n in (1, 64)]), CostCurve([CostSample(1, 0, 1e-9)]))
 
-    with Stepper.open(config()) as runtime:
+    with LabStepper.load(config()) as runtime:
         engine = WithCosts(runtime)
         job = make_job(engine, Prompt("p", chat_prompts(1)[0], True), 0.0, 1, 48)
-        recorder = Recorder.of(engine, runtime.recital())
-        sample = EngineArm("plain", engine, PLAIN.speculative).run([job])
-        plain = replace(sample, tps=1e3)
-        measured = recorder.add([job], Measured(("p",), ((Pair(plain, plain),),)))
-    (answer,) = measured.recorded.answers
-    n_rounds = len(answer.rounds) - 1
-    assert RECORDING.speculative.n_max == SpeculativeParams().longest
-    assert max(one.n_drafted for one in answer.rounds) > 16, "the answer's 48 ids are the only limit"
-    assert measured.oracle > 2
-    assert measured.oracle == pytest.approx((len(answer.ids) - 1) / n_rounds, rel=1e-3)
+        sample = LabArm("plain", engine, PLAIN.speculative).run([job])
+        recorded = Recorder(engine, runtime.recital()).record([job], [replace(sample, tps=1e3)])
+    (rounds,) = recorded.rounds
+    assert RECORDING.n_max == SpeculativeParams().longest
+    assert max(one.n_drafted for one in rounds) > 16, "the answer's 48 ids are the only limit"
+    assert recorded.oracle > 2
+    assert recorded.oracle == pytest.approx((len(sample.answers[0].ids) - 1) / (len(rounds) - 1), rel=1e-3)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_recital_drafts_as_if_the_target_had_computed(temperature):
     """Three sequences at once; nothing is learned, and the target's slots stay as they are."""
-    with Stepper.open(config(slots=3)) as runtime:
+    with LabStepper.load(config(slots=3)) as runtime:
         prompts = [Prompt(f"p{i}", text, True) for i, text in enumerate(chat_prompts(3))]
         jobs = [replace(make_job(runtime, prompt, temperature, i, 48), slot=i) for i, prompt in enumerate(prompts)]
-        written = EngineArm("recording", runtime, RECORDING.speculative).run(jobs)
-        before = runtime.calibration(), runtime.slots(), runtime.totals()
-        told = [replace(job, answer=answer.ids) for job, answer in zip(jobs, written.answers, strict=True)]
-        recited = EngineArm("recital", runtime.recital(), RECORDING.speculative).run(told)
+        written = LabArm("recording", runtime, RECORDING).run(jobs)
+        before, rounds = (runtime.calibration(), runtime.slots(), runtime.totals()), dict(runtime.rounds)
+        answers = [told(job, answer.ids) for job, answer in zip(jobs, written.answers, strict=True)]
+        recital = runtime.recital()
+        recited = LabArm("recital", recital, RECORDING).run(answers)
         assert (runtime.calibration(), runtime.slots(), runtime.totals()) == before
-        again = EngineArm("plain", runtime, PLAIN.speculative).run(jobs)
+        again = LabArm("plain", runtime, PLAIN.speculative).run(jobs)
     assert [one.ids for one in recited.answers] == [one.ids for one in written.answers] == [one.ids for one in again.answers]
-    for ours, theirs in zip(recited.answers, written.answers, strict=True):
-        assert [replace(one, beliefs=()) for one in ours.rounds] == [replace(one, beliefs=()) for one in theirs.rounds]
-        for one, other in zip(ours.rounds, theirs.rounds, strict=True):
+    assert rounds.keys() == recital.rounds.keys() == {0, 1, 2}
+    for slot, theirs in rounds.items():
+        ours = recital.rounds[slot]
+        assert [replace(one, beliefs=()) for one in ours] == [replace(one, beliefs=()) for one in theirs]
+        for one, other in zip(ours, theirs, strict=True):
             # prompts take turns by the clock, so the draft reads them in other batches: its last bits differ
             assert one.beliefs == pytest.approx(other.beliefs, abs=2e-3)
-    assert any(one.n_accepted > 4 for answer in recited.answers for one in answer.rounds)
+    assert any(one.n_accepted > 4 for each in recital.rounds.values() for one in each)
 
 
 def test_a_small_matrix(tmp_path, capsys):

@@ -7,7 +7,7 @@ import pytest
 from test_bench_peer import PIECES, TIMINGS, USAGE, server
 
 from uad.bench.answers import Asked, Reply, rows
-from uad.bench.peer import Client
+from uad.bench.client import Client
 from uad.bench.requests import PLAIN, Prompts, Row, Size, add_arguments, main, summary, table
 from uad.config.argv import Parser
 from uad.errors import ConfigError, UnavailableError
@@ -52,7 +52,7 @@ def test_an_answer_of_another_length_is_no_measurement():
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["http://127.0.0.1:1", "--sizes", "12"], "--sizes '12'"),
+        (["http://127.0.0.1:1", "--sizes", "12"], "--sizes: write tokens .*, not '12'"),
         (["http://127.0.0.1:1", "--sizes", "0+4"], "--sizes"),
         (["http://127.0.0.1:1", "--repeats", "0"], "--repeats"),
         (["http://127.0.0.1:1", "--temperature", "hot"], "--temperature"),

@@ -1,14 +1,19 @@
-"""`uad bench translate` on the bundled models: table, last line, plot, and errors that say what is wrong."""
+"""lab/translate.py on the bundled models: table, last line, plot, and errors that say what is wrong."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from vocab_kit import path_of
 
-from uad.cli import main
+sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
+
+from translate import main
+
+from uad.cli import run
 
 PAIR = ["--pair", str(path_of("target-chatml")), str(path_of("draft-gemma"))]
 
@@ -17,8 +22,6 @@ PAIR = ["--pair", str(path_of("target-chatml")), str(path_of("draft-gemma"))]
 def test_table_plot_and_last_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plot, table = tmp_path / "cost.png", tmp_path / "table.md"
     words = [
-        "bench",
-        "translate",
         *PAIR,
         "--rounds",
         "25",
@@ -55,7 +58,7 @@ def test_every_pair_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (tmp_path / f"{name}.gguf").symlink_to(path_of(name))
     text = tmp_path / "text"
     text.write_text("The quick brown fox jumps over the lazy dog, and then it rests.\n" * 40)
-    assert main(["bench", "translate", "--vocabs", str(tmp_path), "--rounds", "5", "--text", str(text)]) == 0
+    assert main(["--vocabs", str(tmp_path), "--rounds", "5", "--text", str(text)]) == 0
     out = capsys.readouterr().out
     assert "6 pairs" in out
     assert json.loads(out.splitlines()[-1])["rounds"] == []
@@ -65,7 +68,7 @@ def test_every_pair_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_a_short_text_does_for_many_rounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = tmp_path / "text"
     text.write_text("A heron stood in the water and waited for the fish to come.\n" * 17)
-    assert main(["bench", "translate", *PAIR, "--contexts", "64", "--rounds", "400", "--text", str(text)]) == 0
+    assert main([*PAIR, "--contexts", "64", "--rounds", "400", "--text", str(text)]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["rounds"][0]["median_us"] > 0
 
 
@@ -85,5 +88,5 @@ def test_a_short_text_does_for_many_rounds(tmp_path: Path, capsys: pytest.Captur
     ],
 )
 def test_errors(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "translate", *words]) in (1, 2)
+    assert run(main, words) in (1, 2)
     assert message in capsys.readouterr().err

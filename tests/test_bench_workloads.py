@@ -2,7 +2,7 @@
 
 import pytest
 
-from uad.bench.workloads import bundled, load, read
+from uad.bench.workloads import bundled, category_names, load, load_all, read
 from uad.errors import ConfigError
 
 
@@ -42,9 +42,6 @@ def test_edit_ends_with_a_source_of_1200_lines():
     assert source.count("\n") >= 1199
     assert source.count(request.split()[3]) > 60
     compile(source, "source", "exec")
-    old, new = request.split()[3], request.split()[5]
-    assert long.answer == f"```python\n{source.replace(old, new)}\n```"
-    assert not any(prompt.answer for prompt in short)
 
 
 def test_code_prompts_are_python_up_to_their_end():
@@ -67,12 +64,6 @@ def test_users_file(tmp_path):
     assert (workload.name, workload.prompts[0].text, workload.prompts[0].chat, workload.prompts[0].n_bytes) == ("mine", "été", False, 5)
 
 
-def test_an_answer_can_be_prescribed(tmp_path):
-    path = tmp_path / "mine.toml"
-    path.write_text('about = "mine"\n[[prompt]]\nname = "one"\nchat = "Say it."\nanswer = "It."\n')
-    assert load(str(path)).prompts[0].answer == "It."
-
-
 HEAD = 'about = "x"\n'
 
 
@@ -87,11 +78,6 @@ HEAD = 'about = "x"\n'
         ('[[prompt]]\nname = "a"\nraw = "x"', "`about`"),
         (HEAD + '[[prompt]]\nname = "a"\nrow = "x"', "did you mean 'raw'"),
         (HEAD + '[[prompt]]\nname = "a"', "either `chat` or `raw`"),
-        (HEAD + '[[prompt]]\nname = "a"\nraw = "```a```"\nrename = ["a"]', r"\[old, new\]"),
-        (HEAD + '[[prompt]]\nname = "a"\nraw = "a"\nrename = ["a", "b"]', "fenced"),
-        (HEAD + '[[prompt]]\nname = "a"\nraw = "a ```b```"\nrename = ["a", "b"]', "'a' occurs"),
-        (HEAD + '[[prompt]]\nname = "a"\nraw = "a"\nanswer = " "', "`answer` must be text"),
-        (HEAD + '[[prompt]]\nname = "a"\nraw = "a ```a```"\nrename = ["a", "b"]\nanswer = "b"', "either `answer` or `rename`"),
         (HEAD + '[[prompt]]\nname = "a"\nraw = "x"\nchat = "x"', "either `chat` or `raw`"),
         (HEAD + '[[prompt]]\nname = "a"\nraw = "  "', "`raw` must be text"),
         (HEAD + '[[prompt]]\nname = "a"\nraw = 3', "`raw` must be text"),
@@ -112,6 +98,17 @@ def test_bad_files(tmp_path, text, words):
 def test_unknown_workload_names_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'story'"):
         load("storry")
+    for near in ("all", "categories"):
+        with pytest.raises(ConfigError, match=rf"did you mean '{near}'.* all \(these\), .* categories \(these\), or"):
+            load(f"{near}s")
+
+
+def test_lists_of_workloads_and_groups():
+    assert [one.name for one in load_all(["story, chat", "coding"])] == ["story", "chat", "coding"]
+    assert tuple(one.name for one in load_all(["all"])) == bundled()
+    assert tuple(one.name for one in load_all(["categories"])) == category_names()
+    with pytest.raises(ConfigError, match="--workload: name each of"):
+        load_all(["all,chat"])
 
 
 def test_missing_and_undecodable_file(tmp_path):

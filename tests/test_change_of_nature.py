@@ -2,16 +2,22 @@
 
 import random
 import re
+import sys
+from pathlib import Path
 
 import pytest
 from models import DRAFTS, config
 
-from uad.bench.measure import EngineArm, make_job
+sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
+
+from counted import Costs
+from jobs import LabArm, told
+from stepper import LabStepper
+
+from uad.bench.measure import make_job
 from uad.bench.options import parse_policy
 from uad.bench.workloads import Prompt, load
 from uad.policy.cost import CostSample
-from uad.runtime import Stepper
-from uad.runtime.counted import Costs
 
 pytestmark = pytest.mark.model
 COSTS = Costs(
@@ -33,20 +39,20 @@ def changing(seed: int) -> tuple[str, str, str]:
 @pytest.mark.parametrize("draft", ["zephyr", "gemma"])
 def test_a_change_of_nature_is_followed_within_fifty_ids(draft):
     late, resumed = [], []
-    with Stepper.open(config(draft=DRAFTS[draft]), None, COSTS) as runtime:
-        arm = EngineArm("auto", runtime, parse_policy("auto").speculative)
+    with LabStepper.load(config(draft=DRAFTS[draft]), None, COSTS) as runtime:
+        arm = LabArm("auto", runtime, parse_policy("auto").speculative)
         for prompt in load("copy-edit").prompts[:3]:
             arm.run([make_job(runtime, prompt, 0.0, 1, 96)])
         for seed in range(6):
             parts = changing(seed)
-            prompt = Prompt("changing", "Write a Python function.", True, "".join(parts))
-            (made,) = arm.run([make_job(runtime, prompt, 0.0, 1, 700)]).answers
+            job = make_job(runtime, Prompt("changing", "Write a Python function.", True), 0.0, 1, 700)
+            arm.run([told(job, runtime.tokenize("".join(parts), parse_special=False))])
             words = len(runtime.tokenize(parts[0], parse_special=False))
             code = len(runtime.tokenize(parts[0] + parts[1], parse_special=False))
             assert words > 90
             assert code - words > 150
             at, drafted = 0, []
-            for one in made.rounds:
+            for one in runtime.rounds[job.slot]:
                 if one.n_drafted:
                     drafted.append(at)
                 at += one.n_ids

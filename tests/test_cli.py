@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from uad.cli import generate, inspect, main, serve
-from uad.cli.console import progress
 from uad.config import ServerConfig
+from uad.console import progress
 from uad.errors import ModelLoadError, NoKvRoomError, UadError
 from uad.types import Delta, Done, DraftStats, Failed, Finish, ModelInfo, Origin, RuntimeInfo, StopKind, Timings, Usage
 
@@ -130,7 +130,7 @@ def test_version_names_both(capsys):
         (["generate", "-m", "x", "-f", "/nowhere.txt"], ["/nowhere.txt"]),
         (["inspect", "x"], ["DRAFT"]),
         (["bench", "--nope"], ["--nope"]),
-        (["bench", "scale", "x"], ["OUT"]),
+        (["bench", "requests"], ["URL"]),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(words, parts, capsys, monkeypatch):
@@ -143,7 +143,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(words, parts, capsys, monkeypat
     assert all(part in err for part in parts), err
 
 
-@pytest.mark.parametrize("command", [["serve"], ["generate"], ["inspect"], ["trim"], ["bench"], ["bench", "scale"]])
+@pytest.mark.parametrize("command", [["serve"], ["generate"], ["inspect"], ["trim"], ["bench"], ["bench", "requests"]])
 def test_each_command_has_help(command, capsys):
     with pytest.raises(SystemExit) as left:
         main([*command, "--help"])

@@ -12,16 +12,13 @@ from types import ModuleType
 
 import pytest
 
-from uad.bench import figures
-from uad.cli import COMMANDS, main
+from uad.cli import COMMANDS, cost_plot, main
 from uad.cli.serve import curl
 from uad.config import ServerConfig
 from uad.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent
-PARTS = [["bench", part] for part in ("scale", "translate", "drafters")] + [
-    ["mapping", part] for part in ("show", "derive", "check", "lint")
-]
+PARTS = [["bench", "requests"], *(["mapping", part] for part in ("show", "derive", "check", "lint"))]
 
 
 def draw_speed() -> ModuleType:
@@ -64,8 +61,8 @@ def test_help_names_no_file_that_a_wheel_lacks(words: list[str], capsys: pytest.
 
 def test_a_missing_plotting_library_is_said_with_the_extra_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ConfigError, match=r"pip install 'uad\[bench\]'"):
-        figures.pyplot()
+    with pytest.raises(ConfigError, match=r"pip install 'uad\[lab\]'"):
+        cost_plot.pyplot()
 
 
 def test_remedies_name_extras_and_versions_never_a_bare_package() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import nan
+from pathlib import Path
 
 import pytest
 from toys import (
@@ -24,7 +26,10 @@ from toys import (
     run,
 )
 
-from uad.bench.drafters import TYPES
+sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
+
+from drafters import TYPES
+
 from uad.config import DraftingConfig, LookupConfig
 from uad.config.slices import NgramConfig, NgramModConfig
 from uad.decode.drafting import Drafting

@@ -74,6 +74,13 @@ def test_types_are_part_of_the_package() -> None:
     assert "Typing :: Typed" in PROJECT["project"]["classifiers"]
 
 
+def test_the_wheel_lacks_the_laboratory_and_developers_have_all_that_it_needs() -> None:
+    assert PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["uad"]
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert set(extras["lab"]) <= set(extras["dev"])
+    assert "python lab/scale.py samples/target-chatml.gguf" in recipe("-B", "bench")
+
+
 def test_every_target_is_phony_and_told_at_the_top() -> None:
     targets = set(re.findall(r"^([a-z]+):", MAKEFILE, re.MULTILINE))
     assert set(re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[0].split()) == targets

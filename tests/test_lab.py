@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
 
 from curves import GPUS, Curve
-from replay import MODEL, Hindsight, automatic, calibrated_ms, oracle_ms, score
+from replay import MODEL, automatic, calibrated_ms, hindsight_of, oracle_ms, score
 from rounds import Answer, Guess, Recording, read, write
 
 from uad.policy.fixed import FixedPolicy
@@ -55,7 +55,7 @@ def test_good_drafts_are_used_and_no_policy_passes_the_oracle(n_seq: int) -> Non
     assert result.mean > 2.0
     if n_seq == 1:
         assert result.mean < best * 1.02, "but for the noise of its decodes"
-        assert best >= plain / calibrated_ms(one.answers[0], FLAT, Hindsight(one.answers)) * 0.999
+        assert best >= plain / calibrated_ms(one.answers[0], FLAT, hindsight_of(one.answers)) * 0.999
 
 
 def test_where_nothing_pays_next_to_nothing_is_lost() -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 from toys import SCRIPT, TARGET_VOCAB, ScriptedModel, make_engine, run
 
-from uad.bench.drafters import TYPES
+sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
+
+from drafters import TYPES
+
 from uad.config import LookupConfig
 from uad.config.slices import NgramConfig, NgramModConfig
 from uad.runtime.drafters import build_one

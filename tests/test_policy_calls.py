@@ -8,7 +8,10 @@ from types import FrameType
 
 import pytest
 
-from uad.bench.policy import Script, measure
+sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
+
+from policy import Script, measure
+
 from uad.policy import auto
 
 N_SEQS, N_IDS, N_ROUNDS = (1, 4), (0, 4, 16), 100

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from models import DRAFTS, TARGET
 
-from uad.bench import cost_plot, figures
-from uad.cli import main
+from uad.cli import cost_plot, main
 from uad.config import ModelConfig, load_config
 from uad.errors import ConfigError, ModelLoadError
 from uad.llama.devices import devices
 from uad.policy.cost import CostSample
 from uad.runtime import profile, profile_store
 from uad.runtime.profile import full, medians, plausible_ids, quick, spread
+from uad.runtime.profiling import Measured
 
 SAMPLES = (CostSample(1, 0, 2.5), CostSample(2, 0, 3.0), CostSample(1, 512, 2.75))
 
@@ -268,14 +268,16 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("name", "magic"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml"), ("p.pdf", b"%PDF")])
 def test_curves_are_drawn(tmp_path, name, magic):
-    cost_plot.draw({"target: toy": SAMPLES, "draft: $_^$ toy": SAMPLES[:1]}, tmp_path / name)
+    cost_plot.draw(
+        [Measured("target", "toy", SAMPLES, tmp_path, 1.0), Measured("draft", "$_^$ toy", SAMPLES[:1], tmp_path, 1.0)], tmp_path / name
+    )
     assert (tmp_path / name).read_bytes().startswith(magic)
 
 
 def test_a_plot_that_cannot_be_drawn_is_refused_before_measuring(tmp_path):
     for path in (tmp_path / "p.bmp", tmp_path / "none" / "p.png"):
         with pytest.raises(ConfigError, match="--plot"):
-            figures.check(path)
+            cost_plot.check(path)
 
 
 # --- the command

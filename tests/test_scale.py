@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 from gguf import quants
 
-from uad.bench import scale as scaling
-from uad.bench.geometry import Geometry, parse_params, plan, short
-from uad.bench.scale import scale, sentence
+sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
+
+import scale as scaling
+from geometry import Geometry, parse_params, plan, short
+from scale import scale, sentence
+
 from uad.errors import ConfigError, ModelLoadError, UadError
 
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -216,7 +219,7 @@ def test_an_interrupted_write_keeps_the_old_file(tmp_path):
 
 def test_missing_gguf_is_said(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(ConfigError, match=r"pip install 'uad\[bench\]'") as caught:
+    with pytest.raises(ConfigError, match=r"pip install 'uad\[lab\]'") as caught:
         scale(TARGET, tmp_path / "out.gguf", "1b")
     assert isinstance(caught.value, UadError)
 

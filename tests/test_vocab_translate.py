@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import replace
 from functools import cache, reduce
 from operator import add
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vocab_kit import BUNDLED, GENERATING, TEXTS, encoder, vocab
 
-from uad.bench import crossing, ideal
+sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
+
+import crossing
+import ideal
+
 from uad.vocab.encode import Encoder
 from uad.vocab.translate import Translator
 

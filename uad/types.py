@@ -108,8 +108,7 @@ class Request:
     """One sequence to generate: prompt ids in, text out.
 
     `max_tokens` None means until the context is full. `n_probs` > 0 or `logprobs` asks for log-probabilities of the unmodified
-    distribution, with that many alternatives. `slot` asks for a certain slot (-1: any). `prescribed` ids are written whatever the target
-    thinks, then the text ends: for measurements only, no request over HTTP has them.
+    distribution, with that many alternatives. `slot` asks for a certain slot (-1: any).
 
     The text ends before the first of `stop`, in which names of control tokens count, or before an id of `stop_token_ids`; behind it with
     `include_stop`. None of these counts among the first `min_tokens` ids: there ids that end the answer are not drawn (vLLM's meaning).
@@ -127,7 +126,6 @@ class Request:
     n_probs: int = 0
     cache_prompt: bool = True
     slot: int = -1
-    prescribed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +348,7 @@ class Timings:
 class Delta:
     """A piece of a running answer: ids of one round and the text that became final with them (may be empty).
 
-    `origins` has one entry per id. `probs` is empty unless asked for. `beliefs`: of each id that was proposed in this round (`Draft.p`).
+    `origins` has one entry per id. `probs` is empty unless asked for.
     """
 
     request: int
@@ -358,7 +356,6 @@ class Delta:
     origins: tuple[Origin, ...]
     text: str
     probs: tuple[TokenProb, ...] = ()
-    beliefs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from statistics import geometric_mean, median
 from rich.table import Table
 from rich.text import Text
 
-from uad.bench.bar import Bar
-from uad.bench.peer import Client, chat_or_raw, streaming
+from uad.bench.client import Client, streaming
 from uad.bench.table import coloured
 from uad.bench.workloads import Prompt, Workload
+from uad.console import Bar
 
 FIRST, ALL = "first answers", "all"
 
@@ -93,13 +93,10 @@ def measure(
 
 def ask(server: Server, prompt: Prompt, settings: Mapping[str, object]) -> Reply:
     """One request, streamed; no server may use what it keeps of an earlier one. Raises UnavailableError."""
-    path, body = chat_or_raw(prompt.text, prompt.chat)
-    now = server.client.clock
-    began = now()
-    stream = server.client.stream(path, streaming(server.model) | body | {"cache_prompt": False} | dict(settings) | dict(server.fields))
-    ended = now()
-    first = stream.first if stream.first is not None else ended
-    return Reply(first - began, ended - began, stream.n_predicted, "".join(stream.text))
+    path, body = streaming(server.model, prompt.text, prompt.chat)
+    stream = server.client.stream(path, body | {"cache_prompt": False} | dict(settings) | dict(server.fields))
+    first = stream.first if stream.first is not None else stream.ended
+    return Reply(first - stream.began, stream.ended - stream.began, stream.n_predicted, "".join(stream.text))
 
 
 @dataclass(frozen=True, slots=True)

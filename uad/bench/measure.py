@@ -8,7 +8,19 @@ from typing import Protocol
 
 from uad.bench.workloads import Prompt
 from uad.errors import UadError
-from uad.types import Clock, Delta, Done, Event, Failed, Origin, Request, RuntimeInfo, SamplingParams, Sink, SpeculativeParams
+from uad.types import (
+    Clock,
+    Delta,
+    Done,
+    DrafterStats,
+    Event,
+    Failed,
+    Request,
+    RuntimeInfo,
+    SamplingParams,
+    Sink,
+    SpeculativeParams,
+)
 
 
 class Engine(Protocol):
@@ -40,7 +52,7 @@ class Engine(Protocol):
 class Job:
     """One answer to be made: the prompt, its target ids, and how to sample. The same job under every arm gives the same text.
 
-    answer: the ids that are written, whatever the target thinks (empty: its own). slot: where it runs, and its prompt stays cached.
+    slot: where it runs, and its prompt stays cached.
     """
 
     prompt: Prompt
@@ -48,31 +60,12 @@ class Job:
     temperature: float
     seed: int
     max_tokens: int
-    answer: tuple[int, ...] = ()
     slot: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """One decode of one sequence: how many ids came out, what was believed of those that were proposed, how many of these were accepted,
-    and who had proposed them."""
-
-    n_ids: int
-    beliefs: tuple[float, ...]
-    n_accepted: int
-    origin: Origin = Origin.TARGET
-
-    @property
-    def n_drafted(self) -> int:
-        return len(self.beliefs)
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
-    """One finished job. `ids` and `rounds` are empty where they are not known (a peer).
-
-    rounds[0] is the prompt's decode, from which the first id comes.
-    """
+    """One finished job; `by`: what each drafter did. `ids` and `by` are empty where they are not known (a peer)."""
 
     ids: tuple[int, ...]
     text: str
@@ -80,7 +73,7 @@ class Answer:
     n_rounds: int = 0
     n_drafted: int = 0
     n_accepted: int = 0
-    rounds: tuple[Round, ...] = ()
+    by: tuple[DrafterStats, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +134,12 @@ class EngineArm:
 
     def prepare(self, jobs: Sequence[Job]) -> _Running:
         """Jobs that are not submitted yet."""
-        return _Running(self._engine, [self._request(job) for job in jobs])
+        return _Running(self._engine, [self.request(job) for job in jobs])
 
-    def _request(self, job: Job) -> Request:
+    def request(self, job: Job) -> Request:
+        """What the engine is asked for."""
         sampling = SamplingParams(temperature=job.temperature, seed=job.seed)
-        return Request(job.ids, sampling, self._speculative, max_tokens=job.max_tokens, slot=job.slot, prescribed=job.answer)
+        return Request(job.ids, sampling, self._speculative, max_tokens=job.max_tokens, slot=job.slot)
 
 
 def in_turns(arms: Sequence[EngineArm], jobs: Sequence[Job]) -> list[Sample]:
@@ -233,14 +227,12 @@ class _Collector:
     def __init__(self) -> None:
         self._ids: list[int] = []
         self._text: list[str] = []
-        self._rounds: list[Round] = []
         self._done: Done | None = None
 
     def add(self, event: Delta | Done) -> None:
         self._text.append(event.text)
         if isinstance(event, Delta):
             self._ids.extend(event.ids)
-            self._rounds.append(_round(event))
         else:
             self._done = event
 
@@ -255,13 +247,8 @@ class _Collector:
             n_rounds=draft.n_rounds,
             n_drafted=draft.n_drafted,
             n_accepted=draft.n_accepted,
-            rounds=tuple(self._rounds),
+            by=draft.by,
         )
-
-
-def _round(delta: Delta) -> Round:
-    drafted = [origin for origin in delta.origins if origin is not Origin.TARGET]
-    return Round(len(delta.ids), delta.beliefs, len(drafted), drafted[0] if drafted else Origin.TARGET)
 
 
 def make_job(engine: Engine, prompt: Prompt, temperature: float, seed: int, max_tokens: int) -> Job:
@@ -270,8 +257,7 @@ def make_job(engine: Engine, prompt: Prompt, temperature: float, seed: int, max_
         ids = engine.chat_prompt([{"role": "user", "content": prompt.text}], {})
     else:
         ids = engine.tokenize(prompt.text, add_special=True, parse_special=False)
-    answer = engine.tokenize(prompt.answer, parse_special=False) if prompt.answer else ()
-    return Job(prompt, tuple(ids), temperature, seed, max_tokens, tuple(answer))
+    return Job(prompt, tuple(ids), temperature, seed, max_tokens)
 
 
 def groups(jobs: Sequence[Job], size: int, n_slots: int) -> list[tuple[Job, ...]]:
@@ -295,18 +281,10 @@ def turns(n_arms: int, repeats: int, backwards: bool = False) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All counted runs of one group of prompts: `runs[i]` are those of arm i, each with plain decoding beside it.
-
-    `recorded` are the same texts again, with drafts of a fixed length, whatever their probability: how many ids could be accepted in each
-    round. `oracle` is the speed-up over plain of who had known that, `foresight` of who had known how often each belief is right (of a
-    single prompt); None if it was not measured.
-    """
+    """All counted runs of one group of prompts: `runs[i]` are those of arm i, each with plain decoding beside it."""
 
     names: tuple[str, ...]
     runs: tuple[tuple[Pair, ...], ...]
-    recorded: Sample | None = None
-    oracle: float | None = None
-    foresight: float | None = None
 
 
 def measure(

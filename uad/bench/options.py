@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import math
 import os
-import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from uad.bench.workloads import Prompt, Workload, bundled, category_names, load
+from uad.bench.client import server_url
+from uad.bench.workloads import Prompt, Workload, bundled, category_names, load_all
 from uad.config import MODEL_TYPE, SHARES, SPEC_TYPE, Config, DraftingConfig, LookupConfig, ModelConfig, TemplateConfig
-from uad.config.argv import add_group
+from uad.config.argv import add_group, typed
 from uad.config.flags import CONTEXT, DRAFT, LOOKUP, MODEL
+from uad.config.kinds import FILE, RANDOM_SEED, choice, integer, number, several
 from uad.config.load import lookup_from, models_from
 from uad.errors import ConfigError
-from uad.files import path_of
-from uad.types import N_MAX_AUTO, Origin, SpecPolicy, SpeculativeParams
+from uad.types import Origin, SpecPolicy, SpeculativeParams
 
 _TEMPLATE_ROOM = 256
 _ROOM_PER_TOKEN = 4
-_OWN = (
+OWN = (
     *("--model", "--model-draft", "--ctx-size", "--predict", "--batch-size", "--ubatch-size", "--parallel"),
     *("--ctx-size-draft", "--spec-share"),
 )
@@ -44,25 +43,25 @@ class Policy:
 
 
 PLAIN = Policy("plain", SpeculativeParams(enabled=False))
-RECORDING = Policy("recording", SpeculativeParams(policy=SpecPolicy.FIXED, n_max=N_MAX_AUTO, p_min=0.0, types=(Origin.MODEL,)))
-"""What the oracle is told: how many of the most ids that an automatic policy drafts would have been accepted in each round."""
 
 
 def parse_policy(text: str) -> Policy:
     """`plain`, `auto`, `auto:N_MAX`, `fixed`, `fixed:N_MAX` or `fixed:N_MAX:P_MIN`. Raises ConfigError."""
     kind, *parts = text.split(":")
-    most = {"plain": 0, "auto": 1, "fixed": 2}.get(kind, -1)
-    if len(parts) > most:
+    if len(parts) > {"plain": 0, "auto": 1, "fixed": 2}.get(kind, -1):
         raise ConfigError(
             f"unknown policy {text!r}; write matrix, plain, auto, auto:N_MAX, fixed, fixed:N_MAX or fixed:N_MAX:P_MIN, "
             "for example fixed:16:0.5"
         )
     if kind == "plain":
         return PLAIN
-    default = SpeculativeParams(policy=SpecPolicy(kind))
-    n_max = whole_number(parts[0], f"draft length in policy {text!r}", 1) if parts else default.n_max
-    p_min = number(parts[1], f"p_min in policy {text!r}", 0.0, 1.0) if len(parts) == 2 else default.p_min
-    return Policy(text, replace(default, n_max=n_max, p_min=p_min))
+    values: dict[str, Any] = {}
+    for name, of, part in zip(("n_max", "p_min"), (integer(1), number(0.0, 1.0)), parts, strict=False):
+        try:
+            values[name] = of.parse(part)
+        except ValueError:
+            raise ConfigError(f"policy {text!r}: {name} must be {of.expects}, not {part!r}") from None
+    return Policy(text, SpeculativeParams(policy=SpecPolicy(kind), **values))
 
 
 def context_for(prompts: Iterable[Prompt], max_tokens: int) -> int:
@@ -129,15 +128,11 @@ class Options:
     n_ctx_given: int = 0
     replace: tuple[tuple[str, str], ...] = ()
     exact: bool = False
-    oracle: bool = True
     peer: Peer | None = None
-    overhead: bool = False
     verbose: bool = False
     json_only: bool = False
-    report: Path | None = None
     spec_types: tuple[tuple[str, ...], ...] = ((MODEL_TYPE,),)
     lookup: LookupConfig = field(default_factory=lambda: LookupConfig(share="off"))
-    costs: tuple[Path, ...] = ()
 
     @property
     def lineups(self) -> tuple[Lineup, ...]:
@@ -153,9 +148,11 @@ class Options:
             elif model is not None:
                 yield Drafters(types, model)
 
-    def has_oracle(self, drafters: Drafters) -> bool:
-        """True if automatic lengths are to be compared with the best possible ones: the draft model's alone are known beforehand."""
-        return self.oracle and drafters.types == (MODEL_TYPE,) and any(policy.is_auto for policy in self.policies)
+    @property
+    def n_groups(self) -> list[int]:
+        """Groups of prompts, for each temperature, workload and number of sequences."""
+        of_workloads = [-(-len(workload.prompts) // sequences) for workload in self.workloads for sequences in self.sequences]
+        return of_workloads * len(self.temperatures)
 
     @property
     def n_ctx(self) -> int:
@@ -179,145 +176,93 @@ class Options:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `uad bench`."""
     add = parser.add_argument
-    add("-m", "--target", "--model", action="append", metavar="GGUF", help="target model; repeat for several")
-    add(
-        "-md",
-        "--draft",
-        "--model-draft",
-        action="append",
-        metavar="GGUF",
-        help="draft model; repeat for several, each is paired with each target",
-    )
-    add(
-        "--workload",
-        action="append",
-        metavar="NAMES",
-        help=f"comma list of {', '.join(bundled())}, all (these), {', '.join(category_names())}, categories (these), or a .toml file "
-        "(default: chat)",
-    )
-    add(
-        "--policy",
-        action="append",
-        metavar="NAMES",
-        help=f"comma list of auto, auto:N_MAX, fixed, fixed:N_MAX, fixed:N_MAX:P_MIN, plain, matrix ({', '.join(_MATRIX)}) (default: auto)",
-    )
-    add("--prompts", default="7", metavar="N", help="prompts of each workload, the first ones (default: %(default)s)")
+    whole, file = typed(integer(1)), typed(FILE)
+    add("-m", "--target", "--model", action="append", type=file, metavar="GGUF", help="target model; repeat for several")
+    draft = "draft model; repeat for several, each is paired with each target"
+    add("-md", "--draft", "--model-draft", action="append", type=file, metavar="GGUF", help=draft)
+    names = f"{', '.join(bundled())}, all (these), {', '.join(category_names())}, categories (these)"
+    add("--workload", action="append", metavar="NAMES", help=f"comma list of {names}, or a .toml file (default: chat)")
+    policies = f"auto, auto:N_MAX, fixed, fixed:N_MAX, fixed:N_MAX:P_MIN, plain, matrix ({', '.join(_MATRIX)})"
+    add("--policy", action="append", type=_policies, metavar="NAMES", help=f"comma list of {policies} (default: auto)")
+    add("--prompts", type=whole, default=7, metavar="N", help="prompts of each workload, the first ones (default: %(default)s)")
     add("--prompt", action="append", metavar="NAMES", help="comma list of prompts by name, instead of the first ones")
-    add("-n", "--max-tokens", default="160", metavar="N", help="tokens per answer at most (default: %(default)s)")
-    add("--temperature", "--temp", default="0", metavar="LIST", help="comma list of temperatures (default: %(default)s, greedy)")
-    add("--sequences", default="1", metavar="LIST", help="comma list: prompts running at once (default: %(default)s)")
-    add("-s", "--seed", default="1", metavar="N", help="seed of the sampled answers (default: %(default)s)")
-    add(
-        "--repeats",
-        default="3",
-        metavar="N",
-        help="counted runs of each prompt under each policy; the median counts (default: %(default)s)",
-    )
-    add(
-        "--no-oracle",
-        action="store_true",
-        help="leave out the run that the oracle is told by; with a bad draft it takes longer than all others",
-    )
+    add("-n", "--max-tokens", type=typed(integer(2)), default=160, metavar="N", help="tokens per answer at most (default: %(default)s)")
+    temperatures, at_once = typed(several(number(0.0, 100.0))), typed(several(integer(1, 256)))
+    add("--temperature", "--temp", type=temperatures, default="0", metavar="LIST", help="comma list of temperatures (default: 0, greedy)")
+    add("--sequences", type=at_once, default="1", metavar="LIST", help="comma list: prompts running at once (default: %(default)s)")
+    seed = typed(integer(0, RANDOM_SEED))
+    add("-s", "--seed", type=seed, default=1, metavar="N", help="seed of the sampled answers (default: %(default)s)")
+    repeats = "counted runs of each prompt under each policy; the median counts (default: %(default)s)"
+    add("--repeats", type=whole, default=3, metavar="N", help=repeats)
     add("--exact", action="store_true", help="bitwise the plain text, whatever the target's weights, as on `uad serve`")
-    add(
-        "--spec-replace",
-        action="append",
-        nargs=2,
-        metavar=("TARGET", "DRAFT"),
-        help="replace this target text by that draft text; repeatable",
-    )
+    replaced = "replace this target text by that draft text; repeatable"
+    add("--spec-replace", action="append", nargs=2, default=[], metavar=("TARGET", "DRAFT"), help=replaced)
     add("--vs", "--peer", dest="peer", metavar="URL", help="send the same prompts to this OpenAI-compatible server too")
     add("--peer-key", metavar="KEY", help="API key for --vs")
     add("--peer-model", metavar="NAME", help="model name for --vs (default: the first that it lists)")
-    add("--overhead", action="store_true", help="compare plain decoding over HTTP with a bare decode loop instead")
     add("--verbose", "-v", action="store_true", help="show every prompt")
     add("--json-only", action="store_true", help="print the JSON line only")
-    add("--report", metavar="DIR", help="write report.md with plots into this folder")
-    add(
-        "--spec-type",
-        action="append",
-        metavar="TYPES",
-        help="drafters as on `uad serve`, a comma list; repeat to compare several lists (default: draft-simple, the draft model)",
-    )
-    add(
-        "--spec-share",
-        default="off",
-        metavar="|".join(SHARES),
-        help="memory of drafters without a model: the request alone (off), or earlier runs, which hold the answer (default: %(default)s)",
-    )
-    add(
-        "--costs",
-        metavar="FILE[,FILE]",
-        help="count time instead of measuring it: decodes take what the target's cost curve (and the draft model's) says, files that "
-        "`uad profile` wrote, of this machine or another; a small target then stands for a large one",
-    )
-    add("-c", "--ctx-size", default="0", metavar="N", help="context per sequence in tokens (default: what the prompts need)")
+    types = "drafters as on `uad serve`, a comma list; repeat to compare several lists (default: draft-simple, the draft model)"
+    add("--spec-type", action="append", type=typed(SPEC_TYPE), metavar="TYPES", help=types)
+    share = "memory of drafters without a model: the request alone (off), or earlier runs, which hold the answer (default: %(default)s)"
+    add("--spec-share", type=typed(choice(*SHARES)), default="off", metavar="|".join(SHARES), help=share)
+    context = "context per sequence in tokens (default: what the prompts need)"
+    add("-c", "--ctx-size", type=typed(integer(0)), default=0, metavar="N", help=context)
     for group in (MODEL, CONTEXT, DRAFT, LOOKUP):
-        add_group(parser, group, without=_OWN)
+        add_group(parser, group, without=OWN)
 
 
 def parse(args: argparse.Namespace) -> Options:
     """Check a parsed command line. Raises ConfigError that names the flag."""
-    target, draft = models_from(args, os.environ, without=_OWN)
+    target, draft = models_from(args, os.environ, without=OWN)
     options = Options(
         targets=_files(args.target, "--target"),
         drafts=_files(args.draft, "--draft"),
         workloads=_workloads(args),
-        policies=tuple(parse_policy(name) for name in _names(args.policy, "auto", "--policy", {"matrix": _MATRIX})),
-        temperatures=tuple(number(part, "--temperature", 0.0, 100.0) for part in _names([args.temperature], "0", "--temperature")),
-        sequences=tuple(whole_number(part, "--sequences", 1, 256) for part in _names([args.sequences], "1", "--sequences")),
-        max_tokens=whole_number(args.max_tokens, "--max-tokens", 2),
-        repeats=whole_number(args.repeats, "--repeats", 1),
-        seed=whole_number(args.seed, "--seed", 0, 2**32 - 1),
+        policies=_distinct_policies(args.policy or [_policies("auto")]),
+        temperatures=args.temperature,
+        sequences=args.sequences,
+        max_tokens=args.max_tokens,
+        repeats=args.repeats,
+        seed=args.seed,
         target=target,
         draft=draft,
-        n_ctx_given=whole_number(args.ctx_size, "--ctx-size", 0),
-        replace=tuple((a, b) for a, b in args.spec_replace or ()),
+        n_ctx_given=args.ctx_size,
+        replace=tuple((a, b) for a, b in args.spec_replace),
         exact=args.exact,
-        oracle=not args.no_oracle,
         peer=_peer(args),
-        overhead=args.overhead,
         verbose=args.verbose,
         json_only=args.json_only,
-        report=_report_folder(args.report),
-        spec_types=_lists_of_types(args.spec_type or (MODEL_TYPE,)),
-        lookup=lookup_from(args, _share(args.spec_share)),
-        costs=_costs(args.costs),
+        spec_types=_lists_of_types(args.spec_type or ((MODEL_TYPE,),)),
+        lookup=lookup_from(args, args.spec_share),
     )
     _check_together(options)
     return options
 
 
-def workloads(given: list[str] | None) -> list[Workload]:
-    """Those that --workload names. Raises ConfigError."""
-    return [load(name) for name in _names(given, "chat", "--workload", {"all": bundled(), "categories": category_names()})]
+def _policies(text: str) -> tuple[Policy, ...]:
+    """The policies of a comma list; `matrix` stands for its members."""
+    names = [name for word in text.split(",") for name in (_MATRIX if word.strip() == "matrix" else (word.strip(),))]
+    return tuple(map(parse_policy, names))
+
+
+def _distinct_policies(lists: Sequence[tuple[Policy, ...]]) -> tuple[Policy, ...]:
+    policies = tuple(policy for one in lists for policy in one)
+    if len({policy.name for policy in policies}) < len(policies):
+        raise ConfigError(f"--policy: name each of {', '.join(policy.name for policy in policies)} once")
+    return policies
 
 
 def _workloads(args: argparse.Namespace) -> tuple[Workload, ...]:
-    n_prompts = whole_number(args.prompts, "--prompts", 1)
-    found = workloads(args.workload)
+    found = load_all(args.workload or ["chat"])
     if not args.prompt:
-        return tuple(one.head(n_prompts) for one in found)
-    names = _names(args.prompt, "", "--prompt")
+        return tuple(one.head(args.prompts) for one in found)
+    names = [name.strip() for given in args.prompt for name in given.split(",")]
     known = [prompt.name for one in found for prompt in one.prompts]
     for name in names:
         if name not in known:
             raise ConfigError(f"--prompt: no workload that is measured has a prompt {name!r}; there are {', '.join(known)}")
     return tuple(part for one in found if (part := one.named(names)).prompts)
-
-
-def _report_folder(text: str | None) -> Path | None:
-    """The folder, made if it is missing; found out before anything is measured, as is matplotlib."""
-    if text is None:
-        return None
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError("--report needs matplotlib: pip install 'uad[bench]'")
-    folder = path_of(text)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--report {text}: cannot make this folder: {error.strerror or error}") from None
-    return folder
 
 
 def _peer(args: argparse.Namespace) -> Peer | None:
@@ -328,59 +273,19 @@ def _peer(args: argparse.Namespace) -> Peer | None:
     return Peer(server_url(args.peer, "--vs"), args.peer_key, args.peer_model)
 
 
-def server_url(given: str, what: str) -> str:
-    """The URL of a server, without /v1. Raises ConfigError."""
-    url = given.rstrip("/").removesuffix("/v1")
-    if not url.startswith(("http://", "https://")) or not _has_host(url):
-        raise ConfigError(f"{what} must be an http:// or https:// URL, not {given!r}")
-    return url
-
-
-def _has_host(url: str) -> bool:
-    try:
-        parts = urllib.parse.urlsplit(url)
-        return bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        return False
-
-
-def _costs(text: str | None) -> tuple[Path, ...]:
-    files = _files(text.split(","), "--costs") if text is not None else ()
-    if len(files) > 2:
-        raise ConfigError(f"--costs {text}: give the target's file, and behind a comma the draft model's")
-    return files
-
-
-def _lists_of_types(texts: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+def _lists_of_types(lists: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
     """Each list once, in the one order that an engine has its drafters in: the model last, the others as they are first named."""
-    lists = [_spec_types(text) for text in texts]
+    if () in lists:
+        raise ConfigError("--spec-type none drafts nothing: plain decoding is measured in any case")
     order = [name for name in dict.fromkeys(name for types in lists for name in types) if name != MODEL_TYPE] + [MODEL_TYPE]
     return tuple(dict.fromkeys(tuple(sorted(types, key=order.index)) for types in lists))
-
-
-def _spec_types(text: str) -> tuple[str, ...]:
-    try:
-        types = SPEC_TYPE.parse(text)
-    except ValueError:
-        raise ConfigError(f"--spec-type must be {SPEC_TYPE.expects}, not {text!r}") from None
-    if not isinstance(types, tuple) or not types:
-        raise ConfigError("--spec-type none drafts nothing: plain decoding is measured in any case")
-    return types
-
-
-def _share(text: str) -> str:
-    if text not in SHARES:
-        raise ConfigError(f"--spec-share must be one of {', '.join(SHARES)}, not {text!r}")
-    return text
 
 
 def _check_together(options: Options) -> None:
     if not options.targets:
         raise ConfigError("--target is missing: give the GGUF file of the model to be measured")
-    if options.costs and (options.peer is not None or options.overhead):
-        raise ConfigError("--costs counts the time of our own decodes: it cannot be combined with --vs or --overhead")
     needs_model = any(MODEL_TYPE in types for types in options.spec_types)
-    if not options.overhead and not options.drafts and options.peer is None and needs_model:
+    if not options.drafts and options.peer is None and needs_model:
         raise ConfigError(
             "--draft is missing: give the GGUF file of a draft model, or --vs URL to compare plain decoding with another server"
         )
@@ -392,40 +297,8 @@ def _check_together(options: Options) -> None:
             )
 
 
-def _files(values: list[str] | None, flag: str) -> tuple[Path, ...]:
-    paths = tuple(path_of(value) for value in values or ())
-    for path in paths:
+def _files(paths: Sequence[Path] | None, flag: str) -> tuple[Path, ...]:
+    for path in paths or ():
         if not path.is_file():
             raise ConfigError(f"{flag}: no such file: {path}")
-    return paths
-
-
-def _names(values: list[str] | None, default: str, flag: str, groups: Mapping[str, Sequence[str]] | None = None) -> list[str]:
-    """The entries of comma lists; the name of a group stands for its members."""
-    words = [part.strip() for value in values or [default] for part in value.split(",")]
-    names = [name for word in words for name in (groups or {}).get(word, (word,))]
-    if not all(names) or len(set(names)) != len(names):
-        raise ConfigError(f"{flag}: every entry of {','.join(names)!r} must be there once and not empty")
-    return names
-
-
-def whole_number(text: str, what: str, low: int, high: int = 2**31 - 1) -> int:
-    """Raises ConfigError."""
-    try:
-        value = int(text)
-    except ValueError:
-        raise ConfigError(f"{what} must be a whole number, not {text!r}") from None
-    if not low <= value <= high:
-        raise ConfigError(f"{what} must be between {low} and {high}, not {value}")
-    return value
-
-
-def number(text: str, what: str, low: float, high: float) -> float:
-    """Raises ConfigError."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise ConfigError(f"{what} must be a number, not {text!r}") from None
-    if not (math.isfinite(value) and low <= value <= high):
-        raise ConfigError(f"{what} must be between {low:g} and {high:g}, not {text}")
-    return value
+    return tuple(paths or ())

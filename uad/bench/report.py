@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import geometric_mean, median
 
 from uad.bench.measure import Measured, Pair, Sample
@@ -39,8 +38,6 @@ class GroupResult:
 
     names: tuple[str, ...]
     runs: tuple[Pair, ...]
-    oracle: float | None = None
-    foresight: float | None = None
 
     @property
     def plain(self) -> list[Sample]:
@@ -85,8 +82,6 @@ class Cell:
 
     `accept_rate` is None if nothing was drafted, `tokens_per_decode` if unknown, `same_text` if it cannot be compared.
     `low` and `high` are the smallest and the largest ratio of a prompt; `n_untimed` counts groups too short to have one.
-    `oracle` is the ratio of the oracle over the same prompts, `foresight` that of who knows how often beliefs are right; None if it was
-    not measured.
     """
 
     labels: Labels
@@ -100,23 +95,11 @@ class Cell:
     high: float
     n_untimed: int
     groups: tuple[GroupResult, ...]
-    oracle: float | None = None
-    foresight: float | None = None
-
-    @property
-    def oracle_share(self) -> float | None:
-        """Speed as a share of the oracle's."""
-        return None if self.oracle is None else self.ratio / self.oracle
-
-    @property
-    def foresight_share(self) -> float | None:
-        """Speed as a share of what beliefs allow."""
-        return None if self.foresight is None else self.ratio / self.foresight
 
 
 def make_cell(labels: Labels, measured: Sequence[Measured], arm: int) -> Cell | None:
     """Sum up one arm over the groups of a workload; None if no answer was long enough to be timed."""
-    groups = tuple(GroupResult(one.names, one.runs[arm], one.oracle, one.foresight) for one in measured)
+    groups = tuple(GroupResult(one.names, one.runs[arm]) for one in measured)
     timed = [group for group in groups if group.timed]
     if not timed:
         return None
@@ -134,14 +117,7 @@ def make_cell(labels: Labels, measured: Sequence[Measured], arm: int) -> Cell | 
         high=max(ratios),
         n_untimed=len(groups) - len(timed),
         groups=groups,
-        oracle=_mean_of_all([group.oracle for group in timed]),
-        foresight=_mean_of_all([group.foresight for group in timed]),
     )
-
-
-def _mean_of_all(ratios: Sequence[float | None]) -> float | None:
-    known = [one for one in ratios if one is not None]
-    return geometric_mean(known) if len(known) == len(ratios) else None
 
 
 def share(part: int, whole: int) -> float | None:
@@ -169,15 +145,13 @@ class Standing:
 class Summary:
     """The whole run, without the peer. `worst` and `geomean` are over all cells whatever their policy.
 
-    `oracle_share` and `foresight_share` are geometric means over the cells of automatic policies. `best_fixed` is the fixed policy with the
-    largest geometric mean over the whole matrix, and `auto_over_best_fixed` the automatic one's in relation to it.
+    `best_fixed` is the fixed policy with the largest geometric mean over the whole matrix, and `auto_over_best_fixed` the automatic one's
+    in relation to it.
     """
 
     standings: tuple[Standing, ...]
     worst: float | None
     geomean: float | None
-    oracle_share: float | None
-    foresight_share: float | None
     best_fixed: Standing | None
     auto: Standing | None
 
@@ -196,16 +170,11 @@ def summarize(cells: Sequence[Cell]) -> Summary:
     own = [cell for cell in cells if cell.labels.policy != PEER]
     standings = tuple(_standing(policy, own) for policy in dict.fromkeys(cell.labels.policy for cell in own))
     fixed = [one for one in standings if one.policy.split(":")[0] == "fixed"]
-    autos = [cell for cell in own if is_auto(cell.labels.policy)]
-    of_oracle = [cell.oracle_share for cell in autos if cell.oracle_share is not None]
-    of_foresight = [cell.foresight_share for cell in autos if cell.foresight_share is not None]
     ratios = [cell.ratio for cell in own]
     return Summary(
         standings=standings,
         worst=min(ratios, default=None),
         geomean=geometric_mean(ratios) if ratios else None,
-        oracle_share=geometric_mean(of_oracle) if of_oracle else None,
-        foresight_share=geometric_mean(of_foresight) if of_foresight else None,
         best_fixed=max(fixed, key=lambda one: one.geomean, default=None),
         auto=next((one for one in standings if is_auto(one.policy)), None),
     )
@@ -216,46 +185,33 @@ def _standing(policy: str, cells: Sequence[Cell]) -> Standing:
     return Standing(policy, min(own, key=lambda cell: cell.ratio), geometric_mean(cell.ratio for cell in own), len(own))
 
 
-def json_line(cells: Sequence[Cell]) -> str:
-    """The last line of the output; what could not be measured is null."""
+def summary(cells: Sequence[Cell]) -> dict[str, object]:
+    """The JSON line; what could not be measured is null."""
     total = summarize(cells)
-    policies = {one.policy: {"worst": _round(one.worst.ratio), "geomean": _round(one.geomean)} for one in total.standings}
-    line = {
+    policies = {one.policy: {"worst": rounded(one.worst.ratio), "geomean": rounded(one.geomean)} for one in total.standings}
+    return {
         "cells": [_cell_json(cell) for cell in cells],
-        "worst": _round(total.worst),
-        "geomean": _round(total.geomean),
+        "worst": rounded(total.worst),
+        "geomean": rounded(total.geomean),
         "policies": policies,
-        "oracle_share": _round(total.oracle_share),
-        "foresight_share": _round(total.foresight_share),
         "best_fixed": total.best_fixed.policy if total.best_fixed else None,
-        "auto_over_best_fixed": _round(total.auto_over_best_fixed),
+        "auto_over_best_fixed": rounded(total.auto_over_best_fixed),
     }
-    return json.dumps(line)
 
 
 def _cell_json(cell: Cell) -> dict[str, object]:
-    labels = cell.labels
-    line: dict[str, object] = {
-        "target": labels.target,
-        "draft": labels.draft,
-        "workload": labels.workload,
-        "policy": labels.policy,
-        "sequences": labels.sequences,
-        "temperature": labels.temperature,
-        "plain_tps": _round(cell.plain_tps),
-        "tps": _round(cell.tps),
-        "ratio": _round(cell.ratio),
-        "accept_rate": _round(cell.accept_rate),
-        "tokens_per_decode": _round(cell.tokens_per_decode),
+    return asdict(cell.labels) | {
+        "plain_tps": rounded(cell.plain_tps),
+        "tps": rounded(cell.tps),
+        "ratio": rounded(cell.ratio),
+        "accept_rate": rounded(cell.accept_rate),
+        "tokens_per_decode": rounded(cell.tokens_per_decode),
         "same_text": cell.same_text,
     }
-    if is_auto(labels.policy):
-        line |= {"oracle_ratio": _round(cell.oracle), "oracle_share": _round(cell.oracle_share)}
-        line |= {"foresight_ratio": _round(cell.foresight), "foresight_share": _round(cell.foresight_share)}
-    return line
 
 
-def _round(value: float | None) -> float | None:
+def rounded(value: float | None) -> float | None:
+    """As in the JSON line."""
     return None if value is None else round(value, 4)
 
 
@@ -282,6 +238,6 @@ def notes(cells: Sequence[Cell], shares: bool) -> list[str]:
 
 def _remembered(cell: Cell) -> float:
     """Share of the accepted ids that a drafter proposed which may have seen the same answer in another run."""
-    rounds = [one for group in cell.groups for run in group.arm for answer in run.answers for one in answer.rounds]
-    accepted = sum(one.n_accepted for one in rounds)
-    return sum(one.n_accepted for one in rounds if one.origin in _REMEMBERING) / accepted if accepted else 0.0
+    stats = [one for group in cell.groups for run in group.arm for answer in run.answers for one in answer.by]
+    accepted = sum(one.n_accepted for one in stats)
+    return sum(one.n_accepted for one in stats if one.origin in _REMEMBERING) / accepted if accepted else 0.0

@@ -20,13 +20,13 @@ from rich.text import Text
 
 from uad.bench import answers
 from uad.bench.answers import Reply, Server
-from uad.bench.bar import Bar
-from uad.bench.console import console_on
-from uad.bench.options import number, server_url, whole_number, workloads
-from uad.bench.peer import Client
+from uad.bench.client import Client, server_url
 from uad.bench.table import coloured
-from uad.bench.workloads import Prompt, load
-from uad.errors import ConfigError, UnavailableError
+from uad.bench.workloads import Prompt, load, load_all
+from uad.config.argv import typed
+from uad.config.kinds import integer, number
+from uad.console import Bar, console_on
+from uad.errors import UnavailableError
 
 _SIZES = "32+200,400+200,2000+16,2000+200"
 _WORKLOADS = ("long", "edit", "chat")
@@ -58,31 +58,32 @@ class Row:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `uad bench requests`."""
     add = parser.add_argument
+    whole = typed(integer(1))
     add("url", metavar="URL", help="a running `uad serve`")
     add(
         "--vs", "--peer", dest="peers", metavar="URL", action="append", default=[], help="another OpenAI-compatible server; may be repeated"
     )
     add("--key", metavar="KEY", help="API key for all of them")
-    add("--sizes", metavar="LIST", default=_SIZES, help=f"tokens of prompt + answer (default: {_SIZES})")
+    add("--sizes", metavar="LIST", type=_sizes, default=_SIZES, help="tokens of prompt + answer (default: %(default)s)")
     add(
         "--workload",
         metavar="NAMES",
         action="append",
         help="the prompts of workloads instead: categories (twelve), chat, or as in `uad bench`",
     )
-    add("--prompts", metavar="N", default="4", help="the first N of each workload (default: 4)")
-    add("-n", "--predict", "--n-predict", metavar="N", default="96", help="most tokens of an answer to a workload's prompt (default: 96)")
-    add("--repeats", metavar="N", default="3", help="requests of each size or prompt (default: 3)")
-    add("--temperature", metavar="T", default="0", help="temperature (default: 0)")
+    add("--prompts", metavar="N", type=whole, default=4, help="the first N of each workload (default: %(default)s)")
+    most = "most tokens of an answer to a workload's prompt (default: %(default)s)"
+    add("-n", "--predict", "--n-predict", metavar="N", type=typed(integer(2)), default=96, help=most)
+    add("--repeats", metavar="N", type=whole, default=3, help="requests of each size or prompt (default: %(default)s)")
+    add("--temperature", metavar="T", type=typed(number(0.0, 100.0)), default=0.0, help="temperature (default: %(default)g)")
     add("--json-only", action="store_true", help="print nothing but the JSON line")
 
 
 def main(args: argparse.Namespace, out: TextIO = sys.stdout, err: TextIO = sys.stderr) -> int:
     """Measure as asked on the command line; the last line on stdout is JSON. Raises UadError."""
-    sizes, repeats = _sizes(args.sizes), whole_number(args.repeats, "--repeats", 1)
-    temperature = number(args.temperature, "--temperature", 0.0, 100.0)
     if args.workload:
-        return _answer(args, repeats, temperature, out, err)
+        return _answer(args, out, err)
+    sizes, repeats, temperature = args.sizes, args.repeats, args.temperature
     servers = list(_servers(args))
     with Bar(err, len(servers) * (1 + len(sizes) * repeats)) as bar:
         rows = measure(servers, sizes, repeats, temperature, bar)
@@ -92,17 +93,17 @@ def main(args: argparse.Namespace, out: TextIO = sys.stdout, err: TextIO = sys.s
     return 0
 
 
-def _answer(args: argparse.Namespace, repeats: int, temperature: float, out: TextIO, err: TextIO) -> int:
+def _answer(args: argparse.Namespace, out: TextIO, err: TextIO) -> int:
     """The prompts of workloads."""
-    settings = {"max_tokens": whole_number(args.predict, "-n", 2), "temperature": temperature, "seed": 1}
-    given = [one.head(whole_number(args.prompts, "--prompts", 1)) for one in workloads(args.workload)]
+    settings = {"max_tokens": args.predict, "temperature": args.temperature, "seed": 1}
+    given = [one.head(args.prompts) for one in load_all(args.workload)]
     servers = list(_servers(args))
     n_prompts = sum(len(workload.prompts) for workload in given)
-    with Bar(err, len(servers) * n_prompts * repeats) as bar:
+    with Bar(err, len(servers) * n_prompts * args.repeats) as bar:
         for server in servers:
             bar.at(f"{server.name}, first request")
-            ask(server, "Say hello.", _WARM[1], temperature)
-        asked = answers.measure(servers, given, repeats, settings, bar)
+            ask(server, "Say hello.", _WARM[1], args.temperature)
+        asked = answers.measure(servers, given, args.repeats, settings, bar)
     found = answers.rows(asked)
     if not args.json_only:
         console_on(out, width=160).print(answers.table(servers, found, asked))
@@ -235,6 +236,6 @@ def _sizes(given: str) -> list[Size]:
     for word in given.split(","):
         prompt, plus, predict = word.partition("+")
         if not plus or not prompt.strip().isdecimal() or not predict.strip().isdecimal() or not int(prompt) or not int(predict):
-            raise ConfigError(f"--sizes {given!r}: write tokens of prompt + answer with commas between them, such as {_SIZES}")
+            raise argparse.ArgumentTypeError(f"write tokens of prompt + answer with commas between them, such as {_SIZES}, not {given!r}")
         sizes.append(Size(int(prompt), int(predict)))
     return sizes

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from uad.bench.measure import Answer, Sample
-from uad.bench.report import PEER, Cell, GroupResult, Labels, Standing, is_auto, same_text, share, summarize
+from uad.bench.report import PEER, Cell, GroupResult, Labels, Standing, same_text, share, summarize
 
 SLOWER, FASTER = 0.98, 1.05
 """Ratios outside of which a cell is slower or faster than plain, and not only noise."""
@@ -18,17 +18,15 @@ SLOWER, FASTER = 0.98, 1.05
 
 def print_table(console: Console, cells: Sequence[Cell]) -> None:
     """One row per cell, then what they come to."""
-    with_oracle = any(cell.oracle is not None and is_auto(cell.labels.policy) for cell in cells)
     table = Table(title="plain against drafted, tokens per second of decoding")
     for name in ("target", "draft", "workload", "policy"):
         table.add_column(name, overflow="fold")
-    names = ("seq", "temp", "plain tok/s", "tok/s", "ratio", "of prompts", "accepted", "tok/decode", "same text")
-    for name in (*names, *(("of oracle",) if with_oracle else ())):
+    for name in ("seq", "temp", "plain tok/s", "tok/s", "ratio", "of prompts", "accepted", "tok/decode", "same text"):
         table.add_column(name, justify="right", no_wrap=True)
     for cell in cells:
         labels = cell.labels
         head = (labels.target, labels.draft or "-", labels.workload, labels.policy, str(labels.sequences), f"{labels.temperature:g}")
-        table.add_row(*head, *_numbers(cell), *((_of_oracle(cell),) if with_oracle else ()))
+        table.add_row(*head, *_numbers(cell))
     console.print(table)
     if len({cell.labels.draft for cell in cells}) > 1 and len({cell.labels.workload for cell in cells}) > 1:
         console.print(_grid(cells))
@@ -61,17 +59,13 @@ def coloured(ratio: float) -> Text:
 
 
 def totals(cells: Sequence[Cell]) -> list[Text]:
-    """A line for each policy, worst cell and geometric mean; then the automatic one against the best fixed one and against the oracle."""
+    """A line for each policy, worst cell and geometric mean; then the automatic one against the best fixed one."""
     total = summarize(cells)
     lines = [_line(one) for one in total.standings]
     if total.auto and total.best_fixed and total.auto_over_best_fixed:
         lines.append(
             Text(f"{total.auto.policy} is {total.auto_over_best_fixed:.2f} times the best fixed policy, {total.best_fixed.policy}")
         )
-    if total.oracle_share is not None:
-        lines.append(Text(f"automatic lengths reach {total.oracle_share:.0%} of the oracle's speed"))
-    if total.foresight_share is not None:
-        lines.append(Text(f"one sequence: {total.foresight_share:.0%} of what the beliefs of these drafts allow, whoever goes by them"))
     return lines
 
 
@@ -87,10 +81,6 @@ def _line(one: Standing) -> Text:
         coloured(one.worst.ratio),
         where if one.n_cells > 1 else "",
     )
-
-
-def _of_oracle(cell: Cell) -> str:
-    return f"{cell.oracle_share:.0%}" if cell.oracle_share is not None and is_auto(cell.labels.policy) else "-"
 
 
 def _numbers(cell: Cell) -> tuple[str | Text, ...]:

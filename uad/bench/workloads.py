@@ -5,10 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
 
 from uad.errors import ConfigError
 from uad.files import path_of, read_text
@@ -19,19 +18,17 @@ CATEGORY_DIR = PROMPT_DIR / "categories"
 """Holds what people ask real models: one workload for each of twelve categories."""
 
 _WORKLOAD_KEYS = ("about", "prompt")
-_PROMPT_KEYS = ("name", "chat", "raw", "rename", "answer")
+_PROMPT_KEYS = ("name", "chat", "raw")
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt: a user's turn (`chat`), or text that is continued as it stands. `answer` is what is written, whatever the target thinks:
-    a task that the bundled models are too small for can be timed all the same."""
+    """One prompt: a user's turn (`chat`), or text that is continued as it stands."""
 
     name: str
     text: str
     chat: bool
-    answer: str = ""
 
     @property
     def n_bytes(self) -> int:
@@ -70,13 +67,25 @@ def load(name: str) -> Workload:
     """A bundled workload or category by name, or a workload of the user's by the path of its TOML file. Raises ConfigError."""
     if name.endswith(".toml"):
         return read(path_of(name))
-    folder = CATEGORY_DIR if name in category_names() else PROMPT_DIR
-    known = (*bundled(), *category_names())
-    if name not in known:
-        raise ConfigError(
-            f"unknown workload {name!r}{_nearest(name, known)}; there are {', '.join(known)}, or give the path of a .toml file"
-        )
-    return read(folder / f"{name}.toml")
+    categories, rest = category_names(), bundled()
+    if name not in (*rest, *categories):
+        known = f"{', '.join(rest)}, all (these), {', '.join(categories)}, categories (these)"
+        near = _nearest(name, (*rest, *categories, *_groups()))
+        raise ConfigError(f"unknown workload {name!r}{near}; there are {known}, or give the path of a .toml file")
+    return read((CATEGORY_DIR if name in categories else PROMPT_DIR) / f"{name}.toml")
+
+
+def load_all(lists: Sequence[str]) -> list[Workload]:
+    """The workloads of comma lists; `all` and `categories` stand for their members. Raises ConfigError."""
+    words = [word.strip() for given in lists for word in given.split(",")]
+    names = [name for word in words for name in _groups().get(word, (word,))]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"--workload: name each of {', '.join(names)} once")
+    return [load(name) for name in names]
+
+
+def _groups() -> dict[str, tuple[str, ...]]:
+    return {"all": bundled(), "categories": category_names()}
 
 
 def read(path: Path) -> Workload:
@@ -105,37 +114,14 @@ def _prompt(entry: object, where: str) -> Prompt:
         raise ConfigError(f"{where}: name {name!r} must be lower-case words joined by '-'")
     kind = "chat" if "chat" in entry else "raw"
     text = _text(entry, kind, where)
-    return Prompt(name, text, kind == "chat", _answer(entry, text, where))
-
-
-def _answer(entry: Mapping[str, object], text: str, where: str) -> str:
-    """What is written whatever the target thinks, if anything is."""
-    if "answer" in entry and "rename" in entry:
-        raise ConfigError(f"{where}: give either `answer` or `rename`")
-    if "rename" in entry:
-        return _renamed(text, entry["rename"], where)
-    return _text(entry, "answer", where) if "answer" in entry else ""
-
-
-def _renamed(text: str, names: object, where: str) -> str:
-    """The fenced part of a prompt with one name instead of another."""
-    if not (isinstance(names, list) and len(names) == 2 and all(map(_is_filled, names))):
-        raise ConfigError(f"{where}: `rename` must be two names, [old, new]")
-    _, fence, code = text.partition("```")
-    if not fence or names[0] not in code:
-        raise ConfigError(f"{where}: `rename` needs a part fenced by ``` in which {names[0]!r} occurs")
-    return fence + code.replace(*names)
+    return Prompt(name, text, kind == "chat")
 
 
 def _text(data: Mapping[str, object], key: str, where: str) -> str:
     value = data.get(key)
-    if not _is_filled(value):
+    if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"{where}: `{key}` must be text that is not empty")
     return value
-
-
-def _is_filled(value: object) -> TypeGuard[str]:
-    return isinstance(value, str) and bool(value.strip())
 
 
 def _check_keys(data: Mapping[str, object], known: tuple[str, ...], where: str) -> None:

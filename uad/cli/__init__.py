@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from uad import __version__
 from uad.cli import bench, generate, inspect, mapping, profile, serve, trim
-from uad.cli.console import note, prepare_streams, say
 from uad.config.given import did_you_mean
+from uad.console import note, prepare_streams, say
 from uad.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError, UadError
 
 __all__ = ["main"]
@@ -39,16 +39,21 @@ COMMANDS = {
     "profile": Command("measure what decodes cost on this machine, for `uad serve` to find", profile.main),
     "trim": Command("make a draft smaller: keep the tokens that a corpus uses", trim.main),
     "mapping": Command("look at, derive, check and lint the rules between chat formats", mapping.main),
-    "bench": Command("measure plain against drafted decoding; `uad bench scale` makes a large target", bench.main),
+    "bench": Command("measure plain against drafted decoding, or whole requests of running servers", bench.main),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point of `uad`. Exit codes: 0 done, 1 failed, 2 wrong usage, configuration or files, 130 interrupted."""
+    """Entry point of `uad`; see `run` for its exit codes."""
+    return run(_dispatch, sys.argv[1:] if argv is None else argv)
+
+
+def run(command: Callable[[list[str]], int], argv: Sequence[str]) -> int:
+    """A command with these words. Exit codes: 0 done, 1 failed, 2 wrong usage, configuration or files, 130 interrupted."""
     prepare_streams()
     try:
         try:
-            return _dispatch([as_text(word) for word in (sys.argv[1:] if argv is None else argv)])
+            return command([as_text(word) for word in argv])
         finally:
             sys.stdout.flush()  # here, where a reader that has left can still be dealt with
     except UadError as error:

@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from uad.cli.console import progress
 from uad.cli.models import parse
 from uad.config import Config
 from uad.config.argv import Parser
 from uad.config.flags import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL, TEMPLATES, TOKENIZERS
+from uad.console import console_on, progress
 from uad.errors import ConfigError
 from uad.files import path_of, read_text
 
@@ -111,8 +111,6 @@ def _show(found: PairMeasures, as_json: bool) -> None:
     if as_json:
         print(json.dumps(asdict(found)))
         return
-    from uad.bench.console import console_on
-
     console = console_on()
     console.print(_table(found))
     for note in found.notes:

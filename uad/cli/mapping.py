@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from uad.cli.console import note
 from uad.cli.models import parse
 from uad.config.argv import Parser
 from uad.config.flags import GENERAL, TEMPLATES
 from uad.config.given import did_you_mean
+from uad.console import console_on, note
 from uad.errors import ConfigError, MappingError
 from uad.files import path_of, read_text
 
@@ -63,7 +63,6 @@ def _list(argv: Sequence[str]) -> int:
     parser = _parser("list", "List all families and pairs in use.")
     directories = tuple(parser.parse(argv).mappings)
 
-    from uad.bench.console import console_on
     from uad.runtime.mapping import list_mappings
 
     files = list_mappings(directories)

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from uad.cli.console import note, progress, set_up_logging
 from uad.config import Config
 from uad.config.argv import Parser, add_flags, give
 from uad.config.flags import GROUPS, SERVER
 from uad.config.load import config_from
+from uad.console import note, progress, set_up_logging
 
 if TYPE_CHECKING:
     import argparse

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from uad.cli.console import note, progress
+from uad.cli import cost_plot
 from uad.cli.models import parse
 from uad.config.argv import Parser
 from uad.config.flags import CONTEXT, DRAFT, GENERAL, MODEL
+from uad.console import console_on, note, progress
 from uad.errors import ConfigError
 from uad.files import path_of
 
@@ -39,16 +40,15 @@ def main(argv: Sequence[str]) -> int:
     depths = None if args.depths is None else [_whole("--depths", text, 0, _MOST_DEPTH) for text in args.depths.split(",")]
     plot = None if args.plot is None else path_of(args.plot)
 
-    from uad.bench import cost_plot, figures
     from uad.runtime.profile import BUSY
     from uad.runtime.profiling import measure_profiles
 
     if plot is not None:
-        figures.check(plot)
+        cost_plot.check(plot)
     with progress(sys.stderr) as report:
         found = measure_profiles(config, n_max, depths, report)
     if plot is not None:
-        cost_plot.draw({f"{one.role}: {one.model}": one.samples for one in found}, plot)
+        cost_plot.draw(found, plot)
     for one in found:
         if one.spread > BUSY:
             note(f"the machine is busy: decodes of the {one.role} differ by a factor of {one.spread:.1f}; measure again when it rests")
@@ -90,8 +90,6 @@ def _values(one: Measured) -> dict[str, object]:
 
 
 def _show(found: Sequence[Measured], plot: Path | None) -> None:
-    from uad.bench.console import console_on
-
     console = console_on()
     for one in found:
         console.print(Text(f"{one.role}: {one.model}", "bold"), soft_wrap=True)

@@ -8,11 +8,11 @@ import shlex
 import socket
 from collections.abc import Sequence
 
-from uad.cli.console import note
 from uad.cli.models import has_template, parse, runtime
 from uad.config import ServerConfig
 from uad.config.argv import Parser
 from uad.config.flags import GROUPS
+from uad.console import note
 from uad.errors import ConfigError
 
 _DESCRIPTION = "Serve a target model over HTTP (OpenAI's and llama-server's API), sped up by a draft model with any tokenizer."

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from uad.cli.console import progress, set_up_logging
 from uad.config.argv import Parser
+from uad.console import progress, set_up_logging
 from uad.errors import ConfigError
 from uad.files import path_of, size_text
 

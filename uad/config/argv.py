@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from uad.config.flag import Flag
 from uad.config.flags import FLAGS
 from uad.config.foreign import IGNORED, REFUSED
 from uad.config.given import Given, Layer, did_you_mean, read
+from uad.config.kinds import Kind
 from uad.config.slices import ModelConfig
 from uad.errors import ConfigError
 
@@ -119,6 +120,20 @@ def _add(group: argparse._ArgumentGroup, flag: Flag) -> None:
     group.add_argument(
         *names, action=_Collect, flag=flag, nargs=nargs, metavar=metavar, help=flag.help_text().replace("%", "%%"), dest="given"
     )
+
+
+def typed(kind: Kind) -> Callable[[str], Any]:
+    """argparse's `type` of a flag that is not in the table: its text becomes a checked value, and what is wrong is said with its name."""
+
+    def parse(text: str) -> object:
+        try:
+            return kind.parse(text)
+        except ConfigError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+        except (ValueError, OverflowError) as error:
+            raise argparse.ArgumentTypeError(f"expected {kind.expects}, got {text!r}") from error
+
+    return parse
 
 
 def give(args: argparse.Namespace, name: str, text: str) -> None:

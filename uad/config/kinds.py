@@ -74,6 +74,18 @@ def choice(*names: str) -> Kind:
     return Kind(f"one of {', '.join(names)}", parse, (str, bool) if "off" in names else (str,))
 
 
+def several(kind: Kind) -> Kind:
+    """A comma list of values of a kind, each once, as a tuple."""
+
+    def parse(text: str) -> tuple[object, ...]:
+        values = tuple(kind.parse(part.strip()) for part in text.split(","))
+        if len(set(values)) < len(values):
+            raise ValueError
+        return values
+
+    return Kind(f"{kind.expects}, or several with commas between them, each once", parse)
+
+
 def _switch(text: str) -> bool:
     value = text.strip().lower()
     if value in TRUE or value in FALSE:

@@ -127,7 +127,7 @@ class Running:
         n_accepted = min(verdict.n_accepted, n)
         self.tally.count(draft, n_accepted)
         origins = (draft.origin,) * n_accepted + (Origin.TARGET,) * (n - n_accepted)
-        delta = Delta(self.number, verdict.ids[:n], origins, text, verdict.probs[:n], draft.p)
+        delta = Delta(self.number, verdict.ids[:n], origins, text, verdict.probs[:n])
         return delta, None if kind is None else self._done(kind)
 
     def end_with_prompt(self, now: float) -> Done:

@@ -1,4 +1,4 @@
-"""A vocabulary without its weights: what tests and `uad bench translate` need of a GGUF file. Must not know contexts."""
+"""A vocabulary without its weights: what tests and `lab/translate.py` need of a GGUF file. Must not know contexts."""
 
 from __future__ import annotations
 

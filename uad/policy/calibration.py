@@ -35,16 +35,6 @@ def bin_of(belief: float) -> int:
     return bisect(EDGES, belief)
 
 
-@dataclass(frozen=True, slots=True)
-class Reliability:
-    """One bin of a reliability diagram: what was believed, predicted and seen on average, over n ids (forgotten ones left out)."""
-
-    belief: float
-    predicted: float
-    observed: float
-    n: float
-
-
 @dataclass(slots=True)
 class Calibration:
     """One kind of draft. Beliefs and probabilities are of one id, given that all before it were accepted."""
@@ -100,8 +90,3 @@ class Calibration:
         for before, i in pairwise(bins):
             known = self.next_chance(before)
             self.following[before] = known + _NEXT_RATE * (self.chance(i) - known)
-
-    def reliability(self) -> list[Reliability]:
-        """The bins that have seen something."""
-        rows = zip(CENTRES, self.predicted, self.accepted, self.n, strict=True)
-        return [Reliability(belief, predicted / n, accepted / n, n) for belief, predicted, accepted, n in rows if n > 0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from uad.policy.cost import CostCurve, CostSample
@@ -123,27 +122,3 @@ class Table:
         """How many rows each sequence should have where n are needed."""
         self.upto(n)
         return self._rows[n]
-
-
-@dataclass(frozen=True, slots=True)
-class RoundCosts:
-    """What rounds consist of, at the machine's speeds of one moment. draft: None without a draft model, a call of which writes the first id
-    of each sequence, and what else of the target's that step makes, in call_ms (0: not known); each step makes ids_per_step of them."""
-
-    target: CostCurve
-    draft: CostCurve | None
-    call_ms: float = 0.0
-    ids_per_step: float = 1.0
-    speeds: tuple[float, float] = (1.0, 1.0)
-
-    def target_ms(self, n: int, depth: int) -> float:
-        """One pass of n rows of the target, each behind about `depth` positions."""
-        several = n > 1
-        return self.target.ms(n, depth) * self.speeds[several] / self.target.speeds()[several]
-
-    def draft_ms(self, n: int, n_seq: int = 1) -> float:
-        """Drafts of n ids for n_seq sequences side by side."""
-        if n <= 0 or self.draft is None:
-            return 0.0
-        step_ms = self.draft.ms(n_seq)
-        return (self.call_ms or step_ms) + max(n / self.ids_per_step - 1.0, 0.0) * step_ms

@@ -1,8 +1,7 @@
 """The only place where parts are wired: models, drafter, loop, templates, and the thread that runs them. Knows no HTTP and no terminal."""
 
-from uad.runtime.bare import BareLoop
 from uad.runtime.inspect import PairReport, inspect_pair
 from uad.runtime.runtime import Runtime
 from uad.runtime.stepper import Stepper
 
-__all__ = ["BareLoop", "PairReport", "Runtime", "Stepper", "inspect_pair"]
+__all__ = ["PairReport", "Runtime", "Stepper", "inspect_pair"]

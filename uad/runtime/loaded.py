@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from uad.errors import InvalidRequestError
-from uad.policy.drafter import CallCost
-from uad.policy.machine import RoundCosts
 from uad.runtime.parts import Parts
-from uad.types import Clock, DrafterStats, Origin, Request, RuntimeInfo, SlotInfo, Totals
+from uad.types import Clock, DrafterStats, Request, RuntimeInfo, SlotInfo, Totals
 
 
 class Loaded:
@@ -23,7 +21,7 @@ class Loaded:
     @property
     def clock(self) -> Clock:
         """What requests are timed with."""
-        return self._parts.clock
+        return self._parts.wiring.clock
 
     def check(self, request: Request) -> None:
         """Raises InvalidRequestError or ContextOverflowError where the request cannot be answered."""
@@ -36,8 +34,6 @@ class Loaded:
             raise InvalidRequestError(f"the prompt has a token id outside the vocabulary (0 to {n_vocab - 1})", "prompt")
         if not all(0 <= id_ < n_vocab for id_ in request.stop_token_ids):
             raise InvalidRequestError(f"stop_token_ids: token ids must lie between 0 and {n_vocab - 1}", "stop_token_ids")
-        if _needs_end(request) and not self._parts.target.model.vocab.eog:
-            raise InvalidRequestError("an answer can be prescribed to a target only that has an id to end it with", "prescribed")
         if not all(0 <= id_ < n_vocab for id_, _ in request.sampling.logit_bias):
             raise InvalidRequestError(f"logit_bias names a token id outside the vocabulary (0 to {n_vocab - 1})", "logit_bias")
 
@@ -50,20 +46,6 @@ class Loaded:
     def drafters(self) -> tuple[DrafterStats, ...]:
         """What each drafter did since start."""
         return self._engine.drafters()
-
-    def costs(self) -> RoundCosts | None:
-        """What rounds cost, as it is known now; None where nothing drafts."""
-        if self._parts.policies is None:
-            return None
-        policy = self._parts.policies.last
-        machine, cost = policy.machine, policy.drafters[Origin.MODEL].cost if Origin.MODEL in policy.drafters else CallCost()
-        draft = machine.draft if self.info.draft is not None else None
-        return RoundCosts(machine.target, draft, cost.call_ms, cost.ids_per_step, machine.target.speeds())
-
-    def calibration(self) -> list[tuple[str, float, float, float]]:
-        """(kind of draft, acceptance predicted, observed, over how many ids), one for each bin of belief that has seen something."""
-        kinds = list(self._parts.policies.last.calibrations.items()) if self._parts.policies is not None else []
-        return [(kind, one.predicted, one.observed, one.n) for kind, calibration in kinds for one in calibration.reliability()]
 
     # --- text
 
@@ -104,9 +86,3 @@ class Loaded:
         prefill: str = "",
     ) -> str:
         return self._prompts.render(messages, template_kwargs, add_generation_prompt, prefill).text
-
-
-def _needs_end(request: Request) -> bool:
-    """Whether something is to be written behind a prescribed answer."""
-    n = len(request.prescribed)
-    return n > 0 and (request.max_tokens is None or request.max_tokens > n)

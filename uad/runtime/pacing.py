@@ -10,10 +10,9 @@ from uad.llama.context import Context
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
-from uad.runtime.counted import Costs
 from uad.runtime.profile import BUSY, spread
-from uad.runtime.profiling import curve
 from uad.runtime.target import Target
+from uad.runtime.wiring import Wiring
 from uad.types import Origin, SpecPolicy
 
 _TARGET_SECONDS, _DRAFT_SECONDS = 1.7, 0.3
@@ -42,21 +41,21 @@ class Steps:
     is_rough: bool
 
 
-def draft_steps(config: Config, draft: Context, draft_config: ModelConfig, costs: Costs | None) -> Steps:
-    """Stored, else as a short look tells; costs: those that time is counted by. Raises what decoding does."""
+def draft_steps(config: Config, draft: Context, draft_config: ModelConfig, wiring: Wiring) -> Steps:
+    """Stored, else as a short look tells. Raises what decoding does."""
     sizes = range(1, min(config.n_parallel, _MOST_SEQUENCES) + 1)
-    samples, stored = (costs.draft, True) if costs is not None else curve(draft, draft_config, "draft", sizes, _DRAFT_SECONDS)
+    samples, stored = wiring.curve(draft, draft_config, "draft", sizes, _DRAFT_SECONDS)
     return Steps(samples, _is_rough(samples, stored))
 
 
-def open_policy(config: Config, target: Target, steps: Steps | None, costs: Costs | None = None) -> tuple[Policies, tuple[str, ...]]:
-    """The policies, and the lines that say what decoding several tokens at once costs here; costs: those that time is counted by."""
+def open_policy(config: Config, target: Target, steps: Steps | None, wiring: Wiring) -> tuple[Policies, tuple[str, ...]]:
+    """The policies, and the lines that say what decoding several tokens at once costs here."""
     context, least = target.context, target.least
     # sizes of longer automatic drafts take too long for a quick look; the curve follows them while it runs
     usual = replace(config.drafting.defaults, policy=SpecPolicy.FIXED).longest
     n_max = min(context.n_alike, config.n_parallel * (1 + usual))
     sizes = range(1, n_max + 1)
-    samples, stored = (costs.target, True) if costs is not None else curve(context, target.config, "target", sizes, _TARGET_SECONDS)
+    samples, stored = wiring.curve(context, target.config, "target", sizes, _TARGET_SECONDS)
     is_rough = _is_rough(samples, stored) or (steps is not None and steps.is_rough)
 
     def machine() -> Machine:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from time import perf_counter
 
 from uad.config import Config, ModelConfig
 from uad.decode.drafting import Drafting
@@ -22,24 +21,20 @@ from uad.llama.context import Context
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
 from uad.llama.trained import training_note
-from uad.policy.fixed import FixedPolicy
-from uad.policy.protocol import Policy
 from uad.runtime import drafters
-from uad.runtime.counted import Costs, Counting
 from uad.runtime.drafters import Lookup
 from uad.runtime.fit import fitted, fitted_alone
 from uad.runtime.open import open_model, tokenizer_notes
 from uad.runtime.pacing import Policies, Steps, draft_steps, open_policy
 from uad.runtime.prompts import Prompts
-from uad.runtime.recital import SilentTarget
 from uad.runtime.target import Progress, Target, open_target
+from uad.runtime.wiring import WIRING, Wiring
 from uad.sampling.noise import token_keys
-from uad.sampling.prescribed import Prescribed
 from uad.sampling.sampler import Sampler
 from uad.sampling.stages import Stage
 from uad.templates.plan import Options, plan
 from uad.templates.recognise import Side
-from uad.types import Clock, ModelInfo, Origin, Request, RuntimeInfo
+from uad.types import ModelInfo, Origin, Request, RuntimeInfo
 from uad.vocab.encode import Encoder
 
 _log = logging.getLogger("uad")
@@ -48,7 +43,7 @@ _log = logging.getLogger("uad")
 @dataclass(frozen=True)
 class Parts:
     """What a runtime is made of. Closing `stack` frees everything native. samplers: for any engine on this target. drafter: the draft
-    model's. costs: what time is counted by, None where it is measured."""
+    model's. wiring: how they were joined."""
 
     config: Config
     engine: Engine
@@ -58,18 +53,16 @@ class Parts:
     info: RuntimeInfo
     drafter: ModelDrafter | None
     policies: Policies | None
-    clock: Clock
-    costs: Costs | None
+    wiring: Wiring
     stack: ExitStack
 
 
-def build(config: Config, progress: Progress, costs: Costs | None = None) -> Parts:
-    """Loads the models and wires the parts; costs: count time by these instead of measuring it.
+def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
+    """Loads the models and wires the parts.
 
     Raises ModelLoadError, MappingError or ConfigError; nothing stays loaded then.
     """
     native.start().verbose = config.verbose
-    counting, clock = _time(costs)
     fit = fitted(config)
     config = fit.config
     with ExitStack() as stack:
@@ -78,16 +71,16 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
         _check_bias(config, model.info.n_vocab)
         encoder = Encoder(model.vocab)
         prompts = Prompts(model.vocab, encoder, config.templates, model.info.chat_template, _name(model.info), context.n_ctx)
-        draft = _open_draft(config, stack, target, encoder, progress, costs, counting)
+        draft = _open_draft(config, stack, target, encoder, progress, wiring)
         free = _open_lookup(config, stack, target)
         policies, drafting = None, None
         every: list[Drafter] = [*free, *([draft.drafter] if draft.drafter else [])]
         policy_notes: tuple[str, ...] = ()
         if every:
-            policies, policy_notes = open_policy(config, target, draft.steps, costs)
-            drafting = _drafting([counting.drafter(one) for one in every] if counting else every, policies, model, clock)
-        samplers = _samplers(context, model)
-        engine = _engine(target, drafting, samplers, counting, clock)
+            policies, policy_notes = open_policy(config, target, draft.steps, wiring)
+            drafting = wiring.drafting(every, policies, model)
+        samplers = wiring.samplers(_samplers(context, model), model)
+        engine = _engine(target, drafting, samplers, wiring)
         info = RuntimeInfo(
             target=model.info,
             draft=draft.info,
@@ -97,7 +90,7 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
             notes=(*target.notes, *fit.notes, *prompts.notes, *draft.notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
             drafters=tuple(one.origin for one in every),
         )
-        return Parts(config, engine, prompts, target, samplers, info, draft.drafter, policies, clock, costs, stack.pop_all())
+        return Parts(config, engine, prompts, target, samplers, info, draft.drafter, policies, wiring, stack.pop_all())
 
 
 def _check_bias(config: Config, n_vocab: int) -> None:
@@ -108,51 +101,26 @@ def _check_bias(config: Config, n_vocab: int) -> None:
 
 def alone(parts: Parts) -> Parts:
     """The same target by itself: its weights, a context and slots of its own, nothing that drafts. To be closed before `parts`."""
-    target, info = parts.target, parts.info
-    counting, clock = _time(parts.costs)
+    target, info, wiring = parts.target, parts.info, parts.wiring.twin()
     with ExitStack() as stack:
         own = fitted_alone(parts.config, target.config, "target", info.n_slots)
         context = stack.enter_context(Context(target.model, own, info.n_slots, "target"))
         target = replace(target, context=context)
         return replace(
             parts,
-            engine=_engine(target, None, parts.samplers, counting, clock),
+            engine=_engine(target, None, parts.samplers, wiring),
             target=target,
             info=replace(info, draft=None, drafters=(), notes=(*target.notes, *parts.prompts.notes)),
             drafter=None,
             policies=None,
-            clock=clock,
+            wiring=wiring,
             stack=stack.pop_all(),
         )
 
 
-def recital(parts: Parts) -> Parts:
-    """The draft model beside a target that computes nothing, for prescribed answers. Drafts are as long as a request says, whatever that
-    costs, no time passes, and nothing is learned. Not to be run while `parts` runs anything."""
-
-    def clock() -> float:
-        return 0.0
-
-    target, drafting = parts.target, None
-    if parts.drafter is not None:
-        drafting = _drafting([parts.drafter], FixedPolicy, target.model, clock)
-    engine = Engine(SilentTarget(target.context), drafting, parts.samplers, lambda: 0, least=target.least, clock=clock)
-    return replace(parts, engine=engine, policies=None, clock=clock, stack=ExitStack())
-
-
-def _time(costs: Costs | None) -> tuple[Counting | None, Clock]:
-    """What counts time by these costs, and the clock; without them it is measured."""
-    counting = Counting(costs) if costs is not None else None
-    return counting, counting.clock if counting is not None else perf_counter
-
-
-def _drafting(every: Sequence[Drafter], policies: Callable[[], Policy], model: Model, clock: Clock) -> Drafting:
-    return Drafting(every, policies, model.info.n_vocab, model.vocab.eog, clock)
-
-
-def _engine(target: Target, drafting: Drafting | None, samplers: SamplerFactory, counting: Counting | None, clock: Clock) -> Engine:
-    decoder = counting.target(target.context) if counting is not None else target.context
-    return Engine(decoder, drafting, samplers, lambda: secrets.randbits(32), least=target.least, clock=clock)
+def _engine(target: Target, drafting: Drafting | None, samplers: SamplerFactory, wiring: Wiring) -> Engine:
+    decoder, seeds = wiring.target(target.context), lambda: secrets.randbits(32)
+    return Engine(decoder, drafting, samplers, seeds, least=target.least, clock=wiring.clock)
 
 
 def _open_lookup(config: Config, stack: ExitStack, target: Target) -> tuple[Lookup, ...]:
@@ -197,9 +165,7 @@ class _Draft:
     info: ModelInfo | None = None
 
 
-def _open_draft(
-    config: Config, stack: ExitStack, target: Target, encoder: Encoder, progress: Progress, costs: Costs | None, counting: Counting | None
-) -> _Draft:
+def _open_draft(config: Config, stack: ExitStack, target: Target, encoder: Encoder, progress: Progress, wiring: Wiring) -> _Draft:
     """The draft model's part on the stack; where it loads and then fails, none, and the line that says so."""
     if config.draft is None:
         return _Draft(("no draft model",) if set(config.drafting.types) - {Origin.MODEL} else ("no draft model: plain decoding",))
@@ -209,7 +175,7 @@ def _open_draft(
     model = stack.enter_context(open_model(config.draft, "draft", lambda share: progress("loading draft", share)))
     with ExitStack() as attempt:
         try:
-            opened = _draft_of(config, config.draft, attempt, model, target, encoder, costs, counting)
+            opened = _draft_of(config, config.draft, attempt, model, target, encoder, wiring)
         except (ConfigError, ModelLoadError, MappingError):  # the user's
             raise
         except Exception as error:
@@ -219,29 +185,20 @@ def _open_draft(
         return opened
 
 
-def _draft_of(
-    config: Config,
-    own: ModelConfig,
-    stack: ExitStack,
-    model: Model,
-    target: Target,
-    encoder: Encoder,
-    costs: Costs | None,
-    counting: Counting | None,
-) -> _Draft:
+def _draft_of(config: Config, own: ModelConfig, stack: ExitStack, model: Model, target: Target, encoder: Encoder, wiring: Wiring) -> _Draft:
     draft = stack.enter_context(Context(model, _draft_config(own, model, target.context), config.n_parallel, "draft"))
     if not draft.can_truncate:
         return _Draft((f"draft {_name(model.info)} cannot take back single positions (recurrent memory): plain decoding",))
     draft.choose_threads(own)
     rules = plan(side(target.model, config.templates.chat_template), side(model), template_options(config))
     drafter = ModelDrafter(
-        counting.draft(draft) if counting is not None else draft,
+        wiring.draft(draft),
         encoder.sharing(),
         rules.rules,
         heal=config.drafting.heal,
         salvage=config.drafting.salvage,
         window=config.drafting.window,
-        clock=counting.clock if counting is not None else perf_counter,
+        clock=wiring.clock,
     )
     notes = (
         *tokenizer_notes(own, "draft"),
@@ -249,7 +206,7 @@ def _draft_of(
         *rules.notes,
         *_window_note(draft, target.context),
     )
-    return _Draft(notes, drafter, draft_steps(config, draft, own, costs), model.info)
+    return _Draft(notes, drafter, draft_steps(config, draft, own, wiring), model.info)
 
 
 def _draft_config(config: ModelConfig, model: Model, target: Context) -> ModelConfig:
@@ -272,9 +229,7 @@ def _samplers(context: Context, model: Model) -> SamplerFactory:
     def chain(stages: Sequence[Stage]) -> SamplerChain:
         return SamplerChain(n_vocab, stages)
 
-    def sampler(request: Request, seed: int) -> Sampler | Prescribed:
-        if request.prescribed:
-            return Prescribed(request.prescribed, min(model.vocab.eog, default=request.prescribed[-1]))
+    def sampler(request: Request, seed: int) -> Sampler:
         ends = ends_of(request, model.vocab)
         return Sampler(request.sampling, seed, ends.never, context.n_ctx, chain, keys, request.prompt, ends.late, request.min_tokens)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from types import TracebackType
+from typing import Self
 
 from uad.config import Config
-from uad.runtime.counted import Costs
 from uad.runtime.loaded import Loaded
-from uad.runtime.parts import Parts, alone, build, recital
+from uad.runtime.parts import Parts, alone, build
 from uad.runtime.target import Progress
+from uad.runtime.wiring import WIRING, Wiring
 from uad.types import Request, Sink
 
 
@@ -21,20 +22,13 @@ class Stepper(Loaded):
         self._numbers = itertools.count(1)
 
     @classmethod
-    def open(cls, config: Config, progress: Progress | None = None, costs: Costs | None = None) -> Stepper:
-        """Load everything; progress(what, share) is told of long loads; costs: count time by these instead of measuring it.
+    def open(cls, config: Config, progress: Progress | None = None, wiring: Wiring = WIRING) -> Self:
+        """Load everything; progress(what, share) is told of long loads. Raises ModelLoadError, MappingError or ConfigError."""
+        return cls(build(config, progress or (lambda what, share: None), wiring))
 
-        Raises ModelLoadError, MappingError or ConfigError.
-        """
-        return cls(build(config, progress or (lambda what, share: None), costs))
-
-    def alone(self) -> Stepper:
+    def alone(self) -> Self:
         """The same target and nothing that drafts: the same weights, slots of its own. Close it first."""
-        return Stepper(alone(self._parts))
-
-    def recital(self) -> Stepper:
-        """The same draft model beside a target that computes nothing, for prescribed answers; see `parts.recital`."""
-        return Stepper(recital(self._parts))
+        return type(self)(alone(self._parts))
 
     def submit(self, request: Request, sink: Sink) -> int:
         """Queue a request; sink gets its events. Raises InvalidRequestError or ContextOverflowError."""
@@ -60,7 +54,7 @@ class Stepper(Loaded):
         """Frees the models."""
         self._parts.stack.close()
 
-    def __enter__(self) -> Stepper:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:

@@ -1,17 +1,31 @@
-"""A target that computes nothing, for answers whose ids are prescribed: what drafters would have made of a text, at no cost.
-
-Knows no model, no drafter and no text.
-"""
+"""A target that computes nothing, for answers whose ids are prescribed: what the draft model would have made of a text, at no cost."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+from experiment import Experiment
 
+from uad.decode.step import Engine
 from uad.decode.target import Target
+from uad.policy.fixed import FixedPolicy
+from uad.runtime.parts import Parts
 from uad.types import Rows
+
+
+def recital(parts: Parts) -> Parts:
+    """The draft model beside a target that computes nothing. Drafts are as long as a request says, whatever that costs, no time passes, and
+    nothing is learned. Not to be run while `parts` runs anything."""
+    wiring = Experiment(lambda: 0.0)
+    target, drafting = parts.target, None
+    if parts.drafter is not None:
+        drafting = wiring.drafting([parts.drafter], FixedPolicy, target.model)
+    engine = Engine(SilentTarget(target.context), drafting, parts.samplers, lambda: 0, least=target.least, clock=wiring.clock)
+    return replace(parts, engine=engine, policies=None, wiring=wiring, stack=ExitStack())
 
 
 class SilentTarget:

@@ -1,4 +1,4 @@
-"""The plots of `uad bench --report`: costs and chosen lengths, speed-up, accepted lengths, reliability. Draws what it is given."""
+"""The plots of `lab/bench.py --report`: costs and chosen lengths, speed-up, accepted lengths, reliability. Draws what it is given."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uad.bench.facts import PairFacts
-from uad.bench.figures import pyplot, save
-from uad.bench.report import Cell, is_auto, summarize
+from bounded import Bounded
+from facts import PairFacts
+
+from uad.bench.report import is_auto, summarize
 from uad.bench.table import SLOWER
+from uad.cli.cost_plot import pyplot, save
 from uad.types import N_MAX_AUTO
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ def _costs(cell: SubFigure, pair: PairFacts) -> None:
         bottom.text(0.5, 0.5, "no automatic policy was measured", transform=bottom.transAxes, ha="center", color=_GREY)
 
 
-def draw_speed_up(cells: Sequence[Cell], path: Path) -> None:
+def draw_speed_up(cells: Sequence[Bounded], path: Path) -> None:
     """Ratio to plain of every cell, with the range over its prompts; one panel for each pair. The peer's cells are not among them."""
     pairs = list(dict.fromkeys((cell.labels.target, cell.labels.draft) for cell in cells))
     colours = _policy_colours(list(dict.fromkeys(cell.labels.policy for cell in cells)))
@@ -84,20 +86,20 @@ def draw_speed_up(cells: Sequence[Cell], path: Path) -> None:
         figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 7), handletextpad=0.3)
 
 
-def _speed_finding(cells: Sequence[Cell]) -> str:
+def _speed_finding(cells: Sequence[Bounded]) -> str:
     total = summarize(cells)
     one = total.auto or max(total.standings, key=lambda standing: standing.geomean)
     against = f", {total.auto_over_best_fixed:.2f}× the best fixed length" if total.auto_over_best_fixed else ""
     return f"{one.policy}: {one.geomean:.2f}× plain on average, {one.worst.ratio:.2f}× in the worst cell{against}"
 
 
-def _row(cell: Cell) -> str:
+def _row(cell: Bounded) -> str:
     labels = cell.labels
     more = [f"t={labels.temperature:g}"] * (labels.temperature > 0) + [f"{labels.sequences} at once"] * (labels.sequences > 1)
     return ", ".join([labels.workload, *more])
 
 
-def _speed(axes: Axes, cells: Sequence[Cell], colours: Mapping[str, str]) -> None:
+def _speed(axes: Axes, cells: Sequence[Bounded], colours: Mapping[str, str]) -> None:
     rows = list(dict.fromkeys(map(_row, cells)))
     step = 0.8 / max(len(colours), 1)
     for cell in cells:
@@ -116,7 +118,7 @@ def _speed(axes: Axes, cells: Sequence[Cell], colours: Mapping[str, str]) -> Non
     axes.grid(axis="x")
 
 
-def _limits(cells: Sequence[Cell]) -> tuple[float, float]:
+def _limits(cells: Sequence[Bounded]) -> tuple[float, float]:
     ends = [x for cell in cells for x in (cell.low, cell.high, *((cell.oracle,) if cell.oracle and is_auto(cell.labels.policy) else ()))]
     low, high = min(0.9, *ends), max(1.1, *ends)
     return max(low - 0.04 * (high - low), 0.0), high + 0.04 * (high - low)
@@ -171,7 +173,7 @@ def _mean(counts: Sequence[tuple[int, int]]) -> float:
 def draw_reliability(pairs: Sequence[PairFacts], path: Path) -> None:
     """Predicted probability of acceptance against what was observed; points are bins, their area the number of drafted ids."""
     with _figure(path, len(pairs), 4.0, 3.9) as (figure, cells):
-        bins = [one for pair in pairs for one in pair.bins or ()]
+        bins = [one for pair in pairs for one in pair.bins]
         off = sum(one.n * abs(one.observed - one.predicted) for one in bins) / sum(one.n for one in bins)
         _title(figure, f"Predicted acceptance is off by {100 * off:.0f} points on average")
         for pair, cell in zip(pairs, cells, strict=True):
@@ -179,7 +181,7 @@ def draw_reliability(pairs: Sequence[PairFacts], path: Path) -> None:
 
 
 def _reliability(axes: Axes, pair: PairFacts) -> None:
-    bins = pair.bins or ()
+    bins = pair.bins
     most = max((one.n for one in bins), default=1)
     axes.plot((0, 1), (0, 1), color=_GREY, lw=0.9)
     for i, kind in enumerate(dict.fromkeys(one.kind for one in bins)):

@@ -6,16 +6,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from uad.bench import plots
-from uad.bench.facts import PairFacts
-from uad.bench.report import PEER, Cell, is_auto, summarize
+import plots
+from bounded import Bounded, bounds
+from facts import PairFacts
+
+from uad.bench.report import PEER, is_auto, summarize
 from uad.bench.table import FASTER, SLOWER, totals
 from uad.errors import ConfigError
 
 T = TypeVar("T")
 
 
-def write_report(folder: Path, cells: Sequence[Cell], pairs: Sequence[PairFacts], notes: Sequence[str]) -> None:
+def write_report(folder: Path, cells: Sequence[Bounded], pairs: Sequence[PairFacts], notes: Sequence[str]) -> None:
     """Write report.md and its plots into an existing folder; overwrites. Raises ConfigError where that fails."""
     parts = ["# Draft lengths against plain decoding", _summary(cells), *_pictures(folder, cells, pairs), _cells(cells)]
     if notes:
@@ -27,29 +29,31 @@ def write_report(folder: Path, cells: Sequence[Cell], pairs: Sequence[PairFacts]
         raise ConfigError(f"--report: cannot write {path}: {error.strerror or error}") from None
 
 
-def _summary(cells: Sequence[Cell]) -> str:
+def _summary(cells: Sequence[Bounded]) -> str:
     rows = [
         (one.policy, str(one.n_cells), _ratio(one.geomean), _ratio(one.worst.ratio), one.worst.labels.line)
         for one in summarize(cells).standings
     ]
-    lines = [line.plain for line in totals(cells)][len(rows) :]
+    lines = [*[line.plain for line in totals(cells)][len(rows) :], *bounds(cells)]
     head = "Ratios are tokens per second of decoding over plain decoding, measured beside it, round by round, in one process."
     legend = f"Bold: more than {FASTER:g}. With (!): less than {SLOWER:g}."
     table = _table(("policy", "cells", "geometric mean", "worst", "worst cell"), rows)
     return "\n\n".join([f"{head} {legend}", *([table] if rows else []), *(f"{line[0].upper()}{line[1:]}." for line in lines)])
 
 
-def _pictures(folder: Path, cells: Sequence[Cell], pairs: Sequence[PairFacts]) -> list[str]:
+def _pictures(folder: Path, cells: Sequence[Bounded], pairs: Sequence[PairFacts]) -> list[str]:
     """Every plot that there are numbers for; a sentence for each that there are none for."""
     costs = [pair for pair in pairs if pair.costs]
     accepted = [pair for pair in pairs if pair.accepted]
-    bins = [pair for pair in pairs if any(one.n for one in pair.bins or ())]
+    bins = [pair for pair in pairs if pair.bins]
     own = [cell for cell in cells if cell.labels.policy != PEER]
     return [
         _picture(folder, "Speed-up", "speed-up.png", plots.draw_speed_up, own, "only the peer was measured"),
-        _picture(folder, "Cost of a pass and lengths chosen", "costs.png", plots.draw_costs, costs, "the engine does not tell its costs"),
+        _picture(
+            folder, "Cost of a pass and lengths chosen", "costs.png", plots.draw_costs, costs, "nothing drafts, so there are no costs"
+        ),
         _picture(folder, "Accepted lengths", "accepted.png", plots.draw_accepted, accepted, "nothing was recorded for the oracle"),
-        _picture(folder, "Reliability", "reliability.png", plots.draw_reliability, bins, "the engine tells no calibration"),
+        _picture(folder, "Reliability", "reliability.png", plots.draw_reliability, bins, "nothing was drafted, so there is no calibration"),
     ]
 
 
@@ -60,13 +64,13 @@ def _picture(folder: Path, title: str, name: str, draw: Callable[[Sequence[T], P
     return f"## {title}\n\n![{title}]({name})"
 
 
-def _cells(cells: Sequence[Cell]) -> str:
+def _cells(cells: Sequence[Bounded]) -> str:
     names = ("target", "draft", "workload", "policy", "at once", "temp.", "plain tok/s", "tok/s", "ratio", "of prompts")
     rows = [_row(cell) for cell in cells]
     return "## Cells\n\n" + _table((*names, "accepted", "tok/decode", "same text", "of oracle"), rows)
 
 
-def _row(cell: Cell) -> tuple[str, ...]:
+def _row(cell: Bounded) -> tuple[str, ...]:
     labels = cell.labels
     share = cell.oracle_share if is_auto(labels.policy) else None
     return (

@@ -6,15 +6,21 @@ knows no policy and no text. What is not counted takes no time at all: sampling,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiment import Experiment
+
+from uad.config import ModelConfig
+from uad.decode.drafting import Drafting
 from uad.decode.layout import sizes_of_passes
 from uad.decode.target import Target
 from uad.drafters.protocol import Drafter, Pace
 from uad.errors import ConfigError
+from uad.llama.model import Model
 from uad.policy.cost import CostCurve, CostSample
+from uad.policy.protocol import Policy
 from uad.runtime import profile_store
 from uad.types import GREEDY, Ask, Commit, Draft, Origin, Rows, SamplingParams
 
@@ -49,26 +55,38 @@ class CountedClock:
         self._seconds += ms / 1e3
 
 
-class Counting:
-    """A clock, and what moves it."""
+class Counting(Experiment):
+    """A runtime in which time is what these costs say."""
 
     def __init__(self, costs: Costs) -> None:
+        self.counted = CountedClock()
+        super().__init__(self.counted)
         self.costs = costs
-        self.clock = CountedClock()
 
-    def target(self, context: Target) -> CountedContext:
-        return CountedContext(context, self.costs.target, self.clock)
+    def twin(self) -> Counting:
+        return Counting(self.costs)
 
-    def draft(self, context: Target) -> CountedContext:
+    def target(self, context: Target) -> Target:
+        return CountedContext(context, self.costs.target, self.counted)
+
+    def draft(self, context: Target) -> Target:
         """Raises ConfigError where the draft model's costs are not known."""
         if not self.costs.draft:
             raise ConfigError(
                 "--costs has no curve of the draft model: give its file behind a comma (`uad profile TARGET DRAFT` writes both)"
             )
-        return CountedContext(context, self.costs.draft, self.clock)
+        return CountedContext(context, self.costs.draft, self.counted)
 
-    def drafter(self, drafter: Drafter) -> CountedDrafter:
-        return CountedDrafter(drafter, self.clock)
+    def curve(
+        self, context: Target, config: ModelConfig, role: str, sizes: Sequence[int], seconds: float
+    ) -> tuple[tuple[CostSample, ...], bool]:
+        return (self.costs.target if role == "target" else self.costs.draft), True
+
+    def drafting(self, drafters: Sequence[Drafter], policies: Callable[[], Policy], model: Model) -> Drafting:
+        return super().drafting([self.drafter(one) for one in drafters], policies, model)
+
+    def drafter(self, drafter: Drafter) -> Drafter:
+        return CountedDrafter(drafter, self.counted)
 
 
 class CountedContext:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scale import import_gguf, quantizable, raw_value, read_gguf, replacing
 
-from uad.bench.scale import import_gguf, quantizable, raw_value, read_gguf, replacing
 from uad.errors import ConfigError, ModelLoadError
 from uad.files import check_room
 

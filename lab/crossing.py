@@ -11,7 +11,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from uad.bench.ideal import N_DRAFT, Side
+from ideal import N_DRAFT, Side
+
 from uad.drafters.mirror import Mirror
 from uad.vocab.encode import Encoder
 from uad.vocab.translate import Translator

@@ -1,4 +1,4 @@
-"""What the commands share at the terminal: lines on stderr, progress of loading, logging. Knows no model and no flag."""
+"""What commands and measurements share at the terminal: lines on stderr, progress, width of tables, logging. Knows no model and no flag."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from time import monotonic
-from typing import TextIO
+from typing import Self, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 Report = Callable[[str, float], None]
 """Told what is being done and the share of it that is done."""
@@ -39,10 +39,16 @@ def say(err: TextIO, line: str) -> None:
         print(line, file=err, flush=True)
 
 
-def set_up_logging(level: int) -> None:
+def set_up_logging(level: int = logging.WARNING) -> None:
     """The program's own log on stderr, from this level on; other libraries only warn."""
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.WARNING)
     logging.getLogger("uad").setLevel(level)
+
+
+def console_on(stream: TextIO | None = None, width: int = 160) -> Console:
+    """A console for tables on this stream, or on stdout; `width` columns where that is a pipe or a file."""
+    out = stream or sys.stdout
+    return Console(file=out, width=None if out.isatty() else width)
 
 
 @contextmanager
@@ -51,21 +57,27 @@ def progress(err: TextIO, quiet: bool = False) -> Iterator[Report]:
     if quiet:
         yield lambda what, share: None
     elif err.isatty():
-        with _Bars(err) as bars:
-            yield bars.report
+        with Bar(err) as bar:
+            yield bar.report
     else:
         yield _Lines(err).report
 
 
-class _Bars:
-    """Progress bars that leave their last state on the screen."""
+class Bar:
+    """Progress on a terminal: a bar for each step that is reported, and one that counts `n_runs` runs, which is gone at the end.
 
-    def __init__(self, err: TextIO) -> None:
-        columns = (TextColumn("uad: {task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn())
-        self._progress = Progress(*columns, console=Console(file=err))
-        self._tasks: dict[str, TaskID] = {}
+    Use it as a context manager. On a stream that is no terminal it draws nothing.
+    """
 
-    def __enter__(self) -> _Bars:
+    def __init__(self, stream: TextIO, n_runs: int = 0) -> None:
+        bar, share = BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f} %")
+        columns = (TextColumn("uad: {task.description}"), bar, share, TimeElapsedColumn(), TimeRemainingColumn())
+        console = Console(file=stream)
+        self._progress = Progress(*columns, console=console, transient=n_runs > 0, disable=not console.is_terminal)
+        self._runs = self._progress.add_task("starting", total=n_runs, visible=n_runs > 0)
+        self._steps: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
         self._progress.start()
         return self
 
@@ -73,9 +85,18 @@ class _Bars:
         self._progress.stop()
 
     def report(self, what: str, share: float) -> None:
-        if what not in self._tasks:
-            self._tasks[what] = self._progress.add_task(what, total=1.0)
-        self._progress.update(self._tasks[what], completed=share)
+        """So much of a step is done (0 to 1); from any thread."""
+        if what not in self._steps:
+            self._steps[what] = self._progress.add_task(what, total=1.0)
+        self._progress.update(self._steps[what], completed=share)
+
+    def at(self, what: str) -> None:
+        """Say what the next run measures."""
+        self._progress.update(self._runs, description=what)
+
+    def step(self) -> None:
+        """One run is done."""
+        self._progress.advance(self._runs)
 
 
 class _Lines:

@@ -7,36 +7,20 @@ Arithmetic on beliefs and costs; knows no engine and no clock.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import mul
 from typing import Final
 
-from uad.bench.measure import Round
-from uad.bench.oracle import Costs, Machine
+from hindsight import Hindsight
+from oracle import Costs, Machine, Round
 
-_N_BINS: Final = 12  # of about equally many ids
 _REFINEMENTS: Final = 5  # of the exchange rate between ids and milliseconds
 
 
-class Hindsight:
-    """From a belief to the share of such ids that were right, over all rounds; in bins, counted with one that was half right."""
-
-    def __init__(self, rounds: Sequence[Round]) -> None:
-        judged = sorted((belief, k < one.n_accepted) for one in rounds for k, belief in enumerate(one.beliefs[: one.n_accepted + 1]))
-        size = max(-(-len(judged) // _N_BINS), 1)
-        bins: list[list[tuple[float, bool]]] = [[]]
-        for belief, right in judged:
-            if len(bins[-1]) >= size and belief > bins[-1][-1][0]:  # equal ones stay together
-                bins.append([])
-            bins[-1].append((belief, right))
-        self._starts = [one[0][0] if one else 0.0 for one in bins]
-        self._shares = [(sum(right for _, right in one) + 0.5) / (len(one) + 1) for one in bins]
-
-    def share(self, belief: float) -> float:
-        """Of the bin in which this belief lies."""
-        return self._shares[max(bisect_right(self._starts, belief) - 1, 0)]
+def hindsight_of(rounds: Sequence[Round]) -> Hindsight:
+    """What is known of the beliefs of these rounds: of the ids that were right, and of the first that was not."""
+    return Hindsight((belief, k < one.n_accepted) for one in rounds for k, belief in enumerate(one.beliefs[: one.n_accepted + 1]))
 
 
 def speed_up(rounds: Sequence[Round], depth: int, costs: Costs, plain_ms: float, known: Hindsight) -> float:

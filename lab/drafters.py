@@ -1,4 +1,4 @@
-"""`uad bench drafters`: what drafting without a model costs per round, by length of history; and the policy (`policy.py`). Knows no model.
+"""What drafting without a model costs per round, by length of history; and the policy (`policy.py`): `python lab/drafters.py`.
 
 A scripted target writes a text that is known beforehand, in rounds: propose, accept what agrees and one id more, observe. The same
 rounds run several times and each counts with its fastest time, so that what other programs do at the same time does not.
@@ -17,13 +17,15 @@ from itertools import accumulate, product
 from time import perf_counter
 from typing import Any
 
+import policy
 from rich.table import Table
 
-from uad.bench import policy
-from uad.bench.bar import Bar
-from uad.bench.console import console_on
+from uad.cli import run
 from uad.config import LookupConfig
+from uad.config.argv import Parser, typed
+from uad.config.kinds import integer
 from uad.config.slices import MODEL_TYPE, SPEC_TYPES
+from uad.console import Bar, console_on
 from uad.drafters.lookup import LookupDrafter
 from uad.errors import ConfigError
 from uad.types import N_MAX_AUTO, Ask, Commit, Origin
@@ -33,25 +35,26 @@ TYPES = tuple(name for name in SPEC_TYPES if name != MODEL_TYPE)
 _N_VOCAB = 32000
 _EDIT_EVERY = 97
 _LEAST_HISTORY = 256
+DESCRIPTION = """Measure what the drafters without a model cost per round, by length of history, and how much memory they take.
+
+A scripted target repeats its history with edits (copy), writes words by their frequency (zipf), or repeats nothing (random). No model
+is needed. The last line is JSON."""
 
 Make = Callable[[], LookupDrafter[Any]]
 Text = Callable[[random.Random, int, int], list[int]]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags of `uad bench drafters`."""
-    add = parser.add_argument
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The command line. Raises ConfigError."""
+    parser = Parser("lab/drafters.py", DESCRIPTION)
+    add, whole = parser.add_argument, typed(integer(1))
     add("--types", metavar="NAMES", default=",".join(TYPES), help="comma list of drafters (default: all without a model)")
     add("--history", metavar="N,N", default=",".join(map(str, HISTORIES)), help="lengths of history in tokens (default: %(default)s)")
-    add("--rounds", metavar="N", type=int, default=300, help="rounds per cell (default: %(default)s)")
-    add("--repeats", metavar="N", type=int, default=5, help="runs of the same rounds (default: %(default)s)")
-    add(
-        "--n-max",
-        metavar="N",
-        type=int,
-        default=N_MAX_AUTO,
-        help="most tokens per draft (default: %(default)s, as the automatic policy asks)",
-    )
+    add("--rounds", metavar="N", type=whole, default=300, help="rounds per cell (default: %(default)s)")
+    add("--repeats", metavar="N", type=whole, default=5, help="runs of the same rounds (default: %(default)s)")
+    most = "most tokens per draft (default: %(default)s, as the automatic policy asks)"
+    add("--n-max", metavar="N", type=whole, default=N_MAX_AUTO, help=most)
+    return parser.parse(argv)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +74,12 @@ class Cell:
     n_ids: float
 
 
-def main(args: argparse.Namespace) -> int:
+def main(argv: Sequence[str]) -> int:
     """Measure and print; the last line on stdout is JSON. Raises ConfigError."""
     from uad.runtime.drafters import build_one
 
+    args = parse(argv)
     types, histories = _types(args.types), _histories(args.history)
-    for name in ("rounds", "repeats", "n_max"):
-        if getattr(args, name) < 1:
-            raise ConfigError(f"--{name.replace('_', '-')} must be at least 1")
     cells = []
     policy_cells = []
     with Bar(sys.stderr, len(types) * len(histories) * len(WORKLOADS) + len(policy.N_SEQS) * len(policy.N_IDS)) as bar:
@@ -195,3 +196,7 @@ def _histories(given: str) -> list[int]:
     if histories[0] < _LEAST_HISTORY:
         raise ConfigError(f"--history {given!r}: a history has at least {_LEAST_HISTORY} tokens")
     return histories
+
+
+if __name__ == "__main__":
+    sys.exit(run(main, sys.argv[1:]))

@@ -8,9 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
+
+from uad.policy.cost import CostCurve
 
 _REFINEMENTS = 6  # of the exchange rate between ids and milliseconds; it settles after two or three
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One decode of one sequence: how many ids came out, what was believed of those that were submitted, how many were accepted."""
+
+    n_ids: int
+    beliefs: tuple[float, ...] = ()
+    n_accepted: int = 0
+
+    @property
+    def n_drafted(self) -> int:
+        return len(self.beliefs)
 
 
 class Costs(Protocol):
@@ -25,13 +40,28 @@ class Costs(Protocol):
         ...
 
 
-@runtime_checkable
-class HasCosts(Protocol):
-    """An engine that knows the costs it decides by."""
+@dataclass(frozen=True, slots=True)
+class RoundCosts:
+    """What rounds consist of, at the machine's speeds of one moment. draft: None without a draft model, a call of which writes the first id
+    of each sequence, and what else of the target's that step makes, in call_ms (0: not known); each step makes ids_per_step of them."""
 
-    def costs(self) -> Costs | None:
-        """None where nothing drafts."""
-        ...
+    target: CostCurve
+    draft: CostCurve | None
+    call_ms: float = 0.0
+    ids_per_step: float = 1.0
+    speeds: tuple[float, float] = (1.0, 1.0)
+
+    def target_ms(self, n: int, depth: int) -> float:
+        """One pass of n rows of the target, each behind about `depth` positions."""
+        several = n > 1
+        return self.target.ms(n, depth) * self.speeds[several] / self.target.speeds()[several]
+
+    def draft_ms(self, n: int, n_seq: int = 1) -> float:
+        """Drafts of n ids for n_seq sequences side by side."""
+        if n <= 0 or self.draft is None:
+            return 0.0
+        step_ms = self.draft.ms(n_seq)
+        return (self.call_ms or step_ms) + max(n / self.ids_per_step - 1.0, 0.0) * step_ms
 
 
 def speed_up(runs: Sequence[Sequence[int]], depth: int, costs: Costs, plain_ms: float) -> float:

@@ -1,4 +1,4 @@
-"""`uad bench translate`: what it costs and what is lost to cross from one vocabulary to another. Reads vocabularies, runs no model."""
+"""What it costs and what is lost to cross from one vocabulary to another: `python lab/translate.py --pair TARGET DRAFT`. Runs no model."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from functools import reduce
 from operator import add
 from pathlib import Path
 
+import crossing
+import ideal
 from rich.console import Console
 from rich.table import Table
 
-from uad.bench import crossing, ideal
-from uad.bench.bar import Bar
-from uad.bench.console import console_on
-from uad.bench.figures import check, check_folder
+from uad.bench.workloads import PROMPT_DIR
+from uad.cli import run
+from uad.cli.cost_plot import check
+from uad.config.argv import Parser, typed
+from uad.config.kinds import integer
+from uad.console import Bar, console_on
 from uad.errors import ConfigError
 from uad.files import path_of
 from uad.vocab.encode import Encoder
@@ -25,7 +29,7 @@ from uad.vocab.table import VocabTable
 
 LoadVocab = Callable[[Path], VocabTable]
 
-_TEXTS = Path(__file__).parent / "texts"
+_TEXTS = PROMPT_DIR.parent / "texts"
 _CONTEXTS = (1024, 8192, 32768, 131072)
 _PROFILED = 16
 _HEAD = (
@@ -34,8 +38,15 @@ _HEAD = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `uad bench translate`."""
+DESCRIPTION = """Measure the crossing between two vocabularies: cost per round at several context lengths, and what is lost.
+
+Losses are those of an ideal drafter, which proposes exactly the bytes that the target will write, cut into 8 of its own tokens.
+The naive method beside it encodes the draft's bytes alone, and the whole context in every round. The last line is JSON."""
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The command line. Raises ConfigError."""
+    parser = Parser("lab/translate.py", DESCRIPTION)
     parser.add_argument(
         "--pair",
         nargs=2,
@@ -57,12 +68,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--contexts", metavar="N,N", default=",".join(map(str, _CONTEXTS)), help="context lengths in draft tokens (default: %(default)s)"
     )
-    parser.add_argument("--rounds", metavar="N", type=int, default=400, help="rounds per cell (default: %(default)s)")
+    parser.add_argument("--rounds", metavar="N", type=typed(integer(1)), default=400, help="rounds per cell (default: %(default)s)")
     parser.add_argument(
         "--plot", metavar="FILE", type=path_of, help="draw cost against context, ours beside the naive method's (.png, .svg)"
     )
     parser.add_argument("--profile", action="store_true", help="show what a round calls, and how often, behind each context")
     parser.add_argument("--markdown", metavar="FILE", type=path_of, help="write the table of losses as Markdown")
+    return parser.parse(argv)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +87,20 @@ class Loss:
     result: ideal.Result
 
 
-def main(args: argparse.Namespace) -> int:
+def main(argv: Sequence[str]) -> int:
     """Measure and print; the last line on stdout is JSON. Raises ConfigError or ModelLoadError."""
     from uad.llama.vocab import load_vocab
 
+    args = parse(argv)
     contexts = _contexts(args.contexts)
-    if args.rounds < 1:
-        raise ConfigError("--rounds must be at least 1")
     texts = _texts(args.text)
     folder = sorted(args.vocabs.glob("*.gguf")) if args.vocabs else []
     if not args.pair and len(folder) < 2:
         raise ConfigError(
             f"no two .gguf files in {args.vocabs}" if args.vocabs else "nothing to measure: give --pair TARGET DRAFT, or --vocabs DIR"
         )
-    if args.markdown:
-        check_folder("--markdown", args.markdown)
+    if args.markdown and not args.markdown.absolute().parent.is_dir():
+        raise ConfigError(f"--markdown {args.markdown}: there is no directory {args.markdown.parent}")
     if args.plot:
         if not args.pair:
             raise ConfigError("--plot draws cost against context: give at least one --pair")
@@ -107,7 +118,7 @@ def main(args: argparse.Namespace) -> int:
     if args.markdown:
         _write(args.markdown, markdown(losses))
     if args.plot:
-        from uad.bench.crossing_plot import draw
+        from crossing_plot import draw
 
         draw(curves, args.plot)
     print(json_line(curves, losses), flush=True)
@@ -224,7 +235,7 @@ def _profile_table(name: str, by_context: Profile) -> Table:
     """Calls per round and microseconds, function by function; the heaviest first."""
     table = Table(f"{name}: calls / µs per round", *(f"{n_ctx:,}" for n_ctx in by_context))
     first = next(iter(by_context.values()))
-    own = [name for name in first if not name.startswith(("crossing.", "bench."))]
+    own = [name for name in first if not name.startswith("crossing.")]
     nothing = crossing.Spent(0.0, 0.0)
     for function in sorted(own, key=lambda function: -first[function].us)[:_PROFILED]:
         spent = [found.get(function, nothing) for found in by_context.values()]
@@ -321,3 +332,7 @@ def json_line(curves: Sequence[crossing.Curve], losses: Sequence[Loss]) -> str:
             "accepted_share_worst": round(min(shares), 4) if shares else None,
         }
     )
+
+
+if __name__ == "__main__":
+    sys.exit(run(main, sys.argv[1:]))

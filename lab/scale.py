@@ -1,25 +1,31 @@
-"""Writes a cost-emulating model: the function of a small GGUF of llama's or qwen2's kind at the traffic and arithmetic of a large one.
+"""Writes a model that costs as much as a large one and computes what a small one does: `python lab/scale.py SRC.gguf OUT.gguf --params 1b`.
 
 Width, heads and feed-forward are padded with zeros and the extra layers add exactly zero, so speed can be measured without large weights.
-Knows only files and tensors: nothing of llama.cpp, of the runtime or of the terminal.
+Knows only files and tensors: nothing of llama.cpp or of the runtime.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import difflib
 import math
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from geometry import WIDTH_STEP, Geometry, parse_params, plan, short
 from numpy.typing import NDArray
 
-from uad.bench.geometry import WIDTH_STEP, Geometry, parse_params, plan, short
+from uad.cli import run
+from uad.config.argv import Parser, typed
+from uad.config.kinds import integer
+from uad.console import progress
 from uad.errors import ConfigError, ModelLoadError
-from uad.files import check_room
+from uad.files import check_room, path_of
 
 if TYPE_CHECKING:
     from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, ReaderField, ReaderTensor
@@ -127,7 +133,7 @@ def import_gguf() -> None:
     try:
         import gguf  # noqa: F401
     except ImportError as error:
-        raise ConfigError("scaling a model needs the gguf package: pip install 'uad[bench]'") from error
+        raise ConfigError("scaling a model needs the gguf package: pip install 'uad[lab]'") from error
 
 
 def _quant_type(name: str) -> GGMLQuantizationType:
@@ -351,3 +357,52 @@ def _tiled(filler: Floats, shape: tuple[int, ...], kind: GGMLQuantizationType) -
 
     rows = quants.quantize(np.ascontiguousarray(filler[: shape[0], : shape[1]]), kind)
     return np.tile(rows, (-(-shape[0] // len(rows)), 1))[: shape[0]]
+
+
+_PARAMS, _TYPE = "1b", "bf16"
+DESCRIPTION = """Write a target that computes the same function as SRC at the cost of a larger model.
+
+Width is padded with zeros and layers are added that change nothing, so that speed can be measured without large weights.
+The text is SRC's: what such a model shows is cost, not quality.
+
+With --random-weights it is SRC with other weights instead, of the same size: a deliberately bad draft."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Write the model and say what it is. Raises ConfigError or ModelLoadError."""
+    parser = Parser("lab/scale.py", DESCRIPTION, positional="SRC OUT")
+    parser.add_argument("src", metavar="SRC", type=path_of, help="GGUF file to start from")
+    parser.add_argument("out", metavar="OUT", type=path_of, help="GGUF file to write; replaced if it exists")
+    parser.add_argument("--params", metavar="N", help=f"size to reach, such as 600m or 1b (default: {_PARAMS})")
+    parser.add_argument("--type", metavar="TYPE", help=f"weight type, such as bf16, f16 or q8_0 (default: {_TYPE})")
+    seed, random = typed(integer(0)), "draw all weights at random from this seed, at SRC's size and type"
+    parser.add_argument("--random-weights", metavar="SEED", type=seed, help=random)
+    parser.add_argument("--confident", action="store_true", help="with --random-weights: nonsense with high probabilities")
+    args = parser.parse(argv)
+    if args.random_weights is not None:
+        print(_scrambled(args))
+        return 0
+    if args.confident:
+        raise ConfigError("--confident needs --random-weights SEED")
+    with progress(sys.stderr) as report:
+        scaled = scale(
+            args.src,
+            args.out,
+            args.params or _PARAMS,
+            args.type or _TYPE,
+            lambda written, total: report("writing weights", written / max(total, 1)),
+        )
+    print(sentence(scaled))
+    return 0
+
+
+def _scrambled(args: argparse.Namespace) -> str:
+    import scramble
+
+    if args.params is not None or args.type is not None:
+        raise ConfigError("--random-weights keeps the size and the type of SRC; leave out --params and --type")
+    return scramble.sentence(scramble.scramble(args.src, args.out, args.random_weights, args.confident))
+
+
+if __name__ == "__main__":
+    sys.exit(run(main, sys.argv[1:]))

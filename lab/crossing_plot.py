@@ -1,12 +1,13 @@
-"""The plot of `uad bench translate`: cost of a round against context, ours beside the naive method's."""
+"""The plot of `translate.py`: cost of a round against context, ours beside the naive method's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from uad.bench.crossing import Curve
-from uad.bench.figures import pyplot, save
+from crossing import Curve
+
+from uad.cli.cost_plot import pyplot, save
 
 _OURS, _NAIVE = "#1e8449", "#c0392b"
 

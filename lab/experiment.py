@@ -1,0 +1,55 @@
+"""What experiments put between the parts of a runtime: answers that are prescribed, and notes of every round. Runs nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+from oracle import Round
+from prescribed import prescribing
+
+from uad.decode.drafting import Drafting
+from uad.decode.step import SamplerFactory
+from uad.drafters.protocol import Drafter
+from uad.llama.model import Model
+from uad.policy.protocol import Policy
+from uad.runtime.wiring import Wiring
+from uad.types import Clock, Commit, Draft, SamplingParams
+
+Rounds = dict[int, list[Round]]
+"""Rounds by slot, of the last request there that could draft; the first is the prompt's decode."""
+
+
+class Noting(Drafting):
+    """Drafting that notes what was submitted and what became of it."""
+
+    rounds: Rounds
+
+    def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams, n_cached: int = 0) -> None:
+        self.rounds[seq] = []
+        super().begin(seq, prompt, sampling, n_cached)
+
+    def commit(self, commit: Commit, draft: Draft) -> None:
+        if commit.seq in self:
+            n = len(commit.ids)
+            self.rounds[commit.seq] += [Round(n, draft.p, commit.n_accepted)] if draft.ids else [Round(1)] * n
+        super().commit(commit, draft)
+
+
+class Experiment(Wiring):
+    """A runtime that answers as it is told to, and notes its rounds."""
+
+    def __init__(self, clock: Clock = perf_counter) -> None:
+        self.clock = clock
+        self.rounds: Rounds = {}
+
+    def twin(self) -> Experiment:
+        return Experiment()
+
+    def drafting(self, drafters: Sequence[Drafter], policies: Callable[[], Policy], model: Model) -> Drafting:
+        noting = Noting(drafters, policies, model.info.n_vocab, model.vocab.eog, self.clock)
+        noting.rounds = self.rounds
+        return noting
+
+    def samplers(self, usual: SamplerFactory, model: Model) -> SamplerFactory:
+        return prescribing(usual, model.vocab.eog)

@@ -1,0 +1,56 @@
+"""Answers that are prescribed: given ids are written, whatever the target thinks, for measurements on what a model could not write.
+
+Knows no logits and no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from uad.decode.step import SamplerFactory
+from uad.decode.verify import Picker
+from uad.sampling.noise import Position
+from uad.sampling.sampler import Row
+from uad.types import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Told(Request):
+    """A request whose answer is `answer`; behind these ids the text ends."""
+
+    answer: tuple[int, ...] = ()
+
+    @property
+    def needs_end(self) -> bool:
+        """Whether something is to be written behind the answer."""
+        return self.max_tokens is None or self.max_tokens > len(self.answer)
+
+
+class Prescribed:
+    """Draws ids[0], ids[1], … whatever the target thinks, and `last` behind them. Verification, KV and costs are as ever."""
+
+    def __init__(self, ids: Sequence[int], last: int) -> None:
+        self._ids = ids
+        self._last = last
+        self._at = 0
+
+    def pick(self, row: Row, position: Position) -> int:
+        return self._ids[self._at] if self._at < len(self._ids) else self._last
+
+    def accept(self, id_: int) -> None:
+        self._at += 1
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def prescribing(usual: SamplerFactory, eog: Collection[int]) -> SamplerFactory:
+    """Samplers for requests of both kinds; eog: ids that end an answer."""
+
+    def sampler(request: Request, seed: int) -> Picker:
+        if isinstance(request, Told):
+            return Prescribed(request.answer, min(eog, default=request.answer[-1]))
+        return usual(request, seed)
+
+    return sampler

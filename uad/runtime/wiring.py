@@ -1,0 +1,51 @@
+"""What `build` puts between the parts of a runtime: nothing. The one place where experiments may put something of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+from uad.config import ModelConfig
+from uad.decode.drafting import Drafting
+from uad.decode.step import SamplerFactory
+from uad.decode.target import Target
+from uad.drafters.protocol import Drafter
+from uad.llama.context import Context
+from uad.llama.model import Model
+from uad.policy.cost import CostSample
+from uad.policy.protocol import Policy
+from uad.runtime.profiling import curve
+
+
+class Wiring:
+    """How parts are joined in a server. A subclass may change any of it; `twin` is for a second engine on the same target."""
+
+    clock: Callable[[], float] = staticmethod(perf_counter)
+
+    def twin(self) -> Wiring:
+        return self
+
+    def target(self, context: Context) -> Target:
+        """What the loop decodes on."""
+        return context
+
+    def draft(self, context: Context) -> Target:
+        """What the draft model is run on."""
+        return context
+
+    def curve(
+        self, context: Context, config: ModelConfig, role: str, sizes: Sequence[int], seconds: float
+    ) -> tuple[tuple[CostSample, ...], bool]:
+        """What passes cost, for the policy, and whether that was stored. Raises what decoding does."""
+        return curve(context, config, role, sizes, seconds)
+
+    def drafting(self, drafters: Sequence[Drafter], policies: Callable[[], Policy], model: Model) -> Drafting:
+        """Drafters and policy as one."""
+        return Drafting(drafters, policies, model.info.n_vocab, model.vocab.eog, self.clock)
+
+    def samplers(self, usual: SamplerFactory, model: Model) -> SamplerFactory:
+        """What makes a sampler for each request; usual: from its parameters."""
+        return usual
+
+
+WIRING = Wiring()
