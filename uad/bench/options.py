@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from uad.bench.workloads import Prompt, Workload, bundled, category_names, load
+from uad.common.files import path_of
 from uad.config import MODEL_TYPE, SHARES, SPEC_TYPE, Config, DraftingConfig, LookupConfig, ModelConfig, TemplateConfig
 from uad.config.argv import add_group
 from uad.config.flags import CONTEXT, DRAFT, LOOKUP, MODEL
 from uad.config.load import lookup_from, models_from
 from uad.errors import ConfigError
-from uad.files import path_of
 from uad.types import N_MAX_AUTO, Origin, SpecPolicy, SpeculativeParams
 
 _TEMPLATE_ROOM = 256

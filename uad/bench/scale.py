@@ -7,7 +7,6 @@ Knows only files and tensors: nothing of llama.cpp, of the runtime or of the ter
 from __future__ import annotations
 
 import contextlib
-import difflib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uad.bench.geometry import WIDTH_STEP, Geometry, parse_params, plan, short
+from uad.common.files import check_room
+from uad.common.names import did_you_mean
 from uad.errors import ConfigError, ModelLoadError
-from uad.files import check_room
 
 if TYPE_CHECKING:
     from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, ReaderField, ReaderTensor
@@ -136,8 +136,7 @@ def _quant_type(name: str) -> GGMLQuantizationType:
 
     if name.lower() in known:
         return GGMLQuantizationType[name.upper()]
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.0)
-    raise ConfigError(f"--type {name!r} cannot be written; did you mean {near[0]}? Known: {', '.join(known)}")
+    raise ConfigError(f"--type {name!r} cannot be written; {did_you_mean(name, known)} Known: {', '.join(known)}")
 
 
 def _check_rows(target: Geometry, kind: GGMLQuantizationType) -> None:

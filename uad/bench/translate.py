@@ -18,8 +18,8 @@ from uad.bench import crossing, ideal
 from uad.bench.bar import Bar
 from uad.bench.console import console_on
 from uad.bench.figures import check, check_folder
+from uad.common.files import path_of
 from uad.errors import ConfigError
-from uad.files import path_of
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from uad import __version__
 from uad.cli import bench, generate, inspect, mapping, profile, serve, trim
 from uad.cli.console import note, prepare_streams, say
+from uad.common.names import did_you_mean
 from uad.compiled import is_compiled
-from uad.config.given import did_you_mean
 from uad.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError, UadError
 
 __all__ = ["main"]

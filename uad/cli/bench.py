@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 
 from uad.cli.console import progress, set_up_logging
+from uad.common.files import path_of
 from uad.config.argv import Parser
 from uad.errors import ConfigError
-from uad.files import path_of
 
 _PARAMS, _TYPE = "1b", "bf16"
 _DESCRIPTION = "Measure plain against drafted decoding in one process. The last line of output is JSON."

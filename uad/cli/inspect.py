@@ -16,11 +16,11 @@ from rich.text import Text
 
 from uad.cli.console import progress
 from uad.cli.models import parse
+from uad.common.files import path_of, read_text
 from uad.config import Config
 from uad.config.argv import Parser
 from uad.config.flags import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL, TEMPLATES, TOKENIZERS
 from uad.errors import ConfigError
-from uad.files import path_of, read_text
 
 if TYPE_CHECKING:
     from uad.runtime.measure import Line, PairMeasures, Sample

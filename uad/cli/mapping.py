@@ -17,11 +17,11 @@ from rich.text import Text
 
 from uad.cli.console import note
 from uad.cli.models import parse
+from uad.common.files import path_of, read_text
+from uad.common.names import did_you_mean
 from uad.config.argv import Parser
 from uad.config.flags import GENERAL, TEMPLATES
-from uad.config.given import did_you_mean
 from uad.errors import ConfigError, MappingError
-from uad.files import path_of, read_text
 
 if TYPE_CHECKING:
     from uad.runtime.mapping import Comparison
