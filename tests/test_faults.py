@@ -26,7 +26,7 @@ from toys import (
 
 from uad.bench.drafters import TYPES
 from uad.config import DraftingConfig, LookupConfig
-from uad.config.slices import NgramConfig, NgramModConfig
+from uad.config.drafter_types import NgramConfig, NgramModConfig
 from uad.decode.drafting import Drafting
 from uad.decode.step import Engine
 from uad.drafters.model import ModelDrafter

@@ -7,7 +7,7 @@ from toys import SCRIPT, TARGET_VOCAB, ScriptedModel, make_engine, run
 
 from uad.bench.drafters import TYPES
 from uad.config import LookupConfig
-from uad.config.slices import NgramConfig, NgramModConfig
+from uad.config.drafter_types import NgramConfig, NgramModConfig
 from uad.runtime.drafters import build_one
 from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
