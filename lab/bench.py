@@ -30,11 +30,11 @@ from uad.bench.report import Cell
 from uad.bench.run import Engines, Findings, Pairing, measure_all, show
 from uad.bench.workloads import Prompt
 from uad.cli import run as run_command
+from uad.common.files import path_of
 from uad.config import MODEL_TYPE, Config
 from uad.config.argv import Parser
 from uad.console import Bar, Report, console_on, set_up_logging
 from uad.errors import ConfigError
-from uad.files import path_of
 
 DESCRIPTION = "`uad bench` with bounds, plots, counted time and prescribed answers. The last line of output is JSON."
 

@@ -23,15 +23,15 @@ from rich.table import Table
 from uad.cli import run
 from uad.config import LookupConfig
 from uad.config.argv import Parser, typed
+from uad.config.drafter_types import LOOKUP_TYPES
 from uad.config.kinds import integer
-from uad.config.slices import MODEL_TYPE, SPEC_TYPES
 from uad.console import Bar, console_on
 from uad.drafters.lookup import LookupDrafter
 from uad.errors import ConfigError
 from uad.types import N_MAX_AUTO, Ask, Commit, Origin
 
 HISTORIES = (1024, 8192, 32768, 131072)
-TYPES = tuple(name for name in SPEC_TYPES if name != MODEL_TYPE)
+TYPES = tuple(str(one.origin) for one in LOOKUP_TYPES)
 _N_VOCAB = 32000
 _EDIT_EVERY = 97
 _LEAST_HISTORY = 256

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,11 +20,12 @@ from geometry import WIDTH_STEP, Geometry, parse_params, plan, short
 from numpy.typing import NDArray
 
 from uad.cli import run
+from uad.common.files import check_room, path_of
+from uad.common.names import did_you_mean
 from uad.config.argv import Parser, typed
 from uad.config.kinds import integer
 from uad.console import progress
 from uad.errors import ConfigError, ModelLoadError
-from uad.files import check_room, path_of
 
 if TYPE_CHECKING:
     from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, ReaderField, ReaderTensor
@@ -142,8 +142,7 @@ def _quant_type(name: str) -> GGMLQuantizationType:
 
     if name.lower() in known:
         return GGMLQuantizationType[name.upper()]
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.0)
-    raise ConfigError(f"--type {name!r} cannot be written; did you mean {near[0]}? Known: {', '.join(known)}")
+    raise ConfigError(f"--type {name!r} cannot be written; {did_you_mean(name, known)} Known: {', '.join(known)}")
 
 
 def _check_rows(target: Geometry, kind: GGMLQuantizationType) -> None:

@@ -19,11 +19,11 @@ from rich.table import Table
 from uad.bench.workloads import PROMPT_DIR
 from uad.cli import run
 from uad.cli.cost_plot import check
+from uad.common.files import path_of
 from uad.config.argv import Parser, typed
 from uad.config.kinds import integer
 from uad.console import Bar, console_on
 from uad.errors import ConfigError
-from uad.files import path_of
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
 

@@ -206,12 +206,11 @@ class FakeRuntime:
         stats = DraftStats(n_rounds=n, n_drafts=n, n_drafted=2 * n, n_accepted=n, crossing=Crossing(8 * n, 6 * n, 50.0 * n))
         draft = stats if one.request.speculative.enabled else DraftStats()
         timings = Timings(1.0, 2.0, len(one.request.prompt), 0, n, draft)
-        self._totals = Totals(
-            self._totals.n_requests + 1, self._totals.n_prompt + len(one.request.prompt), self._totals.n_predicted + n, 7, draft
-        )
         usage = Usage(len(one.request.prompt), 1, n)
         seed = one.request.sampling.seed
-        return delta, Done(one.id, finish, kind, usage, timings, rest[-1:].decode(), word, 4242 if seed is None else seed, one.slot, False)
+        done = Done(one.id, finish, kind, usage, timings, rest[-1:].decode(), word, 4242 if seed is None else seed, one.slot, False)
+        self._totals += Totals.of(done)
+        return delta, done
 
     def _delta(self, one: Running, data: bytes) -> Delta:
         one.n_sent += len(data)

@@ -19,7 +19,7 @@ from drafters import TYPES, WORKLOADS, measure, rounds
 
 from uad.cli import run
 from uad.config import DraftingConfig, LookupConfig
-from uad.config.slices import NgramCacheConfig, NgramConfig, SuffixConfig
+from uad.config.drafter_types import NgramCacheConfig, NgramConfig, SuffixConfig
 from uad.drafters.ngram_simple import NgramSimple
 from uad.drafters.store import fingerprint
 from uad.runtime.drafters import build, build_one, notes

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
 from drafters import TYPES
 
 from uad.config import DraftingConfig, LookupConfig
-from uad.config.slices import NgramConfig, NgramModConfig
+from uad.config.drafter_types import NgramConfig, NgramModConfig
 from uad.decode.drafting import Drafting
 from uad.decode.step import Engine
 from uad.drafters.model import ModelDrafter

@@ -10,9 +10,9 @@ import pytest
 
 from uad.bench.workloads import PROMPT_DIR, load
 from uad.cli.mapping import _conversation
+from uad.common.files import path_of, read_text
 from uad.config import load_config
 from uad.errors import ConfigError, MappingError
-from uad.files import path_of, read_text
 from uad.templates.families import bundled_mappings, load_family
 
 BOM = codecs.BOM_UTF8

@@ -11,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 import pytest
 from source_imports import MODULES, ROOT, imports
 
-BASE = ("uad.errors", "uad.types", "uad.files", "uad.checkpoint")
+BASE = ("uad.errors", "uad.types", "uad.common", "uad.checkpoint")
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ ROOMS = {
     "uad.checkpoint": Room(),
     "uad.errors": Room(),
     "uad.console": Room(("rich",)),
-    "uad.files": Room(("uad.errors",)),
+    "uad.common": Room(("uad.errors", "rapidfuzz", "yaml", "numpy")),
     "uad.gguf": Room(("uad.errors",)),
-    "uad.types": Room(),
-    "uad.config": Room((*BASE, "yaml", "rapidfuzz")),
+    "uad.types": Room(("uad.common",)),
+    "uad.config": Room((*BASE, "yaml"), lazy=("uad.drafters",)),
     "uad.llama": Room((*BASE, "uad.config", "uad.gguf", "uad.vocab.table", "llama_cpp", "numpy")),
     "uad.vocab": Room((*BASE, "numpy", "tokenizers")),
     "uad.templates": Room((*BASE, "uad.vocab", "yaml", "rapidfuzz", "jinja2")),
@@ -48,7 +48,9 @@ ROOMS = {
             *("uad.__version__", "numpy", "platformdirs"),
         )
     ),
-    "uad.server": Room((*BASE, "uad.config", "uad.runtime", "uad.__version__", "aiohttp", "numpy", "pydantic", "pydantic_core")),
+    "uad.server": Room(
+        (*BASE, "uad.config", "uad.runtime", "uad.__version__", "aiohttp", "numpy", "prometheus_client", "pydantic", "pydantic_core")
+    ),
     "uad.bench": Room((*BASE, "uad.config", "uad.console", "rich", "aiohttp"), lazy=("uad.runtime",)),
     "uad.cli": Room((*BASE, "uad.config", "uad.console", "uad.__version__", "rich"), lazy=("uad.runtime", "uad.server", "uad.bench")),
 }

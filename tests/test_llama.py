@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from models import DRAFTS, TARGET
 
+from uad.common.samplers import SAMPLERS, SETTINGS
 from uad.config import ModelConfig, load_config
 from uad.errors import ConfigError, DecodeError
 from uad.llama import amx
@@ -24,7 +25,7 @@ from uad.runtime.parts import build
 from uad.runtime.target import attention_note, open_target
 from uad.sampling.noise import Position, token_keys
 from uad.sampling.sampler import Sampler
-from uad.sampling.stages import LogitBias, Penalties, Temperature, TopK, stages
+from uad.sampling.stages import LogitBias, SamplerStage, Stage, stages
 from uad.types import Rows, SamplingParams
 
 pytestmark = pytest.mark.model
@@ -150,14 +151,46 @@ def test_who_can_have_long_texts_on_a_cpu_hears_of_flash_attention() -> None:
     assert attention_note(ModelConfig(TARGET, type_v="q8_0"), 8192, on_cpu=True) == (), "a quantized cache needs it"
 
 
+NEUTRAL = SamplingParams(**{name: one.off[0] for name, one in SETTINGS.items() if one.off})
+
+
+def chain_of(**sampling) -> list[Stage]:
+    """The stages of these parameters alone."""
+    return stages(replace(NEUTRAL, **sampling), frozenset(), 64)
+
+
+def kept(row, **sampling) -> list[int]:
+    """Ids that these stages leave a chance, in the order of ids."""
+    chain = SamplerChain(len(row), chain_of(**sampling))
+    ids, logits = chain.apply(np.array(row, np.float32))
+    left = sorted(int(id_) for id_, logit in zip(ids, logits, strict=True) if logit > -np.inf)
+    chain.close()
+    return left
+
+
+def test_top_n_sigma_keeps_what_is_within_standard_deviations_of_the_best() -> None:
+    row = np.random.default_rng(1).normal(0, 2, 50).astype(np.float32)
+    for n in (0.5, 1.0, 2.0):
+        assert kept(row, top_n_sigma=n) == np.flatnonzero(row >= row.max() - n * row.std()).tolist()
+    assert len(kept(row, top_n_sigma=0.5)) < len(kept(row, top_n_sigma=2.0)) < 50
+
+
+def test_xtc_drops_the_likely_ids_but_the_least_likely_of_them() -> None:
+    p = [0.05, 0.4, 0.15, 0.3, 0.1]
+    row = np.log(p)
+    assert kept(row, xtc_probability=1.0, xtc_threshold=0.12) == [0, 2, 4]
+    assert kept(row, xtc_probability=1.0, xtc_threshold=0.35) == [0, 1, 2, 3, 4], "one likely id is never dropped"
+    assert kept(row, xtc_probability=0.5, xtc_threshold=0.12) == [0, 2, 4], "the draw is not llama.cpp's"
+
+
 def test_stages_do_what_their_names_say() -> None:
     row = np.array([1.0, 3.0, 2.0, 0.0], np.float32)
-    chain = SamplerChain(4, [LogitBias(((0, 10.0),)), TopK(2), Temperature(0.5)])
+    chain = SamplerChain(4, [LogitBias(((0, 10.0),)), *chain_of(top_k=2, temperature=0.5)])
     ids, logits = chain.apply(row)
     assert sorted(zip(ids.tolist(), logits.tolist(), strict=True)) == [(0, 22.0), (1, 6.0)]
     assert row.tolist() == [1.0, 3.0, 2.0, 0.0]
     chain.close()
-    penal = SamplerChain(4, [Penalties(8, 1.0, 0.5, 1.0)])
+    penal = SamplerChain(4, chain_of(repeat_last_n=8, frequency_penalty=0.5, presence_penalty=1.0))
     for _ in range(2):
         penal.accept(1)
     ids, logits = penal.apply(row)
@@ -178,7 +211,7 @@ def test_penalties_count_the_last_ids_of_the_prompt(prompt, chosen) -> None:
 @pytest.mark.parametrize(("asked", "kept"), [(-1, 64), (7, 7), (2**31 - 1, 64)])
 def test_penalties_look_back_no_further_than_the_context(asked, kept) -> None:
     params = SamplingParams(temperature=0, repeat_last_n=asked, repeat_penalty=1.1)
-    assert stages(params, frozenset(), n_ctx=64) == [Penalties(kept, 1.1, 0.0, 0.0)]
+    assert stages(params, frozenset(), n_ctx=64) == [SamplerStage(next(iter(SAMPLERS)), (kept, 1.1, 0.0, 0.0))]
 
 
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="file names there are text")

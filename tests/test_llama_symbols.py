@@ -74,13 +74,14 @@ def test_the_search_finds_names_and_fields() -> None:
 
 def test_what_a_binding_lacks_is_named() -> None:
     checked = symbols()
-    binding = SimpleNamespace(**dict.fromkeys(checked.SYMBOLS, 1))
+    binding = SimpleNamespace(**dict.fromkeys((*checked.SYMBOLS, *checked.CONSTRUCTORS), 1))
     for structure, fields in checked.FIELDS.items():
         setattr(binding, structure, SimpleNamespace(**dict.fromkeys(fields, 1)))
     assert list(checked.missing(binding)) == []
     del binding.llama_n_ctx_seq
+    del binding.llama_sampler_init_xtc
     del binding.llama_context_params.swa_full
-    assert list(checked.missing(binding)) == ["llama_n_ctx_seq", "llama_context_params.swa_full"]
+    assert list(checked.missing(binding)) == ["llama_n_ctx_seq", "llama_sampler_init_xtc", "llama_context_params.swa_full"]
 
 
 def test_the_versions_are_those_of_the_project() -> None:

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
 from drafters import TYPES
 
 from uad.config import LookupConfig
-from uad.config.slices import NgramConfig, NgramModConfig
+from uad.config.drafter_types import NgramConfig, NgramModConfig
 from uad.runtime.drafters import build_one
 from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 

@@ -9,7 +9,7 @@ from toys import TARGET_VOCAB
 from uad.config import TemplateConfig
 from uad.errors import ContextOverflowError
 from uad.runtime.prompts import Prompts
-from uad.server.prompts import encode_prompt
+from uad.server.prompt_ids import encode_prompt
 from uad.vocab.encode import Encoder
 
 TEMPLATE = "{{ messages[0].content }}"

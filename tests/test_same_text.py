@@ -90,6 +90,9 @@ def test_drafted_equals_plain(kind: str, n_sequences: int, temperature: float) -
         {"top_k": 3},
         {"top_k": 0, "top_p": 1.0, "min_p": 0.0},
         {"typical_p": 0.7},
+        {"top_n_sigma": 0.8, "top_k": 0, "top_p": 1.0, "min_p": 0.0},
+        {"xtc_probability": 0.5, "xtc_threshold": 0.02},
+        {"xtc_probability": 1.0, "xtc_threshold": 0.02, "repeat_penalty": 1.2},
         {"logit_bias": ((TARGET_VOCAB.tokenize(b" the")[0], 5.0), (TARGET_VOCAB.tokenize(b" quick")[0], float("-inf")))},
         {"ignore_eos": True},
     ],
@@ -104,6 +107,17 @@ def test_drafted_equals_plain_for_every_sampler(sampling: dict, temperature: flo
         off = run(make_engine(fresh(TARGET)), one[0])
         on = run(make_engine(fresh(TARGET), drafter("model", 2, temperature, seed)), one[1])
         assert [result.ids for result in on] == [result.ids for result in off]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.1])
+def test_xtc_changes_the_text(temperature: float) -> None:
+    """Else the test before would show nothing of it."""
+    plain = SpeculativeParams(enabled=False)
+    texts = [
+        run(make_engine(fresh(TARGET)), requests(1, temperature, 1, plain, xtc_probability=p, xtc_threshold=0.02))[0].ids
+        for p in (0.0, 0.5, 1.0)
+    ]
+    assert texts[0] != texts[1] != texts[2] != texts[0]
 
 
 def test_a_model_draft_pays_on_this_script() -> None:

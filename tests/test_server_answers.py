@@ -9,7 +9,7 @@ from fake_runtime import CONFIG as RUNTIME
 from server_kit import CHAT, CONFIG, HELLO, events, post, serving, stream
 
 from uad.config import Config, DraftingConfig, ServerConfig
-from uad.server import outcome, wire
+from uad.server import json_out, outcome
 
 SAID = "USER:HELLO\nASSISTANT:"
 
@@ -226,7 +226,7 @@ def test_logprobs_of_completions_have_openai_members_too():
 def test_large_answers_do_not_keep_others_waiting(path, body, monkeypatch):
     """Workers put them together, a token at a time: none is encoded, nor kept, in a lump that would hold the interpreter."""
     made, lumps, threads = 0, [], set()
-    encode, show = wire.dumps, wire.visible
+    encode, show = json_out.dumps, json_out.visible
 
     def dumps(value):
         nonlocal made
@@ -242,7 +242,7 @@ def test_large_answers_do_not_keep_others_waiting(path, body, monkeypatch):
         threads.add(threading.current_thread().name)
         return show(data)
 
-    monkeypatch.setattr(wire, "dumps", dumps)
+    monkeypatch.setattr(json_out, "dumps", dumps)
     monkeypatch.setattr(outcome, "visible", visible)
     fake = FakeRuntime(script=lambda request: b"word " * 300, step=50)
     status, _ = post(path, body, fake)

@@ -7,8 +7,8 @@ import pytest
 from fake_runtime import FakeRuntime
 from server_kit import CHAT, CONFIG, HELLO, events, post, serving, stream
 
+from uad.common.settings import INT32_MAX
 from uad.errors import DecodeError
-from uad.server.fields import INT32_MAX
 
 
 def refused(path, body, status=400, kind="invalid_request_error", param=None, fake=None):
@@ -170,9 +170,7 @@ def test_too_many_prompts():
         ("json_schema", {"type": "object"}),
         ("modalities", ["text", "audio"]),
         ("mirostat", 2),
-        ("xtc_probability", 0.1),
         ("dry_multiplier", 0.8),
-        ("top_n_sigma", 1.0),
         ("dynatemp_range", 0.5),
         ("min_keep", 4),
         ("adaptive_target", 0.5),
@@ -203,10 +201,7 @@ def test_neutral_values_of_missing_features_pass():
         "json_schema": None,
         "mirostat": 0,
         "mirostat_tau": 5,
-        "xtc_probability": 0,
-        "xtc_threshold": 0.1,
         "dry_multiplier": 0.0,
-        "top_n_sigma": -1,
         "dynatemp_range": 0,
         "min_keep": 0,
         "lora": [],
@@ -236,7 +231,7 @@ def test_neutral_values_of_missing_features_pass():
     assert post(CHAT, chat(**neutral))[0] == 200
 
 
-@pytest.mark.parametrize("name", ["mirostat", "dry_multiplier", "xtc_probability", "best_of"])
+@pytest.mark.parametrize("name", ["mirostat", "dry_multiplier", "best_of"])
 def test_missing_features_with_wrong_types(name):
     refused(CHAT, chat(**{name: "much"}), param=name)
 

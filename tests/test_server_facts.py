@@ -1,13 +1,14 @@
 """Routes about the server and its model, the tokenizer's routes, keys and browsers."""
 
 import asyncio
+import re
 
 import pytest
 from fake_runtime import BOS, FakeRuntime
 from server_kit import CHAT, CONFIG, HELLO, get, post, serving
 
 from uad.config import ServerConfig
-from uad.server.admission import is_trusted_origin
+from uad.server.access import is_trusted_origin
 from uad.types import Origin, Totals
 
 KEYED = ServerConfig(port=0, api_keys=("sk-one", "sk-zwei-ü"))
@@ -70,7 +71,7 @@ def test_metrics():
             for _ in range(200):  # the last byte of the answer may be here before its slot is free
                 async with session.get("/metrics") as answer:
                     headers, text = answer.headers, await answer.text()
-                if "llamacpp:requests_processing 0\n" in text:
+                if "llamacpp:requests_processing 0.0\n" in text:
                     break
                 await asyncio.sleep(0.01)
             return told, headers, text
@@ -99,7 +100,8 @@ def test_counters_are_exact():
     fake = FakeRuntime()
     fake._totals = Totals(n_predicted=123_456_789)
     text = get("/metrics", fake, ServerConfig(port=0, metrics=True))[1]
-    assert "llamacpp:tokens_predicted_total 123456789\n" in text
+    (value,) = re.findall(r"^llamacpp:tokens_predicted_total (.*)$", text, re.MULTILINE)
+    assert float(value) == 123_456_789
 
 
 def test_tokenize_and_back():

@@ -20,8 +20,7 @@ from uad.config import ServerConfig
 from uad.errors import ConfigError, DecodeError, SlowReaderError, UnavailableError
 from uad.server import make_app, make_runner, serve
 from uad.server.app import base_url, listen
-from uad.server.generation import Generation, merge
-from uad.server.inbox import Inbox
+from uad.server.engine import Generation, Inbox, merge
 from uad.types import Delta, Done, Failed, Finish, Origin, StopKind, Timings, Usage
 
 ENDLESS = b"x" * 50_000_000

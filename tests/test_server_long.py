@@ -16,10 +16,10 @@ from server_kit import CHAT, HELLO, post, serving
 
 from uad.checkpoint import DroppedError, checkpoint, wanted_while
 from uad.errors import UnavailableError
+from uad.server.json_out import chunks, dumps, dumps_large
 from uad.server.problems import BusyError
 from uad.server.schemas import MAX_MESSAGES, MAX_PARTS
-from uad.server.wire import chunks, dumps, dumps_large
-from uad.server.workers import N_THREADS, Lane, Workers
+from uad.server.state import N_THREADS, Lane, Workers
 
 LONG = "x" * (2 << 20)
 MANY = ["a"] * 50_000
@@ -184,8 +184,8 @@ def drawn(draw, depth=0):
 
 
 def test_chunks_are_the_whole_text(monkeypatch):
-    monkeypatch.setattr("uad.server.wire._AT_ONCE", 8)
-    monkeypatch.setattr("uad.server.wire._NUMBERS", 3)
+    monkeypatch.setattr("uad.server.json_out._AT_ONCE", 8)
+    monkeypatch.setattr("uad.server.json_out._NUMBERS", 3)
     draw = random.Random(0)
     for _ in range(500):
         value = drawn(draw)

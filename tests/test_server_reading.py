@@ -7,8 +7,8 @@ import pytest
 
 from uad.checkpoint import DroppedError, wanted_while
 from uad.errors import InvalidRequestError
-from uad.server import reading
-from uad.server.reading import MAX_CONTAINERS, MAX_DEPTH, MAX_VALUES, parse_object
+from uad.server import json_in
+from uad.server.json_in import MAX_CONTAINERS, MAX_DEPTH, MAX_VALUES, parse_object
 
 WORDS = ["", "a", '"', "\\", "\\\\", '\\"', "[", "]", "{", "}", ",", ":", "\n", "é", "東京", "\U0001f642", "\U0001f642" * 2, "word " * 9]
 
@@ -20,9 +20,9 @@ def gives(data, expected, n_ids=0):
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(reading, "SMALL", 24)
-    monkeypatch.setattr(reading, "_STEP", 7)
-    monkeypatch.setattr(reading, "_TEXT_STEP", 32)
+    monkeypatch.setattr(json_in, "SMALL", 24)
+    monkeypatch.setattr(json_in, "_STEP", 7)
+    monkeypatch.setattr(json_in, "_TEXT_STEP", 32)
 
 
 def value(draw, depth=0):
@@ -125,7 +125,7 @@ def test_long_ones_that_are_refused(data):
     ],
 )
 def test_more_values_than_any_request_has_are_refused_before_they_are_parsed(unit, n, monkeypatch):
-    monkeypatch.setattr(reading.json, "loads", None)
+    monkeypatch.setattr(json_in.json, "loads", None)
     with pytest.raises(InvalidRequestError, match="more than"):
         parse_object(('{"prompt":[' + ",".join([unit] * n) + "]}").encode())
 
@@ -143,7 +143,7 @@ def test_commas_and_brackets_of_a_text_are_no_values():
 @pytest.mark.parametrize("brackets", [(b"[", b"]"), (b'{"a":', b"}")])
 def test_depth_has_a_limit(brackets):
     n = MAX_DEPTH - 1
-    fits = b'{"a":' + brackets[0] * n + b"1" + brackets[1] * n + b', "b":"' + b"x" * reading.SMALL + b'"}'
+    fits = b'{"a":' + brackets[0] * n + b"1" + brackets[1] * n + b', "b":"' + b"x" * json_in.SMALL + b'"}'
     assert gives(fits, json.loads(fits))
     with pytest.raises(InvalidRequestError, match="nested"):
         parse_object(b'{"a":' + brackets[0] * 100_000 + brackets[1] * 100_000 + b"}")
@@ -151,7 +151,7 @@ def test_depth_has_a_limit(brackets):
 
 def test_nothing_is_read_for_a_client_that_left():
     with wanted_while(lambda: False), pytest.raises(DroppedError):
-        parse_object(b'{"a":"' + b"x" * reading.SMALL + b'"}')
+        parse_object(b'{"a":"' + b"x" * json_in.SMALL + b'"}')
 
 
 @pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
@@ -164,4 +164,4 @@ def test_other_codings_are_named(coding):
 
 def test_a_byte_order_mark_is_no_part_of_the_text():
     assert parse_object(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
-    assert gives(b'\xef\xbb\xbf{"a": "' + b"x" * reading.SMALL + b'"}', {"a": "x" * reading.SMALL})
+    assert gives(b'\xef\xbb\xbf{"a": "' + b"x" * json_in.SMALL + b'"}', {"a": "x" * json_in.SMALL})

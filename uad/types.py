@@ -1,4 +1,4 @@
-"""Frozen values that travel between the rooms. No behaviour beyond derived numbers, no imports beyond the standard library.
+"""Frozen values that travel between the rooms. No behaviour beyond derived numbers, no imports but from the ground floor, `uad/common`.
 
 Conventions: `ids` are token ids of the target unless a name says draft; `data` is bytes; `text` is str; `n_` counts tokens;
 `_ms` is milliseconds.
@@ -10,6 +10,9 @@ import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+from uad.common.samplers import SamplingParams as SamplingParams
+from uad.common.sums import Sums
 
 
 class Finish(enum.StrEnum):
@@ -53,28 +56,6 @@ class SpecPolicy(enum.StrEnum):
     FIXED = "fixed"
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingParams:
-    """How ids are chosen; names, meaning and defaults are llama-server's.
-
-    `seed` None draws a fresh one per request. `logit_bias` maps id to an addend (-inf bans). Neutral values: temperature <= 0 is
-    greedy, top_k <= 0, top_p >= 1, min_p <= 0, typical_p >= 1, repeat_penalty 1, frequency/presence 0 switch a stage off.
-    """
-
-    temperature: float = 0.8
-    top_k: int = 40
-    top_p: float = 0.95
-    min_p: float = 0.05
-    typical_p: float = 1.0
-    repeat_last_n: int = 64
-    repeat_penalty: float = 1.0
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    seed: int | None = None
-    logit_bias: tuple[tuple[int, float], ...] = ()
-    ignore_eos: bool = False
-
-
 GREEDY = SamplingParams(temperature=0.0)
 
 N_MAX_FIXED, N_MAX_AUTO = 16, 48
@@ -115,7 +96,7 @@ class Request:
     """
 
     prompt: tuple[int, ...]
-    sampling: SamplingParams = SamplingParams()
+    sampling: SamplingParams = field(default_factory=SamplingParams)
     speculative: SpeculativeParams = SpeculativeParams()
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
@@ -139,15 +120,12 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class Crossing(Sums):
     """What it took to get from one vocabulary to the other and back: words looked up, those that were known, and microseconds."""
 
     n_words: int = 0
     n_known: int = 0
     us: float = 0.0
-
-    def __add__(self, other: Crossing) -> Crossing:
-        return Crossing(self.n_words + other.n_words, self.n_known + other.n_known, self.us + other.us)
 
     @property
     def hit_rate(self) -> float:
@@ -224,7 +202,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Sums):
     """Token counts of one finished request."""
 
     n_prompt: int
@@ -233,7 +211,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class DrafterStats:
+class DrafterStats(Sums):
     """What one drafter did, as llama-server counts it: calls per sequence, drafts submitted, their ids, time.
 
     Of a single request calls and time are not known (drafters draft for all sequences together): 0. n_failures: exceptions, each of which
@@ -255,31 +233,12 @@ class DrafterStats:
     def judged(self, n_drafted: int, n_accepted: int) -> DrafterStats:
         return replace(self, n_drafts=self.n_drafts + 1, n_drafted=self.n_drafted + n_drafted, n_accepted=self.n_accepted + n_accepted)
 
-    def __add__(self, other: DrafterStats) -> DrafterStats:
-        return DrafterStats(
-            self.origin,
-            self.n_calls + other.n_calls,
-            self.n_drafts + other.n_drafts,
-            self.n_drafted + other.n_drafted,
-            self.n_accepted + other.n_accepted,
-            self.ms + other.ms,
-            self.n_failures + other.n_failures,
-            self.is_off or other.is_off,
-        )
 
+@dataclass(slots=True)
+class DraftStats(Sums):
+    """What drafting did in one request so far, in target ids; `draft_ms` is the time in the drafters, `crossing` that of translation.
 
-def _merged(a: tuple[DrafterStats, ...], b: tuple[DrafterStats, ...]) -> tuple[DrafterStats, ...]:
-    out = {one.origin: one for one in a}
-    for one in b:
-        out[one.origin] = out[one.origin] + one if one.origin in out else one
-    return tuple(out.values())
-
-
-@dataclass(frozen=True, slots=True)
-class DraftStats:
-    """What drafting did in one request, in target ids; `draft_ms` is the time in the drafters, `crossing` what of it translation took.
-
-    `by` has one entry for each drafter that submitted something.
+    `by` has one entry for each drafter that submitted something. Only who runs the request changes it.
     """
 
     n_rounds: int = 0
@@ -290,20 +249,19 @@ class DraftStats:
     n_salvaged: int = 0
     draft_ms: float = 0.0
     crossing: Crossing = Crossing()
-    by: tuple[DrafterStats, ...] = ()
+    by: dict[Origin, DrafterStats] = field(default_factory=dict)
 
-    def __add__(self, other: DraftStats) -> DraftStats:
-        return DraftStats(
-            self.n_rounds + other.n_rounds,
-            self.n_drafts + other.n_drafts,
-            self.n_drafted + other.n_drafted,
-            self.n_accepted + other.n_accepted,
-            self.n_healed + other.n_healed,
-            self.n_salvaged + other.n_salvaged,
-            self.draft_ms + other.draft_ms,
-            self.crossing + other.crossing,
-            _merged(self.by, other.by),
-        )
+    def count(self, draft: Draft, n_accepted: int) -> None:
+        """One more round, with this draft or none (no ids)."""
+        self.n_rounds += 1
+        if draft.ids:
+            self.n_drafts += 1
+            self.n_drafted += len(draft.ids)
+            self.n_accepted += n_accepted
+            self.n_healed += draft.healed
+            self.n_salvaged += draft.n_salvaged
+            own = self.by.get(draft.origin) or DrafterStats(draft.origin)
+            self.by[draft.origin] = own.judged(len(draft.ids), n_accepted)
 
     @property
     def translate_us(self) -> float:
@@ -324,7 +282,7 @@ class DraftStats:
 
 
 @dataclass(frozen=True, slots=True)
-class Timings:
+class Timings(Sums):
     """Wall-clock times of one request. The first id comes out of the prompt's decode, so rates count n - 1."""
 
     prompt_ms: float
@@ -332,7 +290,7 @@ class Timings:
     n_prompt: int
     n_cached: int
     n_predicted: int
-    draft: DraftStats = DraftStats()
+    draft: DraftStats = field(default_factory=DraftStats)
 
     @property
     def prompt_per_second(self) -> float:
@@ -428,9 +386,13 @@ class SlotInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
-    """Counters since start, for `/metrics` and `/props`. n_failed: requests that ended with an error; n_policy_failures: times that the
-    policy failed, after which nothing was drafted for a while."""
+class Totals(Sums):
+    """Counts over all finished requests since start, for `/metrics`.
+
+    n_prompt: ids read, without n_cached that were held; n_next: predicted ids behind the first ones, which are what predicted_ms is for.
+    n_tokens_max: of the longest text, prompt and answer. n_failed: requests that ended with an error; n_policy_failures: times that the
+    policy failed, after which nothing was drafted for a while.
+    """
 
     n_requests: int = 0
     n_prompt: int = 0
@@ -439,3 +401,24 @@ class Totals:
     draft: DraftStats = field(default_factory=DraftStats)
     n_failed: int = 0
     n_policy_failures: int = 0
+    n_cached: int = 0
+    n_next: int = 0
+    n_tokens_max: int = field(default=0, metadata={"add": max})
+    prompt_ms: float = 0.0
+    predicted_ms: float = 0.0
+
+    @classmethod
+    def of(cls, done: Done) -> Totals:
+        """The counts of one finished request."""
+        usage, timings = done.usage, done.timings
+        return cls(
+            n_requests=1,
+            n_prompt=timings.n_prompt,
+            n_predicted=usage.n_predicted,
+            draft=timings.draft,
+            n_cached=usage.n_cached,
+            n_next=max(timings.n_predicted - 1, 0),
+            n_tokens_max=usage.n_prompt + usage.n_predicted,
+            prompt_ms=timings.prompt_ms,
+            predicted_ms=timings.predicted_ms,
+        )

@@ -247,7 +247,7 @@ class _Collector:
             n_rounds=draft.n_rounds,
             n_drafted=draft.n_drafted,
             n_accepted=draft.n_accepted,
-            by=draft.by,
+            by=tuple(draft.by.values()),
         )
 
 

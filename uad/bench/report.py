@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from statistics import geometric_mean, median
 
 from uad.bench.measure import Measured, Pair, Sample
-from uad.types import Origin
+from uad.config.drafter_types import LOOKUP_TYPES
 
 PEER = "peer"
-_REMEMBERING = (Origin.NGRAM_MOD, Origin.NGRAM_CACHE, Origin.SUFFIX)
+_REMEMBERING = tuple(one.origin for one in LOOKUP_TYPES if one.remembers)
 """Drafters that keep what was said in earlier answers."""
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from uad.bench.measure import Answer, Sample
 from uad.bench.report import PEER, Cell, GroupResult, Labels, Standing, same_text, share, summarize
+from uad.common.sequences import first_difference
 
 SLOWER, FASTER = 0.98, 1.05
 """Ratios outside of which a cell is slower or faster than plain, and not only noise."""
@@ -139,10 +140,5 @@ def _difference(group: GroupResult, labels: Labels) -> str:
 
 def _first_difference(ours: Sequence[Answer], theirs: Sequence[Answer]) -> int | None:
     """Smallest index at which two runs of a group differ; None if they do not."""
-    starts = [_common(a.ids, b.ids) for a, b in zip(ours, theirs, strict=True) if a.ids != b.ids]
+    starts = [first_difference(a.ids, b.ids) for a, b in zip(ours, theirs, strict=True) if a.ids != b.ids]
     return min(starts, default=None)
-
-
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    pairs = zip(a, b, strict=False)
-    return next((i for i, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))

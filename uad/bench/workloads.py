@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from uad.common.files import path_of, read_text
+from uad.common.names import nearest
 from uad.errors import ConfigError
-from uad.files import path_of, read_text
 
 PROMPT_DIR = Path(__file__).with_name("prompts")
 """Holds the bundled workloads, `NAME.toml`."""
@@ -141,5 +141,5 @@ def _check_distinct(prompts: tuple[Prompt, ...], path: Path) -> None:
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:
-    match = difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean {match[0]!r}?)" if match else ""
+    near = nearest(name, known, at_least=0.75)
+    return f" (did you mean {near!r}?)" if near else ""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from uad import __version__
 from uad.cli import bench, generate, inspect, mapping, profile, serve, trim
-from uad.config.given import did_you_mean
+from uad.common.names import did_you_mean
 from uad.console import note, prepare_streams, say
 from uad.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError, UadError
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
 from uad.cli.models import has_template, parse, runtime
+from uad.common.files import check_text, decode_text, path_of, read_text
 from uad.config import Config
 from uad.config.argv import Parser
 from uad.console import note
 from uad.errors import ConfigError
-from uad.files import check_text, decode_text, path_of, read_text
 from uad.types import Delta, Done, Event, Failed, Origin, Request
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from uad.cli.models import parse
+from uad.common.files import path_of, read_text
 from uad.config import Config
 from uad.config.argv import Parser
 from uad.config.flags import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL, TEMPLATES, TOKENIZERS
 from uad.console import console_on, progress
 from uad.errors import ConfigError
-from uad.files import path_of, read_text
 
 if TYPE_CHECKING:
     from uad.runtime.measure import Line, PairMeasures, Sample

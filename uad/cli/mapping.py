@@ -16,12 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from uad.cli.models import parse
+from uad.common.files import path_of, read_text
+from uad.common.names import did_you_mean
 from uad.config.argv import Parser
 from uad.config.flags import GENERAL, TEMPLATES
-from uad.config.given import did_you_mean
 from uad.console import console_on, note
 from uad.errors import ConfigError, MappingError
-from uad.files import path_of, read_text
 
 if TYPE_CHECKING:
     from uad.runtime.mapping import Comparison

@@ -14,11 +14,11 @@ from rich.text import Text
 
 from uad.cli import cost_plot
 from uad.cli.models import parse
+from uad.common.files import path_of
 from uad.config.argv import Parser
 from uad.config.flags import CONTEXT, DRAFT, GENERAL, MODEL
 from uad.console import console_on, note, progress
 from uad.errors import ConfigError
-from uad.files import path_of
 
 if TYPE_CHECKING:
     from uad.runtime.profiling import Measured

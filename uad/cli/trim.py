@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from uad.common.files import path_of, size_text
 from uad.config.argv import Parser
 from uad.console import progress, set_up_logging
 from uad.errors import ConfigError
-from uad.files import path_of, size_text
 
 if TYPE_CHECKING:
     from uad.runtime.trimming import Trimmed

@@ -1,18 +1,9 @@
 """Frozen configuration in slices, validated once, here, at the edge: flags, environment and YAML become one `Config`."""
 
+from uad.config.drafter_types import MODEL_TYPE, SHARES, LookupConfig
 from uad.config.kinds import SPEC_TYPE
 from uad.config.load import load_config
-from uad.config.slices import (
-    KV_TYPES,
-    MODEL_TYPE,
-    SHARES,
-    Config,
-    DraftingConfig,
-    LookupConfig,
-    ModelConfig,
-    ServerConfig,
-    TemplateConfig,
-)
+from uad.config.slices import KV_TYPES, Config, DraftingConfig, ModelConfig, ServerConfig, TemplateConfig
 
 __all__ = [
     "KV_TYPES",

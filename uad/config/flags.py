@@ -5,10 +5,16 @@ Names follow llama-server where it has the flag. A path is the place of a value 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
+from uad.common.samplers import SETTINGS
+from uad.common.settings import INT32_MAX, Setting
 from uad.config import kinds
+from uad.config.drafter_types import BESIDE_A_MODEL, LOOKUP_TYPES, MODEL_TYPE, SHARES, SPEC_TYPES, DrafterType
 from uad.config.flag import Flag
 from uad.config.kinds import SWITCH, choice, integer, number
-from uad.config.slices import BESIDE_A_MODEL, KV_TYPES, MODEL_TYPE, SHARES, SPEC_TYPES
+from uad.config.slices import KV_TYPES
 from uad.types import N_MAX_AUTO, N_MAX_FIXED
 
 MODEL, CONTEXT, DRAFT, DRAFTING = "models", "context and speed", "draft model", "drafting"
@@ -23,6 +29,18 @@ _SAME = "the target's"
 _FILE = "the model file's"
 
 CONFIG_FILE = Flag("--config", "", kinds.FILE, GENERAL, "YAML file whose keys are long flag names", "FILE.yaml")
+
+
+def _flag(path: str, setting: Setting, group: str) -> Flag:
+    """The flag of a field of settings that says all about it itself."""
+    kind = kinds.FILE if setting.default is None else _number(setting)
+    env = _ENV + setting.env if setting.env else ""
+    return Flag(setting.flags, path, kind, group, setting.help, setting.metavar, env, default=setting.default_text)
+
+
+def _number(setting: Setting) -> kinds.Kind:
+    return integer(int(setting.low), int(min(setting.high, INT32_MAX))) if setting.is_whole else number(setting.low, setting.high)
+
 
 _MODELS = (
     Flag("-m --model --target", "target.path", kinds.FILE, MODEL, "GGUF file of the target model", "FILE", _ENV + "MODEL"),
@@ -225,14 +243,11 @@ _DRAFT = (
 )
 
 
-def _ngram_flags(name: str, place: str) -> tuple[Flag, ...]:
-    """The three flags that ngram-simple and both maps have."""
-    start, path, what = f"--spec-ngram-{name}", f"drafting.lookup.{place}", f"ngram-{name}"
-    return (
-        Flag(f"{start}-size-n", f"{path}.size_n", integer(1, 1024), LOOKUP, f"{what}: tokens to look up", "N"),
-        Flag(f"{start}-size-m", f"{path}.size_m", integer(1, 1024), LOOKUP, f"{what}: most tokens per draft", "N"),
-        Flag(f"{start}-min-hits", f"{path}.min_hits", integer(1), LOOKUP, f"{what}: how often they must have occurred before", "N"),
-    )
+def _lookup_flags(one: DrafterType) -> Iterator[Flag]:
+    """The flags of a drafter without a model; a setting without names of its own is named after its field."""
+    for name, own in one.settings.items():
+        flags = own.flags or f"--spec-{one.origin}-{name.replace('_', '-')}"
+        yield _flag(f"drafting.lookup.{one.section}.{name}", replace(own, flags=flags, help=f"{one.origin}: {own.help}"), LOOKUP)
 
 
 _N_MAX = "--spec-draft-n-max --draft-max --draft-n"
@@ -295,47 +310,7 @@ _DRAFTING = (
         "SCOPE",
         default="server; slot with several API keys",
     ),
-    *_ngram_flags("simple", "simple"),
-    *_ngram_flags("map-k", "map_k"),
-    *_ngram_flags("map-k4v", "map_k4v"),
-    Flag("--spec-ngram-mod-n-match", "drafting.lookup.mod.n_match", integer(1, 1024), LOOKUP, "ngram-mod: tokens to look up", "N"),
-    Flag("--spec-ngram-mod-n-min", "drafting.lookup.mod.n_min", integer(0, 1024), LOOKUP, "ngram-mod: shorter drafts are dropped", "N"),
-    Flag("--spec-ngram-mod-n-max", "drafting.lookup.mod.n_max", integer(0, 1024), LOOKUP, "ngram-mod: most tokens per draft", "N"),
-    Flag(
-        "-lcs --lookup-cache-static",
-        "drafting.lookup.cache.static",
-        kinds.FILE,
-        LOOKUP,
-        "ngram-cache: file of statistics that stays as it is, such as a dynamic one of an earlier run",
-        "FILE",
-    ),
-    Flag(
-        "-lcd --lookup-cache-dynamic",
-        "drafting.lookup.cache.dynamic",
-        kinds.FILE,
-        LOOKUP,
-        "ngram-cache: file of statistics that answers are added to; written when the server stops",
-        "FILE",
-    ),
-    Flag("--spec-suffix-n-match", "drafting.lookup.suffix.n_match", integer(2, 64), LOOKUP, "suffix: fewest tokens that must match", "N"),
-    Flag("--spec-suffix-n-max", "drafting.lookup.suffix.n_max", integer(1, 1024), LOOKUP, "suffix: most tokens per draft", "N"),
-    Flag(
-        "--spec-suffix-store-size",
-        "drafting.lookup.suffix.store_size",
-        integer(0, 1 << 24),
-        LOOKUP,
-        "suffix: tokens of earlier answers that are remembered; 0 remembers none",
-        "N",
-    ),
-    Flag(
-        "--spec-suffix-store",
-        "drafting.lookup.suffix.store",
-        kinds.FILE,
-        LOOKUP,
-        "suffix: file that keeps them; written when the server stops",
-        "FILE",
-        default="",
-    ),
+    *(flag for one in LOOKUP_TYPES for flag in _lookup_flags(one)),
     Flag("", "drafting.defaults.enabled", SWITCH, DRAFTING, "do not load the draft model; plain decoding", off="--no-draft", default=""),
     Flag(
         "--exact",
@@ -367,50 +342,7 @@ _TOKENIZERS = (
     Flag("--draft-tokenizer", "draft.tokenizer", kinds.FILE, TOKENIZERS, "the same for the draft", "FILE"),
 )
 _SAMPLING = (
-    Flag("--temp --temperature", "sampling.temperature", number(0), SAMPLING, "temperature; 0 is greedy", "T", _ENV + "TEMPERATURE"),
-    Flag("--top-k", "sampling.top_k", integer(-1), SAMPLING, "keep the K most likely tokens; 0 or -1 is off", "K", _ENV + "TOP_K"),
-    Flag(
-        "--top-p", "sampling.top_p", number(0, 1), SAMPLING, "keep the tokens that make up this probability; 1 is off", "P", _ENV + "TOP_P"
-    ),
-    Flag(
-        "--min-p", "sampling.min_p", number(0, 1), SAMPLING, "drop tokens less likely than P times the best; 0 is off", "P", _ENV + "MIN_P"
-    ),
-    Flag("--typical --typical-p", "sampling.typical_p", number(0, 1), SAMPLING, "locally typical sampling; 1 is off", "P"),
-    Flag(
-        "--repeat-last-n",
-        "sampling.repeat_last_n",
-        integer(-1),
-        SAMPLING,
-        "tokens that penalties look back on; 0 is off, -1 the context",
-        "N",
-    ),
-    Flag(
-        "--repeat-penalty",
-        "sampling.repeat_penalty",
-        number(0.01),
-        SAMPLING,
-        "penalty for repeated tokens; 1 is off",
-        "X",
-        _ENV + "REPEAT_PENALTY",
-    ),
-    Flag(
-        "--presence-penalty",
-        "sampling.presence_penalty",
-        number(),
-        SAMPLING,
-        "penalty for tokens seen before; 0 is off",
-        "X",
-        _ENV + "PRESENCE_PENALTY",
-    ),
-    Flag(
-        "--frequency-penalty",
-        "sampling.frequency_penalty",
-        number(),
-        SAMPLING,
-        "penalty per time a token was seen; 0 is off",
-        "X",
-        _ENV + "FREQUENCY_PENALTY",
-    ),
+    *(_flag(f"sampling.{name}", setting, SAMPLING) for name, setting in SETTINGS.items()),
     Flag("-s --seed", "sampling.seed", kinds.SEED, SAMPLING, "seed; one seed gives one text", "N", default="-1, random"),
     Flag(
         "-l --logit-bias",

@@ -80,7 +80,7 @@ REFUSED: tuple[Refused, ...] = (
     Refused("--override-kv", "the model file's own metadata is used"),
     Refused("-gan --grp-attn-n -gaw --grp-attn-w", _ROPE),
     Refused("--grammar --grammar-file -j --json-schema -jf --json-schema-file", _PER_REQUEST),
-    Refused("--samplers --sampler-seq --sampling-seq --top-nsigma --top-n-sigma --xtc-probability --xtc-threshold", _SAMPLER),
+    Refused("--samplers --sampler-seq --sampling-seq", _SAMPLER),
     Refused("--dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker", _SAMPLER),
     Refused("--adaptive-target --adaptive-decay --dynatemp-range --dynatemp-exp --mirostat --mirostat-lr --mirostat-ent", _SAMPLER),
     Refused("-rea --reasoning --reasoning-effort --reasoning-budget --reasoning-budget-message", _CHAT),

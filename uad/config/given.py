@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rapidfuzz import process
-from rapidfuzz.distance import JaroWinkler
-
+from uad.common.files import check_text
 from uad.config.flag import Flag
 from uad.errors import ConfigError
-from uad.files import check_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +40,3 @@ def read(flag: Flag, texts: Sequence[str], where: str, negated: bool = False) ->
         shown = " ".join(repr(text if len(text) <= 60 else text[:60] + "…") for text in texts)
         raise ConfigError(f"{where}: expected {flag.kind.expects}, got {shown}") from error
     return Given(flag, not value if negated else value, where)
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a complaint about an unknown name: its nearest known one, whatever the distance."""
-    words = {word.lstrip("-").replace("_", "-"): word for word in known}
-    best = process.extractOne(name.lstrip("-").replace("_", "-").lower(), words.keys(), scorer=JaroWinkler.similarity)
-    return f"did you mean {words[best[0]]}?" if best else "nothing is known here"

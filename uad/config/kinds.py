@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from uad.config.slices import SPEC_TYPES
+from uad.common.files import path_of, read_text
+from uad.common.settings import INT32_MAX
+from uad.config.drafter_types import SPEC_TYPES
 from uad.errors import ConfigError
-from uad.files import path_of, read_text
 from uad.types import SpecPolicy
 
-INT32_MAX = 2**31 - 1
 RANDOM_SEED = 2**32 - 1
 TRUE = ("on", "true", "1", "enabled", "yes")
 FALSE = ("off", "false", "0", "disabled", "no")

@@ -10,23 +10,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from uad.config.argv import Parser, add_flags, layer_of
+from uad.config.drafter_types import BESIDE_A_MODEL, LOOKUP_TYPES, MODEL_TYPE, LookupConfig
 from uad.config.environ import from_environ
 from uad.config.flags import CONFIG_FILE, FLAGS, GROUPS
 from uad.config.given import Given, Layer
-from uad.config.slices import (
-    BESIDE_A_MODEL,
-    MODEL_TYPE,
-    Config,
-    DraftingConfig,
-    LookupConfig,
-    ModelConfig,
-    NgramCacheConfig,
-    NgramConfig,
-    NgramModConfig,
-    ServerConfig,
-    SuffixConfig,
-    TemplateConfig,
-)
+from uad.config.slices import Config, DraftingConfig, ModelConfig, ServerConfig, TemplateConfig
 from uad.config.yamlfile import from_yaml
 from uad.errors import ConfigError
 from uad.types import SamplingParams, SpecPolicy, SpeculativeParams
@@ -137,15 +125,9 @@ def _drafting(values: Mapping[str, Given]) -> DraftingConfig:
 def _lookup(values: Mapping[str, Given]) -> LookupConfig:
     """Users with keys of their own share no memory unless told so."""
     several_keys = len(_section(values, "server").get("api_keys", ())) > 1
-    return LookupConfig(
-        simple=NgramConfig(**_section(values, "drafting.lookup.simple")),
-        map_k=NgramConfig(**_section(values, "drafting.lookup.map_k")),
-        map_k4v=NgramConfig(**_section(values, "drafting.lookup.map_k4v")),
-        mod=NgramModConfig(**_section(values, "drafting.lookup.mod")),
-        cache=NgramCacheConfig(**_section(values, "drafting.lookup.cache")),
-        suffix=SuffixConfig(**_section(values, "drafting.lookup.suffix")),
-        **{"share": "slot" if several_keys else "server", **_section(values, "drafting.lookup")},
-    )
+    sections = {one.section: one.kind(**_section(values, f"drafting.lookup.{one.section}")) for one in LOOKUP_TYPES}
+    share = {"share": "slot" if several_keys else "server"}
+    return LookupConfig(**sections, **share | _section(values, "drafting.lookup"))
 
 
 def _target(given: dict[str, Any]) -> ModelConfig:

@@ -6,14 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from uad.config.drafter_types import MODEL_TYPE, LookupConfig
 from uad.types import SamplingParams, SpeculativeParams
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
-SHARES = ("off", "slot", "server")
-MODEL_TYPE = "draft-simple"
-SPEC_TYPES = (MODEL_TYPE, "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache", "suffix")
-BESIDE_A_MODEL = "suffix"
-"""What drafts beside a draft model, where the policy is automatic, if --spec-type is not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,55 +46,6 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class NgramConfig:
-    """ngram-simple and the two maps: ids to look up, ids to draft, and how often the n-gram must have occurred."""
-
-    size_n: int = 12
-    size_m: int = 48
-    min_hits: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class NgramModConfig:
-    """ngram-mod: ids to look up, and the fewest and most ids of a draft."""
-
-    n_match: int = 24
-    n_min: int = 48
-    n_max: int = 64
-
-
-@dataclass(frozen=True, slots=True)
-class NgramCacheConfig:
-    """ngram-cache: files of statistics; `dynamic` is updated by answers."""
-
-    static: Path | None = None
-    dynamic: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SuffixConfig:
-    """suffix: fewest ids that must match, most ids of a draft, ids of earlier answers kept, and the file that keeps them."""
-
-    n_match: int = 2
-    n_max: int = 48
-    store_size: int = 1 << 18
-    store: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LookupConfig:
-    """The drafters without a model. `share` is how far one request's text serves another's drafts: off, slot or server."""
-
-    simple: NgramConfig = NgramConfig()
-    map_k: NgramConfig = NgramConfig()
-    map_k4v: NgramConfig = NgramConfig()
-    mod: NgramModConfig = NgramModConfig()
-    cache: NgramCacheConfig = NgramCacheConfig()
-    suffix: SuffixConfig = SuffixConfig()
-    share: str = "server"
-
-
-@dataclass(frozen=True, slots=True)
 class DraftingConfig:
     """Defaults of draft control, and the switches that hold for the whole server.
 
@@ -111,7 +58,7 @@ class DraftingConfig:
     types: tuple[str, ...] = (MODEL_TYPE,)
     weighed: tuple[str, ...] = ()
     spec_default: bool = False
-    lookup: LookupConfig = LookupConfig()
+    lookup: LookupConfig = field(default_factory=LookupConfig)
     exact: bool = False
     heal: bool = True
     salvage: bool = True

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import yaml
 
+from uad.common.files import path_of, read_text
+from uad.common.names import did_you_mean
+from uad.common.strict_yaml import explained
 from uad.config.flag import Flag
 from uad.config.flags import FLAGS
 from uad.config.foreign import IGNORED, REFUSED
-from uad.config.given import Given, Layer, did_you_mean, read
+from uad.config.given import Given, Layer, read
 from uad.errors import ConfigError
-from uad.files import path_of, read_text
 
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "a mapping"}
 
@@ -20,23 +22,16 @@ _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: 
 def from_yaml(path: Path) -> Layer:
     """Values from a configuration file; file names in it are relative to it. Raises ConfigError with file and line."""
     text = read_text(path)
-    try:
-        loader = yaml.SafeLoader(text)
-        root = loader.get_single_node()
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
-        raise ConfigError(f"{place}: not valid YAML: {error.problem or error.context}") from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"{path}: not valid YAML: {str(error).splitlines()[0]}") from error
+    root = explained(path, ConfigError, lambda loader: yaml.compose(text, Loader=loader))
     if root is None:
         return Layer()
     if not isinstance(root, yaml.MappingNode):
         raise ConfigError(f"{path}:{root.start_mark.line + 1}: expected lines such as `port: 8080`, one per setting")
-    return _layer(path, root, loader)
+    return _layer(path, root)
 
 
-def _layer(path: Path, root: yaml.MappingNode, loader: yaml.SafeLoader) -> Layer:
+def _layer(path: Path, root: yaml.MappingNode) -> Layer:
+    loader = yaml.SafeLoader("")  # makes values of nodes
     given: list[Given] = []
     ignored: list[str] = []
     seen: dict[str, int] = {}

@@ -45,7 +45,7 @@ def summary(done: Done) -> str:
     )
     if not d.n_drafts:
         return line + "; not drafted"
-    by = ", ".join(f"{one.origin} {one.n_accepted}/{one.n_drafted}" for one in d.by)
+    by = ", ".join(f"{one.origin} {one.n_accepted}/{one.n_drafted}" for one in d.by.values())
     return line + (
         f"; drafted {d.n_drafted}, accepted {d.n_accepted} ({100 * d.accept_rate:.0f} %; {by}), "
         f"mean accepted run {d.mean_accepted_run:.1f}, rejected {d.n_rejected}, healed {d.n_healed}, salvaged {d.n_salvaged}, "

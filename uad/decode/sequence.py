@@ -10,11 +10,9 @@ from uad.decode.text import TextStream
 from uad.decode.verify import Picker
 from uad.sampling.noise import Position
 from uad.types import (
-    Crossing,
     Delta,
     Done,
     Draft,
-    DrafterStats,
     DraftStats,
     Finish,
     Origin,
@@ -26,38 +24,6 @@ from uad.types import (
     Verdict,
 )
 from uad.vocab.table import VocabTable
-
-
-@dataclass(slots=True)
-class Tally:
-    """What drafting did so far, as it is counted."""
-
-    n_rounds: int = 0
-    n_drafts: int = 0
-    n_drafted: int = 0
-    n_accepted: int = 0
-    n_healed: int = 0
-    n_salvaged: int = 0
-    draft_ms: float = 0.0
-    crossing: Crossing = field(default_factory=Crossing)
-    by: dict[Origin, DrafterStats] = field(default_factory=dict)
-
-    def count(self, draft: Draft, n_accepted: int) -> None:
-        """One more round, with this draft or none (no ids)."""
-        self.n_rounds += 1
-        if draft.ids:
-            self.n_drafts += 1
-            self.n_drafted += len(draft.ids)
-            self.n_accepted += n_accepted
-            self.n_healed += draft.healed
-            self.n_salvaged += draft.n_salvaged
-            own = self.by.get(draft.origin) or DrafterStats(draft.origin)
-            self.by[draft.origin] = own.judged(len(draft.ids), n_accepted)
-
-    def freeze(self) -> DraftStats:
-        """The counts so far."""
-        drafted = self.n_rounds, self.n_drafts, self.n_drafted, self.n_accepted
-        return DraftStats(*drafted, self.n_healed, self.n_salvaged, self.draft_ms, self.crossing, tuple(self.by.values()))
 
 
 @dataclass(slots=True)
@@ -79,7 +45,7 @@ class Running:
     started: float
     n_told: int
     position: Position = field(default_factory=Position)
-    tally: Tally = field(default_factory=Tally)
+    drafted: DraftStats = field(default_factory=DraftStats)
     first: float = 0.0
     last: float = 0.0
     rate: float = 0.0
@@ -125,7 +91,7 @@ class Running:
         self.last = now
         text, n, kind = self._append(verdict.ids)
         n_accepted = min(verdict.n_accepted, n)
-        self.tally.count(draft, n_accepted)
+        self.drafted.count(draft, n_accepted)
         origins = (draft.origin,) * n_accepted + (Origin.TARGET,) * (n - n_accepted)
         delta = Delta(self.number, verdict.ids[:n], origins, text, verdict.probs[:n])
         return delta, None if kind is None else self._done(kind)
@@ -192,5 +158,5 @@ class Running:
             n_prompt=self.n_prompt - self.n_cached,
             n_cached=self.n_cached,
             n_predicted=self.n_predicted,
-            draft=self.tally.freeze(),
+            draft=self.drafted,
         )

@@ -351,8 +351,8 @@ class Engine:
         seconds = self._clock() - began
         drafting = [running for running in writing if running.slot in self._drafting]
         for running in drafting:
-            running.tally.draft_ms += 1e3 * seconds / len(drafting)
-            running.tally.crossing += self._drafting.crossing(running.slot)
+            running.drafted.draft_ms += 1e3 * seconds / len(drafting)
+            running.drafted.crossing += self._drafting.crossing(running.slot)
         return chosen, seconds
 
     def _room(self, running: Running) -> int:
@@ -413,7 +413,7 @@ class Engine:
 
     def _finish(self, running: Running, done: Done) -> None:
         self._release(running)
-        self._totals = _add(self._totals, done)
+        self._totals += Totals.of(done)
         _log.info("%s", summary(done))
         deliver(running.sink, done)
 
@@ -434,13 +434,3 @@ def _describe(slot: Slot) -> SlotInfo:
     if running is None:
         return SlotInfo(slot.id, None, len(slot.cached), False)
     return SlotInfo(slot.id, running.number, running.n_past, True)
-
-
-def _add(totals: Totals, done: Done) -> Totals:
-    return replace(
-        totals,
-        n_requests=totals.n_requests + 1,
-        n_prompt=totals.n_prompt + done.timings.n_prompt,
-        n_predicted=totals.n_predicted + done.usage.n_predicted,
-        draft=totals.draft + done.timings.draft,
-    )

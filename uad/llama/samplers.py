@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uad.llama import native
-from uad.sampling.stages import LogitBias, MinP, Penalties, Stage, Temperature, TopK, TopP, Typical
+from uad.sampling.stages import LogitBias, Stage
 
 _TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
@@ -29,19 +29,22 @@ class SamplerChain:
         self._data = np.zeros(n_vocab, _TOKEN_DATA)
         self._all_ids = np.arange(n_vocab, dtype=np.int32)
         array: Any = lib.llama_token_data_array()  # the binding declares its pointer field as an array
-        array.data = self._data.ctypes.data_as(ctypes.POINTER(lib.llama_token_data))
+        self._address = self._data.ctypes.data
+        self._start = self._data.ctypes.data_as(ctypes.POINTER(lib.llama_token_data))
         self._array = array
 
     def apply(self, row: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
         data = self._data
         data["id"] = self._all_ids
         data["logit"] = row
+        self._array.data = self._start  # a stage that drops the first candidates has moved it
         self._array.size = len(data)
         self._array.selected = -1
         self._array.sorted = False
         lib.llama_sampler_apply(self._chain, ctypes.byref(self._array))
-        n = int(self._array.size)
-        return data["id"][:n], data["logit"][:n]
+        first = (ctypes.addressof(self._array.data.contents) - self._address) // data.itemsize
+        left = data[first : first + int(self._array.size)]
+        return left["id"], left["logit"]
 
     def accept(self, id_: int) -> None:
         lib.llama_sampler_accept(self._chain, id_)
@@ -53,19 +56,9 @@ class SamplerChain:
 
 
 def _make(stage: Stage, n_vocab: int) -> object:
-    match stage:
-        case LogitBias(bias):
-            entries = (lib.llama_logit_bias * len(bias))(*(lib.llama_logit_bias(id_, value) for id_, value in bias))
-            return lib.llama_sampler_init_logit_bias(n_vocab, len(bias), entries)
-        case Penalties(last_n, repeat, frequency, presence):
-            return lib.llama_sampler_init_penalties(n_vocab, last_n, repeat, frequency, presence)
-        case TopK(k):
-            return lib.llama_sampler_init_top_k(k)
-        case Typical(p):
-            return lib.llama_sampler_init_typical(p, 1)
-        case TopP(p):
-            return lib.llama_sampler_init_top_p(p, 1)
-        case MinP(p):
-            return lib.llama_sampler_init_min_p(p, 1)
-        case Temperature(t):
-            return lib.llama_sampler_init_temp(t)
+    if isinstance(stage, LogitBias):
+        entries = (lib.llama_logit_bias * len(stage.bias))(*(lib.llama_logit_bias(id_, value) for id_, value in stage.bias))
+        return lib.llama_sampler_init_logit_bias(n_vocab, len(stage.bias), entries)
+    make = getattr(lib, stage.sampler.native)
+    before = (n_vocab,) if stage.sampler.takes_n_vocab else ()
+    return make(*before, *stage.args, *stage.sampler.more)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from uad.common.samplers import SAMPLERS
+
 VERSIONS = ">=0.3.36,<0.4"
 """Of llama-cpp-python, as in pyproject.toml."""
 
@@ -52,12 +54,6 @@ SYMBOLS = (
     "llama_sampler_chain_init",
     "llama_sampler_free",
     "llama_sampler_init_logit_bias",
-    "llama_sampler_init_min_p",
-    "llama_sampler_init_penalties",
-    "llama_sampler_init_temp",
-    "llama_sampler_init_top_k",
-    "llama_sampler_init_top_p",
-    "llama_sampler_init_typical",
     "llama_set_abort_callback",
     "llama_set_n_threads",
     "llama_supports_gpu_offload",
@@ -75,7 +71,10 @@ SYMBOLS = (
     "llama_vocab_n_tokens",
     "llama_vocab_type",
 )
-"""Functions and structures of the binding."""
+"""Functions and structures of the binding that are written out in this room."""
+
+CONSTRUCTORS = tuple(sampler.native for sampler in SAMPLERS)
+"""Those of samplers, which the table of samplers names."""
 
 FIELDS = {
     "llama_context_params": (
@@ -108,7 +107,7 @@ FIELDS = {
 
 def missing(binding: object) -> Iterator[str]:
     """Names that the binding lacks; a field as structure.field."""
-    yield from (name for name in SYMBOLS if not hasattr(binding, name))
+    yield from (name for name in (*SYMBOLS, *CONSTRUCTORS) if not hasattr(binding, name))
     for structure, fields in FIELDS.items():
         kind = getattr(binding, structure, None)
         yield from (f"{structure}.{field}" for field in fields if not hasattr(kind, field))

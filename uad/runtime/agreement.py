@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from uad.common.logits import log_sum_exp
 from uad.policy.cost import CostCurve
 from uad.templates.rules import CompiledRules
 from uad.vocab.table import VocabTable
@@ -186,8 +187,8 @@ def _rounds(run: Sequence[bool], k: int) -> int:
 
 
 def _softmax(row: Row) -> Weights:
-    weights = np.exp(row.astype(np.float64) - float(row.max()))
-    return np.asarray(weights / weights.sum())
+    wide = row.astype(np.float64)
+    return np.asarray(np.exp(wide - log_sum_exp(wide)))
 
 
 def _first_bytes(vocab: VocabTable) -> npt.NDArray[np.intp]:

@@ -1,4 +1,4 @@
-"""Builds the drafters that need no model from their configuration. Knows their options, not how they work."""
+"""Builds the drafters that need no model from their configuration. Knows neither their options nor how they work."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from uad.config import DraftingConfig, LookupConfig
+from uad.config.drafter_types import LOOKUP_TYPES, Surroundings
 from uad.decode.guard import reason
-from uad.drafters import ngram_cache, suffix
 from uad.drafters.lookup import LookupDrafter
-from uad.drafters.ngram_map import NgramMap, NgramMap4
-from uad.drafters.ngram_mod import NgramMod
-from uad.drafters.ngram_simple import NgramSimple
 from uad.drafters.store import fingerprint
 from uad.types import Origin
 from uad.vocab.table import VocabTable
@@ -26,8 +23,7 @@ def build(config: DraftingConfig, vocab: VocabTable, n_slots: int) -> tuple[Look
 
     Close each of them when no sequence runs any more: that writes their files.
     """
-    files = (config.lookup.cache.static, config.lookup.cache.dynamic, config.lookup.suffix.store)
-    vocabulary = fingerprint(vocab) if any(files) else ""
+    vocabulary = fingerprint(vocab) if config.lookup.files() else ""
     built = [_built(Origin(name), config.lookup, vocabulary, n_slots) for name in config.types if name != Origin.MODEL]
     return tuple(one for one in built if one is not None)
 
@@ -43,19 +39,10 @@ def _built(origin: Origin, config: LookupConfig, vocabulary: str, n_slots: int) 
 
 def build_one(origin: Origin, config: LookupConfig, vocabulary: str, n_slots: int) -> Lookup:
     """One drafter by its name; `vocabulary` is the fingerprint that its files must have. Raises ValueError for one that needs a model."""
-    match origin:
-        case Origin.NGRAM_SIMPLE:
-            return NgramSimple(config.simple.size_n, config.simple.size_m, config.simple.min_hits)
-        case Origin.NGRAM_MAP_K:
-            return NgramMap(config.map_k.size_n, config.map_k.size_m, config.map_k.min_hits)
-        case Origin.NGRAM_MAP_K4V:
-            return NgramMap4(config.map_k4v.size_n, config.map_k4v.size_m, config.map_k4v.min_hits)
-        case Origin.NGRAM_MOD:
-            return NgramMod(config.mod.n_match, config.mod.n_min, config.mod.n_max, config.share, n_slots)
-        case Origin.NGRAM_CACHE:
-            return _cache(config, vocabulary)
-        case Origin.SUFFIX:
-            return _suffix(config, vocabulary, n_slots)
+    for one in LOOKUP_TYPES:
+        if one.origin == origin:
+            drafter: Lookup = one.build(getattr(config, one.section), Surroundings(vocabulary, config.share, n_slots))
+            return drafter
     raise ValueError(f"{origin} is not a drafter without a model")
 
 
@@ -66,18 +53,3 @@ def notes(drafters: Sequence[Lookup], config: LookupConfig) -> tuple[str, ...]:
     names = ", ".join(drafter.origin for drafter in drafters)
     shared = {"off": "each request by itself", "slot": "with earlier texts of its slot", "server": "with earlier texts of all requests"}
     return (f"drafting from text: {names} ({shared[config.share]})",)
-
-
-def _cache(config: LookupConfig, vocabulary: str) -> Lookup:
-    static, dynamic = config.cache.static, config.cache.dynamic
-    return ngram_cache.NgramCache(
-        static=ngram_cache.store_file(static, vocabulary) if static else None,
-        dynamic=ngram_cache.store_file(dynamic, vocabulary) if dynamic else None,
-        share=config.share,
-    )
-
-
-def _suffix(config: LookupConfig, vocabulary: str, n_slots: int) -> Lookup:
-    s = config.suffix
-    file = suffix.store_file(s.store, vocabulary) if s.store else None
-    return suffix.SuffixDrafter(s.n_match, s.n_max, s.store_size, file, config.share, n_slots)

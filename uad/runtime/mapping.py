@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from uad.common.files import path_of
+from uad.common.names import meant_or_known
 from uad.config import Config
 from uad.errors import ConfigError, InvalidRequestError, MappingError
-from uad.files import path_of
 from uad.llama.model import Model
 from uad.runtime import parts
 from uad.templates import emit
@@ -20,7 +21,7 @@ from uad.templates.families import bundled_mappings, load_families, load_family
 from uad.templates.lint import Finding, lint
 from uad.templates.pairs import load_pair, load_pairs
 from uad.templates.recognise import Side
-from uad.templates.yamlfile import nearest, read_text
+from uad.templates.yamlfile import read_text
 
 __all__ = [
     "Comparison",
@@ -68,7 +69,7 @@ def read_mapping(name: str, directories: Sequence[Path]) -> tuple[Path, str]:
     if not path.is_file():
         known = {file.name: file.path for file in list_mappings(directories)}
         if name not in known:
-            raise MappingError(f"there is no mapping file '{name}'; {nearest(name, list(known))} (uad mapping list shows all)")
+            raise MappingError(f"there is no mapping file '{name}'; {meant_or_known(name, list(known))} (uad mapping list shows all)")
         path = known[name]
     text = read_text(path)
     (load_pair if any(line.startswith("pair:") for line in text.splitlines()) else load_family)(path)

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
+from uad.common.files import path_of, read_text
 from uad.config import ModelConfig
 from uad.drafters.store import write_atomically
 from uad.errors import ConfigError, ModelLoadError
-from uad.files import path_of, read_text
 from uad.llama import native
 from uad.llama.amx import rearranges
 from uad.llama.context import attention, physical_cores

@@ -47,10 +47,19 @@ def token_keys(pieces: tuple[bytes, ...]) -> npt.NDArray[np.uint64]:
 
 def gumbel(seed: int, position: Position, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
     """Standard Gumbel noise for each key, a pure function of its arguments."""
+    return -np.log(-np.log(_uniform(seed, position, keys)))
+
+
+def chance(seed: int, position: Position, name: str) -> float:
+    """A number in 0..1 for what a sampler of this name does at a position; independent of the noise of tokens."""
+    key = hashlib.blake2b(name.encode(), digest_size=8, person=b"sampler").digest()
+    return float(_uniform(seed, position, np.array([int.from_bytes(key, "little")], np.uint64))[0])
+
+
+def _uniform(seed: int, position: Position, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
     salt = _mix_int(_mix_int(_mix_int(seed & _MASK) ^ (position.offset & _MASK)) + position.n_empty)
     x = _mix(_mix(keys ^ np.uint64(salt)) + np.uint64(_GOLDEN))
-    uniform = ((x >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    return -np.log(-np.log(uniform))
+    return np.asarray(((x >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)
 
 
 def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

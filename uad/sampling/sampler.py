@@ -11,8 +11,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from uad.sampling.noise import Position, gumbel
-from uad.sampling.stages import Penalties, Stage, stages
+from uad.common.logits import log_sum_exp
+from uad.sampling.noise import Position, chance, gumbel
+from uad.sampling.stages import SamplerStage, Stage, reach, stages
 from uad.types import SamplingParams, TokenProb
 
 Row = npt.NDArray[np.float32]
@@ -51,26 +52,29 @@ class Sampler:
         n_early: int = 0,
     ) -> None:
         chain = stages(params, eog, n_ctx)
+        by_chance = [stage for stage in chain if isinstance(stage, SamplerStage) and stage.chance < 1]
         self._late = np.array(sorted(late), np.intp)
         self._n_early = n_early if late else 0
         self._seed = seed
         self._greedy = params.temperature <= 0
         self._keys = keys
-        self._chain = chains(chain) if chain else None
-        last_n = next((stage.last_n for stage in chain if isinstance(stage, Penalties)), 0)
+        self._chain = chains(always) if (always := [stage for stage in chain if stage not in by_chance]) else None
+        self._drawn = by_chance[0] if by_chance else None
+        self._longer = chains(chain) if by_chance else None
+        last_n = reach(chain)
         self._remembers = last_n > 0
-        if self._remembers:
-            for id_ in prompt[-last_n:]:
-                self._remember(id_)
+        for id_ in prompt[-last_n:] if last_n else ():
+            self._remember(id_)
 
     def pick(self, row: Row, position: Position) -> int:
         """The id for this position, from its logits. Depends on nothing else but what was accepted."""
         if self._n_early:
             row = row.copy()
             row[self._late] = -np.inf
-        if self._chain is None:
+        chain = self._chain_at(position)
+        if chain is None:
             return int(row.argmax()) if self._greedy else int((row + gumbel(self._seed, position, self._keys)).argmax())
-        ids, logits = self._chain.apply(row)
+        ids, logits = chain.apply(row)
         if self._greedy:
             return int(ids[logits.argmax()])
         return int(ids[(logits + gumbel(self._seed, position, self._keys[ids])).argmax()])
@@ -79,19 +83,28 @@ class Sampler:
         self._n_early = max(self._n_early - 1, 0)
         self._remember(id_)
 
+    def _chain_at(self, position: Position) -> Chain | None:
+        """The stages that act at this position."""
+        if self._drawn is None or chance(self._seed, position, self._drawn.sampler.name) >= self._drawn.chance:
+            return self._chain
+        return self._longer
+
+    @property
+    def _chains(self) -> list[Chain]:
+        return [chain for chain in (self._chain, self._longer) if chain is not None]
+
     def _remember(self, id_: int) -> None:
-        if self._chain is not None and self._remembers:
-            self._chain.accept(id_)
+        for chain in self._chains if self._remembers else ():
+            chain.accept(id_)
 
     def close(self) -> None:
-        if self._chain is not None:
-            self._chain.close()
+        for chain in self._chains:
+            chain.close()
 
 
 def token_prob(row: Row, id_: int, n_top: int, pieces: Sequence[bytes]) -> TokenProb:
     """Log-probability of id_ in the unmodified distribution, with the n_top likeliest ids."""
-    peak = row.max()
-    norm = float(peak) + float(np.log(np.exp(row - peak).sum(dtype=np.float64)))
+    norm = log_sum_exp(row)
     top: list[int] = []
     if n_top > 0:
         best = np.argpartition(row, -min(n_top, len(row)))[-n_top:]

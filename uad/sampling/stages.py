@@ -1,10 +1,14 @@
-"""Sampling parameters as the list of stages that llama.cpp runs, in llama.cpp's order, without those that would do nothing."""
+"""Sampling parameters as the stages that llama.cpp runs, in its order, without those that would do nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from uad.common.samplers import SAMPLERS, SETTINGS, Sampler
 from uad.types import SamplingParams
+
+_REACH = "repeat_last_n"  # the field that penalties begin with
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,62 +19,43 @@ class LogitBias:
 
 
 @dataclass(frozen=True, slots=True)
-class Penalties:
-    """Lowers what was said in the last n ids."""
+class SamplerStage:
+    """A sampler with the arguments of its constructor. `chance`: with which probability it acts at a position."""
 
-    last_n: int
-    repeat: float
-    frequency: float
-    presence: float
-
-
-@dataclass(frozen=True, slots=True)
-class TopK:
-    k: int
+    sampler: Sampler
+    args: tuple[float, ...]
+    chance: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Typical:
-    p: float
-
-
-@dataclass(frozen=True, slots=True)
-class TopP:
-    p: float
-
-
-@dataclass(frozen=True, slots=True)
-class MinP:
-    p: float
-
-
-@dataclass(frozen=True, slots=True)
-class Temperature:
-    t: float
-
-
-Stage = LogitBias | Penalties | TopK | Typical | TopP | MinP | Temperature
+Stage = LogitBias | SamplerStage
 
 
 def stages(params: SamplingParams, eog: frozenset[int], n_ctx: int) -> list[Stage]:
-    """The stages for params. A greedy choice needs only those that can change which id is the likeliest."""
-    chain: list[Stage] = []
+    """The stages for params. A greedy choice needs them up to the last that can change which id is the likeliest.
+
+    eog: ids that `ignore_eos` bans; n_ctx: ids that a text can have.
+    """
     bias = params.logit_bias + tuple((id_, float("-inf")) for id_ in sorted(eog) if params.ignore_eos)
-    if bias:
-        chain.append(LogitBias(bias))
-    last_n = n_ctx if params.repeat_last_n < 0 else min(params.repeat_last_n, n_ctx)  # llama.cpp makes a ring of as many
-    if last_n and (params.repeat_penalty != 1 or params.frequency_penalty or params.presence_penalty):
-        chain.append(Penalties(last_n, params.repeat_penalty, params.frequency_penalty, params.presence_penalty))
+    chain = [_stage(sampler, params, n_ctx) for sampler in SAMPLERS if _is_on(sampler, params)]
     if params.temperature <= 0:
-        return chain
-    if params.top_k > 0:
-        chain.append(TopK(params.top_k))
-    if params.typical_p < 1:
-        chain.append(Typical(params.typical_p))
-    if params.top_p < 1:
-        chain.append(TopP(params.top_p))
-    if params.min_p > 0:
-        chain.append(MinP(params.min_p))
-    if params.temperature != 1:
-        chain.append(Temperature(params.temperature))
-    return chain
+        n = max((i for i, stage in enumerate(chain, 1) if stage.sampler.changes_best), default=0)
+        chain = chain[:n]
+    return [*([LogitBias(bias)] if bias else []), *chain]
+
+
+def reach(chain: Sequence[Stage]) -> int:
+    """How many of the last ids must be remembered for these stages."""
+    return max((int(one.args[0]) for one in chain if isinstance(one, SamplerStage) and _REACH in SAMPLERS[one.sampler]), default=0)
+
+
+def _is_on(sampler: Sampler, params: SamplingParams) -> bool:
+    """Whether one of its fields has a value that is not off. Penalties need something to look back on as well."""
+    names = SAMPLERS[sampler]
+    has_reach = _REACH not in names or params.repeat_last_n != 0
+    return has_reach and any(getattr(params, name) not in SETTINGS[name].off for name in names if SETTINGS[name].off)
+
+
+def _stage(sampler: Sampler, params: SamplingParams, n_ctx: int) -> SamplerStage:
+    last_n = n_ctx if params.repeat_last_n < 0 else min(params.repeat_last_n, n_ctx)  # llama.cpp makes a ring of as many
+    args = tuple(last_n if name == _REACH else getattr(params, name) for name in SAMPLERS[sampler])
+    return SamplerStage(sampler, (1.0, *args[1:]), args[0]) if sampler.by_chance else SamplerStage(sampler, args)

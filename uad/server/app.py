@@ -19,11 +19,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from uad.config import ServerConfig
 from uad.errors import ConfigError, UnavailableError
-from uad.server import completions, facts
-from uad.server.admission import Gate
+from uad.server import completions, info
+from uad.server.access import allow_origin, errors, guard
 from uad.server.engine import Engine
-from uad.server.middleware import allow_origin, errors, guard
-from uad.server.state import STATE, State
+from uad.server.state import STATE, Gate, State
 
 log = logging.getLogger("uad.server")
 
@@ -38,19 +37,19 @@ POST_ROUTES = {
     "/v1/completions": completions.completion,
     "/completion": completions.native,
     "/completions": completions.native,
-    "/tokenize": facts.tokenize,
-    "/detokenize": facts.detokenize,
-    "/apply-template": facts.apply_template,
+    "/tokenize": info.tokenize,
+    "/detokenize": info.detokenize,
+    "/apply-template": info.apply_template,
 }
 GET_ROUTES = {
-    "/health": facts.health,
-    "/v1/health": facts.health,
-    "/v1/models": facts.models,
-    "/models": facts.models,
-    "/v1/models/{id:.+}": facts.model,
-    "/props": facts.props,
-    "/slots": facts.slots,
-    "/metrics": facts.metrics,
+    "/health": info.health,
+    "/v1/health": info.health,
+    "/v1/models": info.models,
+    "/models": info.models,
+    "/v1/models/{id:.+}": info.model,
+    "/props": info.props,
+    "/slots": info.slots,
+    "/metrics": info.metrics,
 }
 ABSENT = ("/v1/embeddings", "/embeddings", "/embedding", "/infill", "/rerank", "/v1/rerank", "/v1/responses", "/v1/messages")
 
@@ -64,7 +63,7 @@ def make_app(runtime: Engine, config: ServerConfig) -> web.Application:
     for path, handler in GET_ROUTES.items():
         app.router.add_get(config.api_prefix + path, handler)
     for path in ABSENT:
-        app.router.add_post(config.api_prefix + path, facts.absent)
+        app.router.add_post(config.api_prefix + path, info.absent)
     app.on_response_prepare.append(allow_origin)
     app.on_shutdown.append(_stop_streams)
     app.cleanup_ctx.append(_own_workers)

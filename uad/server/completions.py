@@ -1,22 +1,27 @@
-"""The three generation routes: read, check, tokenize off the loop, answer."""
+"""The three generation routes: read, check, tokenize off the loop, run, send the answer whole or as a stream."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
 from aiohttp import web
 
-from uad.server.answer import answer
+from uad.server.engine import Arrival, Generation, merge
 from uad.server.job import Job, check_counts, make_job
-from uad.server.native import NativeShape
-from uad.server.prompts import encode_chat, encode_prompt, split_prompts
+from uad.server.json_in import SMALL
+from uad.server.json_out import DONE, PING, dumps, frame
+from uad.server.outcome import Outcome
+from uad.server.prompt_ids import encode_chat, encode_prompt, split_prompts
 from uad.server.refuse import checked
 from uad.server.schemas import ChatBody, CompletionBody, NativeBody
-from uad.server.shapes import ChatShape, CompletionShape, Identity, Shape
-from uad.server.state import STATE
+from uad.server.shapes import ChatShape, CompletionShape, Identity, NativeShape, Shape
+from uad.server.state import STATE, STREAM, State
+from uad.types import Delta, Done
 
 B = TypeVar("B", CompletionBody, NativeBody)
+HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 async def chat(request: web.Request) -> web.StreamResponse:
@@ -55,3 +60,96 @@ async def _complete(request: web.Request, kind: type[B], shape: Callable[[Job, B
 
 def _with_prompts(body: B) -> tuple[B, list[object]]:
     return body, split_prompts(body.prompt)
+
+
+async def answer(request: web.Request, job: Job, shape: Shape) -> web.StreamResponse:
+    """Generate, and give back the finished response. Everything still running when the client leaves is cancelled."""
+    state = request.app[STATE]
+    with Generation(state.engine, job.requests) as generation:
+        state.live.add(generation)
+        try:
+            teller = Teller(job, shape)
+            if job.stream:
+                return await _stream(request, generation, teller)
+            while generation.is_open:
+                teller.hear(await generation.take(None))
+            return await _whole(state, teller)
+        finally:
+            state.live.discard(generation)
+
+
+async def _whole(state: State, teller: Teller) -> web.Response:
+    """The answer at once; a long one, or one with probabilities, a hundred numbers per token, is put together off the loop."""
+    n_chars = sum(len(prompt.text) for prompt in teller.job.prompts) + sum(outcome.n_chars for outcome in teller.outcomes)
+    if n_chars > SMALL or any(request.logprobs for request in teller.job.requests):
+        return await state.reply(n_chars, lambda: teller.shape.whole(teller.outcomes))
+    return web.Response(text=dumps(teller.shape.whole(teller.outcomes)), content_type="application/json")
+
+
+class Teller:
+    """Keeps what each sequence has said so far, and puts new events into the client's form."""
+
+    def __init__(self, job: Job, shape: Shape) -> None:
+        self.job = job
+        self.shape = shape
+        self.outcomes = [Outcome(i) for i in range(len(job.requests))]
+        self._is_opened = [False] * len(job.requests)
+
+    def hear(self, arrivals: list[Arrival]) -> None:
+        """Take in events of an answer that is sent as a whole."""
+        for index, event in arrivals:
+            if isinstance(event, Delta):
+                self.outcomes[index].observe(event, keep=True)
+            else:
+                self._finish(index, event, keep=True)
+
+    def tell(self, arrivals: list[Arrival]) -> bytes:
+        """The events as frames of the stream."""
+        texts: list[str] = []
+        for index, event in merge(arrivals):
+            outcome = self.outcomes[index]
+            if not self._is_opened[index]:
+                self._is_opened[index] = True
+                texts += self.shape.opening(outcome)
+            if isinstance(event, Delta):
+                outcome.observe(event, keep=False)
+                texts += self.shape.piece(outcome, event)
+            else:
+                texts += self._close(index, event)
+        return b"".join(frame(text) for text in texts)
+
+    def _close(self, index: int, done: Done) -> list[str]:
+        outcome = self.outcomes[index]
+        rest = self._finish(index, done, keep=False)
+        pieces = self.shape.piece(outcome, rest) if rest.text else []
+        is_last = all(outcome.done is not None for outcome in self.outcomes)
+        return [*pieces, *self.shape.closing(outcome, self.outcomes if is_last else [])]
+
+    def _finish(self, index: int, done: Done, keep: bool) -> Delta:
+        rest = Delta(done.request, (), (), done.text)
+        self.outcomes[index].observe(rest, keep)
+        self.outcomes[index].done = done
+        return rest
+
+
+async def _stream(request: web.Request, generation: Generation, teller: Teller) -> web.StreamResponse:
+    state, ping = request.app[STATE], teller.job.ping
+    arrivals = await generation.take(ping)  # an error before the first event still gets its own status
+    response = web.StreamResponse(headers=HEADERS)
+    request[STREAM] = response
+    await response.prepare(request)
+    while True:
+        data = teller.tell(arrivals) if arrivals else PING
+        if not generation.is_open:
+            break
+        await _write(state, response, data)
+        arrivals = await generation.take(ping)
+    await _write(state, response, data + DONE if teller.shape.ends_with_done else data)
+    await response.write_eof()
+    return response
+
+
+async def _write(state: State, response: web.StreamResponse, data: bytes) -> None:
+    if data:
+        async with asyncio.timeout(state.config.timeout):
+            await response.write(data)

@@ -2,108 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from uad.server.state import State
-from uad.types import DrafterStats
+from uad.types import DrafterStats, Totals
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One number with its meaning."""
-
-    name: str
-    kind: str
-    help: str
-    value: float
-
-    def lines(self) -> str:
-        """HELP, TYPE and the value."""
-        return f"# HELP {self.name} {self.help}\n# TYPE {self.name} {self.kind}\n{self.name} {self.value}\n"
-
-
-def render(state: State) -> str:
+def render(state: State) -> bytes:
     """All metrics. The throughput gauges cover the time since the last call."""
-    metrics = "".join(metric.lines() for metric in [*_counters(state), *_draft_counters(state), *_gauges(state)])
-    return metrics + _by_drafter(state.engine.drafters())
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collected(state))
+    return generate_latest(registry)
 
 
-def _counters(state: State) -> list[Metric]:
-    totals, tally = state.engine.totals(), state.tally
-    return [
-        _counter("llamacpp:prompt_tokens_total", "Prompt tokens processed, without those reused from the cache", totals.n_prompt),
-        _counter("llamacpp:prompt_tokens_cached_total", "Prompt tokens reused from the cache", tally.n_cached),
-        _counter("llamacpp:prompt_seconds_total", "Time spent on prompts", tally.prompt_ms / 1e3),
-        _counter("llamacpp:tokens_predicted_total", "Tokens generated", totals.n_predicted),
-        _counter("llamacpp:tokens_predicted_seconds_total", "Time spent generating", tally.predicted_ms / 1e3),
-        _counter("llamacpp:n_decode_total", "Decodes of the target model", totals.n_decodes),
-        _counter("llamacpp:n_tokens_max", "Longest sequence so far, prompt and answer", tally.n_tokens_max),
-        _counter("uad:requests_total", "Sequences generated", totals.n_requests),
-        _counter("uad:requests_failed_total", "Sequences that ended with an error", totals.n_failed),
-    ]
+class _Collected(Collector):
+    """What an application counts, at this moment."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        totals, before = self._state.engine.totals(), self._state.scraped
+        self._state.scraped = totals
+        for name, (text, value) in (_counters(totals) | _draft_counters(totals)).items():
+            yield CounterMetricFamily(name, text, value)
+        for name, (text, value) in (_rates(totals, before) | self._load(totals)).items():
+            yield GaugeMetricFamily(name, text, value)
+        yield from _by_drafter(self._state.engine.drafters())
+
+    def _load(self, totals: Totals) -> dict[str, tuple[str, float]]:
+        n_busy = sum(slot.is_processing for slot in self._state.engine.slots())
+        return {
+            "llamacpp:requests_processing": ("Sequences in a slot", n_busy),
+            "llamacpp:requests_deferred": ("Sequences waiting for a slot", max(self._state.gate.n_inside - n_busy, 0)),
+            "llamacpp:n_tokens_max": ("Longest sequence so far, prompt and answer", totals.n_tokens_max),
+        }
 
 
-def _draft_counters(state: State) -> list[Metric]:
-    draft = state.engine.totals().draft
-    return [
-        _counter("llamacpp:spec_decode_num_draft_tokens_total", "Target tokens proposed by drafts", draft.n_drafted),
-        _counter("llamacpp:spec_decode_num_accepted_tokens_total", "Drafted tokens that the target accepted", draft.n_accepted),
-        _counter("llamacpp:spec_decode_num_drafts_total", "Drafts verified", draft.n_drafts),
-        _counter("uad:draft_tokens_salvaged_total", "Drafted tokens kept from an earlier round", draft.n_salvaged),
-        _counter("uad:drafts_healed_total", "Drafts that chose bytes behind the edge anew", draft.n_healed),
-        _counter("uad:draft_seconds_total", "Time spent drafting", draft.draft_ms / 1e3),
-        _counter("uad:translation_words_total", "Words looked up in the translation caches of drafts", draft.crossing.n_words),
-        _counter("uad:translation_words_cached_total", "Words that the translation caches knew", draft.crossing.n_known),
-        _counter(
-            "uad:policy_failures_total", "Times the policy failed; nothing drafts for a while then", state.engine.totals().n_policy_failures
-        ),
-        _counter("uad:translation_seconds_total", "Time spent on mirrors and translation, within drafting", draft.crossing.us / 1e6),
-    ]
+def _counters(totals: Totals) -> dict[str, tuple[str, float]]:
+    return {
+        "llamacpp:prompt_tokens_total": ("Prompt tokens processed, without those reused from the cache", totals.n_prompt),
+        "llamacpp:prompt_tokens_cached_total": ("Prompt tokens reused from the cache", totals.n_cached),
+        "llamacpp:prompt_seconds_total": ("Time spent on prompts", totals.prompt_ms / 1e3),
+        "llamacpp:tokens_predicted_total": ("Tokens generated", totals.n_predicted),
+        "llamacpp:tokens_predicted_seconds_total": ("Time spent generating", totals.predicted_ms / 1e3),
+        "llamacpp:n_decode_total": ("Decodes of the target model", totals.n_decodes),
+        "uad:requests_total": ("Sequences generated", totals.n_requests),
+        "uad:requests_failed_total": ("Sequences that ended with an error", totals.n_failed),
+        "uad:policy_failures_total": ("Times the policy failed; nothing drafts for a while then", totals.n_policy_failures),
+    }
 
 
-def _by_drafter(drafters: Sequence[DrafterStats]) -> str:
-    """One labelled sample per drafter."""
-    families = (
-        ("calls", "Times a drafter was asked, per sequence", [one.n_calls for one in drafters]),
-        ("drafts", "Drafts submitted to the target", [one.n_drafts for one in drafters]),
-        ("tokens_drafted", "Tokens of those drafts", [one.n_drafted for one in drafters]),
-        ("tokens_accepted", "Drafted tokens that the target accepted", [one.n_accepted for one in drafters]),
-        ("seconds", "Time a drafter took", [one.ms / 1e3 for one in drafters]),
-        ("failures", "Times a drafter failed, after which it is off for a while", [one.n_failures for one in drafters]),
-    )
+def _draft_counters(totals: Totals) -> dict[str, tuple[str, float]]:
+    draft, crossing = totals.draft, totals.draft.crossing
+    return {
+        "llamacpp:spec_decode_num_draft_tokens_total": ("Target tokens proposed by drafts", draft.n_drafted),
+        "llamacpp:spec_decode_num_accepted_tokens_total": ("Drafted tokens that the target accepted", draft.n_accepted),
+        "llamacpp:spec_decode_num_drafts_total": ("Drafts verified", draft.n_drafts),
+        "uad:draft_tokens_salvaged_total": ("Drafted tokens kept from an earlier round", draft.n_salvaged),
+        "uad:drafts_healed_total": ("Drafts that chose bytes behind the edge anew", draft.n_healed),
+        "uad:draft_seconds_total": ("Time spent drafting", draft.draft_ms / 1e3),
+        "uad:translation_words_total": ("Words looked up in the translation caches of drafts", crossing.n_words),
+        "uad:translation_words_cached_total": ("Words that the translation caches knew", crossing.n_known),
+        "uad:translation_seconds_total": ("Time spent on mirrors and translation, within drafting", crossing.us / 1e6),
+    }
+
+
+def _by_drafter(drafters: tuple[DrafterStats, ...]) -> Iterator[Metric]:
+    """Families with one labelled sample per drafter."""
     if not drafters:
-        return ""
-    counters = "".join(_family(f"uad:drafter_{name}_total", "counter", text, drafters, values) for name, text, values in families)
-    is_off = [int(one.is_off) for one in drafters]
-    return counters + _family("uad:drafter_off", "gauge", "Whether a drafter is off after a failure", drafters, is_off)
+        return
+    families: dict[str, tuple[str, list[float]]] = {
+        "calls": ("Times a drafter was asked, per sequence", [one.n_calls for one in drafters]),
+        "drafts": ("Drafts submitted to the target", [one.n_drafts for one in drafters]),
+        "tokens_drafted": ("Tokens of those drafts", [one.n_drafted for one in drafters]),
+        "tokens_accepted": ("Drafted tokens that the target accepted", [one.n_accepted for one in drafters]),
+        "seconds": ("Time a drafter took", [one.ms / 1e3 for one in drafters]),
+        "failures": ("Times a drafter failed, after which it is off for a while", [one.n_failures for one in drafters]),
+    }
+    for name, (text, values) in families.items():
+        yield _labelled(CounterMetricFamily(f"uad:drafter_{name}", text, labels=["type"]), drafters, values)
+    is_off = GaugeMetricFamily("uad:drafter_off", "Whether a drafter is off after a failure", labels=["type"])
+    yield _labelled(is_off, drafters, [float(one.is_off) for one in drafters])
 
 
-def _family(name: str, kind: str, text: str, drafters: Sequence[DrafterStats], values: Sequence[float]) -> str:
-    samples = "".join(f'{name}{{type="{one.origin}"}} {value}\n' for one, value in zip(drafters, values, strict=True))
-    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n{samples}"
+def _labelled(
+    family: CounterMetricFamily | GaugeMetricFamily, drafters: tuple[DrafterStats, ...], values: list[float]
+) -> CounterMetricFamily | GaugeMetricFamily:
+    for one, value in zip(drafters, values, strict=True):
+        family.add_metric([str(one.origin)], value)
+    return family
 
 
-def _gauges(state: State) -> list[Metric]:
-    prompt, predicted = state.tally.window_prompt, state.tally.window_predicted
-    state.tally.window_prompt = state.tally.window_predicted = (0, 0.0)
-    n_busy = sum(slot.is_processing for slot in state.engine.slots())
-    return [
-        _gauge("llamacpp:prompt_tokens_seconds", "Prompt tokens per second since the last scrape", _rate(prompt)),
-        _gauge("llamacpp:predicted_tokens_seconds", "Generated tokens per second since the last scrape", _rate(predicted)),
-        _gauge("llamacpp:requests_processing", "Sequences in a slot", n_busy),
-        _gauge("llamacpp:requests_deferred", "Sequences waiting for a slot", max(state.gate.n_inside - n_busy, 0)),
-    ]
+def _rates(totals: Totals, before: Totals) -> dict[str, tuple[str, float]]:
+    prompt = _rate(totals.n_prompt - before.n_prompt, totals.prompt_ms - before.prompt_ms)
+    predicted = _rate(totals.n_next - before.n_next, totals.predicted_ms - before.predicted_ms)
+    return {
+        "llamacpp:prompt_tokens_seconds": ("Prompt tokens per second since the last scrape", prompt),
+        "llamacpp:predicted_tokens_seconds": ("Generated tokens per second since the last scrape", predicted),
+    }
 
 
-def _counter(name: str, text: str, value: float) -> Metric:
-    return Metric(name, "counter", text, value)
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return Metric(name, "gauge", text, value)
-
-
-def _rate(window: tuple[int, float]) -> float:
-    n, ms = window
+def _rate(n: int, ms: float) -> float:
     return 1e3 * n / ms if ms > 0 else 0.0

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from uad.server.wire import finite, visible
-from uad.types import Delta, Done, DraftStats, Timings, TokenProb, Usage
+from uad.common.sums import total
+from uad.server.json_out import finite, visible
+from uad.types import Delta, Done, DraftStats, Timings, TokenProb
 
 Json = dict[str, object]
 
@@ -51,39 +52,35 @@ class Outcome:
 
 def usage_json(outcomes: Sequence[Outcome], n: int) -> Json:
     """OpenAI's usage over all sequences; a prompt with `n` choices counts once."""
-    total = _summed([outcome.end.usage for outcome in outcomes], n)
+    usages = [outcome.end.usage for outcome in outcomes]
+    n_predicted, prompts = total(usages).n_predicted, total(usages[::n])
     return {
-        "completion_tokens": total.n_predicted,
-        "prompt_tokens": total.n_prompt,
-        "total_tokens": total.n_predicted + total.n_prompt,
-        "prompt_tokens_details": {"cached_tokens": total.n_cached},
+        "completion_tokens": n_predicted,
+        "prompt_tokens": prompts.n_prompt,
+        "total_tokens": n_predicted + prompts.n_prompt,
+        "prompt_tokens_details": {"cached_tokens": prompts.n_cached},
     }
-
-
-def _summed(usages: Sequence[Usage], n: int) -> Usage:
-    firsts = usages[::n]
-    return Usage(sum(u.n_prompt for u in firsts), sum(u.n_cached for u in firsts), sum(u.n_predicted for u in usages))
 
 
 def timings_json(timings: Sequence[Timings]) -> Json:
     """llama-server's `timings`, added up over the sequences; members are always finite numbers."""
-    total = add_timings(timings)
-    n_steps = max(total.n_predicted - len(timings), 1)
+    all_ = total(timings)
+    n_steps = max(all_.n_predicted - len(timings), 1)
     out: Json = {
-        "cache_n": total.n_cached,
-        "prompt_n": total.n_prompt,
-        "prompt_ms": finite(total.prompt_ms),
-        "prompt_per_token_ms": finite(total.prompt_ms / max(total.n_prompt, 1)),
-        "prompt_per_second": finite(total.prompt_per_second),
-        "predicted_n": total.n_predicted,
-        "predicted_ms": finite(total.predicted_ms),
-        "predicted_per_token_ms": finite(total.predicted_ms / n_steps),
-        "predicted_per_second": finite(total.predicted_per_second),
+        "cache_n": all_.n_cached,
+        "prompt_n": all_.n_prompt,
+        "prompt_ms": finite(all_.prompt_ms),
+        "prompt_per_token_ms": finite(all_.prompt_ms / max(all_.n_prompt, 1)),
+        "prompt_per_second": finite(all_.prompt_per_second),
+        "predicted_n": all_.n_predicted,
+        "predicted_ms": finite(all_.predicted_ms),
+        "predicted_per_token_ms": finite(all_.predicted_ms / n_steps),
+        "predicted_per_second": finite(all_.predicted_per_second),
     }
-    if total.draft.n_drafted > 0:
-        out |= {"draft_n": total.draft.n_drafted, "draft_n_accepted": total.draft.n_accepted}
-    if total.draft.crossing.n_words > 0:
-        out |= _translation_json(total.draft)
+    if all_.draft.n_drafted > 0:
+        out |= {"draft_n": all_.draft.n_drafted, "draft_n_accepted": all_.draft.n_accepted}
+    if all_.draft.crossing.n_words > 0:
+        out |= _translation_json(all_.draft)
     return out
 
 
@@ -110,7 +107,7 @@ def draft_json(stats: DraftStats) -> Json:
         "mean_accepted_run": round(finite(stats.mean_accepted_run), 4),
         "draft_ms": round(finite(stats.draft_ms), 3),
         "drafters": {
-            one.origin: {"drafts": one.n_drafts, "draft_n": one.n_drafted, "draft_n_accepted": one.n_accepted} for one in stats.by
+            one.origin: {"drafts": one.n_drafts, "draft_n": one.n_drafted, "draft_n_accepted": one.n_accepted} for one in stats.by.values()
         },
     }
 
@@ -118,21 +115,7 @@ def draft_json(stats: DraftStats) -> Json:
 def stats_json(outcomes: Sequence[Outcome]) -> Json:
     """`timings` and `uad`, as members to be merged into the last object of an answer."""
     timings = [outcome.end.timings for outcome in outcomes]
-    return {"timings": timings_json(timings), "uad": draft_json(add_timings(timings).draft)}
-
-
-def add_timings(timings: Sequence[Timings]) -> Timings:
-    """Sums over sequences: times are work, not elapsed time."""
-    if len(timings) == 1:
-        return timings[0]
-    return Timings(
-        prompt_ms=sum(t.prompt_ms for t in timings),
-        predicted_ms=sum(t.predicted_ms for t in timings),
-        n_prompt=sum(t.n_prompt for t in timings),
-        n_cached=sum(t.n_cached for t in timings),
-        n_predicted=sum(t.n_predicted for t in timings),
-        draft=sum((t.draft for t in timings), DraftStats()),
-    )
+    return {"timings": timings_json(timings), "uad": draft_json(total(timings).draft)}
 
 
 def logprobs_json(probs: Iterable[TokenProb]) -> Iterator[Json]:

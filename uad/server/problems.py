@@ -11,7 +11,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from uad.errors import ContextOverflowError, InvalidRequestError, NotSupportedError, SlowReaderError, UadError, UnavailableError
-from uad.server.wire import dumps
+from uad.server.json_out import dumps
 
 log = logging.getLogger("uad.server")
 

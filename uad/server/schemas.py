@@ -1,40 +1,115 @@
 """Request bodies (pydantic), with llama-server's names and aliases. Unknown members are ignored: clients send many.
 
-Null members are gone before they arrive here, so None always means absent. Nothing here knows a vocabulary: `prompts` and `bias` do.
+Every number that can reach llama.cpp passes through a bounded field. Null members are gone before they arrive here, so None always means
+absent. Nothing here knows a vocabulary: `prompt_ids` and `job` do.
 """
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_validator
-
-from uad.server.fields import (
-    Alternatives,
-    ChatAlternatives,
-    Choices,
-    Count,
-    DrafterTypes,
-    DraftLength,
-    Factor,
-    Ids,
-    Length,
-    Names,
-    Penalty,
-    Probability,
-    Seconds,
-    Seed,
-    Temperature,
-    TopK,
-    Words,
-    text_parts,
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictStr,
+    create_model,
+    model_validator,
 )
-from uad.types import SpecPolicy
 
+from uad.common.names import nearest
+from uad.common.samplers import SETTINGS
+from uad.common.settings import INT32_MAX, Setting
+from uad.config import SPEC_TYPE
+from uad.errors import ConfigError
+from uad.types import Origin, SpecPolicy
+
+MAX_STOPS = 256
+MAX_STOP_CHARS = 4096
+MAX_STOP_IDS = 4096
 MAX_MESSAGES = 8192
 MAX_PARTS = 4096  # of one message
 MAX_KWARGS = 64
+
+
+def _number(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("must be a number")
+    return value
+
+
+def _pause(value: float) -> float:
+    if 0 < value < 1:
+        raise ValueError("must be 1 or more, or 0 or -1 for none")
+    return value
+
+
+def _words(value: object) -> object:
+    words = [value] if isinstance(value, str) else value
+    if isinstance(words, list) and len(words) > MAX_STOPS:
+        raise ValueError(f"must hold at most {MAX_STOPS} strings")
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError("must be a string or a list of strings")
+    return [word for word in words if word]
+
+
+def _names(value: object) -> object:
+    if isinstance(value, str):
+        return list(value)
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise ValueError("must be a list of sampler names, or a string of sampler letters")
+    return value
+
+
+def _types(value: object) -> object:
+    """As --spec-type has them, or a list of them."""
+    names = value if isinstance(value, list) else [value]
+    texts = [name for name in names if isinstance(name, str)]
+    if len(texts) < len(names):
+        raise ValueError("must be a string or a list of strings")
+    try:
+        return SPEC_TYPE.parse(",".join(texts))
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    except ValueError:
+        raise ValueError(f"must be {SPEC_TYPE.expects}") from None
+
+
+def _parts(value: object) -> object:
+    if isinstance(value, str):
+        return [{"type": "text", "text": value}]
+    if not isinstance(value, list):
+        raise ValueError("must be a string or a list of text parts")
+    return value
+
+
+_Number = BeforeValidator(_number)
+_Finite = Field(allow_inf_nan=False)
+Length = Annotated[int, Field(ge=-1, le=INT32_MAX), _Number]
+Count = Annotated[int, Field(ge=0, le=INT32_MAX), _Number]
+Choices = Annotated[int, Field(ge=1, le=1024), _Number]
+Seed = Annotated[int, Field(ge=-1, le=2**63 - 1), _Number]
+Alternatives = Annotated[int, Field(ge=0, le=100), _Number]
+ChatAlternatives = Annotated[int, Field(ge=0, le=20), _Number]
+DraftLength = Annotated[int, Field(ge=0, le=512), _Number]
+Probability = Annotated[float, _Finite, Field(ge=0.0, le=1.0), _Number]
+Ids = Annotated[list[Count], Field(max_length=MAX_STOP_IDS)]
+
+Seconds = Annotated[float, _Finite, Field(ge=-1.0, le=86400.0), AfterValidator(_pause), _Number]
+Names = Annotated[list[StrictStr], BeforeValidator(_names), Field(max_length=256)]
+Words = Annotated[list[Annotated[StrictStr, Field(max_length=MAX_STOP_CHARS)]], BeforeValidator(_words)]
+DrafterTypes = Annotated[tuple[Origin, ...], BeforeValidator(_types)]
+text_parts = BeforeValidator(_parts)
+
+
+def number_of(setting: Setting) -> object:
+    """The type of a number within the bounds of a setting."""
+    span = Field(ge=setting.low, le=setting.high)
+    return Annotated[int, span, _Number] if setting.is_whole else Annotated[float, _Finite, span, _Number]
 
 
 class Body(BaseModel):
@@ -64,12 +139,24 @@ class SpeculativeBody(Body):
     def _known_names(cls, value: Any) -> Any:
         for name in value if isinstance(value, dict) else ():
             if name not in cls.model_fields:
-                near = get_close_matches(name[:64], cls.model_fields, n=1, cutoff=0.0)[0]
-                raise ValueError(f"unknown member {name[:64]!r}; did you mean {near!r}?")
+                raise ValueError(f"unknown member {name[:64]!r}; did you mean {nearest(name, cls.model_fields)!r}?")
         return {name: member for name, member in value.items() if member is not None} if isinstance(value, dict) else value
 
 
-class GenerationBody(Body):
+if TYPE_CHECKING:
+    SamplingBody = Body
+else:  # made of the table of samplers; None: the server's default
+    SamplingBody = create_model(
+        "SamplingBody",
+        __base__=Body,
+        **{
+            name: (Optional[number_of(one)], Field(None, validation_alias=AliasChoices(name, *one.aliases)))  # noqa: UP045
+            for name, one in SETTINGS.items()
+        },
+    )
+
+
+class GenerationBody(SamplingBody):
     """What all three generation routes take."""
 
     stream: StrictBool = False
@@ -77,19 +164,10 @@ class GenerationBody(Body):
     sse_ping_interval: Seconds | None = None
     max_tokens: Length | None = Field(None, validation_alias=AliasChoices("n_predict", "max_completion_tokens", "max_tokens"))
     n: Choices = Field(1, validation_alias=AliasChoices("n_cmpl", "n"))
-    stop: Words = []
-    stop_token_ids: Ids = []
+    stop: Words = Field([])
+    stop_token_ids: Ids = Field([])
     include_stop_str_in_output: StrictBool = False
     min_tokens: Count = 0
-    temperature: Temperature | None = None
-    top_k: TopK | None = None
-    top_p: Probability | None = None
-    min_p: Probability | None = None
-    typical_p: Probability | None = Field(None, validation_alias=AliasChoices("typical_p", "typ_p"))
-    repeat_last_n: Length | None = None
-    repeat_penalty: Factor | None = Field(None, validation_alias=AliasChoices("repeat_penalty", "repetition_penalty"))
-    frequency_penalty: Penalty | None = None
-    presence_penalty: Penalty | None = None
     seed: Seed | None = None
     logit_bias: Any = None
     ignore_eos: StrictBool | None = None

@@ -1,6 +1,6 @@
-"""The forms an answer can take: OpenAI chat, OpenAI completion, llama-server native. Events in, JSON texts out; no I/O.
+"""The forms of an answer: OpenAI chat, OpenAI completion, llama-server native. Events in, JSON texts out; no I/O.
 
-A shape lives for one HTTP request. What does not change from piece to piece is put together once, because a piece is sent per decode round.
+A shape lives for one HTTP request. What does not change between pieces is put together once: a piece is sent per decode round.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import secrets
 import string
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from uad.server.job import Job
+from uad.server.job import Job, settings_json
+from uad.server.json_out import dumps, dumps_large
 from uad.server.outcome import Json, Outcome, completion_logprobs_json, logprobs_json, n_chars, stats_json, usage_json
-from uad.server.wire import dumps, dumps_large
 from uad.types import Delta
 
 _ALPHABET = string.ascii_letters + string.digits
@@ -157,3 +157,80 @@ class CompletionShape:
         wanted = self._job.requests[outcome.index].logprobs
         logprobs = completion_logprobs_json(outcome.probs, 0) if wanted else None
         return {"text": outcome.text, "index": outcome.index, "logprobs": logprobs, "finish_reason": str(outcome.end.finish)}
+
+
+class NativeShape:
+    """POST /completion and /completions."""
+
+    ends_with_done = False
+
+    def __init__(self, job: Job, model: str, return_tokens: bool, fields: Sequence[str]) -> None:
+        self._job = job
+        self._model = model
+        self._return_tokens = return_tokens
+        self._fields = fields
+
+    def opening(self, outcome: Outcome) -> list[str]:
+        """Nothing: the first object is text."""
+        return []
+
+    def piece(self, outcome: Outcome, delta: Delta) -> list[str]:
+        """A piece of text with its ids."""
+        if not delta.text and not delta.ids:
+            return []
+        out: Json = {"index": outcome.index, "content": delta.text, "tokens": delta.ids, "stop": False}
+        out |= {"tokens_predicted": len(outcome.ids), "tokens_evaluated": len(self._job.requests[outcome.index].prompt)}
+        if delta.probs:
+            out["completion_probabilities"] = logprobs_json(delta.probs)
+            return [dumps_large(out)]
+        return [dumps(out)]
+
+    def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:
+        """The last object of one sequence, without text."""
+        return [dumps(self._final(outcome, "", []))]
+
+    def whole(self, outcomes: Sequence[Outcome]) -> object:
+        """The answer in one object, or a list of them for several sequences."""
+        answers = [self._answer(outcome) for outcome in outcomes]
+        return answers[0] if len(answers) == 1 else answers
+
+    def _answer(self, outcome: Outcome) -> Json:
+        out = self._final(outcome, outcome.text, outcome.ids if self._return_tokens else [])
+        if outcome.probs and (not self._fields or "completion_probabilities" in self._fields):
+            out["completion_probabilities"] = logprobs_json(outcome.probs)
+        return out
+
+    def _final(self, outcome: Outcome, text: str, ids: list[int]) -> Json:
+        done = outcome.end
+        request = self._job.requests[outcome.index]
+        out: Json = {
+            "index": outcome.index,
+            "content": text,
+            "tokens": ids,
+            "id_slot": done.slot,
+            "stop": True,
+            "model": self._model,
+            "tokens_predicted": done.usage.n_predicted,
+            "tokens_evaluated": done.usage.n_prompt,
+            "generation_settings": settings_json(request, self._job.drafters, done.seed, self._job.stream),
+            "prompt": self._job.prompts[outcome.index].text,
+            "has_new_line": outcome.has_new_line,
+            "truncated": done.truncated,
+            "stop_type": str(done.stop_kind),
+            "stopping_word": done.stopping_word,
+            "tokens_cached": done.usage.n_prompt + max(done.usage.n_predicted - 1, 0),
+            **stats_json([outcome]),
+        }
+        return chosen(out, self._fields) if self._fields else out
+
+
+def chosen(out: Json, fields: Sequence[str]) -> Json:
+    """Only the members in `fields`; `a/b` takes member b of member a, and stays its name. Unknown ones are left out."""
+    found: Json = {}
+    for name in fields:
+        value: object = out
+        for part in name.split("/"):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if value is not None:
+            found[name] = value
+    return found

@@ -1,50 +1,108 @@
-"""What all handlers of one application share. Lives on the event loop's thread."""
+"""What all handlers of one application share: the engine, who may still enter, threads for long work. Lives on the event loop's thread."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from aiohttp import web
 
+from uad.checkpoint import DroppedError, checkpoint, wanted_while
 from uad.config import ServerConfig
-from uad.server.admission import Gate
-from uad.server.engine import Engine
-from uad.server.generation import Generation
-from uad.server.reading import SMALL, parse_object
-from uad.server.wire import chunks
-from uad.server.workers import Workers
-from uad.types import Done
+from uad.errors import UnavailableError
+from uad.server.engine import Engine, Generation
+from uad.server.json_in import SMALL, parse_object
+from uad.server.json_out import chunks
+from uad.server.problems import BusyError
+from uad.types import Totals
 
 T = TypeVar("T")
+N_THREADS = 2
+_LARGE = 1 << 20
 
 
 @dataclass(slots=True)
-class Tally:
-    """Sums over finished requests, which the runtime does not keep; `window_*` are since the last scrape."""
+class Gate:
+    """Counts sequences that are submitted and not finished; past `limit` nobody enters. Lives on the event loop's thread."""
 
-    prompt_ms: float = 0.0
-    predicted_ms: float = 0.0
-    n_cached: int = 0
-    n_tokens_max: int = 0
-    window_prompt: tuple[int, float] = (0, 0.0)
-    window_predicted: tuple[int, float] = (0, 0.0)
+    limit: int
+    n_inside: int = 0
+    draining: bool = False
 
-    def add(self, done: Done) -> None:
-        """Count one finished sequence."""
-        times = done.timings
-        self.prompt_ms += times.prompt_ms
-        self.predicted_ms += times.predicted_ms
-        self.n_cached += done.usage.n_cached
-        self.n_tokens_max = max(self.n_tokens_max, done.usage.n_prompt + done.usage.n_predicted)
-        n, ms = self.window_prompt
-        self.window_prompt = n + times.n_prompt, ms + times.prompt_ms
-        n, ms = self.window_predicted
-        self.window_predicted = n + max(times.n_predicted - 1, 0), ms + times.predicted_ms
+    @contextmanager
+    def enter(self, n: int) -> Iterator[None]:
+        """Hold room for `n` sequences, or raise BusyError."""
+        if self.draining:
+            raise BusyError("the server is shutting down")
+        if self.n_inside + n > self.limit:
+            raise BusyError(f"the queue is full ({self.n_inside} sequences of at most {self.limit}); try again later or raise --max-queue")
+        self.n_inside += n
+        try:
+            yield
+        finally:
+            self.n_inside -= n
+
+
+class Lane:
+    """A few threads, and a bounded number of requests that wait for them. All methods but `_work` belong to the loop's thread."""
+
+    def __init__(self, name: str, n_most: int) -> None:
+        self.n_inside = 0
+        self._n_most = n_most
+        self._is_closed = threading.Event()
+        self._threads = ThreadPoolExecutor(N_THREADS, thread_name_prefix=f"uad-http-{name}")
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """The result of `work`. Where this call is cancelled, the work is, too: before it begins, or at its next checkpoint."""
+        if self.n_inside >= self._n_most:
+            raise BusyError(f"{self._n_most} requests of this size are being read or wait for it; try again later")
+        has_left = threading.Event()
+        self.n_inside += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._work, work, has_left)
+        except DroppedError:
+            raise UnavailableError("the server is shutting down") from None
+        finally:
+            has_left.set()
+            self.n_inside -= 1
+
+    def close(self) -> None:
+        """Drop what waits and what runs, and wait for the threads."""
+        self._is_closed.set()
+        self._threads.shutdown(cancel_futures=True)
+
+    def _work(self, work: Callable[[], T], has_left: threading.Event) -> T:
+        with wanted_while(lambda: not has_left.is_set() and not self._is_closed.is_set()):
+            checkpoint()
+            return work()
+
+
+class Workers:
+    """Lanes by length of body: a request waits behind others of its own size only, never a short one behind a long one."""
+
+    def __init__(self) -> None:
+        self._lanes = {SMALL: Lane("small", 1024), _LARGE: Lane("middle", 256)}
+        self._last = Lane("large", 32)
+
+    def lane(self, size: int) -> Lane:
+        """The lane for a body of `size` bytes."""
+        return next((lane for limit, lane in self._lanes.items() if size <= limit), self._last)
+
+    @asynccontextmanager
+    async def closing(self) -> AsyncIterator[None]:
+        """Close all lanes at the end of the block."""
+        try:
+            yield
+        finally:
+            for lane in (*self._lanes.values(), self._last):
+                await asyncio.to_thread(lane.close)
 
 
 @dataclass(slots=True)
@@ -55,9 +113,8 @@ class State:
     config: ServerConfig
     gate: Gate
     workers: Workers = field(default_factory=Workers)
-    tally: Tally = field(default_factory=Tally)
+    scraped: Totals = field(default_factory=Totals)  # at the last GET /metrics
     live: set[Generation] = field(default_factory=set)
-    streams: dict[int, web.StreamResponse] = field(default_factory=dict)  # by id of the request: where a late error is told
     started: int = field(default_factory=lambda: int(time.time()))
 
     @property
@@ -97,3 +154,5 @@ async def _each(data: list[bytes]) -> AsyncIterator[bytes]:
 
 
 STATE = web.AppKey("STATE", State)
+STREAM = web.RequestKey("stream", web.StreamResponse)
+"""Where a request keeps the stream that answers it, once it has begun: a late error is told there."""

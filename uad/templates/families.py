@@ -13,8 +13,9 @@ from importlib import resources
 from itertools import takewhile
 from pathlib import Path
 
+from uad.common.names import meant_or_known
 from uad.errors import MappingError
-from uad.templates.yamlfile import Fields, nearest, read_yaml
+from uad.templates.yamlfile import Fields, read_yaml
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_MODES = ("turn", "prefix", "drop")
@@ -260,5 +261,5 @@ def load_families(directories: Iterable[Path]) -> dict[str, Family]:
 def find_family(families: Mapping[str, Family], name: str) -> Family:
     """A family by name; an unknown one is an error that names the nearest."""
     if name not in families:
-        raise MappingError(f"there is no chat format family '{name}'; {nearest(name, list(families))}")
+        raise MappingError(f"there is no chat format family '{name}'; {meant_or_known(name, list(families))}")
     return families[name]

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from uad.common.names import meant_or_known
 from uad.errors import MappingError
 from uad.templates.families import Family, load_family
 from uad.templates.pairs import Pair, load_pair
-from uad.templates.yamlfile import nearest, read_text
+from uad.templates.yamlfile import read_text
 
 _T = TypeVar("_T", Family, Pair)
 
@@ -85,7 +86,7 @@ def _twins(families: Sequence[Family]) -> Iterator[Finding]:
 def _pair(pair: Pair, names: set[str]) -> Iterator[Finding]:
     for match in (pair.target, pair.draft):
         if match.family is not None and match.family not in names:
-            yield Finding(f"{pair.path}: never applies: there is no family '{match.family}'; {nearest(match.family, sorted(names))}")
+            yield Finding(f"{pair.path}: never applies: there is no family '{match.family}'; {meant_or_known(match.family, sorted(names))}")
     for at, rule in enumerate(pair.replace):
         for earlier in pair.replace[:at]:
             if earlier.target == rule.target and earlier.draft != rule.draft:

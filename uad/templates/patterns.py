@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from rapidfuzz import fuzz, process
-
+from uad.common.names import nearest
 from uad.errors import MappingError
 from uad.vocab.table import VocabTable
 
@@ -79,8 +78,8 @@ def _refuse_unknown(piece: str, rule: str, vocab: VocabTable, where: str) -> Non
     found = _LOOKS_SPECIAL.search(piece)
     if found is None:
         return
-    near = process.extractOne(found.group(), list(vocab.specials), scorer=fuzz.ratio)
-    hint = f"; the nearest that it has is {near[0]}" if near else ""
+    near = nearest(found.group(), vocab.specials)
+    hint = f"; the nearest that it has is {near}" if near else ""
     letters = "\\" + found.group()
     raise MappingError(
         f"{where}: the rule {rule!r} names the special {found.group()}, which the vocabulary of {vocab.name} does not have{hint}. "

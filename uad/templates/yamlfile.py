@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rapidfuzz import process
 
-from uad import files
+from uad.common import files
+from uad.common.names import meant_or_known
+from uad.common.strict_yaml import explained, place
 from uad.errors import MappingError
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 12
-_FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _STR = "tag:yaml.org,2002:str"
 _BOOL = "tag:yaml.org,2002:bool"
 _KINDS = {yaml.MappingNode: "a mapping", yaml.SequenceNode: "a list", yaml.ScalarNode: "a plain value"}
@@ -44,7 +44,7 @@ class Fields:
     def _add(self, key: yaml.Node, value: yaml.Node, allowed: Collection[str]) -> None:
         name = str(key.value)
         if name not in allowed:
-            raise self.error(key, f"unknown key '{name}'; {nearest(name, allowed)}")
+            raise self.error(key, f"unknown key '{name}'; {meant_or_known(name, allowed)}")
         if name in self._values:
             raise self.error(key, f"the key '{name}' is given twice")
         self._values[name] = value
@@ -113,35 +113,10 @@ class Fields:
         return str(node.value)
 
 
-def nearest(name: str, known: Collection[str]) -> str:
-    """'did you mean ...' for a misspelt name, or the list of what is known."""
-    found = process.extractOne(name, list(known), score_cutoff=60)
-    return f"did you mean '{found[0]}'?" if found else f"known are {', '.join(sorted(known))}"
-
-
-def place(path: Path, mark: Any) -> str:
-    """path:line:column, counted from one; PyYAML has two classes of marks with the same attributes."""
-    return f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
-
-
 def read_yaml(path: Path) -> yaml.Node:
     """The root node of a file. Refuses what a rules file never needs: anchors, aliases, tags, deep nesting, more than a megabyte."""
     text = read_text(path)
-    try:
-        return _compose(path, text, _FAST)
-    except yaml.YAMLError:
-        return _compose_or_explain(path, text)
-
-
-def _compose_or_explain(path: Path, text: str) -> yaml.Node:
-    """With the loader written in Python, which says better what is wrong."""
-    try:
-        return _compose(path, text, yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        context = f" ({error.context})" if error.context else ""
-        raise MappingError(f"{place(path, error.problem_mark or error.context_mark)}: not valid YAML: {error.problem}{context}") from None
-    except yaml.YAMLError as error:
-        raise MappingError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    return explained(path, MappingError, lambda loader: _compose(path, text, loader), fast=True)
 
 
 def _compose(path: Path, text: str, loader: Any) -> yaml.Node:

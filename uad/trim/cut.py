@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from uad.common.files import check_room
 from uad.errors import ConfigError, ModelLoadError
-from uad.files import check_room
 from uad.gguf import GgufFile, NewTensor, Span, Tensor, array, number, write
 from uad.trim.vocabulary import MERGES, SCORES, TOKENS, TYPES, Vocabulary, id_keys, ids_under
 

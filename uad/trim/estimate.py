@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from uad.common.files import size_text
 from uad.errors import ConfigError, ModelLoadError
-from uad.files import size_text
 from uad.gguf import GgufFile
 from uad.trim.choose import DEFAULT_KEEP
 from uad.trim.cut import check_source, row_tensors

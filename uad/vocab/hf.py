@@ -12,8 +12,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from uad.common.files import read_text
 from uad.errors import ConfigError
-from uad.files import read_text
 from uad.vocab.letters import lettered
 from uad.vocab.table import Tokenize, VocabTable
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from uad.common.sequences import first_difference
+
 _BRACKETED = re.compile(r"<\|.+\|>|<[^<>\s]+>|\[[^\[\]\s]+\]")
 _TAG = re.compile(r"</?([a-z][a-z0-9]*)/?>")
 _HTML = frozenset(
@@ -43,7 +45,7 @@ def longest_of(names: Iterable[str]) -> str:
 def _branches(words: list[str]) -> str:
     """For distinct words, sorted: what the first and the last have in common all have."""
     first, last = words[0], words[-1]
-    n = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    n = first_difference(first, last)
     common = first[:n]
     following: dict[str, list[str]] = {}
     for word in words:

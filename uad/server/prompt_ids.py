@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from uad.checkpoint import checkpoint
 from uad.errors import ContextOverflowError, InvalidRequestError
 from uad.server.engine import Engine, Message
+from uad.server.json_out import chunks
 from uad.server.schemas import MessageBody, TemplateBody
-from uad.server.wire import chunks
 
 Part = str | int
 TEMPLATE_NAMES = ("messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "chat_template", "tokenize")

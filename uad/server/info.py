@@ -8,16 +8,15 @@ from aiohttp import web
 
 from uad.config.kinds import SWITCH
 from uad.errors import InvalidRequestError, NotSupportedError
-from uad.server.metrics import render
-from uad.server.native import sampling_json, speculative_json
+from uad.server.job import drafters_of, sampling_json, speculative_json
+from uad.server.json_out import dumps
+from uad.server.metrics import CONTENT_TYPE, render
 from uad.server.outcome import Json
 from uad.server.problems import BusyError, Problem, problem_of
-from uad.server.prompts import chat_template, ids_of, mixed_ids, parts_of, render_chat, text_of
+from uad.server.prompt_ids import chat_template, ids_of, mixed_ids, parts_of, render_chat, text_of
 from uad.server.refuse import checked
-from uad.server.sampling import drafters_of
 from uad.server.schemas import DetokenizeBody, TemplateBody, TokenizeBody
 from uad.server.state import STATE, State
-from uad.server.wire import dumps
 from uad.types import SlotInfo
 
 
@@ -131,8 +130,8 @@ async def metrics(request: web.Request) -> web.Response:
     state = request.app[STATE]
     if not state.config.metrics:
         raise NotSupportedError("the metrics endpoint is off; start the server with --metrics")
-    headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8", "Process-Start-Time-Unix": str(state.started)}
-    return web.Response(text=render(state), headers=headers)
+    headers = {"Content-Type": CONTENT_TYPE, "Process-Start-Time-Unix": str(state.started)}
+    return web.Response(body=render(state), headers=headers)
 
 
 async def tokenize(request: web.Request) -> web.Response:

@@ -1,0 +1,1 @@
+"""What every room may import: reading files, misspelt names, settings, samplers. Imports no room but errors."""

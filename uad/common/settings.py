@@ -1,0 +1,44 @@
+"""Fields of dataclasses that users may set, with all that flags, request fields and documents say of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One field. Its type is that of `default`: a whole number, a number, or a file where it is None.
+
+    `flags` are names on the command line, separated by spaces; `env` is the name of its variable behind LLAMA_ARG_;
+    `aliases` are further names in requests. Values lie in low..high. Those in `off` switch it off; the first of them is
+    what it is set to then. `default_text` replaces the default in the help.
+    """
+
+    default: int | float | None
+    help: str
+    flags: str = ""
+    low: float = -math.inf
+    high: float = math.inf
+    metavar: str = "N"
+    env: str = ""
+    aliases: tuple[str, ...] = ()
+    off: tuple[float, ...] = ()
+    default_text: str | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        return isinstance(self.default, int)
+
+
+def setting(default: int | float | None, help: str, flags: str = "", **more: Any) -> Any:
+    """A dataclass field with that default and a `Setting` of these values."""
+    return field(default=default, metadata={Setting: Setting(default, help, flags, **more)})
+
+
+def settings_of(kind: Any) -> dict[str, Setting]:
+    """The settings among the fields of a dataclass, by name, in their order."""
+    return {one.name: one.metadata[Setting] for one in fields(kind) if Setting in one.metadata}

@@ -1,0 +1,166 @@
+"""Who may enter: API keys, browsers' origins, host names; and errors turned into answers around every handler."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from uad.common.names import did_you_mean
+from uad.server.json_out import dumps, frame
+from uad.server.problems import KINDS, AuthenticationError, ForbiddenError, Problem, problem_of
+from uad.server.state import STATE, STREAM
+
+KEY_HEADERS = ("Authorization", "X-Api-Key", "Api-Key")  # OpenAI's and llama-server's, Anthropic's, Azure's; in any case
+LOCAL_SUFFIXES = (".localhost", ".local", ".internal")  # names that public DNS cannot point at a visitor's own machine
+_PATH_SHOWN = 100  # characters
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+PUBLIC = ("/health", "/v1/health")
+PREFLIGHT = {
+    "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
+    "Access-Control-Allow-Headers": "Authorization, *",  # browsers do not count Authorization as part of *
+    "Access-Control-Max-Age": "600",
+}
+
+
+def check_key(request: web.Request, keys: Sequence[str]) -> None:
+    """Raise AuthenticationError unless the request carries one of `keys` (no keys: everybody may enter)."""
+    if not keys:
+        return
+    given = [_without_scheme(request.headers[name]).encode("utf-8", "surrogateescape") for name in KEY_HEADERS if name in request.headers]
+    # Every key is compared, so that time tells nothing about which one was near.
+    if sum(hmac.compare_digest(data, key.encode("utf-8")) for data in given for key in keys) == 0:
+        raise AuthenticationError("invalid API key; send one of the server's --api-key values as 'Authorization: Bearer KEY'")
+
+
+def _without_scheme(value: str) -> str:
+    """The key in a header: `Bearer`, in any case and with any blanks around it, is not part of it."""
+    scheme, *rest = value.split(maxsplit=1) or [""]
+    return "".join(rest).strip() if scheme.lower() == "bearer" else value.strip()
+
+
+def check_host(request: web.Request, bound: str) -> None:
+    """Raise ForbiddenError for a host name that a hostile page could have pointed here (DNS rebinding).
+
+    Only for servers without a key that listen on a loopback address, whose users rely on being unreachable.
+    """
+    host = host_of(f"//{request.host}")
+    if not is_loopback(bound) or host in {bound.lower(), socket.gethostname().lower()} or is_local(host):
+        return
+    raise ForbiddenError(f"the host name {host!r} is not served without an API key; use 127.0.0.1, or start the server with --api-key")
+
+
+def check_origin(request: web.Request) -> None:
+    """Raise ForbiddenError for a request that a page of another site makes in the user's browser."""
+    origin = request.headers.get("Origin")
+    if origin is not None and not is_trusted_origin(origin, request.host):
+        raise ForbiddenError("web pages of other sites may use this server only with an API key; start it with --api-key")
+
+
+def is_trusted_origin(origin: str, host: str) -> bool:
+    """Whether `origin` is a page on this machine, this server itself, or no web page at all (an app or an extension)."""
+    scheme = origin.partition(":")[0].lower()
+    if origin != "null" and scheme not in {"http", "https"}:
+        return True
+    return is_loopback(host_of(origin)) or origin.lower() in {f"http://{host}".lower(), f"https://{host}".lower()}
+
+
+def host_of(url: str) -> str:
+    """The lower-case host name in `url`, empty where there is none."""
+    try:
+        return (urlsplit(url).hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` names this machine only."""
+    if host.lower() == "localhost" or host.lower().endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_local(host: str) -> bool:
+    """Whether `host` is an address, or a name that cannot come from public DNS."""
+    if host == "localhost" or host.endswith(LOCAL_SUFFIXES):
+        return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+@web.middleware
+async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """The one place where exceptions become answers: a status before the stream has begun, an event in it afterwards."""
+    try:
+        return await handler(request)
+    except (ConnectionError, TimeoutError):
+        return _give_up(request)
+    except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
+        return _nowhere(request, error).response()
+    except Exception as error:
+        return await _tell(request, problem_of(error))
+
+
+@web.middleware
+async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Let only those in who may: with the key, or without one from this machine's own programs and pages."""
+    config = request.app[STATE].config
+    if not config.api_keys:
+        check_host(request, config.host)
+        check_origin(request)
+    if request.method == "OPTIONS":
+        return web.Response(headers=PREFLIGHT)
+    if request.path.removeprefix(config.api_prefix) not in PUBLIC:
+        check_key(request, config.api_keys)
+    return await handler(request)
+
+
+async def allow_origin(request: web.Request, response: web.StreamResponse) -> None:
+    """Let trusted pages read the answer; with an API key in place any page may, for the key decides."""
+    origin = request.headers.get("Origin")
+    if origin is None:
+        return
+    response.headers["Vary"] = "Origin"
+    if request.app[STATE].config.api_keys or is_trusted_origin(origin, request.host):
+        response.headers["Access-Control-Allow-Origin"] = origin
+
+
+def _nowhere(request: web.Request, error: web.HTTPNotFound | web.HTTPMethodNotAllowed) -> Problem:
+    path = request.path[:_PATH_SHOWN]
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allowed = error.headers["Allow"]
+        return Problem(405, f"{path} takes {allowed.replace(',', ', ')}, not {request.method}", KINDS[400], headers={"Allow": allowed})
+    paths = [resource.canonical for resource in request.app.router.resources()]
+    return Problem(404, f"there is no {path} here; {did_you_mean(path, paths)}", KINDS[404])
+
+
+async def _tell(request: web.Request, problem: Problem) -> web.StreamResponse:
+    stream: web.StreamResponse | None = request.get(STREAM)
+    if stream is None:
+        return problem.response()
+    try:
+        await stream.write(frame(dumps(problem.body())))
+        await stream.write_eof()
+    except ConnectionError:
+        return _give_up(request)
+    return stream
+
+
+def _give_up(request: web.Request) -> web.StreamResponse:
+    """The client is gone, or has been silent for longer than --timeout."""
+    stream: web.StreamResponse | None = request.get(STREAM)
+    if stream is None:
+        return Problem(408, "the request body did not arrive within --timeout", "invalid_request_error").response()
+    if request.transport is not None:
+        request.transport.abort()
+    return stream
