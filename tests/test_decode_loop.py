@@ -60,7 +60,7 @@ def test_a_prompt_of_one_or_two_ids_is_read_from_its_beginning(n_prompt: int) ->
 
 def test_a_target_that_takes_nothing_back_keeps_a_cache_that_goes_on_and_drops_any_other() -> None:
     target = ScriptedModel(TARGET_VOCAB)
-    target.can_truncate = False
+    target.n_free = 0
     engine = make_engine(target)
     first = run(engine, [request(40)])[0]
     turn = Request((*ids(40), *first.ids, *ids(5)), GREEDY, OFF, max_tokens=8)

@@ -55,7 +55,7 @@ class _Part:
         ids = [*self.pending, *self.draft.ids]
         ids += ids[-1:] * n_extra
         n_logits = min(len(ids), max(self.n_logits + n_extra, least)) if self.n_logits else 0
-        return Rows(self.running.slot, self.running.n_past, ids, n_logits)
+        return Rows(self.running.slot, self.running.n_past, ids, n_logits, len(self.draft.ids) + n_extra)
 
 
 SamplerFactory = Callable[[Request, int], Picker]
@@ -93,7 +93,7 @@ class Engine:
         self._seeds = seeds
         self._least = least or Least()
         self._clock = clock
-        self._slots = Slots(target.n_seq, target.can_truncate)
+        self._slots = Slots(target.n_seq, target.reach)
         self._waiting: deque[tuple[int, Request, Sink]] = deque()
         self._longest_draft = longest_draft(target.n_alike, target.n_batch, target.n_seq, self._least)
         self._n_rest = 0  # rounds in which nothing is drafted, this one included
@@ -200,7 +200,7 @@ class Engine:
         spent = asking + self._write([self._part(running, chosen.get(running.slot, _PLAIN)) for running in writing])
         if self._drafting is not None and writing and not chosen:
             self._drafting.rested(self._clock() - began - spent)
-        for reader, n in self._prefill.pieces(self._reading, bool(writing), self._target.can_truncate):
+        for reader, n in self._prefill.pieces(self._reading, bool(writing), self._target.can_stop):
             self._read(reader, n)
 
     def _reading(self) -> list[Running]:
@@ -250,6 +250,12 @@ class Engine:
         counts = {part.running.slot: part.n_rows for part in parts}
         extra = self._padding(parts, counts)
         rows = [part.rows(extra.get(part.running.slot, 0), self._least.rows) for part in parts]
+        try:
+            rows = self._target.prepare(rows)
+            counts = {row.seq: len(row.ids) for row in rows}
+        except Exception as error:
+            self._fail_decode([part.running for part in parts], error)
+            return 0.0, counts
         began = self._clock()
         try:
             self._target.decode(rows, may_stop)
@@ -257,7 +263,7 @@ class Engine:
         except AbortedError:
             self._prefill.lost(self._clock() - began)
             for part in parts:
-                self._target.truncate(part.running.slot, part.running.n_past)
+                part.running.n_past = self._target.take_back(part.running.slot, part.running.n_past)
             return 0.0, counts
         except Exception as error:
             self._fail_decode([part.running for part in parts], error)
@@ -268,11 +274,8 @@ class Engine:
         for part, row in zip(parts, rows, strict=True):
             at += row.n_logits
             n_extra = extra.get(part.running.slot, 0)
-            counts[part.running.slot] += n_extra
-            if n_extra:
-                self._target.truncate(part.running.slot, part.running.n_past + part.n_rows)
             try:
-                self._settle(part, logits[at - n_extra - part.n_logits : at - n_extra] if part.n_logits else _NO_LOGITS)
+                self._settle(part, logits[at - n_extra - part.n_logits : at - n_extra] if part.n_logits else _NO_LOGITS, n_extra)
             except Exception as error:  # of its sampler, its text or its sink
                 self._fail([part.running], error)
         return seconds, counts
@@ -289,7 +292,7 @@ class Engine:
         """Dummy rows by sequence: up to the level that makes one pass, then up to the least that computes the same bits."""
         extra: dict[int, int] = {}
         for part in parts:
-            if part.n_level > part.n_rows:
+            if part.n_level > part.n_rows and self._target.n_free >= part.n_level - part.n_rows:
                 room = self._target.n_ctx - part.running.n_past - (self._least.rows - 1)
                 extra[part.running.slot] = max(min(part.n_level, room) - part.n_rows, 0)
         if self._least.rows == 1:
@@ -320,7 +323,7 @@ class Engine:
         if not n_cached:
             self._target.clear(slot.id)
         elif n_cached < len(slot.cached):
-            self._target.truncate(slot.id, n_cached)
+            n_cached = self._target.take_back(slot.id, n_cached)
         running = Running(
             number=number,
             request=request,
@@ -346,7 +349,10 @@ class Engine:
             return _NOTHING_CHOSEN, 0.0
         began = self._clock()
         chosen = self._drafting.propose(
-            [Wish(one.slot, one.request.speculative, self._room(one), one.n_past, one.n_left) for one in writing]
+            [
+                Wish(one.slot, one.request.speculative, self._room(one), one.n_past, one.n_left, len(one.ids) - one.n_past)
+                for one in writing
+            ]
         )
         seconds = self._clock() - began
         drafting = [running for running in writing if running.slot in self._drafting]
@@ -365,20 +371,36 @@ class Engine:
 
     def _read(self, running: Running, n: int) -> None:
         """Decode the next n ids of a prompt."""
+        n = self._whole(running, n)
         last = n == running.n_unread
         n_logits = 1 if last and running.request.max_tokens != 0 else 0
         expected = self._prefill.seconds(running, n)
         self._pass_ends = self._clock() + expected
         part = _Part(running, running.pending()[:n], NO_DRAFT, n_logits)
-        seconds, _ = self._run([part], may_stop=expected > ROUND_S and self._target.can_truncate)
+        seconds, _ = self._run([part], may_stop=expected > ROUND_S and self._target.can_stop)
         self._pass_ends = inf
         self._prefill.took(running, n, seconds)
 
-    def _settle(self, part: _Part, logits: npt.NDArray[np.float32]) -> None:
-        """Verify, truncate the KV to what was accepted, commit, tell everybody."""
+    def _whole(self, running: Running, n: int) -> int:
+        """Of the next n ids of a prompt, those that are best decoded at once. Where marks help later prompts, the last ones come apart,
+        behind a mark. Where dummy rows cannot be taken back, no pass but the last is so small that it needs some."""
+        tail, least = self._target.tail, self._least.rows
+        if tail and n == running.n_unread > 2 * tail:
+            n -= tail
+        elif tail:
+            self._target.mark(running.slot, is_last=n == running.n_unread)
+        rest = n % self._target.n_ubatch
+        if self._target.n_free < least and n < running.n_unread and 0 < rest < least < n:
+            n -= rest
+        return n
+
+    def _settle(self, part: _Part, logits: npt.NDArray[np.float32], n_extra: int) -> None:
+        """Verify, take back what was not accepted and the dummy rows, commit, tell everybody."""
         running = part.running
+        end = running.n_past + part.n_rows + n_extra
         running.n_past += len(part.pending)
         if not part.n_logits:
+            self._take_back(running, end)
             if running.n_past == running.n_prompt:  # max_tokens 0: only the cache was to be filled
                 self._finish(running, running.end_with_prompt(self._clock()))
             return
@@ -387,13 +409,18 @@ class Engine:
         delta, done = running.take(verdict, part.draft, self._clock())
         n_kept = min(verdict.n_accepted, len(delta.ids))
         running.n_past += n_kept
-        if n_kept < len(part.draft.ids):
-            self._target.truncate(running.slot, running.n_past)
+        self._take_back(running, end)
         if self._n_rest <= 0:  # at rest the drafters hear of it later
             self._commit(running, part.draft, delta.ids, n_kept)
         running.sink(delta)
         if done is not None:
             self._finish(running, done)
+
+    def _take_back(self, running: Running, end: int) -> None:
+        """The KV, which holds `end` ids, keeps those of the text; once, since some memories can go back only once after a decode. Where it
+        goes back further, the ids between are decoded again with the next ones."""
+        if running.n_past < end:
+            running.n_past = self._target.take_back(running.slot, running.n_past)
 
     def _describer(self, running: Running) -> Callable[[npt.NDArray[np.float32], int], TokenProb] | None:
         if not running.request.logprobs:

@@ -73,6 +73,7 @@ class AutoPolicy(Sequences):
         if state is None:
             return
         state.n += len(commit.ids)
+        self.machine.took_back(commit.n_drafted, commit.n_accepted)
         for use in state.uses.values():
             if use.trail:
                 use.check(commit.ids)

@@ -12,13 +12,15 @@ from uad.types import Ask, Commit, Draft, Origin, SpeculativeParams
 @dataclass(frozen=True, slots=True)
 class Wish:
     """One sequence in this round, which writes: what its request asks for, how many ids may be drafted at most (0: it writes without
-    drafts), how many positions are in its KV, and how many ids the answer may still have."""
+    drafts), how many positions are in its KV, and how many ids the answer may still have. n_pending: ids that its KV lacks, which this
+    round decodes in any case; more than one where the memory could not stop where the last draft went wrong."""
 
     seq: int
     params: SpeculativeParams
     room: int
     depth: int = 0
     n_left: int = 1 << 30
+    n_pending: int = 1
 
 
 class Chosen(NamedTuple):

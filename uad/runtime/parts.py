@@ -43,6 +43,7 @@ from uad.types import Clock, ModelInfo, Origin, Request, RuntimeInfo
 from uad.vocab.encode import Encoder
 
 _log = logging.getLogger("uad")
+_SNAPSHOTS = 8  # ids of most drafts that pay; each takes as much memory as the state
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
     """
     native.start().verbose = config.verbose
     counting, clock = _time(costs)
-    fit = fitted(config)
+    fit = fitted(_with_snapshots(config))
     config = fit.config
     with ExitStack() as stack:
         target = open_target(config, stack, progress)
@@ -98,6 +99,13 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
             drafters=tuple(one.origin for one in every),
         )
         return Parts(config, engine, prompts, target, samplers, info, draft.drafter, policies, clock, costs, stack.pop_all())
+
+
+def _with_snapshots(config: Config) -> Config:
+    """Where something drafts, a recurrent state of the target keeps its last values, which cost memory for each."""
+    defaults, drafts = config.drafting.defaults, config.draft is not None or set(config.drafting.types) - {Origin.MODEL}
+    n = min(_SNAPSHOTS, defaults.longest) if defaults.enabled and drafts else 0
+    return replace(config, target=replace(config.target, n_snapshots=n))
 
 
 def _check_bias(config: Config, n_vocab: int) -> None:
@@ -157,7 +165,7 @@ def _engine(target: Target, drafting: Drafting | None, samplers: SamplerFactory,
 
 def _open_lookup(config: Config, stack: ExitStack, target: Target) -> tuple[Lookup, ...]:
     """The drafters that need no model. Closing them writes their files."""
-    if not target.context.can_truncate or not config.drafting.defaults.enabled:
+    if not target.context.can_take_back or not config.drafting.defaults.enabled:
         return ()
     free = drafters.build(config.drafting, target.model.vocab, config.n_parallel)
     for drafter in free:
@@ -203,9 +211,8 @@ def _open_draft(
     """The draft model's part on the stack; where it loads and then fails, none, and the line that says so."""
     if config.draft is None:
         return _Draft(("no draft model",) if set(config.drafting.types) - {Origin.MODEL} else ("no draft model: plain decoding",))
-    if not target.context.can_truncate:
-        name = _name(target.model.info)
-        return _Draft((f"{name} cannot take back single positions (recurrent memory): plain decoding, the draft is not loaded",))
+    if not target.context.can_take_back:
+        return _Draft((f"the memory of {_name(target.model.info)} cannot take drafts back: plain decoding, the draft is not loaded",))
     model = stack.enter_context(open_model(config.draft, "draft", lambda share: progress("loading draft", share)))
     with ExitStack() as attempt:
         try:
@@ -230,8 +237,8 @@ def _draft_of(
     counting: Counting | None,
 ) -> _Draft:
     draft = stack.enter_context(Context(model, _draft_config(own, model, target.context), config.n_parallel, "draft"))
-    if not draft.can_truncate:
-        return _Draft((f"draft {_name(model.info)} cannot take back single positions (recurrent memory): plain decoding",))
+    if not draft.can_take_back:
+        return _Draft((f"the memory of the draft {_name(model.info)} cannot take back ids: plain decoding",))
     draft.choose_threads(own)
     rules = plan(side(target.model, config.templates.chat_template), side(model), template_options(config))
     drafter = ModelDrafter(
