@@ -70,7 +70,6 @@ class Replay:
         self._rng = random.Random(seed)
         self._origins = origins
         self._temperature = temperature
-        self._n_rest = 0
 
     def run(self, texts: Sequence[Text], n_seq: int) -> float:
         """Writes all of them, n_seq at a time, and returns how long that took without the last ones, beside which slots are empty, over the
@@ -95,7 +94,6 @@ class Replay:
         return plain / spent
 
     def _begin(self, text: Text, seq: int) -> Text:
-        self._n_rest = 0  # as the loop does where a prompt is read
         text.seq = seq
         text.unread = min(text.answer.n_prompt, WINDOW) + 1
         self._policy.begin(seq, text.answer.n_prompt, self._temperature)
@@ -106,14 +104,11 @@ class Replay:
         return exp(self._rng.gauss(0.0, NOISE))
 
     def _round(self, live: Sequence[Text]) -> float:
-        self._n_rest -= 1
-        if self._n_rest < 0:
-            self._n_rest = self._policy.sleeps([text.seq for text in live])
         wishes = [
             Wish(one.seq, self._params, self._room(one), one.answer.n_prompt + one.t, len(one.answer.ids) - one.t, one.n_pending)
             for one in live
         ]
-        round_ = self._policy.plan(wishes) if self._n_rest <= 0 else None
+        round_ = self._policy.plan(wishes)
         spent = 0.0
         chosen: Mapping[int, Chosen] = {}
         if round_ is not None:
@@ -143,7 +138,7 @@ class Replay:
         depth = sum(one.answer.n_prompt + one.t for one in live) // len(live)
         self._policy.decoded(passes, depth, decode / 1e3)
         if not chosen:
-            self._policy.rested(1e-4)
+            self._policy.plain_round(1e-4)
         for one in live:
             self._commit(one, picked[one.seq])
         return spent + decode + self._curve.loop_ms

@@ -280,7 +280,7 @@ class FaultyPolicy(Faulty):
 
 @pytest.mark.parametrize("call", [1, 5])
 @pytest.mark.parametrize(
-    "method", ["begin", "end", "sleeps", "plan", "decoded", "committed", "asks", "proposed", "choose", "wrote", "go_on", "stepped"]
+    "method", ["begin", "end", "plan", "decoded", "committed", "asks", "proposed", "choose", "wrote", "go_on", "stepped"]
 )
 @pytest.mark.parametrize("auto", [False, True])
 def test_a_policy_that_fails_costs_no_text_and_a_fresh_one_drafts_on(auto: bool, method: str, call: int) -> None:

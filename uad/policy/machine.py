@@ -92,7 +92,7 @@ class Machine:
             n = n_accepted + 1 if n_accepted < n_drafted else 0
             self.n_again += _AGAIN_RATE * (n - self.n_again)
 
-    def rested(self, ms: float) -> None:
+    def plain_round(self, ms: float) -> None:
         """What a round of one id took beside decoding: half of it is taken to be the same for a round of many."""
         self.overhead_ms += _OVERHEAD_RATE * (0.5 * min(ms, 4 * self.overhead_ms + 1) - self.overhead_ms)
 

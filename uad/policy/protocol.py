@@ -63,11 +63,6 @@ class Policy(Protocol):
         """A new text starts in this sequence, behind a prompt of so many ids, and is sampled at this temperature. n_cached of the prompt's
         ids are those of the text that ran here before."""
 
-    def sleeps(self, seqs: Sequence[int]) -> int:
-        """For how many rounds nothing is to be asked for these sequences, which write an id in each. They are neither planned nor told of;
-        what was committed meanwhile is told before the next plan."""
-        ...
-
     def plan(self, wishes: Sequence[Wish]) -> Round | None:
         """The decisions of this round; None where nothing is to be drafted."""
         ...
@@ -75,7 +70,7 @@ class Policy(Protocol):
     def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float, n: int = 1) -> None:
         """A decode of these passes (sequences, rows of each), `depth` positions behind them on average, took this long: the mean of n."""
 
-    def rested(self, seconds: float) -> None:
+    def plain_round(self, seconds: float) -> None:
         """A round without drafts took this long beside its decode."""
 
     def committed(self, commit: Commit) -> None:
