@@ -400,7 +400,7 @@ class Heard(FixedPolicy):
     def begin(self, seq: int, n_prompt: int, temperature: float = 0.0, n_cached: int = 0) -> None:
         self.temperatures.append(temperature)
 
-    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float, n: int = 1) -> None:
+    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
         assert seconds > 0
         self.decodes.append(list(passes))
 

@@ -184,9 +184,9 @@ class Drafting:
         for one in self._drafters:
             one.do(lambda drafter: drafter.observe(commit))
 
-    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float, n: int = 1) -> None:
+    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
         """See `Policy.decoded`."""
-        self._policy.do(lambda policy: policy.decoded(passes, depth, seconds, n))
+        self._policy.do(lambda policy: policy.decoded(passes, depth, seconds))
 
     def plain_round(self, seconds: float) -> None:
         """See `Policy.plain_round`."""

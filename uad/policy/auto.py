@@ -45,8 +45,8 @@ class AutoPolicy(Sequences):
         state = self._states[wish.seq]
         return state.n >= state.next_at or self.machine.target.n_alike(n_writing) >= STALE
 
-    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float, n: int = 1) -> None:
-        self.machine.decoded(passes, depth, 1e3 * seconds, n)
+    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
+        self.machine.decoded(passes, depth, 1e3 * seconds)
 
     def plain_round(self, seconds: float) -> None:
         self.machine.plain_round(1e3 * seconds)

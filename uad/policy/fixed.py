@@ -68,7 +68,7 @@ class FixedPolicy:
     def plan(self, wishes: Sequence[Wish]) -> FixedRound:
         return FixedRound(wishes)
 
-    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float, n: int = 1) -> None:
+    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
         """Nothing depends on it."""
 
     def plain_round(self, seconds: float) -> None:

@@ -76,12 +76,12 @@ class Machine:
         full, rest = divmod(rows, most)
         return full * self.target.ms(most, depth) + (self.target.ms(rest, depth) if rest else 0.0)
 
-    def decoded(self, groups: Sequence[tuple[int, int]], depth: int, ms: float, n_times: int = 1) -> None:
-        """A decode of passes (sequences, rows of each) took ms: the mean of n_times."""
+    def decoded(self, groups: Sequence[tuple[int, int]], depth: int, ms: float) -> None:
+        """A decode of passes (sequences, rows of each) took ms."""
         if len(groups) == 1:
             n = groups[0][0] * groups[0][1]
             if n <= self._n_ubatch:
-                self.target.observe(n, depth, ms, n_times)
+                self.target.observe(n, depth, ms)
             return
         expected = sum(self.target.ms(n_seq * n, depth) for n_seq, n in groups)
         self.target.observe_ratio(ms / expected)

@@ -67,8 +67,8 @@ class Policy(Protocol):
         """The decisions of this round; None where nothing is to be drafted."""
         ...
 
-    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float, n: int = 1) -> None:
-        """A decode of these passes (sequences, rows of each), `depth` positions behind them on average, took this long: the mean of n."""
+    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
+        """A decode of these passes (sequences, rows of each), `depth` positions behind them on average, took this long."""
 
     def plain_round(self, seconds: float) -> None:
         """A round without drafts took this long beside its decode."""
