@@ -13,7 +13,8 @@ _GPU_MS = 20.0
 @dataclass(frozen=True, slots=True)
 class Curve:
     """target[n - 1]: one pass of n rows; beyond the last one with the slope of the last half. step: a step of the draft model; reading an
-    id takes read_ms. n_free ids of a draft are taken back at no cost, more for keep_ms. call_ms: what a call takes beside its decodes, look_ms a look into the text, loop_ms a round's own work."""
+    id takes read_ms. call_ms: what a call takes beside its decodes, look_ms a look into the text, loop_ms a round's own work. n_free ids of
+    a draft are taken back at no cost, more for keep_ms."""
 
     name: str
     target: tuple[float, ...]

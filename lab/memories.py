@@ -1,8 +1,8 @@
 """Which models draft with the same text, by how their memory takes ids back: `python lab/memories.py MODEL.gguf ...`.
 
-For each file: how drafts are taken back, how many ids were drafted and accepted, and how many texts are those of the target alone: greedy and
-at temperature 0.8, one and four sequences; with itself as draft, with a draft of another vocabulary, and with suffix. Then the same with
---exact, where every text must be the same.
+For each file: how drafts are taken back, how many ids were drafted and accepted, and how many texts are those of the target alone.
+Greedy and at temperature 0.8, one and four sequences; with itself as draft, with a draft of another vocabulary, and with suffix.
+Then the same with --exact, where every text must be the same.
 """
 
 from __future__ import annotations

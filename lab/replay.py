@@ -367,7 +367,9 @@ def main() -> int:
     parser.add_argument("--types", default="suffix,draft-simple")
     parser.add_argument("--fixed", metavar="N:P", help="a fixed length and least probability instead of the automatic policy")
     parser.add_argument("--bounds", action="store_true")
-    parser.add_argument("--memory", default="", metavar="N:SHARE", help="of a draft N ids are taken back at no cost, more for this share of T(1)")
+    parser.add_argument(
+        "--memory", default="", metavar="N:SHARE", help="of a draft N ids are taken back at no cost, more for this share of T(1)"
+    )
     args = parser.parse_args()
     make: Callable[[Curve], Policy] = automatic
     params = SpeculativeParams()

@@ -201,7 +201,7 @@ def test_the_cache_after_a_stop_in_mid_run_is_what_the_kv_holds() -> None:
         engine,
         [request(max_tokens=60, stop=(plain.text[20:29],), speculative=SpeculativeParams(policy=SpecPolicy.FIXED, n_max=16, p_min=0.0))],
     )
-    slot = engine._slots.all[0]
+    slot = engine._requests._slots.all[0]
     assert slot.cached == target.kv[0]
 
 

@@ -7,16 +7,22 @@ from pathlib import Path
 
 import pytest
 from models import DRAFTS, TARGET, finish
-from tiny_models import NAMES, make
+from tiny_models import NAMES, Kind, make
 
 from uad.config import Config, DraftingConfig, ModelConfig
-from uad.llama.memory import Way
+from uad.llama.context import Context
+from uad.llama.memory import TAIL, Way
+from uad.llama.model import Model
 from uad.runtime import Runtime
 from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 pytestmark = pytest.mark.model
 OFF = SpeculativeParams(enabled=False)
-PROMPTS = ("the river and the stone, the river and the lantern, the river and the", '{"name": "walnut", "price": 12}, {"name": "', "def add(a, b):\n")
+PROMPTS = (
+    "the river and the stone, the river and the lantern, the river and the",
+    '{"name": "walnut", "price": 12}, {"name": "',
+    "def add(a, b):\n",
+)
 
 
 @pytest.fixture(scope="session")
@@ -97,15 +103,15 @@ def test_the_next_turn_goes_on_from_a_copy_or_from_the_difference(name: str, fol
         finish(runtime, [first])
         second = replace(first, prompt=(*first.prompt, *first.prompt[:40]))
         (again,) = finish(runtime, [second])
-        assert again.done.usage.n_cached >= len(first.prompt) - 16
+        assert again.done.usage.n_cached >= len(first.prompt) - 2 * TAIL
         (fresh,) = finish(runtime, [replace(second, cache_prompt=False)])
         if is_exact(runtime):
             assert again.ids == fresh.ids
 
 
 def test_what_each_kind_of_memory_does_is_found_at_start(folder: Path) -> None:
+    expected = {Kind.SNAPSHOTS: Way.SNAPSHOTS, Kind.HYBRID: Way.CHECKPOINTS, Kind.RECURRENT: Way.CHECKPOINTS}
     for name, kind in NAMES.items():
-        with Runtime.open(config(make(name, folder), TARGET)) as runtime:
-            way = runtime.memory_way
-        expected = {"hybrid with snapshots": Way.SNAPSHOTS, "hybrid": Way.CHECKPOINTS, "recurrent": Way.CHECKPOINTS}
-        assert way == expected.get(kind.memory, Way.POSITIONS), name
+        own = ModelConfig(make(name, folder), n_ctx=512, n_threads=1, n_snapshots=8)
+        with Model(own) as model, Context(model, own, 1) as context:
+            assert context.memory.way is expected.get(kind, Way.POSITIONS), name

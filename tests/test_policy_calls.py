@@ -39,7 +39,8 @@ def test_calls_per_round_and_per_id(tmp_path):
     """Per sequence and round: the policy's functions, and what is written in C and called by them, once it knows the draft."""
     counted = as_written.run(as_written.copy_to(tmp_path), COUNT)
     assert counted.returncode == 0, counted.stderr
-    for (alone, short, long), most, most_per_id, most_alone in zip(json.loads(counted.stdout), (450, 290), (40, 22), (60, 50), strict=True):
+    limits = zip(json.loads(counted.stdout), (450, 290), (40, 22), (100, 90), strict=True)
+    for (alone, short, long), most, most_per_id, most_alone in limits:
         assert 0 < short < most
         assert 0 < (long - short) / 12 < most_per_id
         assert 0 < alone < most_alone

@@ -100,8 +100,7 @@ def test_the_memory_is_of_the_kind(model, context) -> None:
     assert lib.llama_model_is_hybrid(model.handle) == hybrid
     assert lib.llama_model_is_recurrent(model.handle) == (kind(model) is Kind.RECURRENT)
     assert lib.llama_model_n_swa(model.handle) == (WINDOW if kind(model) is Kind.SWA else 0)
-    if kind(model) is not Kind.SNAPSHOTS:
-        assert context.can_truncate != kind(model).has_state
+    assert context.can_stop != kind(model).has_state
 
 
 def test_snapshots_are_kept_where_the_kind_says_so(model) -> None:

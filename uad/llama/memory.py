@@ -100,8 +100,8 @@ class Memory:
             began = perf_counter()
             point = self._save(0)
             times.append(perf_counter() - began)
-            if point is None:
-                return False
+        if point is None:
+            return False
         decode(Rows(0, 2, (0,), 1))
         expected = logits()[0].copy()
         decode(Rows(0, 3, (0, 0), 1))

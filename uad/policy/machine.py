@@ -25,8 +25,8 @@ _MOST_MORE: Final = 1.1  # times as much as so many single rows, at most: they c
 class Machine:
     """Costs of a target (and a draft model, if there is one).
 
-    n_ubatch: most rows in a pass. least: fewer rows are padded to this many, in a pass or (of_each) of each sequence. n_free: ids of a draft
-    that the target's memory takes back at no cost; with more a round costs keep_ms, and what is decoded again.
+    n_ubatch: most rows in a pass. least: fewer rows are padded to this many, in a pass or (of_each) of each sequence. n_free: ids
+    of a draft that the target's memory takes back at no cost; with more a round costs keep_ms, and what is decoded again.
     """
 
     def __init__(

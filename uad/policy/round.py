@@ -292,7 +292,12 @@ class AutoRound:
             if level > 1:
                 self._submit(chosen, group, level, table)
             self._judge(group, level, table)
-        if not chosen and self._groups and self._policy.machine.n_free > 0 and self._policy.machine.target.n_alike(self._n_writing) >= STALE:
+        if (
+            not chosen
+            and self._groups
+            and self._policy.machine.n_free > 0
+            and self._policy.machine.target.n_alike(self._n_writing) >= STALE
+        ):
             return dict.fromkeys(self._groups[0], _TWO_ROWS)
         return chosen
 

@@ -13,7 +13,8 @@ from uad.config import Config, ModelConfig
 from uad.decode.drafting import Drafting
 from uad.decode.ends import ends_of
 from uad.decode.guard import reason
-from uad.decode.step import Engine, SamplerFactory
+from uad.decode.scheduler import SamplerFactory
+from uad.decode.step import Engine
 from uad.drafters.model import ModelDrafter
 from uad.drafters.protocol import Drafter
 from uad.errors import ConfigError, MappingError, ModelLoadError
