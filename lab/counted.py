@@ -98,8 +98,10 @@ class CountedContext:
         self._clock = clock
         self.n_seq, self.n_ctx, self.n_batch, self.n_ubatch = context.n_seq, context.n_ctx, context.n_batch, context.n_ubatch
         self.n_alike, self.interrupt = context.n_alike, context.interrupt
-        self.vocab, self.can_truncate = context.vocab, context.can_truncate
-        self.logits, self.truncate, self.clear = context.logits, context.truncate, context.clear
+        self.vocab, self.can_take_back, self.can_stop = context.vocab, context.can_take_back, context.can_stop
+        self.n_free, self.keep_ms, self.tail = context.n_free, context.keep_ms, context.tail
+        self.logits, self.clear, self.mark, self.prepare = context.logits, context.clear, context.mark, context.prepare
+        self.reach, self.take_back = context.reach, context.take_back
 
     def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
         """Raises what the context does."""

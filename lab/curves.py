@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rounds import Recording
 
@@ -13,7 +13,8 @@ _GPU_MS = 20.0
 @dataclass(frozen=True, slots=True)
 class Curve:
     """target[n - 1]: one pass of n rows; beyond the last one with the slope of the last half. step: a step of the draft model; reading an
-    id takes read_ms. call_ms: what a call takes beside its decodes, look_ms a look into the text, loop_ms a round's own work."""
+    id takes read_ms. call_ms: what a call takes beside its decodes, look_ms a look into the text, loop_ms a round's own work. n_free ids of
+    a draft are taken back at no cost, more for keep_ms."""
 
     name: str
     target: tuple[float, ...]
@@ -23,6 +24,12 @@ class Curve:
     look_ms: float = 0.05
     loop_ms: float = 0.3
     draft: str = ""
+    n_free: int = 1 << 30
+    keep_ms: float = 0.0
+
+    def with_memory(self, n_free: str, share: str) -> Curve:
+        """The same where a draft of more than n_free ids needs a checkpoint, which takes this share of a plain decode."""
+        return replace(self, n_free=int(n_free), keep_ms=float(share) * self.target_ms(1))
 
     def target_ms(self, n: int) -> float:
         last = len(self.target)

@@ -9,7 +9,7 @@ from oracle import Round
 from prescribed import prescribing
 
 from uad.decode.drafting import Drafting
-from uad.decode.step import SamplerFactory
+from uad.decode.scheduler import SamplerFactory
 from uad.drafters.protocol import Drafter
 from uad.llama.model import Model
 from uad.policy.protocol import Policy

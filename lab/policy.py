@@ -61,8 +61,6 @@ class Script:
         self._rng = random.Random(n_ids)
         self._range = _SURE if n_ids else _ALWAYS_WRONG
         self._n_ids = n_ids or _N_TOLD
-        self._seqs = range(n_seq)
-        self._n_rest = self._n_untold = 0
         self._wishes = [Wish(seq, SpeculativeParams(n_max=self._n_ids), self._n_ids) for seq in range(n_seq)]
 
     def run(self, n_rounds: int) -> list[tuple[float, int]]:
@@ -84,13 +82,6 @@ class Script:
         beliefs = [[self._rng.uniform(*self._range) for _ in range(self._n_ids)] for _ in self._wishes]
         right = [next((k for k, p in enumerate(row) if self._rng.random() > p), len(row)) for row in beliefs]
         began = perf_counter()
-        self._n_rest -= 1  # as the loop does
-        if self._n_rest < 0:
-            self._n_rest = self.policy.sleeps(self._seqs)
-        if self._n_rest > 0:
-            self._n_untold += 1
-            return perf_counter() - began, 0
-        self._tell()
         round_ = self.policy.plan(self._wishes)
         asks = round_.asks(Origin.MODEL) if round_ is not None else ()
         written = self._write(round_, asks, beliefs) if round_ is not None and asks else {}
@@ -106,14 +97,6 @@ class Script:
         for commit in commits:
             self.policy.committed(commit)
         return seconds + perf_counter() - began, sum(written.values())
-
-    def _tell(self) -> None:
-        """What was written at rest."""
-        if self._n_untold:
-            ids = (0,) * self._n_untold
-            self._n_untold = 0
-            for seq in self._seqs:
-                self.policy.committed(Commit(seq, ids))
 
     def _write(self, round_: Round | _Idle, asks: Sequence[Ask], beliefs: Sequence[Sequence[float]]) -> dict[int, int]:
         """Draft in lockstep as far as the policy lets it; how many ids of each sequence."""

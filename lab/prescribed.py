@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from uad.decode.step import SamplerFactory
+from uad.decode.scheduler import SamplerFactory
 from uad.decode.verify import Picker
 from uad.sampling.noise import Position
 from uad.sampling.sampler import Row

@@ -34,11 +34,15 @@ class SilentTarget:
     def __init__(self, target: Target) -> None:
         self.n_seq, self.n_ctx, self.n_batch, self.n_ubatch = target.n_seq, target.n_ctx, target.n_batch, target.n_ubatch
         self.n_alike = target.n_alike
-        self.vocab, self.can_truncate = target.vocab, target.can_truncate
+        self.vocab, self.can_take_back, self.can_stop = target.vocab, target.can_take_back, False
+        self.n_free, self.keep_ms, self.tail = target.n_free, 0.0, 0
         self._n_logits = 0
 
     def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
         self._n_logits = sum(row.n_logits for row in rows)
+
+    def prepare(self, rows: Sequence[Rows]) -> list[Rows]:
+        return list(rows)
 
     def logits(self) -> npt.NDArray[np.float32]:
         return np.zeros((self._n_logits, 1), np.float32)
@@ -46,7 +50,13 @@ class SilentTarget:
     def interrupt(self, wanted: bool = True) -> None:
         """Nothing takes long."""
 
-    def truncate(self, seq: int, n: int) -> None:
+    def reach(self, seq: int, n: int) -> int:
+        return n
+
+    def take_back(self, seq: int, n: int) -> int:
+        return n
+
+    def mark(self, seq: int, is_last: bool) -> None:
         """Nothing is held."""
 
     def clear(self, seq: int) -> None:

@@ -34,17 +34,20 @@ MODEL = str(Origin.MODEL)
 NOISE = 0.03  # of the logarithm of a decode's time
 LONGEST = 48
 WINDOW = 256
+READ_AGAIN = 16  # as in uad.llama.memory
 
 
 @dataclass
 class Text:
-    """One answer that is being written. `covered`: up to which id of it the draft model's last draft reaches, as far as it is right."""
+    """One answer that is being written. `covered`: up to which id of it the draft model's last draft reaches, as far as it is right.
+    n_pending: its ids that the target's memory does not hold."""
 
     answer: Answer
     seq: int = 0
     t: int = 1
     covered: int = 0
     unread: int = 0
+    n_pending: int = 1
     ms: float = 0.0
     n_drafted: int = 0
     n_accepted: int = 0
@@ -67,7 +70,6 @@ class Replay:
         self._rng = random.Random(seed)
         self._origins = origins
         self._temperature = temperature
-        self._n_rest = 0
 
     def run(self, texts: Sequence[Text], n_seq: int) -> float:
         """Writes all of them, n_seq at a time, and returns how long that took without the last ones, beside which slots are empty, over the
@@ -92,7 +94,6 @@ class Replay:
         return plain / spent
 
     def _begin(self, text: Text, seq: int) -> Text:
-        self._n_rest = 0  # as the loop does where a prompt is read
         text.seq = seq
         text.unread = min(text.answer.n_prompt, WINDOW) + 1
         self._policy.begin(seq, text.answer.n_prompt, self._temperature)
@@ -103,11 +104,11 @@ class Replay:
         return exp(self._rng.gauss(0.0, NOISE))
 
     def _round(self, live: Sequence[Text]) -> float:
-        self._n_rest -= 1
-        if self._n_rest < 0:
-            self._n_rest = self._policy.sleeps([text.seq for text in live])
-        wishes = [Wish(one.seq, self._params, self._room(one), one.answer.n_prompt + one.t, len(one.answer.ids) - one.t) for one in live]
-        round_ = self._policy.plan(wishes) if self._n_rest <= 0 else None
+        wishes = [
+            Wish(one.seq, self._params, self._room(one), one.answer.n_prompt + one.t, len(one.answer.ids) - one.t, one.n_pending)
+            for one in live
+        ]
+        round_ = self._policy.plan(wishes)
         spent = 0.0
         chosen: Mapping[int, Chosen] = {}
         if round_ is not None:
@@ -119,7 +120,14 @@ class Replay:
                     spent += ms
             chosen = round_.choose()
         picked = {one.seq: chosen[one.seq].draft if one.seq in chosen else Draft() for one in live}
-        rows = {seq: max(1 + len(draft.ids), chosen[seq].n_rows if seq in chosen else 0) for seq, draft in picked.items()}
+        pending = {one.seq: one.n_pending for one in live}
+        rows = {seq: max(pending[seq] + len(draft.ids), chosen[seq].n_rows if seq in chosen else 0) for seq, draft in picked.items()}
+        for seq, draft in picked.items():
+            if len(draft.ids) > self._curve.n_free:
+                spent += self._curve.keep_ms
+                if pending[seq] > READ_AGAIN:
+                    spent += self._curve.target_ms(pending[seq] - 1)
+                    rows[seq] -= pending[seq] - 1
         decode, passes = 0.0, []
         done = 0
         for n in sorted(set(rows.values())):  # equal lengths share a pass
@@ -130,7 +138,7 @@ class Replay:
         depth = sum(one.answer.n_prompt + one.t for one in live) // len(live)
         self._policy.decoded(passes, depth, decode / 1e3)
         if not chosen:
-            self._policy.rested(1e-4)
+            self._policy.plain_round(1e-4)
         for one in live:
             self._commit(one, picked[one.seq])
         return spent + decode + self._curve.loop_ms
@@ -209,6 +217,8 @@ class Replay:
         ids = rest[: n + 1]
         text.unread += text.t + len(ids) - min(max(text.covered, text.t), text.t + len(ids))  # accepted guesses are in the draft's KV
         text.t += len(ids)
+        is_back = n < len(draft.ids) > self._curve.n_free
+        text.n_pending = (text.n_pending if text.n_pending <= READ_AGAIN else 1) + len(ids) if is_back else 1
         text.n_drafted += len(draft.ids)
         text.n_accepted += n
         self._policy.committed(Commit(text.seq, ids, len(draft.ids), n))
@@ -328,7 +338,7 @@ def automatic(curve: Curve) -> AutoPolicy:
     """The policy as the server makes it, on a machine that was measured well."""
     target = CostCurve([CostSample(n, 0, curve.target_ms(n)) for n in range(1, 65)])
     draft = CostCurve([CostSample(n, 0, curve.step_ms(n)) for n in range(1, 9)])
-    return AutoPolicy(Machine(target, draft), window=WINDOW)
+    return AutoPolicy(Machine(target, draft, n_free=curve.n_free, keep_ms=curve.keep_ms), window=WINDOW)
 
 
 def main() -> int:
@@ -340,6 +350,9 @@ def main() -> int:
     parser.add_argument("--types", default="suffix,draft-simple")
     parser.add_argument("--fixed", metavar="N:P", help="a fixed length and least probability instead of the automatic policy")
     parser.add_argument("--bounds", action="store_true")
+    parser.add_argument(
+        "--memory", default="", metavar="N:SHARE", help="of a draft N ids are taken back at no cost, more for this share of T(1)"
+    )
     args = parser.parse_args()
     make: Callable[[Curve], Policy] = automatic
     params = SpeculativeParams()
@@ -351,6 +364,8 @@ def main() -> int:
         recording = read(path)
         origins = [one for one in args.types.split(",") if one in recording.answers[0].guesses]
         for curve in curves(recording, args.costs.split(",") if args.costs else ()):
+            if args.memory:
+                curve = curve.with_memory(*args.memory.split(":"))
             scores = [score(recording, curve, make, params, seed, args.sequences, origins) for seed in range(args.seeds)]
             print(line(path.name.removesuffix(".json.gz"), curve, recording, scores, args.bounds), flush=True)
     return 0

@@ -24,7 +24,8 @@ TARGET_COSTS = tuple(CostSample(n, depth, 10.0 + n + depth / 100) for n in (1, 2
 class Silent:
     """A context that only notes what it decodes."""
 
-    n_seq, n_ctx, n_batch, n_ubatch, n_alike, vocab, can_truncate = 4, 100, 64, 8, 8, None, True
+    n_seq, n_ctx, n_batch, n_ubatch, n_alike, vocab = 4, 100, 64, 8, 8, None
+    can_take_back, can_stop, n_free, keep_ms, tail = True, True, 1 << 30, 0.0, 0
 
     def __init__(self):
         self.decoded = []
@@ -37,7 +38,10 @@ class Silent:
     def logits(self):
         return np.zeros((1, 1), np.float32)
 
-    def truncate(self, seq, n): ...
+    def take_back(self, seq, n): ...
+    def reach(self, seq, n): ...
+    def prepare(self, rows): ...
+    def mark(self, seq, is_last): ...
     def clear(self, seq): ...
 
 

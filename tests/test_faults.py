@@ -147,7 +147,7 @@ def test_a_drafter_that_fails_again_when_it_comes_back_is_tried_later(origin: Or
 
 
 @pytest.mark.parametrize("call", [1, 7])
-@pytest.mark.parametrize("method", ["decode", "logits", "truncate"])
+@pytest.mark.parametrize("method", ["decode", "logits", "take_back"])
 def test_a_draft_context_that_fails_is_cleared_and_used_again(method: str, call: int) -> None:
     """The scripted draft checks that its KV is what the drafter says it is."""
     context = ScriptedModel(DRAFT_VOCAB, 2)
@@ -248,7 +248,7 @@ def test_a_drafter_that_fails_leaves_the_others_at_work() -> None:
     broken = Faulty(RandomDrafter(), propose=Fault(1, times=10**9))
     drafting = Drafting([broken, make(Origin.SUFFIX)], FixedPolicy, TARGET_VOCAB.n_vocab, TARGET_VOCAB.eog, clock)
     engine = make_engine(ScriptedModel(TARGET_VOCAB, 2), clock=clock)
-    engine._drafting = drafting
+    engine._drafting = engine._requests._drafting = drafting
     results = run(engine, requests(FIXED), may_fail=True)
     assert [one.ids for one in results] == PLAIN[0.0]
     by = {one.origin: one for one in engine.drafters()}
@@ -285,7 +285,7 @@ class FaultyPolicy(Faulty):
 
 @pytest.mark.parametrize("call", [1, 5])
 @pytest.mark.parametrize(
-    "method", ["begin", "end", "sleeps", "plan", "decoded", "committed", "asks", "proposed", "choose", "wrote", "go_on", "stepped"]
+    "method", ["begin", "end", "plan", "decoded", "committed", "asks", "proposed", "choose", "wrote", "go_on", "stepped"]
 )
 @pytest.mark.parametrize("auto", [False, True])
 def test_a_policy_that_fails_costs_no_text_and_a_fresh_one_drafts_on(auto: bool, method: str, call: int) -> None:
@@ -337,7 +337,7 @@ def both(engine: Engine, asked: Sequence[Request], sinks: Sequence) -> None:
 @pytest.mark.parametrize("what", ["pick", "accept", "close", "start"])
 def test_a_sampler_that_fails_ends_its_request_alone(what: str, n: int) -> None:
     engine = engine_with(make(Origin.MODEL))
-    real = engine._samplers
+    real = engine._requests._samplers
 
     def samplers(request: Request, seed: int):
         if request.stop != ("broken",):
@@ -346,7 +346,7 @@ def test_a_sampler_that_fails_ends_its_request_alone(what: str, n: int) -> None:
             raise ZeroDivisionError("injected")
         return Broken(real(request, seed), n, what)
 
-    engine._samplers = samplers
+    engine._requests._samplers = samplers
     one, other = requests(FIXED, n=2)
     first, second, third = Collector(), Collector(), Collector()
     both(engine, [replace(one, stop=("broken",)), other, one], [first, second, third])

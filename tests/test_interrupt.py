@@ -66,14 +66,14 @@ def test_the_same_target_alone_reads_prompts_in_the_same_passes(exact: bool) -> 
 def test_an_interrupted_pass_leaves_the_text_as_it_was(context: Context) -> None:
     expected = read(context, [300, 400])
     read(context, [300, 400])
-    context.truncate(0, 300)
+    context.take_back(0, 300)
     context.interrupt()
     rows = [Rows(0, 300, ids_of(context)[300:], 1)]
     with pytest.raises(AbortedError):
         context.decode(rows, may_stop=True)
-    context.truncate(0, 300)
+    context.take_back(0, 300)
     context.decode([Rows(0, 300, ids_of(context)[300:310], 1)])  # others cannot be stopped
-    context.truncate(0, 300)
+    context.take_back(0, 300)
     context.interrupt(False)
     context.decode(rows, may_stop=True)
     assert np.array_equal(context.logits()[0], expected)

@@ -17,6 +17,7 @@ from uad.config import ModelConfig, load_config
 from uad.errors import ConfigError, DecodeError
 from uad.llama import amx
 from uad.llama.context import Context, attention
+from uad.llama.memory import Way
 from uad.llama.model import Model
 from uad.llama.probe import least_agreeing_rows
 from uad.llama.samplers import SamplerChain
@@ -70,12 +71,12 @@ def test_truncated_positions_can_be_written_again(model, context) -> None:
     ids = model.vocab.tokenize(b"the quick brown fox jumps over")
     context.decode([Rows(0, 0, ids, 1)])
     want = context.logits().copy()
-    context.truncate(0, 3)
+    context.take_back(0, 3)
     context.decode([Rows(0, 3, [7] * 5, 1)])
-    context.truncate(0, 3)
+    context.take_back(0, 3)
     context.decode([Rows(0, 3, ids[3:], 1)])
     assert np.allclose(context.logits(), want, atol=0.05)
-    assert context.can_truncate
+    assert context.memory.way is Way.POSITIONS
 
 
 def test_float_weights_agree_from_two_rows_on(context) -> None:

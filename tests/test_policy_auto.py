@@ -884,23 +884,3 @@ def test_guesses_that_were_not_submitted_are_judged_too():
     seen = one.calibration("draft-simple")
     assert sum(seen.n) == pytest.approx(3, abs=0.1)
     assert sum(seen.accepted) == pytest.approx(2, abs=0.1)
-
-
-def test_a_round_is_planned_where_something_is_due_and_now_and_then():
-    one = policy(MEMORY_BOUND)
-    one.begin(0, 100)
-    assert one.sleeps([0]) == 0, "a new text is to be asked for"
-    one.state(0).next_at = 50
-    assert one.sleeps([0, 1]) == 7, "one in eight tells what the machine does"
-    one.committed(Commit(0, tuple(range(47)), 0, 0))
-    assert one.sleeps([1, 0]) == 3
-    one.committed(Commit(0, (0, 1, 2), 0, 0))
-    assert one.sleeps([1, 0]) == 0
-    one.end(0)
-    assert one.sleeps([0]) == 7, "nothing drafts for it"
-
-
-@pytest.mark.parametrize(("round_ms", "n"), [(40.0, 7), (2.0, 25), (0.5, 100), (0.01, 128)])
-def test_the_machine_is_heard_of_as_often_as_is_not_felt(round_ms, n):
-    one = AutoPolicy(Machine(CostCurve([CostSample(1, 0, round_ms), CostSample(64, 0, 2 * round_ms)])))
-    assert one.sleeps([0]) == n

@@ -52,8 +52,11 @@ class Machine:
         self.now += self.ms(self.sizes[-1], self.held - self.sizes[-1]) * self.slow(len(self.sizes) - 1) / 2000
         return np.zeros((1, 1), np.float32)
 
-    def truncate(self, seq, n):
+    def keep(self, seq): ...
+
+    def take_back(self, seq, n):
         self.held = n
+        return n
 
     def clear(self, seq):
         self.held = 0

@@ -19,7 +19,7 @@ from uad.decode.ends import ends_of
 from uad.decode.layout import Least, sizes_of_passes
 from uad.decode.step import Engine
 from uad.drafters.protocol import Drafter, Pace
-from uad.errors import AbortedError, DecodeError
+from uad.errors import AbortedError
 from uad.llama.samplers import SamplerChain
 from uad.policy.fixed import FixedPolicy
 from uad.policy.protocol import Policy
@@ -78,10 +78,11 @@ class ScriptedModel:
     """A context that writes SCRIPT from the offset that its KV has reached, with noise; both vocabularies share the text, not the cuts.
 
     `sharpness` is the advantage of the script's token over noise of width 1. `length` bytes after which the end of turn is likely.
-    Without `can_truncate` it forgets a whole sequence or nothing, as recurrent models do.
+    n_free: ids that can be taken back, once after a decode that had more rows than that; more only to where a decode with ids that are not
+    sure began, or to a mark, as with recurrent models. tail: with marks where it is not 0.
     """
 
-    can_truncate = True
+    can_take_back, can_stop, n_free, keep_ms, tail = True, True, 1 << 30, 0.0, 0
 
     def __init__(
         self, vocab: VocabTable, n_seq: int = 1, n_ctx: int = 512, n_batch: int = 256, sharpness: float = 6.0, length: int = 10**9
@@ -91,6 +92,9 @@ class ScriptedModel:
         self.is_interrupted = False
         self.sharpness, self.length = sharpness, length
         self.kv: list[list[int]] = [[] for _ in range(n_seq)]
+        self.points: list[set[int]] = [set() for _ in range(n_seq)]
+        self.marks: list[set[int]] = [set() for _ in range(n_seq)]
+        self.n_last = [0] * n_seq
         self.n_decodes = 0
         self.batches: list[dict[int, int]] = []
         self._out: list[np.ndarray] = []
@@ -99,6 +103,12 @@ class ScriptedModel:
 
     def interrupt(self, wanted: bool = True) -> None:
         self.is_interrupted = wanted
+
+    def prepare(self, rows: Sequence[Rows]) -> list[Rows]:
+        for row in rows:
+            if row.n_unsure > min(self.n_free, len(row.ids) - 1):
+                self.points[row.seq] = {len(self.kv[row.seq])}
+        return list(rows)
 
     def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
         if may_stop and self.is_interrupted:
@@ -109,6 +119,7 @@ class ScriptedModel:
         counts: dict[int, int] = {}
         for row in rows:
             kv = self.kv[row.seq]
+            self.n_last[row.seq] = len(row.ids)
             assert row.pos == len(kv), f"sequence {row.seq}: rows at {row.pos}, KV has {len(kv)}"
             assert len(kv) + len(row.ids) <= self.n_ctx, "KV overflow"
             counts[row.seq] = counts.get(row.seq, 0) + len(row.ids)
@@ -138,13 +149,27 @@ class ScriptedModel:
     def logits(self) -> np.ndarray:
         return np.stack(self._out)
 
-    def truncate(self, seq: int, n: int) -> None:
-        if not self.can_truncate and 0 < n < len(self.kv[seq]):
-            raise DecodeError("part of a state cannot be taken back")
+    def reach(self, seq: int, n: int) -> int:
+        end = len(self.kv[seq])
+        if n >= end or self.n_free >= 1 << 30 or end - n <= min(self.n_free, self.n_last[seq] - 1):
+            return min(n, end)
+        return max((pos for pos in self.points[seq] | self.marks[seq] if pos <= n), default=0)
+
+    def take_back(self, seq: int, n: int) -> int:
+        n = self.reach(seq, n)
         del self.kv[seq][n:]
+        self.n_last[seq] = 0
+        self.points[seq] = {pos for pos in self.points[seq] if pos <= n}
+        self.marks[seq] = {pos for pos in self.marks[seq] if pos <= n}
+        return n
+
+    def mark(self, seq: int, is_last: bool) -> None:
+        self.marks[seq].add(len(self.kv[seq]))
 
     def clear(self, seq: int) -> None:
         self.kv[seq].clear()
+        self.points[seq].clear()
+        self.marks[seq].clear()
 
 
 class SimulatedClock:

@@ -111,12 +111,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Consecutive rows of one sequence in a batch: ids from position `pos` on, logits wanted for the last `n_logits` of them."""
+    """Consecutive rows of one sequence in a batch: ids from position `pos` on, logits wanted for the last `n_logits` of them. The last
+    `n_unsure` may have to be taken back."""
 
     seq: int
     pos: int
     ids: Sequence[int]
     n_logits: int
+    n_unsure: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored("--ui --webui --no-ui --no-webui --cont-batching -cb --no-cont-batching -nocb"),
     Ignored("--kv-unified -kvu --no-kv-unified -no-kvu --context-shift --no-context-shift --warmup --no-warmup"),
     Ignored("--cache-prompt --no-cache-prompt --cache-idle-slots --no-cache-idle-slots --perf --no-perf --offline"),
-    Ignored("--swa-full --escape -e --no-escape --no-host --op-offload --no-op-offload --check-tensors --reuse-port"),
+    Ignored("--escape -e --no-escape --no-host --op-offload --no-op-offload --check-tensors --reuse-port"),
     Ignored(
         "--kv-offload -kvo --no-kv-offload -nkvo --backend-sampling -bs --spec-draft-backend-sampling --no-spec-draft-backend-sampling"
     ),
@@ -38,7 +38,7 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored("--no-mmproj --no-mmproj-auto --mmproj-auto --mmproj-offload --no-mmproj-offload --models-autoload --no-models-autoload"),
     Ignored("--log-colors", "?"),
     Ignored("--log-file --verbosity -lv --log-verbosity --tags --keep --threads-http --slot-prompt-similarity -sps --defrag-thold -dt", 1),
-    Ignored("--cache-reuse --cache-ram -cram --ctx-checkpoints -ctxcp --swa-checkpoints --checkpoint-min-step -cms --lazy-mode -lzm", 1),
+    Ignored("--cache-reuse --cache-ram -cram --lazy-mode -lzm", 1),
     Ignored("--fit-target -fitt --fit-ctx -fitc --numa --prio --prio-batch --poll --poll-batch --cpu-mask -C --cpu-range -Cr", 1),
     Ignored("--cpu-strict --cpu-mask-batch -Cb --cpu-range-batch -Crb --cpu-strict-batch --sleep-idle-seconds", 1),
     Ignored("--cpu-mask-draft -Cd --spec-draft-cpu-mask --cpu-range-draft -Crd --spec-draft-cpu-range --cpu-strict-draft", 1),

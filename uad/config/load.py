@@ -19,7 +19,7 @@ from uad.config.yamlfile import from_yaml
 from uad.errors import ConfigError
 from uad.types import SamplingParams, SpecPolicy, SpeculativeParams
 
-_INHERITED = ("n_batch", "n_ubatch", "n_threads", "n_threads_batch", "n_gpu_layers", "flash_attn", "mmap", "mlock", "repack")
+_INHERITED = ("n_batch", "n_ubatch", "n_threads", "n_threads_batch", "n_gpu_layers", "flash_attn", "mmap", "mlock", "repack", "swa_full")
 
 
 def load_config(argv: Sequence[str], environ: Mapping[str, str]) -> Config:

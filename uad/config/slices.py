@@ -19,6 +19,8 @@ class ModelConfig:
     n_ctx is the total of all slots, 0 means the model's own; n_threads 0 means the physical cores, n_threads_batch 0 the same as
     n_threads; negative n_gpu_layers means all. `tokenizer` is a Hugging Face tokenizer.json that turns text into ids instead of llama.cpp.
     rope_* and yarn_* stretch positions beyond the trained context; empty, 0 and negative values mean what the model file says.
+    swa_full: the cache of a sliding window holds all positions. n_snapshots: earlier values of a recurrent state that are kept, where the
+    model has one. n_checkpoints: copies of states that are kept of each slot for later prompts, checkpoint_step ids apart at least.
     """
 
     path: Path
@@ -43,6 +45,10 @@ class ModelConfig:
     yarn_attn_factor: float = -1.0
     yarn_beta_slow: float = -1.0
     yarn_beta_fast: float = -1.0
+    swa_full: bool = False
+    n_snapshots: int = 0
+    n_checkpoints: int = 32
+    checkpoint_step: int = 8192
 
 
 @dataclass(frozen=True, slots=True)

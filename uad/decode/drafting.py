@@ -19,7 +19,6 @@ from uad.types import Ask, Clock, Commit, Crossing, Draft, DrafterStats, Samplin
 
 T = TypeVar("T")
 _NOTHING: Mapping[int, Chosen] = {}
-_OFF_ROUNDS = 8  # without a plan, where nothing can draft
 
 
 @dataclass(slots=True)
@@ -93,11 +92,6 @@ class Drafting:
         self._policy.do(lambda policy: policy.end(seq))
         for one in self._drafters:
             one.do(lambda drafter: drafter.end(seq))
-
-    def sleeps(self, seqs: Sequence[int]) -> int:
-        """For how many rounds these sequences, which write, do so without drafts; see `Policy.sleeps`."""
-        n = self._policy.do(lambda policy: policy.sleeps(seqs)) if self._can_draft else None
-        return _OFF_ROUNDS if n is None else n
 
     def propose(self, wishes: Sequence[Wish]) -> Mapping[int, Chosen]:
         """What each sequence submits in this round; those that are missing write one id."""
@@ -190,13 +184,13 @@ class Drafting:
         for one in self._drafters:
             one.do(lambda drafter: drafter.observe(commit))
 
-    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float, n: int = 1) -> None:
+    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
         """See `Policy.decoded`."""
-        self._policy.do(lambda policy: policy.decoded(passes, depth, seconds, n))
+        self._policy.do(lambda policy: policy.decoded(passes, depth, seconds))
 
-    def rested(self, seconds: float) -> None:
-        """See `Policy.rested`."""
-        self._policy.do(lambda policy: policy.rested(seconds))
+    def plain_round(self, seconds: float) -> None:
+        """See `Policy.plain_round`."""
+        self._policy.do(lambda policy: policy.plain_round(seconds))
 
 
 class _Pace:

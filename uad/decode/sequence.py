@@ -28,8 +28,8 @@ from uad.vocab.table import VocabTable
 
 @dataclass(slots=True)
 class Running:
-    """A request in a slot. `ids` are prompt and answer; ids[:n_past] are in the target's KV; `limit` bounds their number. The drafters
-    heard of ids[:n_told]. rate: ids of the prompt read per second, lately (0: not known)."""
+    """A request in a slot. `ids` are prompt and answer; ids[:n_past] are in the target's KV; `limit` bounds their number. rate: ids of the
+    prompt read per second, lately (0: not known)."""
 
     number: int
     request: Request
@@ -43,7 +43,6 @@ class Running:
     ids: list[int]
     n_past: int
     started: float
-    n_told: int
     position: Position = field(default_factory=Position)
     drafted: DraftStats = field(default_factory=DraftStats)
     first: float = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from uad.decode.sequence import Running
@@ -22,11 +23,11 @@ class Slot:
 
 
 class Slots:
-    """A fixed number of slots. can_truncate: whether a slot can keep a part of what its KV holds, not only all or nothing."""
+    """A fixed number of slots. reach: how many of the first n ids of what a slot's KV holds can be kept (slot, n)."""
 
-    def __init__(self, n: int, can_truncate: bool) -> None:
+    def __init__(self, n: int, reach: Callable[[int, int], int]) -> None:
         self.all = [Slot(i) for i in range(n)]
-        self._can_truncate = can_truncate
+        self._reach = reach
         self._clock = 0
 
     def running(self) -> list[Running]:
@@ -58,7 +59,7 @@ class Slots:
         if not request.cache_prompt:
             return 0
         n = max(min(common_prefix(slot.cached, request.prompt), len(request.prompt) - _UNREAD), 0)
-        return n if self._can_truncate or n == len(slot.cached) else 0
+        return self._reach(slot.id, n) if n else 0
 
     def occupy(self, slot: Slot, running: Running) -> None:
         """The slot is taken."""

@@ -16,7 +16,8 @@ class Target(Protocol):
     """n_ctx positions in each of n_seq sequences; at most n_batch rows a call, n_ubatch in one pass over the weights. Passes of up to
     n_alike rows of a sequence compute a row in the same way.
 
-    Without can_truncate (recurrent memory) a sequence can only be forgotten as a whole.
+    can_take_back: whether drafts can be taken back at all; n_free ids of one at no cost, more for keep_ms and what must be decoded again.
+    can_stop: whether a decode may be interrupted. tail: ids of a prompt that are best decoded apart, behind a mark (0: no marks).
     """
 
     n_seq: int
@@ -24,8 +25,23 @@ class Target(Protocol):
     n_batch: int
     n_ubatch: int
     n_alike: int
-    can_truncate: bool
     vocab: VocabTable
+
+    @property
+    def can_take_back(self) -> bool: ...
+    @property
+    def can_stop(self) -> bool: ...
+    @property
+    def n_free(self) -> int: ...
+    @property
+    def keep_ms(self) -> float: ...
+    @property
+    def tail(self) -> int: ...
+
+    def prepare(self, rows: Sequence[Rows]) -> list[Rows]:
+        """What is left to decode of these rows, when all is done that lets the last n_unsure of each be taken back. Raises what decoding
+        does."""
+        ...
 
     def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
         """may_stop: `interrupt` ends it, with AbortedError. Raises NoKvRoomError or DecodeError."""
@@ -37,8 +53,16 @@ class Target(Protocol):
         """[number of rows that wanted logits, n_vocab] in the order of the rows; valid until the next decode."""
         ...
 
-    def truncate(self, seq: int, n: int) -> None:
-        """Forget positions >= n."""
+    def reach(self, seq: int, n: int) -> int:
+        """How many ids `take_back(seq, n)` would leave."""
+        ...
+
+    def take_back(self, seq: int, n: int) -> int:
+        """Forget positions >= n, and more where the memory cannot stop there; returns how many ids are left."""
+        ...
+
+    def mark(self, seq: int, is_last: bool) -> None:
+        """A later prompt may go on from here; is_last: shortly before the end of a prompt."""
 
     def clear(self, seq: int) -> None:
         """Forget all positions."""

@@ -56,6 +56,10 @@ class DraftContext(Protocol):
     n_batch: int
     vocab: VocabTable
 
+    def prepare(self, rows: Sequence[Rows]) -> list[Rows]:
+        """What is left to decode of these rows, when all is done that lets the last n_unsure of each be taken back."""
+        ...
+
     def decode(self, rows: Sequence[Rows]) -> None:
         """Raises NoKvRoomError or DecodeError."""
 
@@ -63,8 +67,13 @@ class DraftContext(Protocol):
         """[rows that wanted logits, n_vocab] in the order of the rows; valid until the next decode."""
         ...
 
-    def truncate(self, seq: int, n: int) -> None:
-        """Forget positions >= n."""
+    def reach(self, seq: int, n: int) -> int:
+        """How many ids `take_back(seq, n)` would leave."""
+        ...
+
+    def take_back(self, seq: int, n: int) -> int:
+        """Forget positions >= n, and more where the memory cannot stop there; returns how many ids are left."""
+        ...
 
     def clear(self, seq: int) -> None:
         """Forget all positions."""
@@ -226,6 +235,7 @@ class ModelDrafter:
         work = _Work(ask, sequence, n_left_over=len(mirror.ahead(mirror.edge)))
         with sequence.meter:
             work.first_choice = mirror.sync()
+        self._forget_far(ask.seq, sequence)
         self._choose_window(work)
         self._narrow(work)
         sequence.chooser.start(mirror.ahead(mirror.edge))
@@ -234,6 +244,16 @@ class ModelDrafter:
             pace.wrote(ask.seq, p)
             work.n_left_guesses += 1
         return work
+
+    def _forget_far(self, seq: int, sequence: _Sequence) -> None:
+        """Where the memory cannot stop near the place from which the text differs, what it goes back further is unread again: a backlog
+        like any other."""
+        mirror = sequence.mirror
+        pos = mirror.n_kv - self._shift(mirror)
+        if sequence.n_in_kv <= pos or pos - self._context.reach(seq, pos) <= _WORTH_CATCHING_UP:
+            return
+        sequence.n_in_kv = self._context.take_back(seq, pos)
+        mirror.n_kv = max(sequence.n_in_kv + self._shift(mirror), mirror.skip)
 
     def _narrow(self, work: _Work) -> None:
         """Only ids from which a single token could go on through all the rest are worth choosing again."""
@@ -262,11 +282,11 @@ class ModelDrafter:
         """What an id's place in the mirror exceeds its position in the KV by: the window begins with a text's usual first id."""
         return mirror.skip - len(self._bos) if mirror.skip else 0
 
-    def _rows(self, seq: int, mirror: Mirror, first: int, ids: list[int], n_logits: int) -> Rows:
+    def _rows(self, seq: int, mirror: Mirror, first: int, ids: list[int], n_logits: int, n_unsure: int = 0) -> Rows:
         """Rows for ids[first:], the window's first id before them where they begin it."""
         if mirror.skip and first == mirror.skip:
-            return Rows(seq, 0, [*self._bos, *ids], n_logits)
-        return Rows(seq, first - self._shift(mirror), ids, n_logits)
+            return Rows(seq, 0, [*self._bos, *ids], n_logits, n_unsure)
+        return Rows(seq, first - self._shift(mirror), ids, n_logits, n_unsure)
 
     def _catch_up(self, works: list[_Work], pace: Pace) -> list[_Work]:
         """One batched decode of what the mirrors have and the KV has not; returns the works that are ready to draft.
@@ -287,7 +307,8 @@ class ModelDrafter:
             room -= len(ids) + len(self._bos)
             done = first + len(ids) == len(mirror.ids)
             n_logits = len(mirror.ids) - work.first_choice + 1 if drafting and done else 0
-            rows.append(self._rows(work.ask.seq, mirror, first, ids, min(n_logits, len(ids))))
+            n_logits = min(n_logits, len(ids))
+            rows.append(self._rows(work.ask.seq, mirror, first, ids, n_logits, n_logits))
             if n_logits:
                 ready.append(work)
         self._decode(rows)
@@ -393,13 +414,32 @@ class ModelDrafter:
     def _decode(self, rows: list[Rows]) -> None:
         if not rows:
             return
-        for row in rows:
+        room = self._context.n_batch - sum(len(row.ids) for row in rows)
+        for i, row in enumerate(rows):
+            again = self._again(row)
+            if len(again) > room:  # nothing remembers a place near it
+                self._read(Rows(row.seq, row.pos - len(again), again, 0))
+            elif again:
+                room -= len(again)
+                rows[i] = Rows(row.seq, row.pos - len(again), [*again, *row.ids], row.n_logits, row.n_unsure)
             sequence = self._sequences[row.seq]
-            if sequence.n_in_kv > row.pos:
-                self._context.truncate(row.seq, row.pos)
             sequence.n_in_kv = row.pos + len(row.ids)
             sequence.mirror.n_kv = sequence.n_in_kv + self._shift(sequence.mirror)
-        self._context.decode(rows)
+        self._context.decode(self._context.prepare(rows))
+
+    def _again(self, row: Rows) -> list[int]:
+        """Takes the KV back to where the row begins; the ids before that which the memory could not keep."""
+        sequence = self._sequences[row.seq]
+        if sequence.n_in_kv <= row.pos:
+            return []
+        n_left = self._context.take_back(row.seq, row.pos)
+        mirror = sequence.mirror
+        ids = [*self._bos, *mirror.ids[mirror.skip :]] if mirror.skip else mirror.ids
+        return ids[n_left : row.pos]
+
+    def _read(self, rows: Rows) -> None:
+        for at in range(0, len(rows.ids), self._context.n_batch):
+            self._context.decode([Rows(rows.seq, rows.pos + at, rows.ids[at : at + self._context.n_batch], 0)])
 
     # --- handing over
 

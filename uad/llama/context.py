@@ -20,6 +20,7 @@ from uad.errors import AbortedError, DecodeError, ModelLoadError, NoKvRoomError
 from uad.llama import native
 from uad.llama.batch import Batch
 from uad.llama.devices import offloads
+from uad.llama.memory import READ_AGAIN, TAIL, Memory, Way
 from uad.llama.model import Model
 from uad.types import Rows
 
@@ -43,14 +44,17 @@ class Context:
         self.n_alike = min(self.n_ubatch, n_alike)
         self.n_vocab = model.info.n_vocab
         self.rows_are_apart = flash_attn != "off"
-        self._memory = lib.llama_get_memory(self._handle)
         self._batch = Batch(self.n_batch)
         self._stop = ctypes.create_string_buffer(2)
+        n_swa = 0 if config.swa_full else model.n_swa
+        self.memory = Memory(self._handle, n_seq, n_swa, config.n_checkpoints, config.checkpoint_step)
         try:
-            self.can_truncate = self._probe_truncate()
+            self.memory.probe(lambda rows: self.decode([rows]), self.logits)  # it also warms the backend up
         except BaseException:
             self.close()
             raise
+        self.keep, self.mark = self.memory.keep, self.memory.mark
+        self.reach, self.take_back, self.clear = self.memory.reach, self.memory.take_back, self.memory.clear
 
     def _open(self, model: Model, config: ModelConfig) -> ctypes.c_void_p:
         params = context_params(config, config.n_ctx or model.info.n_ctx_train, self.n_seq)
@@ -83,12 +87,30 @@ class Context:
         self.clear(0)
         return sorted(times)[_TIMED_STEPS // 2]
 
-    def _probe_truncate(self) -> bool:
-        """Whether a rejected draft can be taken back. Decodes two ids, so it also warms the backend up."""
-        self.decode([Rows(0, 0, (0, 0), 1)])
-        can = bool(lib.llama_memory_seq_rm(self._memory, 0, 1, -1))
-        self.clear(0)
-        return can
+    @property
+    def can_take_back(self) -> bool:
+        """Whether drafts can be taken back, whatever that costs."""
+        return self.memory.way is not Way.NOTHING
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether what was decoded of a batch that was interrupted can be taken back."""
+        return self.memory.way is Way.POSITIONS
+
+    @property
+    def n_free(self) -> int:
+        """Ids of a draft that can be taken back at no cost."""
+        return self.memory.n_free
+
+    @property
+    def keep_ms(self) -> float:
+        """What it costs to take back more than these, beside decoding again the ids that were right."""
+        return self.memory.keep_ms
+
+    @property
+    def tail(self) -> int:
+        """Ids at the end of a prompt that are decoded apart, since a mark before them helps later prompts; 0: it does not."""
+        return TAIL if self.memory.marks_help else 0
 
     def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
         """One batched decode. may_stop: `interrupt` ends it. Raises NoKvRoomError, AbortedError or DecodeError; after NoKvRoomError the KV
@@ -106,12 +128,27 @@ class Context:
             batch.add(row.seq, row.pos, row.ids, row.n_logits)
         code = int(lib.llama_decode(self._handle, batch.seal()))
         if code == 0:
+            for row in rows:
+                self.memory.decoded(row)
             return
         if code == 1:
             raise NoKvRoomError(f"{self._role}: no KV room for {batch.n} rows")
         if code == 2:
             raise AbortedError(f"{self._role}: decode was aborted")
         raise DecodeError(f"{self._role}: llama_decode failed with code {code} ({self._log.reason() or 'no reason given'})")
+
+    def prepare(self, rows: Sequence[Rows]) -> list[Rows]:
+        """What is left to decode of these rows: those that may have to be taken back get a checkpoint before them, where the memory needs
+        one. Many rows that stay are decoded before it, else they might be decoded again and again. Raises what decoding does."""
+        return [self._prepared(row) if self.memory.needs_checkpoint(row) else row for row in rows]
+
+    def _prepared(self, row: Rows) -> Rows:
+        n_sure = len(row.ids) - max(row.n_unsure, row.n_logits)
+        if n_sure > READ_AGAIN:
+            self.decode([Rows(row.seq, row.pos, row.ids[:n_sure], 0)])
+            row = Rows(row.seq, row.pos + n_sure, row.ids[n_sure:], row.n_logits, row.n_unsure)
+        self.keep(row.seq)
+        return row
 
     def interrupt(self, wanted: bool = True) -> None:
         """From any thread: decodes that may stop raise AbortedError, those to come too, until it is not wanted any more. On backends that
@@ -127,14 +164,6 @@ class Context:
         flat = (ctypes.c_float * (self._batch.n_outputs * self.n_vocab)).from_address(address)
         rows: Logits = np.frombuffer(flat, np.float32)  # type: ignore[call-overload]
         return rows.reshape(self._batch.n_outputs, self.n_vocab)
-
-    def truncate(self, seq: int, n: int) -> None:
-        """Forget all positions >= n of a sequence."""
-        if not lib.llama_memory_seq_rm(self._memory, seq, n, -1):
-            raise DecodeError(f"{self._role}: the model's memory cannot take back single positions")
-
-    def clear(self, seq: int) -> None:
-        lib.llama_memory_seq_rm(self._memory, seq, -1, -1)
 
     def close(self) -> None:
         if self._handle:
@@ -161,7 +190,8 @@ def context_params(config: ModelConfig, n_ctx: int, n_seq: int) -> Any:
     params.type_k = native.GGML_TYPES[config.type_k]
     params.type_v = native.GGML_TYPES[config.type_v]
     params.kv_unified = False
-    params.swa_full = True  # a cut-off window could not take back a rejected draft
+    params.swa_full = config.swa_full
+    params.n_rs_seq = config.n_snapshots
     params.no_perf = True
     params.rope_scaling_type = native.ROPE_SCALING_TYPES[config.rope_scaling]
     params.rope_freq_base = config.rope_freq_base

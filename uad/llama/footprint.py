@@ -60,7 +60,7 @@ class Footprint:
             )
         self.n_ctx_train = int(lib.llama_model_n_ctx_train(self._model))
         self.n_vocab = int(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model)))
-        self.is_recurrent = bool(lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
+        self.has_state = bool(lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
         size = int(lib.llama_model_size(self._model))
         self.device = int(size * offloaded(lines))
         stays = config.mlock or not config.mmap or self._is_rearranged()

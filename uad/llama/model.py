@@ -57,6 +57,11 @@ class Model:
         """A metadata value as text, None where the file has no such key."""
         return metadata(self.handle, key)
 
+    @property
+    def n_swa(self) -> int:
+        """Positions of its sliding window, 0 where it has none."""
+        return int(lib.llama_model_n_swa(self.handle))
+
     def _read_info(self) -> ModelInfo:
         desc = ctypes.create_string_buffer(256)
         lib.llama_model_desc(self.handle, desc, 256)

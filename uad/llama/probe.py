@@ -12,6 +12,7 @@ from uad.types import Rows
 
 _FIRST = (1, 2, 4, 8, 16)
 _N_IDS = 48
+_WRONG = 3  # ids that are taken back while it is tried whether that changes bits
 
 
 class Probed(Protocol):
@@ -19,6 +20,9 @@ class Probed(Protocol):
     n_ubatch: int
     n_vocab: int
 
+    @property
+    def n_free(self) -> int: ...
+    def take_back(self, seq: int, n: int) -> int: ...
     def decode(self, rows: Sequence[Rows]) -> None: ...
     def logits(self) -> npt.NDArray[np.float32]: ...
     def clear(self, seq: int) -> None: ...
@@ -34,18 +38,23 @@ def least_agreeing_rows(context: Probed) -> int | None:
     for least in _FIRST:
         sizes = sorted({n for n in (least, least + 1, least + 3, 2 * least, 3 * least, 17, most) if least <= n <= most})
         rows = [_decode_in(context, ids, n) for n in sizes]
+        n_wrong = min(_WRONG, context.n_free)
+        rows += [_decode_in(context, ids, n, n_wrong) for n in sizes if n_wrong and n + n_wrong <= most]
         if len(rows) > 1 and all(_agree(rows[-1], other) for other in rows[:-1]):
             return least
     return None
 
 
-def _decode_in(context: Probed, ids: list[int], size: int) -> npt.NDArray[np.float32]:
-    """Logits of all whole passes of `size` rows."""
+def _decode_in(context: Probed, ids: list[int], size: int, n_wrong: int = 0) -> npt.NDArray[np.float32]:
+    """Logits of all whole passes of `size` rows; each with as many wrong ones behind them, which are taken back."""
     context.clear(0)
     out = []
     for at in range(0, len(ids) - size + 1, size):
-        context.decode([Rows(0, at, ids[at : at + size], size)])
-        out.append(context.logits().copy())
+        some = [*ids[at : at + size], *ids[:n_wrong]]
+        context.decode([Rows(0, at, some, len(some))])
+        out.append(context.logits()[:size].copy())
+        if n_wrong:
+            context.take_back(0, at + size)
     context.clear(0)
     return np.concatenate(out)
 

@@ -17,9 +17,6 @@ from uad.policy.round import AutoRound
 from uad.policy.sequences import STALE, Sequences
 from uad.types import Ask, Commit, Draft, Origin, SpecPolicy
 
-_REST: Final = 7  # rounds in which nothing is due, before one is planned all the same: to hear of the machine
-_REST_MS: Final = 50.0  # or as many as take so long where rounds are quick: there a planned one is felt
-_LONGEST_REST: Final = 128
 _WARM: Final = 0.5  # temperature from which the draft model's guesses, which are drawn with the target's noise, are a kind of their own
 _FIXED: Final = SpecPolicy.FIXED  # members of an enum are slow to reach
 
@@ -32,20 +29,6 @@ class AutoPolicy(Sequences):
 
     def end(self, seq: int) -> None:
         self.close(seq)
-
-    def sleeps(self, seqs: Sequence[int]) -> int:
-        states, n = self._states, _LONGEST_REST
-        for seq in seqs:
-            state = states.get(seq)
-            if state is not None and state.next_at - state.n < n:
-                n = state.next_at - state.n
-                if n <= 0:
-                    return 0
-        return n if n <= _REST else min(n, self._rest(len(seqs)))
-
-    def _rest(self, n_seq: int) -> int:
-        round_ms = max(self.machine.group_ms(n_seq, 1, 0), _REST_MS / _LONGEST_REST)
-        return max(_REST, int(_REST_MS / round_ms))
 
     def plan(self, wishes: Sequence[Wish]) -> Round | None:
         enabled = [wish for wish in wishes if wish.params.enabled]
@@ -62,17 +45,18 @@ class AutoPolicy(Sequences):
         state = self._states[wish.seq]
         return state.n >= state.next_at or self.machine.target.n_alike(n_writing) >= STALE
 
-    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float, n: int = 1) -> None:
-        self.machine.decoded(passes, depth, 1e3 * seconds, n)
+    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
+        self.machine.decoded(passes, depth, 1e3 * seconds)
 
-    def rested(self, seconds: float) -> None:
-        self.machine.rested(1e3 * seconds)
+    def plain_round(self, seconds: float) -> None:
+        self.machine.plain_round(1e3 * seconds)
 
     def committed(self, commit: Commit) -> None:
         state = self._states.get(commit.seq)
         if state is None:
             return
         state.n += len(commit.ids)
+        self.machine.took_back(commit.n_drafted, commit.n_accepted)
         for use in state.uses.values():
             if use.trail:
                 use.check(commit.ids)

@@ -104,8 +104,8 @@ class CostCurve:
         """How many of the last decodes in a row had n rows: since then nothing is known of what others cost."""
         return self._n_alike if n == self._usual_n else 0
 
-    def observe(self, n: int, depth: int, ms: float, n_times: int = 1) -> None:
-        """A decode of n rows took ms, the mean of n_times: most of a surprise is the machine's, a little is this size's; behind more
+    def observe(self, n: int, depth: int, ms: float) -> None:
+        """A decode of n rows took ms: most of a surprise is the machine's, a little is this size's; behind more
         positions than were ever measured it is theirs as long as little is known of them. Behind many decodes alike it is that of
         all larger sizes: what was known of them may be of a disturbed machine."""
         table = self._nearest(depth)
@@ -115,29 +115,28 @@ class CostCurve:
             ratio /= table.renew(ratio, self._usual_n)
             expected = self.ms(n, depth)
             self.n_found += 1
-        self._n_alike = self._n_alike + n_times if n == self._usual_n else n_times
+        self._n_alike = self._n_alike + 1 if n == self._usual_n else 1
         self._usual_n = n
         if depth > self._depths[-1]:
             speed = self.speeds()[n > 1]
-            rest = self._beyond.learn(n, depth - self._depths[-1], (ms - expected) / speed, _NOISE * expected / speed / sqrt(n_times))
+            rest = self._beyond.learn(n, depth - self._depths[-1], (ms - expected) / speed, _NOISE * expected / speed)
             ratio **= rest
             self.n_found += rest < _MUCH
         if table.n_known(n) >= _KNOWN:
-            ratio = exp(self._follow(ratio, n_times, n == 1))
+            ratio = exp(self._follow(ratio, n == 1))
             if not 1 / _MOST_OF_SIZE < ratio < _MOST_OF_SIZE:
                 ratio = _MOST_OF_SIZE if ratio > 1 else 1 / _MOST_OF_SIZE
-        table.learn(n, ratio, n_times)
+        table.learn(n, ratio)
 
     def observe_ratio(self, ratio: float) -> None:
         """A decode of several passes took `ratio` times as long as expected."""
-        self._follow(ratio, 1, False)
+        self._follow(ratio, False)
 
-    def _follow(self, ratio: float, n_times: int, is_single: bool) -> float:
+    def _follow(self, ratio: float, is_single: bool) -> float:
         """Returns by how much that surprises (log) beyond what did so lately."""
         surprise = log(ratio) if 1 / _MOST_PER_STEP < ratio < _MOST_PER_STEP else _MOST_SURPRISE if ratio > 1 else -_MOST_SURPRISE
-        self._pace.observe(surprise, n_times, is_single)
-        rate = _LATELY_RATE if n_times == 1 else 1 - (1 - _LATELY_RATE) ** n_times
-        self._surprise += rate * (surprise - self._surprise)
+        self._pace.observe(surprise, is_single)
+        self._surprise += _LATELY_RATE * (surprise - self._surprise)
         return surprise - self._surprise
 
 
@@ -154,30 +153,29 @@ class _Pace:
         self._var_common, self._both, self._var_apart = _PACE_UNKNOWN, 0.0, _PACE_UNKNOWN
         self.of_one = self.of_several = 1.0
 
-    def observe(self, surprise: float, n_times: int, is_single: bool) -> None:
-        """The mean of n_times decodes took exp(surprise) times as long as expected."""
+    def observe(self, surprise: float, is_single: bool) -> None:
+        """A decode took exp(surprise) times as long as expected."""
         if -_LARGE < surprise < _LARGE:
-            self._learn(surprise, n_times, is_single)
+            self._learn(surprise, is_single)
         else:
-            self._common += (1 - (1 - _LARGE_RATE) ** n_times) * surprise
+            self._common += _LARGE_RATE * surprise
             self._both = 0.0
         self.of_several = exp(self._common)
         self.of_one = exp(self._common + self._apart) if self._apart else self.of_several
 
-    def _learn(self, surprise: float, n_times: int, is_single: bool) -> None:
-        drift, kept = _PACE_DRIFT * n_times, _PACE_KEPT if n_times == 1 else _PACE_KEPT**n_times
+    def _learn(self, surprise: float, is_single: bool) -> None:
         before = self._apart
-        self._apart *= kept
-        self._var_common += drift
-        self._both *= kept
-        self._var_apart = self._var_apart * kept * kept + drift
+        self._apart *= _PACE_KEPT
+        self._var_common += _PACE_DRIFT
+        self._both *= _PACE_KEPT
+        self._var_apart = self._var_apart * _PACE_KEPT * _PACE_KEPT + _PACE_DRIFT
         x, y = self._var_common, self._both
         known = x
         if is_single:
             x, y = x + y, y + self._var_apart
             known = x + y
-        total = known + 1.0 / n_times
-        share = 1.0 if n_times > 1 or known <= _MOST_GAIN * total else _MOST_GAIN * total / known
+        total = known + 1.0
+        share = 1.0 if known <= _MOST_GAIN * total else _MOST_GAIN * total / known
         gain_common, gain_apart = share * x / total, share * y / total
         self._common += gain_common * surprise
         self._apart += gain_apart * surprise
@@ -262,12 +260,12 @@ class _Table:
             self._ms[n] *= ratio
         return ratio
 
-    def learn(self, n: int, ratio: float, n_times: int) -> None:
-        """n rows took `ratio` times as long as this says, the mean of n_times."""
+    def learn(self, n: int, ratio: float) -> None:
+        """n rows took `ratio` times as long as this says."""
         if len(self._ms) <= n:
             self._grow(n)
-        self._n_seen[n] += n_times
-        self._ms[n] *= ratio ** max(min(_SHAPE_RATE * n_times, 1.0), n_times / (self._n_before[n] + self._n_seen[n]))
+        self._n_seen[n] += 1
+        self._ms[n] *= ratio ** max(_SHAPE_RATE, 1 / (self._n_before[n] + self._n_seen[n]))
 
     def _grow(self, n: int) -> None:
         measured = dict(self._points)

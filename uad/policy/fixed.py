@@ -65,16 +65,13 @@ class FixedPolicy:
     def begin(self, seq: int, n_prompt: int, temperature: float = 0.0, n_cached: int = 0) -> None:
         """Nothing is remembered."""
 
-    def sleeps(self, seqs: Sequence[int]) -> int:
-        return 0
-
     def plan(self, wishes: Sequence[Wish]) -> FixedRound:
         return FixedRound(wishes)
 
-    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float, n: int = 1) -> None:
+    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
         """Nothing depends on it."""
 
-    def rested(self, seconds: float) -> None:
+    def plain_round(self, seconds: float) -> None:
         """Nothing depends on it."""
 
     def committed(self, commit: Commit) -> None:

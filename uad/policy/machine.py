@@ -7,6 +7,7 @@ from typing import Final
 
 from uad.policy.cost import CostCurve, CostSample
 
+_ANY: Final = 1 << 30
 _REFRESH: Final = 32  # uses of a table before it is made anew from the moving curve
 _DEPTH_STEP: Final = 128
 _OVERHEAD_RATE: Final = 0.05
@@ -15,13 +16,16 @@ _WORTH_PADDING: Final = 0.97
 _SINGLES: Final = 32  # decodes of single rows, and
 _PADDED: Final = 16  # of more, before these are believed to cost less
 _LEAST_MORE: Final = 1.02  # else they cost so many times as much, whatever was measured
+_AGAIN: Final = 2.0  # ids that are decoded again behind a draft that needed a checkpoint, before any was
+_AGAIN_RATE: Final = 0.05
 _MOST_MORE: Final = 1.1  # times as much as so many single rows, at most: they could be decoded one by one
 
 
 class Machine:
     """Costs of a target (and a draft model, if there is one).
 
-    n_ubatch: most rows in a pass. least: fewer rows are padded to this many, in a pass or (of_each) of each sequence.
+    n_ubatch: most rows in a pass. least: fewer rows are padded to this many, in a pass or (of_each) of each sequence. n_free: ids
+    of a draft that the target's memory takes back at no cost; with more a round costs keep_ms, and what is decoded again.
     """
 
     def __init__(
@@ -32,17 +36,27 @@ class Machine:
         n_ubatch: int = 512,
         least: int = 1,
         of_each: bool = False,
+        n_free: int = 1 << 30,
+        keep_ms: float = 0.0,
     ) -> None:
         self.target = target
         self.draft = draft or CostCurve([CostSample(1, 0, 0.0)])
         self._n_ubatch = n_ubatch
         self._least = least
         self._of_each = of_each
+        self.n_free = n_free
+        self.keep_ms = keep_ms
+        self.n_again = _AGAIN
         self._tables: dict[tuple[tuple[int, ...], int], Table] = {}
         self.overhead_ms = 0.0
 
-    def table(self, groups: tuple[int, ...], depth: int) -> Table:
-        """Cost of a round by rows of each sequence, for groups of so many consecutively numbered sequences."""
+    def table(self, groups: tuple[int, ...], depth: int, n_pending: int = 1) -> RoundTable:
+        """Cost of a round by rows of each sequence, for groups of so many consecutively numbered sequences; behind n_pending - 1 more that
+        are decoded in any case."""
+        table = self._table(groups, depth)
+        return table if n_pending == 1 and self.n_free >= _ANY else Behind(self, table, sum(groups), n_pending - 1)
+
+    def _table(self, groups: tuple[int, ...], depth: int) -> Table:
         key = (groups, depth // _DEPTH_STEP)
         table = self._tables.get(key)
         if table is None or table.n_uses >= _REFRESH or table.n_found != self.target.n_found:
@@ -61,17 +75,23 @@ class Machine:
         full, rest = divmod(rows, most)
         return full * self.target.ms(most, depth) + (self.target.ms(rest, depth) if rest else 0.0)
 
-    def decoded(self, groups: Sequence[tuple[int, int]], depth: int, ms: float, n_times: int = 1) -> None:
-        """A decode of passes (sequences, rows of each) took ms: the mean of n_times."""
+    def decoded(self, groups: Sequence[tuple[int, int]], depth: int, ms: float) -> None:
+        """A decode of passes (sequences, rows of each) took ms."""
         if len(groups) == 1:
             n = groups[0][0] * groups[0][1]
             if n <= self._n_ubatch:
-                self.target.observe(n, depth, ms, n_times)
+                self.target.observe(n, depth, ms)
             return
         expected = sum(self.target.ms(n_seq * n, depth) for n_seq, n in groups)
         self.target.observe_ratio(ms / expected)
 
-    def rested(self, ms: float) -> None:
+    def took_back(self, n_drafted: int, n_accepted: int) -> None:
+        """Of a draft of so many ids so many were accepted. Where that took a checkpoint, these and the id behind them are decoded again."""
+        if n_drafted > self.n_free:
+            n = n_accepted + 1 if n_accepted < n_drafted else 0
+            self.n_again += _AGAIN_RATE * (n - self.n_again)
+
+    def plain_round(self, ms: float) -> None:
         """What a round of one id took beside decoding: half of it is taken to be the same for a round of many."""
         self.overhead_ms += _OVERHEAD_RATE * (0.5 * min(ms, 4 * self.overhead_ms + 1) - self.overhead_ms)
 
@@ -122,3 +142,29 @@ class Table:
         """How many rows each sequence should have where n are needed."""
         self.upto(n)
         return self._rows[n]
+
+
+class Behind:
+    """A table behind rows that are decoded in any case, of a target whose memory may need checkpoints. No round is padded: dummy rows would
+    have to be taken back."""
+
+    def __init__(self, machine: Machine, table: Table, n_seq: int, n_before: int) -> None:
+        self._machine = machine
+        self._table = table
+        self._n_seq = n_seq
+        self._n_before = n_before
+
+    def upto(self, n: int) -> list[float]:
+        """See `Table.upto`."""
+        machine, again = self._machine, int(self._machine.n_again + 0.5)
+        costs = self._table.upto(n + self._n_before + again + 1)
+        price = machine.keep_ms * self._n_seq + max(costs[1 + again] - costs[1], 0.0)
+        free = 1 + machine.n_free
+        return [ms if k <= free else ms + price for k, ms in enumerate(costs[self._n_before :])]
+
+    def level(self, n: int) -> int:
+        """See `Table.level`."""
+        return n
+
+
+RoundTable = Table | Behind

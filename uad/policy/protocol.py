@@ -12,13 +12,15 @@ from uad.types import Ask, Commit, Draft, Origin, SpeculativeParams
 @dataclass(frozen=True, slots=True)
 class Wish:
     """One sequence in this round, which writes: what its request asks for, how many ids may be drafted at most (0: it writes without
-    drafts), how many positions are in its KV, and how many ids the answer may still have."""
+    drafts), how many positions are in its KV, and how many ids the answer may still have. n_pending: ids that its KV lacks, which this
+    round decodes in any case; more than one where the memory could not stop where the last draft went wrong."""
 
     seq: int
     params: SpeculativeParams
     room: int
     depth: int = 0
     n_left: int = 1 << 30
+    n_pending: int = 1
 
 
 class Chosen(NamedTuple):
@@ -61,19 +63,14 @@ class Policy(Protocol):
         """A new text starts in this sequence, behind a prompt of so many ids, and is sampled at this temperature. n_cached of the prompt's
         ids are those of the text that ran here before."""
 
-    def sleeps(self, seqs: Sequence[int]) -> int:
-        """For how many rounds nothing is to be asked for these sequences, which write an id in each. They are neither planned nor told of;
-        what was committed meanwhile is told before the next plan."""
-        ...
-
     def plan(self, wishes: Sequence[Wish]) -> Round | None:
         """The decisions of this round; None where nothing is to be drafted."""
         ...
 
-    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float, n: int = 1) -> None:
-        """A decode of these passes (sequences, rows of each), `depth` positions behind them on average, took this long: the mean of n."""
+    def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
+        """A decode of these passes (sequences, rows of each), `depth` positions behind them on average, took this long."""
 
-    def rested(self, seconds: float) -> None:
+    def plain_round(self, seconds: float) -> None:
         """A round without drafts took this long beside its decode."""
 
     def committed(self, commit: Commit) -> None:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from uad.policy.calibration import Calibration, bin_of
 from uad.policy.drafter import FEW_IDS, TIMED_IDS
-from uad.policy.machine import Table
+from uad.policy.machine import RoundTable
 from uad.policy.protocol import Chosen, Wish
 from uad.policy.sequences import STALE, Sequences, SequenceState
 from uad.types import Ask, Draft, Origin
@@ -50,7 +50,7 @@ class _Member:
 
     wish: Wish
     state: SequenceState
-    table: Table
+    table: RoundTable
     size: int
     calibration: Calibration
     p: float = 1.0
@@ -82,8 +82,10 @@ class AutoRound:
         self._n_writing = len(wishes)
         depth = sum([wish.depth for wish in wishes]) // len(wishes)
         self._groups = groups_of(tuple([wish.seq for wish in wishes]))
-        self._table = machine.table(tuple([len(group) for group in self._groups]), depth)
-        self._tables = [self._table] if len(self._groups) == 1 else [machine.table((len(group),), depth) for group in self._groups]
+        n_pending = max([wish.n_pending for wish in wishes])
+        self._table = machine.table(tuple([len(group) for group in self._groups]), depth, n_pending)
+        alone = len(self._groups) == 1
+        self._tables = [self._table] if alone else [machine.table((len(group),), depth, n_pending) for group in self._groups]
         self._members = {wish.seq: self._member(wish) for wish in due}
         self._asked: list[_Member] = []
         self._timed: _Member | None = None  # whose draft model reads a few ids to show what that costs
@@ -287,11 +289,16 @@ class AutoRound:
             if level > 1:
                 self._submit(chosen, group, level, table)
             self._judge(group, level, table)
-        if not chosen and self._groups and self._policy.machine.target.n_alike(self._n_writing) >= STALE:
+        if (
+            not chosen
+            and self._groups
+            and self._policy.machine.n_free > 0
+            and self._policy.machine.target.n_alike(self._n_writing) >= STALE
+        ):
             return dict.fromkeys(self._groups[0], _TWO_ROWS)
         return chosen
 
-    def _judge(self, group: Sequence[int], level: int, table: Table) -> None:
+    def _judge(self, group: Sequence[int], level: int, table: RoundTable) -> None:
         """What each guess saved. Alone that is what its best length is expected to save. In a group it is a share of what the common level
         is: but a drafter that is asked again counts as if the others' guesses were like its own, or several would never start together."""
         costs, total = table.upto(level), self._gains(group)[level - 1]
@@ -332,7 +339,7 @@ class AutoRound:
         drafting = [self._members[seq] for seq in group if seq in self._members and self._members[seq].candidates]
         return merged([merged([one.gains for one in member.candidates], max) for member in drafting], sum)
 
-    def _submit(self, chosen: dict[int, Chosen], group: Sequence[int], level: int, table: Table) -> None:
+    def _submit(self, chosen: dict[int, Chosen], group: Sequence[int], level: int, table: RoundTable) -> None:
         """Cut the group's drafts to this level."""
         n_rows = table.level(level)
         n_rows = n_rows if len(group) > 1 or n_rows > level else 0

@@ -57,15 +57,24 @@ def fitted(config: Config, limits: Sequence[Limit] | None = None) -> Fitted:
     if not config.fit:
         return Fitted(config, ())
     known = available() if limits is None else limits
-    with ExitStack() as stack:
-        target = stack.enter_context(Footprint(config.target, "target", config.n_parallel))
-        draft = None
-        if config.draft is not None and not target.is_recurrent:
-            draft = stack.enter_context(Footprint(config.draft, "draft", config.n_parallel))
-        sums = _Sums(config, target, draft)
-        asked = config.target.n_ctx
-        n_ctx, note = choose(sums.of, asked, asked or target.n_ctx_train, _STEP * config.n_parallel, known)
-        return Fitted(replace(config, target=replace(config.target, n_ctx=n_ctx)), note)
+    wanted = config.target.n_snapshots
+    while True:
+        n = config.target.n_snapshots
+        with ExitStack() as stack:
+            target = stack.enter_context(Footprint(config.target, "target", config.n_parallel))
+            draft = stack.enter_context(Footprint(config.draft, "draft", config.n_parallel)) if config.draft is not None else None
+            sums = _Sums(config, target, draft)
+            asked = config.target.n_ctx
+            try:
+                n_ctx, notes = choose(sums.of, asked, asked or target.n_ctx_train, _STEP * config.n_parallel, known)
+            except ConfigError:
+                if not (n and target.has_state):
+                    raise
+                config = replace(config, target=replace(config.target, n_snapshots=n // 2))
+                continue
+        if n < wanted:
+            notes = (*notes, f"memory: snapshots of {n} tokens instead of {wanted}: more do not fit")
+        return Fitted(replace(config, target=replace(config.target, n_ctx=n_ctx)), notes)
 
 
 def fitted_alone(config: Config, model: ModelConfig, role: str, n_seq: int, n_ctx: int = 0) -> ModelConfig:

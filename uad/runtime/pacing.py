@@ -60,7 +60,15 @@ def open_policy(config: Config, target: Target, steps: Steps | None, wiring: Wir
 
     def machine() -> Machine:
         draft = CostCurve(steps.samples) if steps is not None else None
-        return Machine(CostCurve(samples), draft, n_ubatch=context.n_ubatch, least=least.rows, of_each=least.of_each)
+        return Machine(
+            CostCurve(samples),
+            draft,
+            n_ubatch=context.n_ubatch,
+            least=least.rows,
+            of_each=least.of_each,
+            n_free=context.n_free,
+            keep_ms=context.keep_ms,
+        )
 
     policies = Policies(machine, frozenset(map(Origin, config.drafting.weighed)), config.drafting.window)
     how = "" if stored else "; measured quickly, `uad profile` measures well and remembers"

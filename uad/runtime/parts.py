@@ -12,7 +12,8 @@ from uad.config import Config, ModelConfig
 from uad.decode.drafting import Drafting
 from uad.decode.ends import ends_of
 from uad.decode.guard import reason
-from uad.decode.step import Engine, SamplerFactory
+from uad.decode.scheduler import SamplerFactory
+from uad.decode.step import Engine
 from uad.drafters.model import ModelDrafter
 from uad.drafters.protocol import Drafter
 from uad.errors import ConfigError, MappingError, ModelLoadError
@@ -38,6 +39,7 @@ from uad.types import ModelInfo, Origin, Request, RuntimeInfo
 from uad.vocab.encode import Encoder
 
 _log = logging.getLogger("uad")
+_SNAPSHOTS = 8  # ids of most drafts that pay; each takes as much memory as the state
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
     Raises ModelLoadError, MappingError or ConfigError; nothing stays loaded then.
     """
     native.start().verbose = config.verbose
-    fit = fitted(config)
+    fit = fitted(_with_snapshots(config))
     config = fit.config
     with ExitStack() as stack:
         target = open_target(config, stack, progress)
@@ -91,6 +93,13 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             drafters=tuple(one.origin for one in every),
         )
         return Parts(config, engine, prompts, target, samplers, info, draft.drafter, policies, wiring, stack.pop_all())
+
+
+def _with_snapshots(config: Config) -> Config:
+    """Where something drafts, a recurrent state of the target keeps its last values, which cost memory for each."""
+    defaults, drafts = config.drafting.defaults, config.draft is not None or set(config.drafting.types) - {Origin.MODEL}
+    n = min(_SNAPSHOTS, defaults.longest) if defaults.enabled and drafts else 0
+    return replace(config, target=replace(config.target, n_snapshots=n))
 
 
 def _check_bias(config: Config, n_vocab: int) -> None:
@@ -125,7 +134,7 @@ def _engine(target: Target, drafting: Drafting | None, samplers: SamplerFactory,
 
 def _open_lookup(config: Config, stack: ExitStack, target: Target) -> tuple[Lookup, ...]:
     """The drafters that need no model. Closing them writes their files."""
-    if not target.context.can_truncate or not config.drafting.defaults.enabled:
+    if not target.context.can_take_back or not config.drafting.defaults.enabled:
         return ()
     free = drafters.build(config.drafting, target.model.vocab, config.n_parallel)
     for drafter in free:
@@ -169,9 +178,8 @@ def _open_draft(config: Config, stack: ExitStack, target: Target, encoder: Encod
     """The draft model's part on the stack; where it loads and then fails, none, and the line that says so."""
     if config.draft is None:
         return _Draft(("no draft model",) if set(config.drafting.types) - {Origin.MODEL} else ("no draft model: plain decoding",))
-    if not target.context.can_truncate:
-        name = _name(target.model.info)
-        return _Draft((f"{name} cannot take back single positions (recurrent memory): plain decoding, the draft is not loaded",))
+    if not target.context.can_take_back:
+        return _Draft((f"the memory of {_name(target.model.info)} cannot take drafts back: plain decoding, the draft is not loaded",))
     model = stack.enter_context(open_model(config.draft, "draft", lambda share: progress("loading draft", share)))
     with ExitStack() as attempt:
         try:
@@ -187,8 +195,8 @@ def _open_draft(config: Config, stack: ExitStack, target: Target, encoder: Encod
 
 def _draft_of(config: Config, own: ModelConfig, stack: ExitStack, model: Model, target: Target, encoder: Encoder, wiring: Wiring) -> _Draft:
     draft = stack.enter_context(Context(model, _draft_config(own, model, target.context), config.n_parallel, "draft"))
-    if not draft.can_truncate:
-        return _Draft((f"draft {_name(model.info)} cannot take back single positions (recurrent memory): plain decoding",))
+    if not draft.can_take_back:
+        return _Draft((f"the memory of the draft {_name(model.info)} cannot take back ids: plain decoding",))
     draft.choose_threads(own)
     rules = plan(side(target.model, config.templates.chat_template), side(model), template_options(config))
     drafter = ModelDrafter(

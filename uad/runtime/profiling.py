@@ -76,10 +76,8 @@ def _measure_draft(
 def _measure(
     context: Context, config: ModelConfig, role: str, name: str, n_max: int, depths: Sequence[int], progress: Progress
 ) -> Measured:
-    if not context.can_truncate:
-        raise ConfigError(
-            f"{role} {name} cannot take back single positions (recurrent memory): nothing can be drafted, and nothing measured"
-        )
+    if not context.can_take_back:
+        raise ConfigError(f"{role} {name}: its memory cannot take drafts back: nothing can be drafted, and nothing measured")
     every = profile.full(context, range(1, n_max + 1), depths, lambda share: progress(f"measuring {role}", share))
     samples = profile.medians(every)
     return Measured(role, name, samples, profile_store.save(profile_store.key(config, role), samples), profile.spread(every))

@@ -12,6 +12,7 @@ from uad.errors import ConfigError
 from uad.llama import amx
 from uad.llama.context import Context, attention
 from uad.llama.devices import offloads
+from uad.llama.memory import Way
 from uad.llama.model import Model
 from uad.llama.probe import least_agreeing_rows
 from uad.llama.trained import training_note
@@ -43,6 +44,7 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> Target:
         notes = (
             f"context: {context.n_ctx} tokens in each of {context.n_seq} slots",
             *training_note(config.target, "target", context.n_ctx, model.info.n_ctx_train, model.meta),
+            *memory_note(context),
             *attention_note(config.target, context.n_ctx, on_cpu=not offloads()),
             *amx.notes(),
             *tokenizer_notes(config.target, "target"),
@@ -71,6 +73,19 @@ def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, 
     )
 
 
+def memory_note(context: Context) -> tuple[str, ...]:
+    """A line where ids are not simply taken back by position."""
+    memory = context.memory
+    copy = f"a copy of the state ({memory.keep_ms:.1f} ms), behind which ids that were right are decoded again"
+    if memory.way is Way.NOTHING:
+        return ("memory: the model's state can neither be taken back nor copied: nothing is drafted",)
+    if memory.way is Way.CHECKPOINTS:
+        return (f"memory: drafts are taken back with {copy}",)
+    if memory.way is Way.SNAPSHOTS:
+        return (f"memory: drafts of up to {memory.n_snapshots} tokens are taken back with snapshots of the state, longer ones with {copy}",)
+    return (f"memory: the cache of the sliding window holds {memory.n_swa} tokens and a batch (--swa-full: all)",) if memory.n_swa else ()
+
+
 def _length_note(config: Config, context: Context, least: Least) -> tuple[str, ...]:
     """A line where drafts cannot be as long as was asked for."""
     n = longest_draft(context.n_alike, context.n_batch, context.n_seq, least)
@@ -82,7 +97,7 @@ def _exactness(context: Context, config: Config) -> tuple[Least, tuple[str, ...]
     """How large a pass must be for `--exact`, the line that says so, and whether another attempt without rearranged weights is due."""
     if not config.drafting.exact:
         return Least(), (), False
-    if not context.can_truncate:
+    if not context.can_take_back:
         return Least(), ("--exact has no effect: the model's memory cannot take back dummy rows",), False
     least = least_agreeing_rows(context)
     if least is None:

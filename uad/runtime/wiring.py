@@ -7,7 +7,7 @@ from time import perf_counter
 
 from uad.config import ModelConfig
 from uad.decode.drafting import Drafting
-from uad.decode.step import SamplerFactory
+from uad.decode.scheduler import SamplerFactory
 from uad.decode.target import Target
 from uad.drafters.protocol import Drafter
 from uad.llama.context import Context

@@ -1,0 +1,181 @@
+"""Which requests run: those that wait, those in slots, how they start and how they end. Decodes nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from uad.decode.drafting import Drafting
+from uad.decode.ending import deliver, known, logged, summary
+from uad.decode.sequence import Running
+from uad.decode.slots import Slot, Slots
+from uad.decode.target import Target
+from uad.decode.verify import Picker
+from uad.errors import ContextOverflowError, InvalidRequestError, UadError
+from uad.types import Clock, Done, Failed, Request, Sink, SlotInfo, Totals
+
+_log = logging.getLogger("uad.request")
+SamplerFactory = Callable[[Request, int], Picker]
+
+
+class Scheduler:
+    """The requests of a target. limit: most ids, prompt and answer, that one sequence may have. seeds: one for a request without."""
+
+    def __init__(
+        self,
+        target: Target,
+        drafting: Drafting | None,
+        samplers: SamplerFactory,
+        seeds: Callable[[], int],
+        limit: int,
+        clock: Clock,
+    ) -> None:
+        self._target = target
+        self._drafting = drafting
+        self._samplers = samplers
+        self._seeds = seeds
+        self._limit = limit
+        self._clock = clock
+        self._slots = Slots(target.n_seq, target.reach)
+        self._waiting: deque[tuple[int, Request, Sink]] = deque()
+        self.totals = Totals()
+
+    def check(self, request: Request) -> None:
+        """Raises what a submission of this request would."""
+        if not request.prompt:
+            raise InvalidRequestError("the prompt is empty; give at least one token", "prompt")
+        if len(request.prompt) >= self._limit:
+            raise ContextOverflowError(len(request.prompt), self._target.n_ctx)
+        if request.slot >= len(self._slots.all):
+            raise InvalidRequestError(f"there is no slot {request.slot}; slots are 0 to {len(self._slots.all) - 1}", "id_slot")
+
+    def submit(self, number: int, request: Request, sink: Sink) -> None:
+        """The request waits for a slot; it was checked."""
+        self._waiting.append((number, request, sink))
+
+    def cancel(self, number: int) -> None:
+        """Frees the request's slot now. No event follows."""
+        self._waiting = deque(entry for entry in self._waiting if entry[0] != number)
+        for running in self.running:
+            if running.number == number:
+                self.release(running)
+
+    @property
+    def running(self) -> list[Running]:
+        """What runs, in the order of slots."""
+        return self._slots.running()
+
+    @property
+    def reading(self) -> list[Running]:
+        """Those that still read their prompts."""
+        return [running for running in self.running if running.is_prefilling]
+
+    @property
+    def writing(self) -> list[Running]:
+        return [running for running in self.running if not running.is_prefilling]
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a slot is free. From any thread."""
+        return self._slots.has_free
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs or waits."""
+        return not self._waiting and not self.running
+
+    def slots(self) -> tuple[SlotInfo, ...]:
+        """What each slot does and holds."""
+        return tuple(_describe(slot) for slot in self._slots.all)
+
+    # --- starting
+
+    def admit(self) -> None:
+        """Waiting requests take free slots, in order; one that wants a busy slot lets others pass. One that cannot start ends alone."""
+        for entry in tuple(self._waiting):
+            if not self._slots.has_free:
+                return
+            number, request, sink = entry
+            slot = self._slots.choose(request)
+            if slot is not None:
+                try:
+                    self._start(slot, number, request, sink)
+                except Exception as error:
+                    slot.cached.clear()
+                    self._refuse(number, sink, error)
+                self._waiting.remove(entry)
+
+    def _start(self, slot: Slot, number: int, request: Request, sink: Sink) -> None:
+        seed = self._seeds() if request.sampling.seed is None else request.sampling.seed
+        n_cached = self._slots.kept(slot, request)
+        if not n_cached:
+            self._target.clear(slot.id)
+        elif n_cached < len(slot.cached):
+            n_cached = self._target.take_back(slot.id, n_cached)
+        running = Running(
+            number=number,
+            request=request,
+            sink=sink,
+            vocab=self._target.vocab,
+            sampler=self._samplers(request, seed),
+            seed=seed,
+            slot=slot.id,
+            limit=self._limit,
+            n_cached=n_cached,
+            ids=list(request.prompt),
+            n_past=n_cached,
+            started=self._clock(),
+        )
+        if self._drafting is not None and request.speculative.enabled:
+            self._drafting.begin(slot.id, request.prompt, replace(request.sampling, seed=seed), n_cached)
+        self._slots.occupy(slot, running)
+
+    # --- ending
+
+    def finish(self, running: Running, done: Done) -> None:
+        """The answer is whole."""
+        self.release(running)
+        self.totals += Totals.of(done)
+        _log.info("%s", summary(done))
+        deliver(running.sink, done)
+
+    def release(self, running: Running) -> None:
+        """The slot is free; what its KV holds stays for the next prompt."""
+        self._slots.release(running)
+        self._close(running)
+
+    def fail(self, runnings: Sequence[Running], error: Exception) -> None:
+        """These requests end with this error. Raises what the target does while it forgets them, when all are told."""
+        for running in runnings:
+            running.n_past = 0
+            self._slots.release(running)
+            self._refuse(running.number, running.sink, error)
+            self._close(running)
+        for running in runnings:
+            self._target.clear(running.slot)
+
+    def fail_all(self, error: UadError) -> None:
+        """Every request, running or waiting, ends with this error."""
+        waiting, self._waiting = self._waiting, deque()
+        for number, _, sink in waiting:
+            self._refuse(number, sink, error)
+        self.fail(self.running, error)
+
+    def _refuse(self, number: int, sink: Sink, error: Exception) -> None:
+        self.totals = replace(self.totals, n_failed=self.totals.n_failed + 1)
+        deliver(sink, Failed(number, known(error)))
+
+    def _close(self, running: Running) -> None:
+        with logged("a sampler could not be closed"):
+            running.sampler.close()
+        if self._drafting is not None:
+            self._drafting.end(running.slot)
+
+
+def _describe(slot: Slot) -> SlotInfo:
+    running = slot.running
+    if running is None:
+        return SlotInfo(slot.id, None, len(slot.cached), False)
+    return SlotInfo(slot.id, running.number, running.n_past, True)

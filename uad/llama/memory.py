@@ -1,0 +1,224 @@
+"""What a context remembers of its sequences, and how the last ids are taken back: by position, by snapshots, or by checkpoints.
+
+Attention keeps every position, so any number of the last ones can be forgotten. A recurrent state has no positions: llama.cpp can keep its
+last few values (snapshots, `n_rs_seq`), or the state is copied before ids that may be wrong (a checkpoint), put back, and the ids that were
+right are decoded again. A cache of a sliding window has lost what lies before the window: there, too, a checkpoint goes further back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+import numpy.typing as npt
+
+from uad.errors import DecodeError
+from uad.types import Rows
+
+FREE = 1 << 30  # ids: any number can be taken back
+TAIL = 16  # ids of a prompt that are decoded apart, behind a mark: the next turn often differs from there on
+READ_AGAIN = 16  # ids that are rather decoded again than behind a checkpoint of their own
+_PARTIAL = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: without what attention keeps of every position
+_TIMES = 3
+_CLOSE = 1e-2  # share of the largest logit by which logits behind a state that was put back may differ
+Decode = Callable[[Rows], None]
+Logits = Callable[[], npt.NDArray[np.float32]]
+
+
+class Way(enum.StrEnum):
+    """How ids are taken back."""
+
+    POSITIONS = "positions"
+    SNAPSHOTS = "snapshots"
+    CHECKPOINTS = "checkpoints"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The state of a sequence behind `pos` ids, without what attention keeps of all positions."""
+
+    pos: int
+    data: npt.NDArray[np.uint8]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Of one sequence: the checkpoint before its last draft, those that stay for later prompts (marks), and how many rows its last decode
+    had that the snapshots are of."""
+
+    last: Checkpoint | None = None
+    marks: list[Checkpoint] = field(default_factory=list)
+    n_rows: int = 0
+
+
+class Memory:
+    """The memory of a context's sequences.
+
+    n_swa: positions of a sliding window whose cache holds no more (0: all are held). most_marks: of each sequence. mark_step: ids between
+    two marks at least. n_free: ids that can be taken back after a decode at no cost. keep_ms: what a checkpoint costs, 0 where not needed.
+    """
+
+    def __init__(self, handle: ctypes.c_void_p, n_seq: int, n_swa: int = 0, most_marks: int = 0, mark_step: int = 0) -> None:
+        self._handle = handle
+        self._memory = lib.llama_get_memory(handle)
+        self.n_swa = n_swa
+        self._most_marks = most_marks
+        self._mark_step = mark_step
+        self._kept = [_Kept() for _ in range(n_seq)]
+        self.way = Way.POSITIONS
+        self.n_snapshots = 0
+        self.keep_ms = 0.0
+
+    def probe(self, decode: Decode, logits: Logits) -> None:
+        """Find out how ids are taken back. Decodes some ids in sequence 0, which is empty afterwards."""
+        decode(Rows(0, 0, (0,) * 4, 1))
+        some = self._remove(0, 2)
+        if some and self._remove(0, 1):
+            self.way = Way.POSITIONS
+        elif some:
+            self.way, self.n_snapshots = Way.SNAPSHOTS, int(lib.llama_n_rs_seq(self._handle))
+        else:
+            self.way = Way.CHECKPOINTS
+        self.clear(0)
+        if self.way is not Way.POSITIONS and not self._checkpoints_work(decode, logits):
+            self.way = Way.NOTHING
+        self.clear(0)
+
+    def _checkpoints_work(self, decode: Decode, logits: Logits) -> bool:
+        """Whether a state that is put back gives the same logits; and what that takes."""
+        decode(Rows(0, 0, (0, 0), 0))
+        times = []
+        for _ in range(_TIMES):
+            began = perf_counter()
+            point = self._save(0)
+            times.append(perf_counter() - began)
+        if point is None:
+            return False
+        decode(Rows(0, 2, (0,), 1))
+        expected = logits()[0].copy()
+        decode(Rows(0, 3, (0, 0), 1))
+        began = perf_counter()
+        self._restore(0, point)
+        self.keep_ms = 1e3 * (median(times) + perf_counter() - began)
+        decode(Rows(0, 2, (0,), 1))
+        return bool(np.abs(logits()[0] - expected).max() <= _CLOSE * max(float(np.abs(expected).max()), 1e-6))
+
+    @property
+    def n_free(self) -> int:
+        return FREE if self.way is Way.POSITIONS else self.n_snapshots
+
+    @property
+    def marks_help(self) -> bool:
+        """Whether a prompt can go on from the middle of what a sequence holds only where there is a mark."""
+        return self._most_marks > 0 and (self.way in (Way.SNAPSHOTS, Way.CHECKPOINTS) or self.n_swa > 0)
+
+    def end(self, seq: int) -> int:
+        """How many ids the sequence holds."""
+        return int(lib.llama_memory_seq_pos_max(self._memory, seq)) + 1
+
+    # --- before and behind decodes
+
+    def needs_checkpoint(self, rows: Rows) -> bool:
+        """Whether the last `n_unsure` of these rows cannot be taken back without one."""
+        if not rows.n_unsure or self.way in (Way.POSITIONS, Way.NOTHING):
+            return False
+        return rows.n_unsure > min(self.n_snapshots, len(rows.ids) - 1)
+
+    def keep(self, seq: int) -> None:
+        """A checkpoint here, unless there is one. Raises DecodeError."""
+        kept, at = self._kept[seq], self.end(seq)
+        if self.way is Way.POSITIONS or at == 0 or any(one.pos == at for one in self._points(seq)):
+            return
+        kept.last = self._save(seq)
+        if kept.last is None:
+            raise DecodeError("the model's state could not be copied")
+
+    def mark(self, seq: int, is_last: bool) -> None:
+        """A checkpoint here that stays for later prompts, where that helps; is_last: of this prompt, however near the one before it is."""
+        at, kept = self.end(seq), self._kept[seq]
+        before = kept.marks[-1].pos if kept.marks else 0
+        if not self.marks_help or at == 0 or at - before < (1 if is_last else self._mark_step):
+            return
+        point = self._save(seq)
+        if point is not None:
+            kept.marks = [*kept.marks, point][-self._most_marks :]
+
+    def decoded(self, rows: Rows) -> None:
+        """These rows were decoded."""
+        self._kept[rows.seq].n_rows = len(rows.ids)
+
+    # --- taking back
+
+    def reach(self, seq: int, n: int) -> int:
+        """How many ids, n at most, the sequence would hold behind `take_back(seq, n)`."""
+        end = self.end(seq)
+        if n >= end or n <= 0:
+            return max(min(n, end), 0)
+        if self._can_remove(seq, n, end):
+            return n
+        return max((one.pos for one in self._points(seq) if one.pos <= n), default=0)
+
+    def take_back(self, seq: int, n: int) -> int:
+        """Forget ids so that at most n are held; returns how many are: what lies between must be decoded again. Raises DecodeError."""
+        end, kept = self.end(seq), self._kept[seq]
+        if n >= end:
+            return end
+        if n > 0 and self._can_remove(seq, n, end) and self._remove(seq, n):
+            self._forget(kept, n)
+            return n
+        point = max((one for one in self._points(seq) if one.pos <= n), key=lambda one: one.pos, default=None)
+        if point is None or n <= 0:
+            self.clear(seq)
+            return 0
+        self._restore(seq, point)
+        self._forget(kept, point.pos)
+        return point.pos
+
+    def clear(self, seq: int) -> None:
+        """Forget all ids of a sequence."""
+        lib.llama_memory_seq_rm(self._memory, seq, -1, -1)
+        self._kept[seq] = _Kept()
+
+    def _can_remove(self, seq: int, n: int, end: int) -> bool:
+        if self.way is Way.POSITIONS:  # what attention sees from position n on must still be there
+            return not self.n_swa or int(lib.llama_memory_seq_pos_min(self._memory, seq)) <= max(n - self.n_swa, 0)
+        return self.way is Way.SNAPSHOTS and end - n <= min(self.n_snapshots, self._kept[seq].n_rows - 1)
+
+    def _remove(self, seq: int, n: int) -> bool:
+        return bool(lib.llama_memory_seq_rm(self._memory, seq, n, -1))
+
+    def _points(self, seq: int) -> list[Checkpoint]:
+        kept = self._kept[seq]
+        return [*kept.marks, *([kept.last] if kept.last is not None else [])]
+
+    @staticmethod
+    def _forget(kept: _Kept, n: int) -> None:
+        """Checkpoints behind n are of a text that is no more, and snapshots of a decode that is past."""
+        kept.n_rows = 0
+        kept.marks = [one for one in kept.marks if one.pos <= n]
+        if kept.last is not None and kept.last.pos > n:
+            kept.last = None
+
+    def _save(self, seq: int) -> Checkpoint | None:
+        size = int(lib.llama_state_seq_get_size_ext(self._handle, seq, _PARTIAL))
+        data = np.empty(size, np.uint8)
+        n = int(lib.llama_state_seq_get_data_ext(self._handle, _bytes(data), size, seq, _PARTIAL))
+        return Checkpoint(self.end(seq), data) if n == size > 0 else None
+
+    def _restore(self, seq: int, point: Checkpoint) -> None:
+        size = len(point.data)
+        if int(lib.llama_state_seq_set_data_ext(self._handle, _bytes(point.data), size, seq, _PARTIAL)) != size:
+            raise DecodeError("the model's state could not be put back")
+        self._remove(seq, point.pos)  # what attention holds behind it
+
+
+def _bytes(data: npt.NDArray[np.uint8]) -> Any:
+    return data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
