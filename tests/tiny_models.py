@@ -5,14 +5,15 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gguf import GGUFWriter
 from numpy.typing import NDArray
-from uad.bench.scale import replacing
 from vocab_makers import CONTROL, NORMAL, byte_to_unicode
 
 Tensors = dict[str, tuple[int, ...]]
@@ -90,7 +91,8 @@ def _write(out: Path, name: str, seed: int) -> None:
     plan = _PLANS[name]
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     tokens, merges = _vocabulary(random.Random(f"{name} {seed}"))
-    with replacing(out, name) as writer:
+    part = out.with_suffix(".part")
+    with closing(GGUFWriter(part, name)) as writer:
         writer.add_name(out.stem)
         writer.add_context_length(N_CTX)
         writer.add_embedding_length(WIDTH)
@@ -115,6 +117,7 @@ def _write(out: Path, name: str, seed: int) -> None:
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
+    part.replace(out)
 
 
 # --- vocabulary
