@@ -84,7 +84,7 @@ def answers(runtime: Runtime, temperature: float, speculative: SpeculativeParams
 
 def config(target: Path, draft: Path | None, slots: int, exact: bool, types: tuple[Origin, ...]) -> Config:
     return Config(
-        target=ModelConfig(target, n_ctx=512 * slots, n_threads=2),
+        target=ModelConfig(target, n_ctx=512 * slots, n_threads=1),
         draft=ModelConfig(draft, n_threads=1) if draft is not None else None,
         n_parallel=slots,
         drafting=DraftingConfig(exact=exact, types=types),

@@ -223,8 +223,8 @@ def test_environment_has_llama_server_names_and_words():
 def test_environment_complaints_name_the_variable():
     assert complaint(env={"LLAMA_ARG_PORT": "x"}).startswith("LLAMA_ARG_PORT: expected a whole number")
     assert complaint(env={"LLAMA_ARG_ENDPOINT_METRICS": "perhaps"}).startswith("LLAMA_ARG_ENDPOINT_METRICS: expected on or off")
-    assert load(env={"LLAMA_ARG_LOG_FILE": "x", "LLAMA_ARG_SWA_FULL": "1"}).notes == (
-        "ignored, without effect in uad: LLAMA_ARG_LOG_FILE, LLAMA_ARG_SWA_FULL",
+    assert load(env={"LLAMA_ARG_LOG_FILE": "x", "LLAMA_ARG_CACHE_RAM": "1"}).notes == (
+        "ignored, without effect in uad: LLAMA_ARG_LOG_FILE, LLAMA_ARG_CACHE_RAM",
     )
 
 

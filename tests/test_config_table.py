@@ -44,8 +44,10 @@ def test_every_place_exists(flag):
 
 
 def test_every_setting_of_the_target_and_the_server_has_a_flag():
-    inherited = {f"draft.{name}" for name in ("n_batch", "n_ubatch", "flash_attn", "mmap", "mlock", "repack")}
+    inherited = {f"draft.{name}" for name in ("n_batch", "n_ubatch", "flash_attn", "mmap", "mlock", "repack", "swa_full")}
     inherited |= {path for path in leaves(DEFAULTS) if path.startswith(("draft.rope_", "draft.yarn_"))}  # the draft file's own
+    inherited |= {"target.n_snapshots", "draft.n_snapshots"}  # as many as fit
+    inherited |= {"draft.n_checkpoints", "draft.checkpoint_step"}  # nothing of a draft is kept for later prompts
     reachable = {path for flag in FLAGS for path in flag.paths} | inherited | {"notes", "drafting.weighed", "drafting.defaults.types"}
     assert set(leaves(DEFAULTS)) - reachable == set()
 
