@@ -11,7 +11,7 @@ import queue
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from uad.bench.workloads import Prompt, load
+from uad.bench.workloads import WorkloadPrompt, load
 from uad.config import Config
 from uad.config.slices import ModelConfig, TemplateConfig
 from uad.runtime import Runtime
@@ -49,7 +49,7 @@ class Row:
         return f"{100 * self.n_accepted / max(self.n_drafted, 1):.1f} % | {self.n / max(self.n_rounds, 1):.2f}"
 
 
-def answer(opened: Runtime, prompt: Prompt, temperature: float) -> tuple[int, DraftStats]:
+def answer(opened: Runtime, prompt: WorkloadPrompt, temperature: float) -> tuple[int, DraftStats]:
     events: queue.SimpleQueue[object] = queue.SimpleQueue()
     ids = opened.chat_prompt([{"role": "user", "content": prompt.text}], {})
     sampling = SamplingParams(temperature=temperature, seed=1)
@@ -67,7 +67,7 @@ def answer(opened: Runtime, prompt: Prompt, temperature: float) -> tuple[int, Dr
             return event.usage.n_predicted, event.timings.draft
 
 
-def measure(draft: str, templates: TemplateConfig, temperature: float, prompts: tuple[Prompt, ...]) -> Row:
+def measure(draft: str, templates: TemplateConfig, temperature: float, prompts: tuple[WorkloadPrompt, ...]) -> Row:
     config = Config(ModelConfig(SAMPLES / "target-chatml.gguf"), ModelConfig(SAMPLES / f"{draft}.gguf"), templates=templates)
     with Runtime.open(config) as opened:
         found = [answer(opened, prompt, temperature) for prompt in prompts]

@@ -24,11 +24,11 @@ from recorder import Recorded, Recorder
 from report import write_report
 
 from uad.bench import run
-from uad.bench.measure import Job, Measured
-from uad.bench.options import Drafters, Lineup, Options, parse
+from uad.bench.measure import BenchJob, Measured
+from uad.bench.options import BenchOptions, Drafters, Lineup, parse
 from uad.bench.report import Cell
 from uad.bench.run import Engines, Findings, Pairing, measure_all, show
-from uad.bench.workloads import Prompt
+from uad.bench.workloads import WorkloadPrompt
 from uad.cli import run as run_command
 from uad.common.files import path_of
 from uad.config import MODEL_TYPE, Config
@@ -40,7 +40,7 @@ DESCRIPTION = "`uad bench` with bounds, plots, counted time and prescribed answe
 
 
 @dataclass(frozen=True, slots=True)
-class LabOptions(Options):
+class LabOptions(BenchOptions):
     """What only the lab's bench is told. costs: files of cost curves, the target's and the draft model's. rename: (old, new)."""
 
     oracle: bool = True
@@ -176,7 +176,7 @@ class LabPairing(Pairing):
 
     arm_type = LabArm
 
-    def __init__(self, options: Options, engines: Engines, target: Path, lineup: Lineup, bar: Bar, findings: Findings) -> None:
+    def __init__(self, options: BenchOptions, engines: Engines, target: Path, lineup: Lineup, bar: Bar, findings: Findings) -> None:
         super().__init__(options, engines, target, lineup, bar, findings)
         assert isinstance(options, LabOptions)
         assert isinstance(engines, LabEngines)
@@ -188,7 +188,7 @@ class LabPairing(Pairing):
         self._runs: dict[Drafters, list[Run]] = {one: [] for one in lineup.compared}
 
     @classmethod
-    def n_runs(cls, options: Options, lineup: Lineup) -> int:
+    def n_runs(cls, options: BenchOptions, lineup: Lineup) -> int:
         assert isinstance(options, LabOptions)
         return super().n_runs(options, lineup) + any(map(options.has_oracle, lineup.compared)) * sum(options.n_groups)
 
@@ -203,19 +203,19 @@ class LabPairing(Pairing):
             known = self._known
             self._findings.pairs.append(collect(self.target, drafters.label, drafters.types, known.costs(), known.calibration(), runs))
 
-    def job(self, prompt: Prompt, temperature: float, seed: int) -> Job:
+    def job(self, prompt: WorkloadPrompt, temperature: float, seed: int) -> BenchJob:
         job = super().job(prompt, temperature, seed)
         answer = renamed(prompt, *self._lab.rename) if self._lab.rename else ""
         return told(job, self.engine.tokenize(answer, parse_special=False)) if answer else job
 
-    def measure(self, jobs: tuple[Job, ...], backwards: bool) -> Measured:
+    def measure(self, jobs: tuple[BenchJob, ...], backwards: bool) -> Measured:
         measured = super().measure(jobs, backwards)
         if self._recorder is not None:
             self._recorded.append(self._recorder.record(jobs, [pair.plain for runs in measured.runs for pair in runs]))
             self.bar.step()
         return measured
 
-    def measure_cells(self, workload: str, temperature: float, jobs: Sequence[tuple[Job, ...]]) -> None:
+    def measure_cells(self, workload: str, temperature: float, jobs: Sequence[tuple[BenchJob, ...]]) -> None:
         self._recorded, before = [], len(self.findings.cells)
         super().measure_cells(workload, temperature, jobs)
         recorded = self._recorder.foresee(jobs, self._recorded) if self._recorder is not None else []

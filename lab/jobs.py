@@ -10,14 +10,14 @@ from facts import Bin
 from oracle import Costs, Round
 from prescribed import Told
 
-from uad.bench.measure import Engine, EngineArm, Job, Pair
-from uad.bench.workloads import Prompt
+from uad.bench.measure import ArmPair, BenchEngine, BenchJob, EngineArm
+from uad.bench.workloads import WorkloadPrompt
 from uad.types import Request, SpecPolicy, SpeculativeParams
 
 T = TypeVar("T")
 
 
-class KnownEngine(Engine, Protocol):
+class KnownEngine(BenchEngine, Protocol):
     """What the lab's bench uses of `stepper.LabStepper`."""
 
     @property
@@ -40,37 +40,37 @@ def widened(kind: type[T], value: Any, **more: object) -> T:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldJob(Job):
+class ToldJob(BenchJob):
     """A job whose answer is prescribed: these ids are written, whatever the target thinks."""
 
     answer: tuple[int, ...] = ()
 
 
-def told(job: Job, answer: Sequence[int]) -> ToldJob:
+def told(job: BenchJob, answer: Sequence[int]) -> ToldJob:
     return widened(ToldJob, job, answer=tuple(answer))
 
 
 class LabArm(EngineArm):
     """Runs jobs on an engine that notes its rounds. `chosen`: those of measured runs under an automatic policy, without the prompts'."""
 
-    def __init__(self, name: str, engine: Engine, speculative: SpeculativeParams) -> None:
+    def __init__(self, name: str, engine: BenchEngine, speculative: SpeculativeParams) -> None:
         super().__init__(name, engine, speculative)
         self._rounds = cast(KnownEngine, engine).rounds
         self._notes = speculative.enabled and speculative.policy is SpecPolicy.AUTO
         self.chosen: list[Round] = []
 
-    def request(self, job: Job) -> Request:
+    def request(self, job: BenchJob) -> Request:
         request = super().request(job)
         return widened(Told, request, answer=job.answer) if isinstance(job, ToldJob) and job.answer else request
 
-    def beside(self, plain: EngineArm, jobs: Sequence[Job], first: bool) -> Pair:
+    def beside(self, plain: EngineArm, jobs: Sequence[BenchJob], first: bool) -> ArmPair:
         pair = super().beside(plain, jobs, first)
         if self._notes:
             self.chosen += [one for job in jobs for one in self._rounds[job.slot][1:]]
         return pair
 
 
-def renamed(prompt: Prompt, old: str, new: str) -> str:
+def renamed(prompt: WorkloadPrompt, old: str, new: str) -> str:
     """The fenced part of a prompt with one name instead of another, empty where it does not occur: the answer to a task that small models
     cannot do."""
     _, fence, code = prompt.text.partition("```")

@@ -23,7 +23,7 @@ from rich.console import Console
 from uad.bench.client import Client, streaming
 from uad.bench.measure import turns
 from uad.bench.options import OWN, context_for
-from uad.bench.workloads import Prompt, load
+from uad.bench.workloads import WorkloadPrompt, load
 from uad.cli import run
 from uad.config import Config, ModelConfig
 from uad.config.argv import Parser, add_group, typed, words_of
@@ -69,7 +69,7 @@ class Settings:
     """What is measured; repeats: counted runs of max_tokens each."""
 
     target: ModelConfig
-    prompt: Prompt
+    prompt: WorkloadPrompt
     max_tokens: int
     repeats: int
     json_only: bool
@@ -129,14 +129,14 @@ def compare(settings: Settings, client: Client, bare: Bare, on_run: Callable[[],
     return result
 
 
-def _tokenize(client: Client, prompt: Prompt) -> tuple[int, ...]:
+def _tokenize(client: Client, prompt: WorkloadPrompt) -> tuple[int, ...]:
     ids = client.post("/tokenize", {"content": prompt.text, "add_special": True, "parse_special": False}).get("tokens")
     if not isinstance(ids, list) or not ids or not all(type(id_) is int for id_ in ids):
         raise UnavailableError(f"{client.url}/tokenize did not answer with a list of ids")
     return tuple(ids)
 
 
-def _http_tps(client: Client, prompt: Prompt, n: int) -> float:
+def _http_tps(client: Client, prompt: WorkloadPrompt, n: int) -> float:
     path, body = streaming("default", prompt.text, prompt.chat)
     return client.stream(path, body | {"temperature": 0, "max_tokens": n, "ignore_eos": True}).client_tps
 

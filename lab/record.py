@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rounds import Answer, Guess, Recording, read, write
 
-from uad.bench.workloads import Prompt, category_names, load
+from uad.bench.workloads import WorkloadPrompt, category_names, load
 from uad.config import load_config
 from uad.drafters.protocol import Drafter
 from uad.runtime import drafters
@@ -70,7 +70,7 @@ def guesses_along(drafter: Drafter, prompt: Sequence[int], answer: Sequence[int]
 
 
 def record(
-    parts: Parts, prompts: Sequence[tuple[str, Prompt]], sampling: SamplingParams, n: int, known: Mapping[str, tuple[int, ...]]
+    parts: Parts, prompts: Sequence[tuple[str, WorkloadPrompt]], sampling: SamplingParams, n: int, known: Mapping[str, tuple[int, ...]]
 ) -> Iterator[Answer]:
     """One answer after the other, with a line on stderr for each. known: answers that need not be written again, by prompt."""
     vocab = parts.target.model.vocab

@@ -11,7 +11,7 @@ from foresight import speed_up as foreseen
 from jobs import KnownEngine, LabArm, told
 from oracle import Costs, Round, speed_up
 
-from uad.bench.measure import Job, Sample
+from uad.bench.measure import BenchJob, Sample
 from uad.types import N_MAX_AUTO, Origin, SpecPolicy, SpeculativeParams
 
 RECORDING = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=N_MAX_AUTO, p_min=0.0, types=(Origin.MODEL,))
@@ -41,7 +41,7 @@ class Recorder:
         self._recital = recital
         self._arm = LabArm("recording", recital, RECORDING)
 
-    def record(self, jobs: Sequence[Job], plain: Sequence[Sample]) -> Recorded:
+    def record(self, jobs: Sequence[BenchJob], plain: Sequence[Sample]) -> Recorded:
         """A group that was decoded plainly: its rounds, and the oracle's speed-up."""
         costs = self._engine.costs()
         again = [told(job, answer.ids) for job, answer in zip(jobs, plain[0].answers, strict=True) if answer.ids]
@@ -52,7 +52,7 @@ class Recorder:
         tps = median(one.tps for one in plain)
         return Recorded(rounds, tps, _oracle(again, rounds, tps, costs))
 
-    def foresee(self, groups: Sequence[Sequence[Job]], recorded: Sequence[Recorded]) -> list[Recorded]:
+    def foresee(self, groups: Sequence[Sequence[BenchJob]], recorded: Sequence[Recorded]) -> list[Recorded]:
         """Recorded groups of one workload with the speed-up that beliefs allow, where each is of a single prompt."""
         costs = self._engine.costs()
         rounds = [one.rounds[0][1:] if len(jobs) == len(one.rounds) == 1 else () for jobs, one in zip(groups, recorded, strict=True)]
@@ -66,7 +66,7 @@ class Recorder:
         return out
 
 
-def _oracle(jobs: Sequence[Job], rounds: Sequence[Sequence[Round]], tps: float, costs: Costs) -> float | None:
+def _oracle(jobs: Sequence[BenchJob], rounds: Sequence[Sequence[Round]], tps: float, costs: Costs) -> float | None:
     # the rate of a single answer is counted from its first id on, that of several from the start
     first = 1 if len(jobs) == 1 else 0
     runs = [[one.n_ids for one in each[first:]] for each in rounds]

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from uad.bench.measure import EngineArm, Job, make_job
-from uad.bench.workloads import Prompt
+from uad.bench.measure import BenchJob, EngineArm, make_job
+from uad.bench.workloads import WorkloadPrompt
 from uad.config import Config, DraftingConfig, ModelConfig
 from uad.decode.drafting import Drafting
 from uad.drafters.model import ModelDrafter
@@ -121,26 +121,26 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _prompts(n: int) -> list[Prompt]:
+def _prompts(n: int) -> list[WorkloadPrompt]:
     """n different questions of the kinds that the bundled models were trained on, from another seed."""
     import tasks
 
     rng = random.Random(_SEED)
-    found: dict[str, Prompt] = {}
+    found: dict[str, WorkloadPrompt] = {}
     for _ in range(_MOST_DRAWS * n):
         if len(found) == n:
             break
         question = tasks.conversation(rng)[0].question
-        found.setdefault(question, Prompt(f"question {len(found) + 1}", question, chat=True))
+        found.setdefault(question, WorkloadPrompt(f"question {len(found) + 1}", question, chat=True))
     return list(found.values())
 
 
-def _write(target: Path, prompts: Sequence[Prompt], max_tokens: int) -> Iterator[Text]:
+def _write(target: Path, prompts: Sequence[WorkloadPrompt], max_tokens: int) -> Iterator[Text]:
     """The target's own greedy answers."""
     with Stepper.open(Config(target=ModelConfig(target, n_ctx=_N_CTX, n_threads=1))) as engine:
         arm = EngineArm("plain", engine, SpeculativeParams(enabled=False))
         for prompt in prompts:
-            job: Job = make_job(engine, prompt, 0.0, 1, max_tokens)
+            job: BenchJob = make_job(engine, prompt, 0.0, 1, max_tokens)
             yield Text(job.ids, arm.run([job]).answers[0].ids)
 
 

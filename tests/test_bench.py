@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from uad.bench.measure import Answer, EngineArm, Job, Measured, Pair, Sample, groups, make_job, turns
+from uad.bench.measure import Answer, ArmPair, BenchJob, EngineArm, Measured, Sample, groups, make_job, turns
 from uad.bench.options import PLAIN, Drafters, Lineup, parse, parse_policy
 from uad.bench.report import GroupResult, Labels, make_cell, summarize
 from uad.bench.run import Engines, add_arguments, bench
 from uad.bench.table import print_table
-from uad.bench.workloads import Prompt, bundled, load
+from uad.bench.workloads import WorkloadPrompt, bundled, load
 from uad.config import ModelConfig
 from uad.config.argv import Parser
 from uad.errors import ConfigError, DecodeError, InvalidRequestError, UadError
@@ -162,7 +162,7 @@ def run(settings, engine):
 
 
 def job(name="p", ids=(9,), max_tokens=160):
-    return Job(Prompt(name, name, False), ids, 0.0, 1, max_tokens)
+    return BenchJob(WorkloadPrompt(name, name, False), ids, 0.0, 1, max_tokens)
 
 
 def one(tps, ids=(1, 2), text="ab"):
@@ -170,7 +170,7 @@ def one(tps, ids=(1, 2), text="ab"):
 
 
 def pairs(plain, arm):
-    return tuple(Pair(one(a), one(b)) for a, b in zip(plain, arm, strict=True))
+    return tuple(ArmPair(one(a), one(b)) for a, b in zip(plain, arm, strict=True))
 
 
 # order
@@ -334,7 +334,7 @@ def test_same_text_is_false_when_one_drafted_run_differs(tmp_path, ids):
 
 
 def test_same_text_needs_equal_ids_not_only_equal_letters():
-    same_letters = GroupResult(("a",), (Pair(one(1, (1, 2), "ab"), one(1, (3,), "ab")),))
+    same_letters = GroupResult(("a",), (ArmPair(one(1, (1, 2), "ab"), one(1, (3,), "ab")),))
     assert same_letters.same_text
     assert not same_letters.same_ids
 
@@ -407,8 +407,8 @@ def test_requests_carry_policy_seed_and_slot(tmp_path):
 
 def test_prompts_go_through_the_template_only_if_chat():
     engine = FakeEngine(fixed_speed)
-    assert make_job(engine, Prompt("a", "ab", True), 0.0, 1, 8).ids == (0, 97, 98, 1)
-    assert make_job(engine, Prompt("a", "ab", False), 0.0, 1, 8).ids == (97, 98)
+    assert make_job(engine, WorkloadPrompt("a", "ab", True), 0.0, 1, 8).ids == (0, 97, 98, 1)
+    assert make_job(engine, WorkloadPrompt("a", "ab", False), 0.0, 1, 8).ids == (97, 98)
 
 
 def test_a_failed_request_ends_the_run_and_cancels_the_others():

@@ -26,7 +26,7 @@ from prescribed import Told
 from report import write_report
 
 from uad.bench.options import parse_policy
-from uad.bench.workloads import Prompt, load
+from uad.bench.workloads import WorkloadPrompt, load
 from uad.config.argv import Parser
 from uad.errors import ConfigError
 from uad.policy.cost import CostCurve, CostSample
@@ -368,7 +368,7 @@ def test_answers_can_be_prescribed(tmp_path):
 
 
 def test_names_to_be_replaced_must_be_in_the_code_of_a_prompt(tmp_path):
-    assert [renamed(Prompt("a", text, True), "old", "new") for text in ("old", "old ```x```", "an ```old one```")] == [
+    assert [renamed(WorkloadPrompt("a", text, True), "old", "new") for text in ("old", "old ```x```", "an ```old one```")] == [
         "",
         "",
         "```new one```",

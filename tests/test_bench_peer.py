@@ -10,9 +10,9 @@ import pytest
 from test_bench import FakeEngine, fixed_speed, job, options, run
 
 from uad.bench.client import Client, Stream
-from uad.bench.measure import Job
+from uad.bench.measure import BenchJob
 from uad.bench.peer import PeerArm
-from uad.bench.workloads import Prompt
+from uad.bench.workloads import WorkloadPrompt
 from uad.errors import UnavailableError
 
 PIECES = [{"choices": [{"delta": {"role": "assistant", "content": None}}]}, *({"choices": [{"delta": {"content": c}}]} for c in "abcde.")]
@@ -109,8 +109,8 @@ def test_peer_sends_the_prompt_by_its_kind():
     with server([*PIECES, TIMINGS]) as (url, seen):
         client = Client(url, "secret")
         arm = PeerArm(client, client.first_model())
-        arm.run([Job(Prompt("a", "hello", True), (1,), 0.5, 7, 20)])
-        arm.run([Job(Prompt("b", "def f", False), (1,), 0.5, 7, 20)])
+        arm.run([BenchJob(WorkloadPrompt("a", "hello", True), (1,), 0.5, 7, 20)])
+        arm.run([BenchJob(WorkloadPrompt("b", "def f", False), (1,), 0.5, 7, 20)])
     assert seen[0] == ("/v1/models", None, "Bearer secret")
     (chat, chat_body, key), (raw, raw_body, _) = seen[1:]
     assert (chat, raw, key) == ("/v1/chat/completions", "/v1/completions", "Bearer secret")

@@ -18,7 +18,7 @@ from stepper import LabStepper
 
 from uad.bench.measure import make_job
 from uad.bench.options import PLAIN, parse_policy
-from uad.bench.workloads import Prompt
+from uad.bench.workloads import WorkloadPrompt
 from uad.policy.cost import CostCurve, CostSample
 from uad.types import SpeculativeParams
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.model
 
 def test_rounds_add_up_to_what_the_engine_counted():
     with LabStepper.load(config()) as runtime:
-        jobs = [make_job(runtime, Prompt(f"p{i}", text, True), 0.0, 1, 48) for i, text in enumerate(chat_prompts(3))]
+        jobs = [make_job(runtime, WorkloadPrompt(f"p{i}", text, True), 0.0, 1, 48) for i, text in enumerate(chat_prompts(3))]
         plain = [LabArm("plain", runtime, PLAIN.speculative).run([job]).answers[0] for job in jobs]
         for name in ("fixed:4:0", "fixed:16:0.5"):
             arm = LabArm(name, runtime, parse_policy(name).speculative)
@@ -45,7 +45,7 @@ def test_rounds_add_up_to_what_the_engine_counted():
 def test_a_prescribed_answer_is_written_whatever_the_target_thinks():
     """Drafted or not, and at its end the text ends."""
     text = "Nobody taught it to say that: one, two, one, two, one, two, three."
-    prompt = Prompt("p", chat_prompts(1)[0], True)
+    prompt = WorkloadPrompt("p", chat_prompts(1)[0], True)
     with LabStepper.load(config()) as runtime:
         job = told(make_job(runtime, prompt, 0.0, 1, 100), runtime.tokenize(text, parse_special=False))
         for policy in (PLAIN, parse_policy("fixed:8:0")):
@@ -71,7 +71,7 @@ def test_the_recording_of_a_real_pair_gives_an_oracle():
 
     with LabStepper.load(config()) as runtime:
         engine = WithCosts(runtime)
-        job = make_job(engine, Prompt("p", chat_prompts(1)[0], True), 0.0, 1, 48)
+        job = make_job(engine, WorkloadPrompt("p", chat_prompts(1)[0], True), 0.0, 1, 48)
         sample = LabArm("plain", engine, PLAIN.speculative).run([job])
         recorded = Recorder(engine, runtime.recital()).record([job], [replace(sample, tps=1e3)])
     (rounds,) = recorded.rounds
@@ -85,7 +85,7 @@ def test_the_recording_of_a_real_pair_gives_an_oracle():
 def test_a_recital_drafts_as_if_the_target_had_computed(temperature):
     """Three sequences at once; nothing is learned, and the target's slots stay as they are."""
     with LabStepper.load(config(slots=3)) as runtime:
-        prompts = [Prompt(f"p{i}", text, True) for i, text in enumerate(chat_prompts(3))]
+        prompts = [WorkloadPrompt(f"p{i}", text, True) for i, text in enumerate(chat_prompts(3))]
         jobs = [replace(make_job(runtime, prompt, temperature, i, 48), slot=i) for i, prompt in enumerate(prompts)]
         written = LabArm("recording", runtime, RECORDING).run(jobs)
         before, rounds = (runtime.calibration(), runtime.slots(), runtime.totals()), dict(runtime.rounds)

@@ -8,7 +8,7 @@ from test_bench_peer import PIECES, TIMINGS, USAGE, server
 
 from uad.bench.answers import Asked, Reply, rows
 from uad.bench.client import Client
-from uad.bench.requests import PLAIN, Prompts, Row, Size, add_arguments, main, summary, table
+from uad.bench.requests import PLAIN, PromptMaker, Size, SizeRow, add_arguments, main, summary, table
 from uad.config.argv import Parser
 from uad.errors import ConfigError, UnavailableError
 
@@ -66,7 +66,7 @@ def test_wrong_flags_are_named(argv, message):
 
 def test_ratios_are_speeds_over_the_others():
     servers = [type("S", (), {"name": name})() for name in ("uad", PLAIN, "peer")]
-    rows = [Row(Size(32, 200), (1.0, 1.0, 2.0), (2.0, 3.0, 1.0)), Row(Size(400, 16), (1.0, 0.5, 0.5), (4.0, 4.0, 4.0))]
+    rows = [SizeRow(Size(32, 200), (1.0, 1.0, 2.0), (2.0, 3.0, 1.0)), SizeRow(Size(400, 16), (1.0, 0.5, 0.5), (4.0, 4.0, 4.0))]
     over = summary(servers, rows)["over"]
     assert over["peer"] == {"first_worst": 0.5, "total_worst": 0.5, "first_geomean": 1.0, "total_geomean": pytest.approx(0.7071)}
     assert over[PLAIN]["total_geomean"] == pytest.approx(1.2247)
@@ -76,7 +76,7 @@ def test_ratios_are_speeds_over_the_others():
 @pytest.mark.parametrize("n_tokens", [32, 700, 90_000])
 def test_prompts_have_the_wanted_length_and_differ(n_tokens):
     with server(CHUNKS) as (url, _):
-        prompts = Prompts(Client(url))
+        prompts = PromptMaker(Client(url))
         one, other = prompts.of(n_tokens), prompts.of(n_tokens)
     assert one != other
     assert abs(len(one.encode()) - n_tokens) <= 0.02 * n_tokens + 1

@@ -16,7 +16,7 @@ from stepper import LabStepper
 
 from uad.bench.measure import make_job
 from uad.bench.options import parse_policy
-from uad.bench.workloads import Prompt, load
+from uad.bench.workloads import WorkloadPrompt, load
 from uad.policy.cost import CostSample
 
 pytestmark = pytest.mark.model
@@ -45,7 +45,7 @@ def test_a_change_of_nature_is_followed_within_fifty_ids(draft):
             arm.run([make_job(runtime, prompt, 0.0, 1, 96)])
         for seed in range(6):
             parts = changing(seed)
-            job = make_job(runtime, Prompt("changing", "Write a Python function.", True), 0.0, 1, 700)
+            job = make_job(runtime, WorkloadPrompt("changing", "Write a Python function.", True), 0.0, 1, 700)
             arm.run([told(job, runtime.tokenize("".join(parts), parse_special=False))])
             words = len(runtime.tokenize(parts[0], parse_special=False))
             code = len(runtime.tokenize(parts[0] + parts[1], parse_special=False))

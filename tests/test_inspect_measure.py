@@ -18,11 +18,11 @@ from uad.errors import ConfigError
 from uad.policy.cost import CostCurve, CostSample
 from uad.runtime import measure
 from uad.runtime.agreement import Prediction, accepted, divergence, predict
-from uad.runtime.measure import Form, Sample, chunks, draft_track, measure_pair, target_track
+from uad.runtime.measure import Form, SampleText, chunks, draft_track, measure_pair, target_track
 from uad.types import Rows
 
 CHAT = tuple(
-    Sample("chat", text, Form.CHAT)
+    SampleText("chat", text, Form.CHAT)
     for text in (
         "Write a Python function that adds length and weight.",
         "Repeat the following sentence, as is:\nThe night train crossed the stone bridge at dusk.",
@@ -132,7 +132,7 @@ def pair():
 
 @pytest.mark.model
 def test_a_model_agrees_with_itself(cache):
-    found = measure_pair(pair_config(TARGET), (*CHAT[:1], Sample("read", "Once upon a time, ", Form.READ)), lambda what, share: None)
+    found = measure_pair(pair_config(TARGET), (*CHAT[:1], SampleText("read", "Once upon a time, ", Form.READ)), lambda what, share: None)
     assert [line.kind for line in found.lines] == ["read", "chat"]
     for line in found.lines:
         assert line.n_places >= line.n_tokens
@@ -146,7 +146,7 @@ def test_a_model_agrees_with_itself(cache):
 
 @pytest.mark.model
 def test_a_related_draft_is_worth_something_and_a_foreign_text_is_not_foretold(pair):
-    read = Sample("read", "Zażółć gęślą jaźń, powiedział nauczyciel.", Form.READ)
+    read = SampleText("read", "Zażółć gęślą jaźń, powiedział nauczyciel.", Form.READ)
     found = pair.measure((*CHAT, read))
     foreign, chat = found.lines
     assert chat.accepted > 0.7
@@ -216,11 +216,11 @@ def written(context, ids, n):
 
 @pytest.mark.model
 def test_texts_that_do_not_fit_are_named(pair):
-    found = pair.measure((*CHAT[:1], Sample("read", "x y " * 3000, Form.READ), Sample("chat", "x y " * 3000, Form.CHAT)))
+    found = pair.measure((*CHAT[:1], SampleText("read", "x y " * 3000, Form.READ), SampleText("chat", "x y " * 3000, Form.CHAT)))
     assert [line.kind for line in found.lines] == ["chat"]
     assert sum("left out" in note for note in found.notes) == 2
     with pytest.raises(ConfigError, match="--text"):
-        pair.measure((Sample("read", "x y " * 3000, Form.READ),))
+        pair.measure((SampleText("read", "x y " * 3000, Form.READ),))
 
 
 @pytest.mark.model

@@ -15,7 +15,7 @@ from simulator import BAD, FLAT, GOOD, LINEAR, MEMORY_BOUND, MIXED, Position, Si
 from uad.policy.auto import AutoPolicy
 from uad.policy.calibration import bin_of
 from uad.policy.cost import CostCurve, CostSample
-from uad.policy.drafter import CallCost, Drafter, Use
+from uad.policy.drafter import CallCost, DrafterRecord, Use
 from uad.policy.machine import Machine
 from uad.policy.protocol import Wish
 from uad.policy.round import groups_of
@@ -629,7 +629,7 @@ def test_a_poor_free_guess_in_every_round_does_not_keep_the_model_asleep():
 
 
 def test_a_drafter_is_asked_again_when_its_budget_has_what_that_costs():
-    drafter = Drafter()
+    drafter = DrafterRecord()
     use = Use(drafter, 0.0)
     assert use.can_pay(0, 1.0), "the first time is free"
     drafter.withdraw(50.0)

@@ -21,7 +21,7 @@ from uad.llama.devices import devices
 from uad.policy.cost import CostSample
 from uad.runtime import profile, profile_store
 from uad.runtime.profile import full, medians, plausible_ids, quick, spread
-from uad.runtime.profiling import Measured
+from uad.runtime.profiling import MeasuredCurve
 
 SAMPLES = (CostSample(1, 0, 2.5), CostSample(2, 0, 3.0), CostSample(1, 512, 2.75))
 
@@ -272,7 +272,8 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("name", "magic"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml"), ("p.pdf", b"%PDF")])
 def test_curves_are_drawn(tmp_path, name, magic):
     cost_plot.draw(
-        [Measured("target", "toy", SAMPLES, tmp_path, 1.0), Measured("draft", "$_^$ toy", SAMPLES[:1], tmp_path, 1.0)], tmp_path / name
+        [MeasuredCurve("target", "toy", SAMPLES, tmp_path, 1.0), MeasuredCurve("draft", "$_^$ toy", SAMPLES[:1], tmp_path, 1.0)],
+        tmp_path / name,
     )
     assert (tmp_path / name).read_bytes().startswith(magic)
 

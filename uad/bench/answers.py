@@ -14,7 +14,7 @@ from rich.text import Text
 
 from uad.bench.client import Client, streaming
 from uad.bench.table import coloured
-from uad.bench.workloads import Prompt, Workload
+from uad.bench.workloads import Workload, WorkloadPrompt
 from uad.console import Bar
 
 FIRST, ALL = "first answers", "all"
@@ -91,7 +91,7 @@ def measure(
     return [Asked(workload, name, tuple(map(tuple, replies))) for (workload, name), replies in found.items()]
 
 
-def ask(server: Server, prompt: Prompt, settings: Mapping[str, object]) -> Reply:
+def ask(server: Server, prompt: WorkloadPrompt, settings: Mapping[str, object]) -> Reply:
     """One request, streamed; no server may use what it keeps of an earlier one. Raises UnavailableError."""
     path, body = streaming(server.model, prompt.text, prompt.chat)
     stream = server.client.stream(path, body | {"cache_prompt": False} | dict(settings) | dict(server.fields))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from uad.bench.workloads import Prompt
+from uad.bench.workloads import WorkloadPrompt
 from uad.errors import UadError
 from uad.types import (
     Clock,
@@ -23,7 +23,7 @@ from uad.types import (
 )
 
 
-class Engine(Protocol):
+class BenchEngine(Protocol):
     """What the bench uses of `uad.runtime.Stepper`."""
 
     @property
@@ -49,13 +49,13 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BenchJob:
     """One answer to be made: the prompt, its target ids, and how to sample. The same job under every arm gives the same text.
 
     slot: where it runs, and its prompt stays cached.
     """
 
-    prompt: Prompt
+    prompt: WorkloadPrompt
     ids: tuple[int, ...]
     temperature: float
     seed: int
@@ -91,17 +91,17 @@ class Arm(Protocol):
     @property
     def name(self) -> str: ...
 
-    def beside(self, plain: EngineArm, jobs: Sequence[Job], first: bool) -> Pair:
+    def beside(self, plain: EngineArm, jobs: Sequence[BenchJob], first: bool) -> ArmPair:
         """Run the jobs at once, and the same jobs on `plain`, and wait for all of them; first: this one begins. Raises UadError."""
         ...
 
-    def run(self, jobs: Sequence[Job]) -> Sample:
+    def run(self, jobs: Sequence[BenchJob]) -> Sample:
         """Run the jobs at once and wait for all of them. Raises UadError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ArmPair:
     """The same jobs with plain decoding and under an arm, at the same time as far as that can be."""
 
     plain: Sample
@@ -115,34 +115,34 @@ class Pair:
 class EngineArm:
     """Runs jobs on our own engine."""
 
-    def __init__(self, name: str, engine: Engine, speculative: SpeculativeParams) -> None:
+    def __init__(self, name: str, engine: BenchEngine, speculative: SpeculativeParams) -> None:
         self.name = name
         self._engine = engine
         self._speculative = speculative
 
-    def run(self, jobs: Sequence[Job]) -> Sample:
+    def run(self, jobs: Sequence[BenchJob]) -> Sample:
         """Run the jobs at once and wait for all of them; what still runs is cancelled if one fails. Raises UadError."""
         return in_turns([self], jobs)[0]
 
-    def beside(self, plain: EngineArm, jobs: Sequence[Job], first: bool) -> Pair:
+    def beside(self, plain: EngineArm, jobs: Sequence[BenchJob], first: bool) -> ArmPair:
         """Both at once, a round of one, a round of the other, whoever is behind; first: this one begins. Raises UadError."""
         if first:
             arm, other = in_turns([self, plain], jobs)
         else:
             other, arm = in_turns([plain, self], jobs)
-        return Pair(other, arm)
+        return ArmPair(other, arm)
 
-    def prepare(self, jobs: Sequence[Job]) -> _Running:
+    def prepare(self, jobs: Sequence[BenchJob]) -> _BenchRun:
         """Jobs that are not submitted yet."""
-        return _Running(self._engine, [self.request(job) for job in jobs])
+        return _BenchRun(self._engine, [self.request(job) for job in jobs])
 
-    def request(self, job: Job) -> Request:
+    def request(self, job: BenchJob) -> Request:
         """What the engine is asked for."""
         sampling = SamplingParams(temperature=job.temperature, seed=job.seed)
         return Request(job.ids, sampling, self._speculative, max_tokens=job.max_tokens, slot=job.slot)
 
 
-def in_turns(arms: Sequence[EngineArm], jobs: Sequence[Job]) -> list[Sample]:
+def in_turns(arms: Sequence[EngineArm], jobs: Sequence[BenchJob]) -> list[Sample]:
     """Run the jobs on all arms at once, each on an engine of its own. Whoever has written fewer ids makes the next round, so that all write
     the same part of the text in the same second; only an arm's own rounds count as its time. Raises UadError."""
     running = [arm.prepare(jobs) for arm in arms]
@@ -157,10 +157,10 @@ def in_turns(arms: Sequence[EngineArm], jobs: Sequence[Job]) -> list[Sample]:
     return [one.sample() for one in running]
 
 
-class _Running:
+class _BenchRun:
     """Requests that one engine answers: what came of them so far, and the seconds that its rounds took."""
 
-    def __init__(self, engine: Engine, requests: Sequence[Request]) -> None:
+    def __init__(self, engine: BenchEngine, requests: Sequence[Request]) -> None:
         self._engine = engine
         self._requests = requests
         self._answers: dict[int, _Collector] = {}
@@ -251,16 +251,16 @@ class _Collector:
         )
 
 
-def make_job(engine: Engine, prompt: Prompt, temperature: float, seed: int, max_tokens: int) -> Job:
+def make_job(engine: BenchEngine, prompt: WorkloadPrompt, temperature: float, seed: int, max_tokens: int) -> BenchJob:
     """Turn a prompt into target ids: through the chat template, or as it stands, where the letters of a special are only letters."""
     if prompt.chat:
         ids = engine.chat_prompt([{"role": "user", "content": prompt.text}], {})
     else:
         ids = engine.tokenize(prompt.text, add_special=True, parse_special=False)
-    return Job(prompt, tuple(ids), temperature, seed, max_tokens)
+    return BenchJob(prompt, tuple(ids), temperature, seed, max_tokens)
 
 
-def groups(jobs: Sequence[Job], size: int, n_slots: int) -> list[tuple[Job, ...]]:
+def groups(jobs: Sequence[BenchJob], size: int, n_slots: int) -> list[tuple[BenchJob, ...]]:
     """Cut jobs into groups of exactly `size` distinct ones; the last group is filled up from the start of the list.
 
     Each group gets consecutive slots, the next one the slots behind it as far as there are any: prompts that were read for groups of one
@@ -284,14 +284,14 @@ class Measured:
     """All counted runs of one group of prompts: `runs[i]` are those of arm i, each with plain decoding beside it."""
 
     names: tuple[str, ...]
-    runs: tuple[tuple[Pair, ...], ...]
+    runs: tuple[tuple[ArmPair, ...], ...]
 
 
 def measure(
-    jobs: Sequence[Job], plain: EngineArm, arms: Sequence[Arm], repeats: int, on_run: Callable[[], None], backwards: bool = False
+    jobs: Sequence[BenchJob], plain: EngineArm, arms: Sequence[Arm], repeats: int, on_run: Callable[[], None], backwards: bool = False
 ) -> Measured:
     """Run one group under every arm, the arms taking turns; `backwards` starts with the last one."""
-    runs: list[list[Pair]] = [[] for _ in arms]
+    runs: list[list[ArmPair]] = [[] for _ in arms]
     for arm in turns(len(arms), repeats, backwards):
         first = (len(runs[arm]) % 2 == 1) is not backwards
         runs[arm].append(arms[arm].beside(plain, jobs, first))

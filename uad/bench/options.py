@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from uad.bench.client import server_url
-from uad.bench.workloads import Prompt, Workload, bundled, category_names, load_all
+from uad.bench.workloads import Workload, WorkloadPrompt, bundled, category_names, load_all
 from uad.config import MODEL_TYPE, SHARES, SPEC_TYPE, Config, DraftingConfig, LookupConfig, ModelConfig, TemplateConfig
 from uad.config.argv import add_group, typed
 from uad.config.flags import CONTEXT, DRAFT, LOOKUP, MODEL
@@ -30,7 +30,7 @@ _MATRIX = ("fixed:2", "fixed:4", "fixed:8", "fixed:16", "auto")
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class PolicyOption:
     """A named way to choose draft lengths. `plain` does not draft at all: as a column it measures the bench's own noise."""
 
     name: str
@@ -42,10 +42,10 @@ class Policy:
         return self.speculative.enabled and self.speculative.policy is SpecPolicy.AUTO
 
 
-PLAIN = Policy("plain", SpeculativeParams(enabled=False))
+PLAIN = PolicyOption("plain", SpeculativeParams(enabled=False))
 
 
-def parse_policy(text: str) -> Policy:
+def parse_policy(text: str) -> PolicyOption:
     """`plain`, `auto`, `auto:N_MAX`, `fixed`, `fixed:N_MAX` or `fixed:N_MAX:P_MIN`. Raises ConfigError."""
     kind, *parts = text.split(":")
     if len(parts) > {"plain": 0, "auto": 1, "fixed": 2}.get(kind, -1):
@@ -61,10 +61,10 @@ def parse_policy(text: str) -> Policy:
             values[name] = of.parse(part)
         except ValueError:
             raise ConfigError(f"policy {text!r}: {name} must be {of.expects}, not {part!r}") from None
-    return Policy(text, SpeculativeParams(policy=SpecPolicy(kind), **values))
+    return PolicyOption(text, SpeculativeParams(policy=SpecPolicy(kind), **values))
 
 
-def context_for(prompts: Iterable[Prompt], max_tokens: int) -> int:
+def context_for(prompts: Iterable[WorkloadPrompt], max_tokens: int) -> int:
     """Tokens of context that hold the longest prompt and its answer in any vocabulary, in steps of 256."""
     room = max(prompt.n_bytes for prompt in prompts) + _TEMPLATE_ROOM + _ROOM_PER_TOKEN * max_tokens
     return -(-room // 256) * 256
@@ -91,7 +91,7 @@ class Drafters:
         """As in the table: the model's name where only it drafts, else the types, with the model in the place of its own."""
         return "+".join(self.model.stem if name == MODEL_TYPE and self.model else name for name in self.types)
 
-    def policy(self, policy: Policy) -> Policy:
+    def policy(self, policy: PolicyOption) -> PolicyOption:
         """The same, with these drafters and no others."""
         return replace(policy, speculative=replace(policy.speculative, types=tuple(map(Origin, self.types))))
 
@@ -110,14 +110,14 @@ class Lineup:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class BenchOptions:
     """A checked command line. `repeats` is the number of counted runs of each prompt under each policy; `target` and `draft` say how models
     are loaded and run, but for their paths and contexts."""
 
     targets: tuple[Path, ...]
     drafts: tuple[Path, ...]
     workloads: tuple[Workload, ...]
-    policies: tuple[Policy, ...]
+    policies: tuple[PolicyOption, ...]
     temperatures: tuple[float, ...]
     sequences: tuple[int, ...]
     max_tokens: int
@@ -212,10 +212,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add_group(parser, group, without=OWN)
 
 
-def parse(args: argparse.Namespace) -> Options:
+def parse(args: argparse.Namespace) -> BenchOptions:
     """Check a parsed command line. Raises ConfigError that names the flag."""
     target, draft = models_from(args, os.environ, without=OWN)
-    options = Options(
+    options = BenchOptions(
         targets=_files(args.target, "--target"),
         drafts=_files(args.draft, "--draft"),
         workloads=_workloads(args),
@@ -240,13 +240,13 @@ def parse(args: argparse.Namespace) -> Options:
     return options
 
 
-def _policies(text: str) -> tuple[Policy, ...]:
+def _policies(text: str) -> tuple[PolicyOption, ...]:
     """The policies of a comma list; `matrix` stands for its members."""
     names = [name for word in text.split(",") for name in (_MATRIX if word.strip() == "matrix" else (word.strip(),))]
     return tuple(map(parse_policy, names))
 
 
-def _distinct_policies(lists: Sequence[tuple[Policy, ...]]) -> tuple[Policy, ...]:
+def _distinct_policies(lists: Sequence[tuple[PolicyOption, ...]]) -> tuple[PolicyOption, ...]:
     policies = tuple(policy for one in lists for policy in one)
     if len({policy.name for policy in policies}) < len(policies):
         raise ConfigError(f"--policy: name each of {', '.join(policy.name for policy in policies)} once")
@@ -281,7 +281,7 @@ def _lists_of_types(lists: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], 
     return tuple(dict.fromkeys(tuple(sorted(types, key=order.index)) for types in lists))
 
 
-def _check_together(options: Options) -> None:
+def _check_together(options: BenchOptions) -> None:
     if not options.targets:
         raise ConfigError("--target is missing: give the GGUF file of the model to be measured")
     needs_model = any(MODEL_TYPE in types for types in options.spec_types)

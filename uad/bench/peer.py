@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from uad.bench.client import Client, Stream, streaming
-from uad.bench.measure import Answer, EngineArm, Job, Pair, Sample, per_second
+from uad.bench.measure import Answer, ArmPair, BenchJob, EngineArm, Sample, per_second
 
 
 class PeerArm:
@@ -17,7 +17,7 @@ class PeerArm:
         self._client = client
         self._model = model
 
-    def run(self, jobs: Sequence[Job]) -> Sample:
+    def run(self, jobs: Sequence[BenchJob]) -> Sample:
         """Run the jobs at once, one connection each, and wait for all of them. Raises UnavailableError."""
         streams = self._client.streams([self._request(job) for job in jobs])
         answers = tuple(map(_answer, streams))
@@ -27,14 +27,14 @@ class PeerArm:
         seconds = max(one.ended for one in streams) - min(one.began for one in streams)
         return Sample(answers, per_second(sum(answer.n_predicted for answer in answers), seconds))
 
-    def beside(self, plain: EngineArm, jobs: Sequence[Job], first: bool) -> Pair:
+    def beside(self, plain: EngineArm, jobs: Sequence[BenchJob], first: bool) -> ArmPair:
         """One after the other: two processes would be in each other's way. Raises UadError."""
         if first:
             arm = self.run(jobs)
-            return Pair(plain.run(jobs), arm)
-        return Pair(plain.run(jobs), self.run(jobs))
+            return ArmPair(plain.run(jobs), arm)
+        return ArmPair(plain.run(jobs), self.run(jobs))
 
-    def _request(self, job: Job) -> tuple[str, dict[str, object]]:
+    def _request(self, job: BenchJob) -> tuple[str, dict[str, object]]:
         path, body = streaming(self._model, job.prompt.text, job.prompt.chat)
         return path, body | {"temperature": job.temperature, "seed": job.seed, "max_tokens": job.max_tokens}
 

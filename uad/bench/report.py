@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import geometric_mean, median
 
-from uad.bench.measure import Measured, Pair, Sample
+from uad.bench.measure import ArmPair, Measured, Sample
 from uad.config.drafter_types import LOOKUP_TYPES
 
 PEER = "peer"
@@ -37,7 +37,7 @@ class GroupResult:
     """One group of prompts under one arm, each run with a plain one beside it."""
 
     names: tuple[str, ...]
-    runs: tuple[Pair, ...]
+    runs: tuple[ArmPair, ...]
 
     @property
     def plain(self) -> list[Sample]:

@@ -22,7 +22,7 @@ from uad.bench import answers
 from uad.bench.answers import Reply, Server
 from uad.bench.client import Client, server_url
 from uad.bench.table import coloured
-from uad.bench.workloads import Prompt, load, load_all
+from uad.bench.workloads import WorkloadPrompt, load, load_all
 from uad.config.argv import typed
 from uad.config.kinds import integer, number
 from uad.console import Bar, console_on
@@ -47,7 +47,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SizeRow:
     """One size: medians of each server's requests, in the order of the servers."""
 
     size: Size
@@ -125,9 +125,9 @@ def _client(url: str, key: str | None) -> Client:
     return Client(server_url(url, "a server"), key)
 
 
-def measure(servers: Sequence[Server], sizes: Sequence[Size], repeats: int, temperature: float, bar: Bar) -> list[Row]:
+def measure(servers: Sequence[Server], sizes: Sequence[Size], repeats: int, temperature: float, bar: Bar) -> list[SizeRow]:
     """The servers take turns at every prompt, and another one begins each time. Raises UnavailableError."""
-    prompts = Prompts(servers[0].client)
+    prompts = PromptMaker(servers[0].client)
     for server in servers:
         bar.at(f"{server.name}, first request")
         ask(server, prompts.of(_WARM[0]), _WARM[1], temperature)
@@ -148,17 +148,17 @@ def measure(servers: Sequence[Server], sizes: Sequence[Size], repeats: int, temp
                 raise UnavailableError(f"{server.name} answered with {counts} tokens where {size.n_predict} were asked for")
         firsts = tuple(median(one.first_s for one in times) for times in found)
         totals = tuple(median(one.total_s for one in times) for times in found)
-        rows.append(Row(size, firsts, totals))
+        rows.append(SizeRow(size, firsts, totals))
     return rows
 
 
 def ask(server: Server, text: str, n_predict: int, temperature: float) -> Reply:
     """One chat request for an answer of so many tokens. Raises UnavailableError."""
     settings = {"max_tokens": n_predict, "temperature": temperature, "seed": 1, "ignore_eos": True}
-    return answers.ask(server, Prompt("", text, chat=True), settings)
+    return answers.ask(server, WorkloadPrompt("", text, chat=True), settings)
 
 
-class Prompts:
+class PromptMaker:
     """Texts of about as many tokens as are wanted, by the first server's tokenizer: parts of the bundled workloads."""
 
     def __init__(self, client: Client) -> None:
@@ -189,7 +189,7 @@ class Prompts:
         return len(tokens)
 
 
-def table(servers: Sequence[Server], rows: Sequence[Row]) -> Table:
+def table(servers: Sequence[Server], rows: Sequence[SizeRow]) -> Table:
     """A row per size, a column per server; ratios are speeds of the first server over each of the others."""
     others = servers[1:]
     result = Table(title="Seconds to the first token and in all, medians; speed relative to the others (more than 1: faster)")
@@ -208,7 +208,7 @@ def table(servers: Sequence[Server], rows: Sequence[Row]) -> Table:
     return result
 
 
-def summary(servers: Sequence[Server], rows: Sequence[Row]) -> dict[str, object]:
+def summary(servers: Sequence[Server], rows: Sequence[SizeRow]) -> dict[str, object]:
     """The JSON line: medians by size and server, and the worst and the mean speed over each other server."""
     cells = [
         {

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TextIO
 
 from uad.bench.client import Client
-from uad.bench.measure import Arm, Engine, EngineArm, Job, Measured, groups, make_job, measure
-from uad.bench.options import PLAIN, Drafters, Lineup, Options, Peer, add_arguments, parse
+from uad.bench.measure import Arm, BenchEngine, BenchJob, EngineArm, Measured, groups, make_job, measure
+from uad.bench.options import PLAIN, BenchOptions, Drafters, Lineup, Peer, add_arguments, parse
 from uad.bench.peer import PeerArm
 from uad.bench.report import Cell, Labels, make_cell, notes, summary
 from uad.bench.table import print_prompts, print_table
-from uad.bench.workloads import Prompt, Workload
+from uad.bench.workloads import Workload, WorkloadPrompt
 from uad.config import Config
 from uad.console import Bar, Report, console_on
 from uad.errors import ConfigError
@@ -29,8 +29,8 @@ __all__ = ["add_arguments", "bench", "main"]
 class Engines:
     """One target twice, on the same weights: with what drafts, and alone."""
 
-    drafted: Engine
-    alone: Engine
+    drafted: BenchEngine
+    alone: BenchEngine
 
 
 Opener = Callable[[Config, Report], AbstractContextManager[Engines]]
@@ -53,7 +53,7 @@ def _opened(config: Config, report: Report) -> Iterator[Engines]:
         yield Engines(drafted, alone)
 
 
-def bench(options: Options, opener: Opener, out: TextIO, err: TextIO) -> int:
+def bench(options: BenchOptions, opener: Opener, out: TextIO, err: TextIO) -> int:
     """Measure every cell and print the report to `out`; the progress bar goes to `err`. Raises UadError."""
     findings = Findings(options.lookup.share != "off")
     measure_all(options, opener, err, findings, Pairing)
@@ -62,7 +62,7 @@ def bench(options: Options, opener: Opener, out: TextIO, err: TextIO) -> int:
     return 0
 
 
-def measure_all(options: Options, opener: Opener, err: TextIO, findings: Findings, pairing: type[Pairing]) -> None:
+def measure_all(options: BenchOptions, opener: Opener, err: TextIO, findings: Findings, pairing: type[Pairing]) -> None:
     """Fill the findings, one engine after the other. Raises UadError."""
     lineups = [(target, lineup) for target in options.targets for lineup in options.lineups]
     with Bar(err, sum(pairing.n_runs(options, lineup) for _, lineup in lineups)) as bar:
@@ -86,7 +86,7 @@ class Findings:
         return list(dict.fromkeys(self.notes + notes(self.cells, self.shares)))
 
 
-def show(options: Options, findings: Findings, out: TextIO, err: TextIO) -> None:
+def show(options: BenchOptions, findings: Findings, out: TextIO, err: TextIO) -> None:
     """Print the table, the prompts if they are wanted, and the notes."""
     console = console_on(err if options.json_only else out, width=180)
     if not options.json_only:
@@ -103,7 +103,7 @@ class Pairing:
 
     arm_type: type[EngineArm] = EngineArm
 
-    def __init__(self, options: Options, engines: Engines, target: Path, lineup: Lineup, bar: Bar, findings: Findings) -> None:
+    def __init__(self, options: BenchOptions, engines: Engines, target: Path, lineup: Lineup, bar: Bar, findings: Findings) -> None:
         self.options = options
         self.engine = engines.drafted
         self.target = target.stem
@@ -123,7 +123,7 @@ class Pairing:
             self.whose.append(None)
 
     @classmethod
-    def n_runs(cls, options: Options, lineup: Lineup) -> int:
+    def n_runs(cls, options: BenchOptions, lineup: Lineup) -> int:
         """Runs in one engine, the uncounted ones too."""
         n_arms = len(options.policies) * len(lineup.compared) + (options.peer is not None)
         return sum((1 + n_arms) * (1 + n) + n * n_arms * options.repeats for n in options.n_groups)
@@ -139,11 +139,11 @@ class Pairing:
                 for sequences in self.options.sequences:
                     self.measure_cells(workload.name, temperature, groups(jobs, sequences, self.engine.info.n_slots))
 
-    def job(self, prompt: Prompt, temperature: float, seed: int) -> Job:
+    def job(self, prompt: WorkloadPrompt, temperature: float, seed: int) -> BenchJob:
         """What is asked for with this prompt."""
         return make_job(self.engine, prompt, temperature, seed, self.options.max_tokens)
 
-    def _jobs(self, workload: Workload, temperature: float) -> list[Job]:
+    def _jobs(self, workload: Workload, temperature: float) -> list[BenchJob]:
         n_ctx = self.engine.info.n_ctx
         jobs = [self.job(prompt, temperature, self.options.seed + i) for i, prompt in enumerate(workload.prompts)]
         for job in jobs:
@@ -153,7 +153,7 @@ class Pairing:
                 raise ConfigError(f"prompt {name} needs {need} tokens of context and a sequence has {n_ctx}; raise --ctx-size")
         return jobs
 
-    def measure_cells(self, workload: str, temperature: float, jobs: Sequence[tuple[Job, ...]]) -> None:
+    def measure_cells(self, workload: str, temperature: float, jobs: Sequence[tuple[BenchJob, ...]]) -> None:
         """One cell for each arm, over these groups."""
         self.bar.at(Labels(self.target, None, workload, PLAIN.name, len(jobs[0]), temperature).line)
         self._uncounted(jobs[0], min(_WARM_UP_TOKENS, self.options.max_tokens))
@@ -166,12 +166,12 @@ class Pairing:
             else:
                 self.findings.cells.append(cell)
 
-    def measure(self, jobs: tuple[Job, ...], backwards: bool) -> Measured:
+    def measure(self, jobs: tuple[BenchJob, ...], backwards: bool) -> Measured:
         """One group: one token first, so that every counted run finds its prompt in the cache."""
         self._uncounted(jobs, 1)
         return measure(jobs, self._plain, self.arms, self.options.repeats, self.bar.step, backwards)
 
-    def _uncounted(self, jobs: tuple[Job, ...], max_tokens: int) -> None:
+    def _uncounted(self, jobs: tuple[BenchJob, ...], max_tokens: int) -> None:
         short = [replace(job, max_tokens=max_tokens) for job in jobs]
         for arm in (self._plain, *self.arms):
             arm.run(short)

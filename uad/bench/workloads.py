@@ -23,7 +23,7 @@ _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class WorkloadPrompt:
     """One prompt: a user's turn (`chat`), or text that is continued as it stands."""
 
     name: str
@@ -42,7 +42,7 @@ class Workload:
 
     name: str
     about: str
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[WorkloadPrompt, ...]
 
     def head(self, n: int) -> Workload:
         """The first n prompts (all if there are fewer)."""
@@ -103,7 +103,7 @@ def read(path: Path) -> Workload:
     return Workload(path.stem, _text(data, "about", str(path)), prompts)
 
 
-def _prompt(entry: object, where: str) -> Prompt:
+def _prompt(entry: object, where: str) -> WorkloadPrompt:
     if not isinstance(entry, dict):
         raise ConfigError(f"{where}: expected a [[prompt]] table")
     _check_keys(entry, _PROMPT_KEYS, where)
@@ -114,7 +114,7 @@ def _prompt(entry: object, where: str) -> Prompt:
         raise ConfigError(f"{where}: name {name!r} must be lower-case words joined by '-'")
     kind = "chat" if "chat" in entry else "raw"
     text = _text(entry, kind, where)
-    return Prompt(name, text, kind == "chat")
+    return WorkloadPrompt(name, text, kind == "chat")
 
 
 def _text(data: Mapping[str, object], key: str, where: str) -> str:
@@ -130,7 +130,7 @@ def _check_keys(data: Mapping[str, object], known: tuple[str, ...], where: str) 
             raise ConfigError(f"{where}: unknown key {key!r}{_nearest(key, known)}; known keys are {', '.join(known)}")
 
 
-def _check_distinct(prompts: tuple[Prompt, ...], path: Path) -> None:
+def _check_distinct(prompts: tuple[WorkloadPrompt, ...], path: Path) -> None:
     seen: dict[str, str] = {}
     for prompt in prompts:
         if prompt.name in seen.values():

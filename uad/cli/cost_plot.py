@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uad.errors import ConfigError
 
 if TYPE_CHECKING:
-    from uad.runtime.profiling import Measured
+    from uad.runtime.profiling import MeasuredCurve
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")  # Okabe and Ito's, told apart by colour-blind people too
@@ -48,7 +48,7 @@ def save(figure: Any, path: Path, flag: str = "--plot") -> None:
         pyplot().close(figure)
 
 
-def draw(curves: Sequence[Measured], path: Path) -> None:
+def draw(curves: Sequence[MeasuredCurve], path: Path) -> None:
     """One panel for each model's curve. Raises ConfigError without matplotlib, or where the file cannot be written."""
     figure, panels = pyplot().subplots(1, len(curves), figsize=(1.0 + 5.5 * len(curves), 5.6), layout="constrained", squeeze=False)
     for axes, one in zip(panels[0], curves, strict=True):
@@ -57,7 +57,7 @@ def draw(curves: Sequence[Measured], path: Path) -> None:
     save(figure, path)
 
 
-def _panel(axes: Any, measured: Measured) -> None:
+def _panel(axes: Any, measured: MeasuredCurve) -> None:
     samples = measured.samples
     depths = sorted({one.depth for one in samples})
     most = max(one.n for one in samples)

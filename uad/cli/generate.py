@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
         for line in opened.info.notes:
             note(line)
         color = args.color == "on" or (args.color == "auto" and sys.stdout.isatty())
-        done = stream(opened, request(opened, config, text, args.chat, args.prefill), Writer(opened, sys.stdout, color))
+        done = stream(opened, request(opened, config, text, args.chat, args.prefill), TerminalWriter(opened, sys.stdout, color))
     note(summary(done))
     return 0
 
@@ -89,7 +89,7 @@ def request(opened: Runtime, config: Config, text: str, chat: bool | None, prefi
     )
 
 
-def stream(opened: Runtime, asked: Request, writer: Writer) -> Done:
+def stream(opened: Runtime, asked: Request, writer: TerminalWriter) -> Done:
     """Write the answer as it comes. An interrupt cancels the request; Failed events are raised as what they carry."""
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     id_ = opened.submit(asked, events.put)
@@ -108,7 +108,7 @@ def stream(opened: Runtime, asked: Request, writer: Writer) -> Done:
         raise
 
 
-class Writer:
+class TerminalWriter:
     """Writes pieces of an answer. In colour it goes by ids, whose bytes may end inside a character; the decoder waits for the rest."""
 
     def __init__(self, opened: Runtime, out: TextIO, color: bool) -> None:

@@ -23,7 +23,7 @@ from uad.console import console_on, progress
 from uad.errors import ConfigError
 
 if TYPE_CHECKING:
-    from uad.runtime.measure import Line, PairMeasures, Sample
+    from uad.runtime.measure import Line, PairMeasures, SampleText
 
 _DESCRIPTION = """Show what two models have in common: vocabularies, chat formats, the rules that apply, what cannot be translated.
 
@@ -80,31 +80,31 @@ def _measure(config: Config, text: str | None, as_json: bool) -> None:
     _show(found, as_json)
 
 
-def _bundled_samples() -> list[Sample]:
+def _bundled_samples() -> list[SampleText]:
     """Prompts of the bench for the target to answer or continue, and its texts to read."""
     from uad.bench.workloads import PROMPT_DIR, load
-    from uad.runtime.measure import Form, Sample, chunks
+    from uad.runtime.measure import Form, SampleText, chunks
 
     samples = []
     for name in _WORKLOADS:
         prompts = load(name).head(_PER_WORKLOAD).prompts
-        samples += [Sample(name, prompt.text, Form.CHAT if prompt.chat else Form.CONTINUE) for prompt in prompts]
+        samples += [SampleText(name, prompt.text, Form.CHAT if prompt.chat else Form.CONTINUE) for prompt in prompts]
     for file in sorted((PROMPT_DIR.parent / "texts").glob("*.txt")):
         text = read_text(file)
-        samples += [Sample(f"{file.stem} text, read", piece, Form.READ) for piece in chunks(text, _PIECE, _PIECES)]
+        samples += [SampleText(f"{file.stem} text, read", piece, Form.READ) for piece in chunks(text, _PIECE, _PIECES)]
     return samples
 
 
-def _own_samples(path: Path) -> list[Sample]:
+def _own_samples(path: Path) -> list[SampleText]:
     """A file in pieces, each to be read, and its first half to be continued."""
-    from uad.runtime.measure import Form, Sample, chunks
+    from uad.runtime.measure import Form, SampleText, chunks
 
     text = read_text(path, _LIMIT)
     pieces = [piece for piece in chunks(text, _PIECE, _OWN_PIECES) if piece.strip()]
     if not pieces:
         raise ConfigError(f"--text {path}: holds no text")
-    read = [Sample("text, read", piece, Form.READ) for piece in pieces]
-    return read + [Sample("text, continued", piece[: max(len(piece) // 2, 1)], Form.CONTINUE) for piece in pieces]
+    read = [SampleText("text, read", piece, Form.READ) for piece in pieces]
+    return read + [SampleText("text, continued", piece[: max(len(piece) // 2, 1)], Form.CONTINUE) for piece in pieces]
 
 
 def _show(found: PairMeasures, as_json: bool) -> None:

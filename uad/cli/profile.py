@@ -21,7 +21,7 @@ from uad.console import console_on, note, progress
 from uad.errors import ConfigError
 
 if TYPE_CHECKING:
-    from uad.runtime.profiling import Measured
+    from uad.runtime.profiling import MeasuredCurve
 
 _DESCRIPTION = """Measure what a pass of n rows costs with these models on this machine, behind texts of several lengths.
 
@@ -79,7 +79,7 @@ def _whole(name: str, text: str, low: int, high: int) -> int:
     return value
 
 
-def _values(one: Measured) -> dict[str, object]:
+def _values(one: MeasuredCurve) -> dict[str, object]:
     return {
         "role": one.role,
         "model": one.model,
@@ -89,7 +89,7 @@ def _values(one: Measured) -> dict[str, object]:
     }
 
 
-def _show(found: Sequence[Measured], plot: Path | None) -> None:
+def _show(found: Sequence[MeasuredCurve], plot: Path | None) -> None:
     console = console_on()
     for one in found:
         console.print(Text(f"{one.role}: {one.model}", "bold"), soft_wrap=True)
@@ -101,7 +101,7 @@ def _show(found: Sequence[Measured], plot: Path | None) -> None:
     console.print(Text(f"stored: {', '.join(str(one.file) for one in found)}"), soft_wrap=True)
 
 
-def _table(one: Measured) -> Table:
+def _table(one: MeasuredCurve) -> Table:
     depths = sorted({sample.depth for sample in one.samples})
     ms = {(sample.n, sample.depth): sample.ms for sample in one.samples}
     table = Table(box=None, padding=(0, 2, 0, 0))

@@ -67,10 +67,10 @@ class CostCurve:
         for one in samples:
             by_depth.setdefault(one.depth, {}).setdefault(one.n, []).append(one.ms)
         self._depths = sorted(by_depth)
-        self._tables = [_Table({n: median(ms) for n, ms in by_depth[depth].items()}) for depth in self._depths]
+        self._tables = [_SizeTable({n: median(ms) for n, ms in by_depth[depth].items()}) for depth in self._depths]
         self._beyond = _Beyond(self._tables[-1].at(1))
         self.n_found = 0  # decodes that told much of what nothing was known of
-        self._pace = _Pace()
+        self._pace = _MachineSpeed()
         self._surprise = 0.0  # of late, of all sizes together (log): what the factors have not caught up with
         self._usual_n = self._n_alike = 0  # rows of the last decode, and how many before it had as many
 
@@ -96,7 +96,7 @@ class CostCurve:
         """How many decodes of n rows were observed behind about so many positions."""
         return self._nearest(depth).n_seen(n)
 
-    def _nearest(self, depth: int) -> _Table:
+    def _nearest(self, depth: int) -> _SizeTable:
         tables = self._tables
         return tables[0] if len(tables) == 1 else tables[min(range(len(tables)), key=lambda i: abs(self._depths[i] - depth))]
 
@@ -140,7 +140,7 @@ class CostCurve:
         return surprise - self._surprise
 
 
-class _Pace:
+class _MachineSpeed:
     """How much longer decodes take now than they were measured to: a factor for all sizes, and another for single rows.
 
     A Kalman filter of their logarithms, in units of the noise of a decode. Single rows wait for memory, more of them compute: on shared
@@ -232,7 +232,7 @@ class _Beyond:
         self._ms_once += moved
 
 
-class _Table:
+class _SizeTable:
     """Cost by n at one depth; index 0 is unused. Sizes between measured ones are interpolated, and known by no measurement."""
 
     def __init__(self, points: dict[int, float]) -> None:

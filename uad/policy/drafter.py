@@ -109,7 +109,7 @@ def _learned(known: float, ms: float) -> float:
 
 
 @dataclass(slots=True)
-class Drafter:
+class DrafterRecord:
     """One drafter over all sequences."""
 
     cost: CallCost = field(default_factory=CallCost)
@@ -147,7 +147,7 @@ class Use:
     """One drafter in one sequence. It is asked in every round while it saves what that costs, else again behind some ids, if the budget
     pays for that."""
 
-    drafter: Drafter
+    drafter: DrafterRecord
     saved: float
     """What a round saved of late, before its price."""
     next_at: int = 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from uad.policy.calibration import Calibration
-from uad.policy.drafter import FEW_IDS, Drafter, Use
+from uad.policy.drafter import FEW_IDS, DrafterRecord, Use
 from uad.policy.machine import Machine
 from uad.types import Origin
 
@@ -63,7 +63,7 @@ class Sequences:
         self.machine = machine
         self.weighed = weighed
         self.calibrations: dict[str, Calibration] = {}
-        self.drafters: dict[Origin, Drafter] = {}
+        self.drafters: dict[Origin, DrafterRecord] = {}
         self._window = window
         self._usual_answer = _USUAL_ANSWER
         self._states: dict[int, SequenceState] = {}
@@ -76,11 +76,11 @@ class Sequences:
             calibration = self.calibrations[kind] = Calibration()
         return calibration
 
-    def drafter(self, origin: Origin) -> Drafter:
+    def drafter(self, origin: Origin) -> DrafterRecord:
         """What is known of it over all sequences."""
         drafter = self.drafters.get(origin)
         if drafter is None:
-            drafter = self.drafters[origin] = Drafter()
+            drafter = self.drafters[origin] = DrafterRecord()
         return drafter
 
     def state(self, seq: int) -> SequenceState:

@@ -77,7 +77,7 @@ class Prediction:
     per_round: float
 
 
-class Comparison:
+class DraftComparison:
     """Compares rows of two models."""
 
     def __init__(self, rules: CompiledRules) -> None:

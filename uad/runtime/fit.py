@@ -63,7 +63,7 @@ def fitted(config: Config, limits: Sequence[Limit] | None = None) -> Fitted:
         with ExitStack() as stack:
             target = stack.enter_context(Footprint(config.target, "target", config.n_parallel))
             draft = stack.enter_context(Footprint(config.draft, "draft", config.n_parallel)) if config.draft is not None else None
-            sums = _Sums(config, target, draft)
+            sums = _ContextSums(config, target, draft)
             asked = config.target.n_ctx
             try:
                 n_ctx, notes = choose(sums.of, asked, asked or target.n_ctx_train, _STEP * config.n_parallel, known)
@@ -83,12 +83,12 @@ def fitted_alone(config: Config, model: ModelConfig, role: str, n_seq: int, n_ct
         return replace(model, n_ctx=model.n_ctx or n_ctx)
     with Footprint(model, role, n_seq) as footprint:
         footprint.leave_out_weights()
-        sums = _Sums(replace(config, target=model, draft=None, n_parallel=n_seq), footprint, None)
+        sums = _ContextSums(replace(config, target=model, draft=None, n_parallel=n_seq), footprint, None)
         wanted = model.n_ctx or n_ctx or footprint.n_ctx_train
         return replace(model, n_ctx=choose(sums.of, model.n_ctx, wanted, _STEP * n_seq, available())[0])
 
 
-class _Sums:
+class _ContextSums:
     """What target and draft take together, by the target's context."""
 
     def __init__(self, config: Config, target: Footprint, draft: Footprint | None) -> None:

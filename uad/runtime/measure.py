@@ -18,7 +18,7 @@ from uad.errors import ConfigError
 from uad.llama.context import Context
 from uad.policy.cost import CostCurve
 from uad.runtime import parts, profile
-from uad.runtime.agreement import Comparison, Reading, Tally, Track, predict
+from uad.runtime.agreement import DraftComparison, Reading, Tally, Track, predict
 from uad.runtime.fit import fitted_alone
 from uad.runtime.open import open_model
 from uad.runtime.profiling import curve
@@ -47,7 +47,7 @@ class Form(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampleText:
     """One text; those of a kind share a row of the result."""
 
     kind: str
@@ -90,14 +90,14 @@ class PairMeasures:
     notes: tuple[str, ...]
 
 
-def measure_pair(config: Config, samples: Sequence[Sample], progress: Progress) -> PairMeasures:
+def measure_pair(config: Config, samples: Sequence[SampleText], progress: Progress) -> PairMeasures:
     """Loads both models and measures. Raises ModelLoadError or MappingError; ConfigError without a draft, or where no text can be used."""
-    with _Pair(config, progress) as pair:
+    with _OpenPair(config, progress) as pair:
         return pair.measure(samples)
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _CutText:
     """A prompt in target ids and what follows it, which the target wrote or which only is read."""
 
     kind: str
@@ -106,7 +106,7 @@ class _Text:
     written: bool
 
 
-class _Pair:
+class _OpenPair:
     """Both models, open."""
 
     def __init__(self, config: Config, progress: Progress) -> None:
@@ -134,14 +134,14 @@ class _Pair:
             self._curves = self._measure_curves(config.target, config.draft)
             self._stack = stack.pop_all()
 
-    def __enter__(self) -> _Pair:
+    def __enter__(self) -> _OpenPair:
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def measure(self, samples: Sequence[Sample]) -> PairMeasures:
-        comparison = Comparison(self._rules)
+    def measure(self, samples: Sequence[SampleText]) -> PairMeasures:
+        comparison = DraftComparison(self._rules)
         tallies: dict[str, Tally] = {}
         texts = self._texts(samples)
         for i, text in enumerate(texts):
@@ -180,19 +180,19 @@ class _Pair:
 
     # --- texts
 
-    def _texts(self, samples: Sequence[Sample]) -> list[_Text]:
+    def _texts(self, samples: Sequence[SampleText]) -> list[_CutText]:
         read = [sample for sample in samples if sample.form is Form.READ]
-        texts = [_Text(s.kind, tuple(self._plain("")), tuple(self._encoders[0].encode(s.text.encode())), written=False) for s in read]
+        texts = [_CutText(s.kind, tuple(self._plain("")), tuple(self._encoders[0].encode(s.text.encode())), written=False) for s in read]
         asked = [(s.kind, self._prompt(s)) for s in samples if s.form is not Form.READ]
         fitting = [(kind, prompt) for kind, prompt in asked if prompt and len(prompt) + _N_WRITTEN < self._target.n_ctx]
         self._note_left_out(len(asked) - len(fitting), "too long for the target's context")
         bodies = self._write([prompt for _, prompt in fitting])
         texts += [
-            _Text(kind, tuple(prompt), tuple(body), written=True) for (kind, prompt), body in zip(fitting, bodies, strict=True) if body
+            _CutText(kind, tuple(prompt), tuple(body), written=True) for (kind, prompt), body in zip(fitting, bodies, strict=True) if body
         ]
         return texts
 
-    def _prompt(self, sample: Sample) -> list[int]:
+    def _prompt(self, sample: SampleText) -> list[int]:
         if sample.form is Form.CHAT:
             return self._prompts.chat([{"role": "user", "content": sample.text.strip()}], {}, True)
         return self._plain(sample.text)
@@ -230,7 +230,7 @@ class _Pair:
 
     # --- comparing
 
-    def _compare(self, comparison: Comparison, text: _Text) -> Tally | None:
+    def _compare(self, comparison: DraftComparison, text: _CutText) -> Tally | None:
         body = self._rules.target.join(text.body)
         target = target_track(self._rules, text.prompt, text.body)
         draft = draft_track(self._rules, self._encoders[1], text.prompt, text.body)

@@ -34,14 +34,14 @@ _log = logging.getLogger("uad")
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ProfileKey:
     """What a curve holds for. `facts` are for people who look into the file; `name` is that of the file."""
 
     name: str
     facts: Mapping[str, object]
 
 
-def key(config: ModelConfig, role: str) -> Key:
+def key(config: ModelConfig, role: str) -> ProfileKey:
     """The key of one model in its role, "target" or "draft", as configured. Raises ModelLoadError where the file cannot be read.
 
     The role counts since a draft without --threads and --threads-draft chooses the number of its threads by measuring.
@@ -62,7 +62,7 @@ def key(config: ModelConfig, role: str) -> Key:
         "repack": rearranges(config),
     }
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    return Key(f"{config.path.stem[:60]}-{digest[:16]}", facts)
+    return ProfileKey(f"{config.path.stem[:60]}-{digest[:16]}", facts)
 
 
 def fingerprint(path: Path, role: str = "model") -> str:
@@ -85,11 +85,11 @@ def folder() -> Path:
     return (path_of(given) if given else user_cache_path("uad", appauthor=False)) / "profiles"
 
 
-def path(key: Key) -> Path:
+def path(key: ProfileKey) -> Path:
     return folder() / f"{key.name}.json"
 
 
-def load(key: Key) -> tuple[CostSample, ...] | None:
+def load(key: ProfileKey) -> tuple[CostSample, ...] | None:
     """The stored curve; None where there is none, and for a damaged file or one of another version, which the log names."""
     file = path(key)
     try:
@@ -110,7 +110,7 @@ def read(file: Path) -> tuple[CostSample, ...]:
         raise ConfigError(f"{file} is no cost curve as `uad profile` writes them ({why})") from None
 
 
-def save(key: Key, samples: Sequence[CostSample]) -> Path:
+def save(key: ProfileKey, samples: Sequence[CostSample]) -> Path:
     """Write the curve, whole or not at all. Raises ConfigError where that is impossible."""
     file = path(key)
     text = json.dumps(

@@ -20,7 +20,7 @@ Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredCurve:
     """One model's curve: a sample for each size and depth, the file that keeps it, and how much single decodes differed
     (uad.runtime.profile.spread)."""
 
@@ -31,7 +31,7 @@ class Measured:
     spread: float
 
 
-def measure_profiles(config: Config, n_max: int, depths: Sequence[int] | None, progress: Progress) -> tuple[Measured, ...]:
+def measure_profiles(config: Config, n_max: int, depths: Sequence[int] | None, progress: Progress) -> tuple[MeasuredCurve, ...]:
     """Measure passes of 1 to n_max rows behind each depth (None: the usual ones, as far as the context goes) and store the curves.
 
     The target first, then the draft, each alone in memory. Raises ModelLoadError or ConfigError; what was measured before is stored.
@@ -49,7 +49,7 @@ def curve(context: Context, config: ModelConfig, role: str, sizes: Sequence[int]
     return (profile.quick(context, sizes, seconds), False) if stored is None else (stored, True)
 
 
-def _measure_target(config: Config, n_max: int, depths: Sequence[int] | None, progress: Progress) -> tuple[Measured, int]:
+def _measure_target(config: Config, n_max: int, depths: Sequence[int] | None, progress: Progress) -> tuple[MeasuredCurve, int]:
     """The target's curve, and the context of a slot."""
     config = fitted(replace(config, draft=None)).config
     with (
@@ -62,7 +62,7 @@ def _measure_target(config: Config, n_max: int, depths: Sequence[int] | None, pr
 
 def _measure_draft(
     whole: Config, config: ModelConfig, n_ctx: int, n_max: int, depths: Sequence[int] | None, progress: Progress
-) -> Measured:
+) -> MeasuredCurve:
     """The draft's curve, with the threads and the context that a server would choose: it may have less room than the target, and then
     drafts from a window."""
     with Model(config, "draft", lambda share: progress("loading draft", share)) as model:
@@ -75,9 +75,9 @@ def _measure_draft(
 
 def _measure(
     context: Context, config: ModelConfig, role: str, name: str, n_max: int, depths: Sequence[int], progress: Progress
-) -> Measured:
+) -> MeasuredCurve:
     if not context.can_take_back:
         raise ConfigError(f"{role} {name}: its memory cannot take drafts back: nothing can be drafted, and nothing measured")
     every = profile.full(context, range(1, n_max + 1), depths, lambda share: progress(f"measuring {role}", share))
     samples = profile.medians(every)
-    return Measured(role, name, samples, profile_store.save(profile_store.key(config, role), samples), profile.spread(every))
+    return MeasuredCurve(role, name, samples, profile_store.save(profile_store.key(config, role), samples), profile.spread(every))

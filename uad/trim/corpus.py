@@ -20,24 +20,24 @@ _BLOCK, _HEAD = 1 << 16, 1 << 13
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CorpusSource:
     """A file of text; each of its tokens counts `weight` times."""
 
     path: Path
     weight: int = 1
 
 
-def bundled() -> list[Source]:
+def bundled() -> list[CorpusSource]:
     """English and code from Python's library as it is installed here and from uad's own source; words and sentences of more languages.
 
     The latter are short and count for more.
     """
-    own = [Source(path, _WEIGHT) for path in sorted(TEXTS.glob("*.txt"))]
+    own = [CorpusSource(path, _WEIGHT) for path in sorted(TEXTS.glob("*.txt"))]
     code = [*_walk(Path(sysconfig.get_path("stdlib")), _NO_PROSE), *_walk(PROJECT, _NO_PROSE)]
-    return own + [Source(path) for path in code if path.suffix in _SUFFIXES and path.parent != TEXTS]
+    return own + [CorpusSource(path) for path in code if path.suffix in _SUFFIXES and path.parent != TEXTS]
 
 
-def named(paths: Sequence[Path]) -> list[Source]:
+def named(paths: Sequence[Path]) -> list[CorpusSource]:
     """The user's files, and those in the user's folders that are text. Raises ConfigError for what is not there or is no text."""
     found: list[Path] = []
     for path in paths:
@@ -51,10 +51,10 @@ def named(paths: Sequence[Path]) -> list[Source]:
             found.append(path)
     if not found:
         raise ConfigError(f"--corpus {' '.join(map(str, paths))}: no text files there")
-    return [Source(path) for path in dict.fromkeys(found)]
+    return [CorpusSource(path) for path in dict.fromkeys(found)]
 
 
-def count(sources: Sequence[Source], encode: Callable[[bytes], Iterable[int]], progress: Callable[[float], None]) -> Counter[int]:
+def count(sources: Sequence[CorpusSource], encode: Callable[[bytes], Iterable[int]], progress: Callable[[float], None]) -> Counter[int]:
     """How often each token occurs. `progress` is told the share that is read. Raises ConfigError where there is no text."""
     counts: Counter[int] = Counter()
     total, done = sum(source.path.stat().st_size for source in sources), 0
