@@ -98,7 +98,7 @@ class FakeEngine:
     def script(self, number, request):
         """(milliseconds, events) of each round."""
         ids, drafted = self._ids(request)[: request.max_tokens], request.speculative.enabled
-        by = (DrafterStats(self.origin, n_drafted=8, n_accepted=6),)
+        by = {self.origin: DrafterStats(self.origin, n_drafted=8, n_accepted=6)}
         stats = DraftStats(n_rounds=2, n_drafts=2, n_drafted=8, n_accepted=6, by=by) if drafted else DraftStats(n_rounds=len(ids))
         timings = Timings(1.0, 1.0, len(request.prompt), 0, len(ids), stats)
         done = Done(number, Finish.STOP, StopKind.EOS, Usage(len(request.prompt), 0, len(ids)), timings, text=".")

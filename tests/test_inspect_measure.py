@@ -127,7 +127,7 @@ def pair():
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         ms = {"target": 10.0, "draft": 0.5}
         patch.setattr(measure, "curve", lambda *args: (tuple(CostSample(n, 0, ms[args[2]] + 0.1 * n) for n in range(1, 20)), True))
-        yield stack.enter_context(measure._Pair(pair_config(DRAFTS["gemma"]), lambda what, share: None))
+        yield stack.enter_context(measure._OpenPair(pair_config(DRAFTS["gemma"]), lambda what, share: None))
 
 
 @pytest.mark.model
