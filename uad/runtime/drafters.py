@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from uad.config import DraftingConfig, LookupConfig
 from uad.decode.guard import reason
-from uad.drafters import ngram_cache, suffix
+from uad.drafters import ngram_cache, ngram_map, ngram_mod, ngram_simple, suffix
 from uad.drafters.lookup import LookupDrafter
-from uad.drafters.ngram_map import NgramMap, NgramMap4
-from uad.drafters.ngram_mod import NgramMod
-from uad.drafters.ngram_simple import NgramSimple
 from uad.drafters.store import fingerprint
 from uad.types import Origin
 from uad.vocab.table import VocabTable
 
 _log = logging.getLogger("uad")
-Lookup: TypeAlias = LookupDrafter[Any]
+Lookup: TypeAlias = LookupDrafter
 
 
 def build(config: DraftingConfig, vocab: VocabTable, n_slots: int) -> tuple[Lookup, ...]:
@@ -45,13 +42,13 @@ def build_one(origin: Origin, config: LookupConfig, vocabulary: str, n_slots: in
     """One drafter by its name; `vocabulary` is the fingerprint that its files must have. Raises ValueError for one that needs a model."""
     match origin:
         case Origin.NGRAM_SIMPLE:
-            return NgramSimple(config.simple.size_n, config.simple.size_m, config.simple.min_hits)
+            return ngram_simple.drafter(config.simple.size_n, config.simple.size_m, config.simple.min_hits)
         case Origin.NGRAM_MAP_K:
-            return NgramMap(config.map_k.size_n, config.map_k.size_m, config.map_k.min_hits)
+            return ngram_map.drafter(config.map_k.size_n, config.map_k.size_m, config.map_k.min_hits)
         case Origin.NGRAM_MAP_K4V:
-            return NgramMap4(config.map_k4v.size_n, config.map_k4v.size_m, config.map_k4v.min_hits)
+            return ngram_map.drafter(config.map_k4v.size_n, config.map_k4v.size_m, config.map_k4v.min_hits, n_values=4)
         case Origin.NGRAM_MOD:
-            return NgramMod(config.mod.n_match, config.mod.n_min, config.mod.n_max, config.share, n_slots)
+            return ngram_mod.drafter(config.mod.n_match, config.mod.n_min, config.mod.n_max, config.share, n_slots)
         case Origin.NGRAM_CACHE:
             return _cache(config, vocabulary)
         case Origin.SUFFIX:
@@ -70,7 +67,7 @@ def notes(drafters: Sequence[Lookup], config: LookupConfig) -> tuple[str, ...]:
 
 def _cache(config: LookupConfig, vocabulary: str) -> Lookup:
     static, dynamic = config.cache.static, config.cache.dynamic
-    return ngram_cache.NgramCache(
+    return ngram_cache.drafter(
         static=ngram_cache.store_file(static, vocabulary) if static else None,
         dynamic=ngram_cache.store_file(dynamic, vocabulary) if dynamic else None,
         share=config.share,
@@ -80,4 +77,4 @@ def _cache(config: LookupConfig, vocabulary: str) -> Lookup:
 def _suffix(config: LookupConfig, vocabulary: str, n_slots: int) -> Lookup:
     s = config.suffix
     file = suffix.store_file(s.store, vocabulary) if s.store else None
-    return suffix.SuffixDrafter(s.n_match, s.n_max, s.store_size, file, config.share, n_slots)
+    return suffix.drafter(s.n_match, s.n_max, s.store_size, file, config.share, n_slots)
