@@ -8,7 +8,7 @@ from drafter_kit import IDS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uad.drafters.history import MAX_MATCH, GramIndex, agreement, copy, match_length
+from uad.drafters.history import AT_ONCE, MAX_MATCH, GramIndex, agreement, copy, match_length
 
 CHANGES = st.lists(st.one_of(st.lists(IDS, max_size=12), st.lists(IDS, min_size=250, max_size=330), st.integers(0, 400)), max_size=10)
 
@@ -58,6 +58,15 @@ def test_a_table_that_grows_loses_nothing():
             gram = ids[start : start + n]
             assert index.ends(gram, len(ids), 8) == scan(ids, gram, len(ids))[:8]
         assert index.memory < 16 * len(ids)
+
+
+def test_a_long_text_is_indexed_in_several_rounds():
+    ids = list(range(AT_ONCE + 10))
+    index = GramIndex(ids, 2)
+    for size in (AT_ONCE, AT_ONCE + 10, AT_ONCE + 10):
+        index.grow()
+        assert index.size == size
+        assert index.ends(ids[size - 2 : size], size + 1, 1) == [size]
 
 
 @given(st.lists(IDS, max_size=150), st.lists(IDS, max_size=150), st.data())

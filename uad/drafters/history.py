@@ -14,6 +14,8 @@ from uad.vocab.prefix import common_prefix
 _FIRST_HEADS = 1 << 10
 _DETOUR = 64
 """Ends of other n-grams, which share a slot by chance, that are passed by in one search."""
+AT_ONCE = 1 << 14
+"""Ids read in one round: a longer prompt takes several, so that other sequences need not wait."""
 ID_BYTES = 36
 """Of one id in a list: the reference and the number, which is counted even where other lists hold it too."""
 MAX_MATCH = 64
@@ -42,14 +44,15 @@ class GramIndex:
         return hash(tuple(gram)) & (len(self._heads) - 1)
 
     def grow(self) -> None:
-        """Index all ids."""
+        """Index the new ids, at most AT_ONCE of them."""
         ids, n, before = self.ids, self.n, self._before
         if len(ids) > len(self._heads):  # as many again may follow before the next time
             self._heads = array("i", bytes(4 << (2 * len(ids) - 1).bit_length()))
             del before[1:]
-        before.extend([0] * (min(len(ids) + 1, n) - len(before)))
+        stop = min(len(ids), self.size + AT_ONCE)
+        before.extend([0] * (min(stop + 1, n) - len(before)))
         heads, mask = self._heads, len(self._heads) - 1
-        for end in range(len(before), len(ids) + 1):
+        for end in range(len(before), stop + 1):
             slot = hash(tuple(ids[end - n : end])) & mask  # `_slot`, without the call: most of the time goes here
             before.append(heads[slot])
             heads[slot] = end

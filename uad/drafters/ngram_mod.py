@@ -92,15 +92,16 @@ class Pool:
         return entry & ID, _TRUST if entry >= _REWRITTEN else 1.0
 
     def learn(self, ids: Sequence[int], start: int, streak: int) -> int:
-        """Put in ids[start:], each of which has n ids before it; returns how many of the last were known to follow, `streak` counted on."""
-        slots = [self.slot(ids, stop, self.n) for stop in range(start, len(ids))]
+        """Put in ids[start:], each of which has n ids before it; returns how many of the last were known to follow. `streak`: how many
+        before them were."""
+        slots = [self.slot(ids, at, self.n) for at in range(start, len(ids))]
         for slot, id_ in zip(slots, ids[start:], strict=True):
             found = self.table[slot]
             streak = streak + 1 if found >= 0 and found & ID == id_ else 0
             self._put(slot, id_)
-        for stop, slot in enumerate(slots, start):
-            if self.table[slot] >= _REWRITTEN and 0 < self.longer <= stop:
-                self._put(self.slot(ids, stop, self.longer), ids[stop])
+        for at, slot in enumerate(slots, start):
+            if self.table[slot] >= _REWRITTEN and 0 < self.longer <= at:
+                self._put(self.slot(ids, at, self.longer), ids[at])
         return streak
 
     def _put(self, slot: int, id_: int) -> None:
@@ -167,6 +168,7 @@ class NgramMod:
             self.pool.reset()
 
     def _learn(self) -> None:
+        """All new ids at once: of what goes on in two ways within them, both are then told apart."""
         self.streak = self.pool.learn(self._text.ids, max(self.size, self.pool.n), self.streak)
         self.size = len(self._text.ids)
 

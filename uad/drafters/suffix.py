@@ -75,7 +75,7 @@ class SuffixIndex:
         return sum(level.memory for level in self.levels)
 
     def grow(self) -> None:
-        """Index all ids."""
+        """Index new ids."""
         for level in self.levels:
             level.grow()
 
@@ -86,6 +86,7 @@ class SuffixIndex:
 
     def matches(self, ids: list[int]) -> list[Match]:
         """The newest occurrences of the longest suffix of ids that is indexed; the end of the text is none."""
+        self.grow()
         for index, most in zip(reversed(self.levels), reversed(_N_ENDS), strict=True):
             n = index.n
             if len(ids) >= n and (ends := index.ends(ids[-n:], len(self.ids), most)):
@@ -113,7 +114,6 @@ class Answers:
         if len(self.texts[0].ids) + len(ids) + 1 > self._half:
             self.texts = [SuffixIndex([]), self.texts[0]]
         self.texts[0].ids.extend((*ids, SEPARATOR))
-        self.texts[0].grow()
 
     def rows(self) -> Rows:
         """All answers, oldest first, as rows for a file."""
