@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import accumulate, product
 from time import perf_counter
-from typing import Any
 
 import policy
 from rich.table import Table
@@ -40,7 +39,7 @@ DESCRIPTION = """Measure what the drafters without a model cost per round, by le
 A scripted target repeats its history with edits (copy), writes words by their frequency (zipf), or repeats nothing (random). No model
 is needed. The last line is JSON."""
 
-Make = Callable[[], LookupDrafter[Any]]
+Make = Callable[[], LookupDrafter]
 Text = Callable[[random.Random, int, int], list[int]]
 
 
@@ -116,14 +115,14 @@ def measure(make: Make, workload: str, n_history: int, args: argparse.Namespace)
     return Cell(str(drafter.origin), workload, n_history, sum(best) / len(best), max(best), runs[0][2] / 1e6, began_ms, n_ids)
 
 
-def _read(drafter: LookupDrafter[Any], prompt: Sequence[int]) -> None:
+def _read(drafter: LookupDrafter, prompt: Sequence[int]) -> None:
     """Begin, and let the drafter read along until it knows the whole prompt: some take it in pieces."""
     drafter.begin(0, prompt)
     for _ in range(0, len(prompt) + 1, _LEAST_HISTORY):
         drafter.propose([Ask(0, 0)])
 
 
-def rounds(drafter: LookupDrafter[Any], text: Sequence[int], start: int, n_rounds: int, n_max: int) -> Iterator[tuple[float, int]]:
+def rounds(drafter: LookupDrafter, text: Sequence[int], start: int, n_rounds: int, n_max: int) -> Iterator[tuple[float, int]]:
     """Microseconds of propose and observe, and how many ids were committed, round by round."""
     asks, at = [Ask(0, n_max)], start
     for _ in range(n_rounds):

@@ -14,10 +14,15 @@ from uad.types import Ask, Commit, Draft
 class Slot:
     """One sequence with its ids, kept beside the drafter's."""
 
-    def __init__(self, drafter: LookupDrafter[Any], prompt: Sequence[int] = (), seq: int = 0) -> None:
+    def __init__(self, drafter: LookupDrafter, prompt: Sequence[int] = (), seq: int = 0) -> None:
         self.drafter, self.seq = drafter, seq
         self.ids: list[int] = []
         self.begin(prompt)
+
+    @property
+    def lookup(self) -> Any:
+        """The slot's `Lookup`, to look into."""
+        return self.drafter._slots[self.seq][1]
 
     def begin(self, prompt: Sequence[int]) -> Slot:
         self.ids = list(prompt)

@@ -20,7 +20,7 @@ from drafters import TYPES, WORKLOADS, measure, rounds
 from uad.cli import run
 from uad.config import DraftingConfig, LookupConfig
 from uad.config.drafter_types import NgramCacheConfig, NgramConfig, SuffixConfig
-from uad.drafters.ngram_simple import NgramSimple
+from uad.drafters import ngram_simple
 from uad.drafters.store import fingerprint
 from uad.runtime.drafters import build, build_one, notes
 from uad.types import Origin
@@ -75,11 +75,11 @@ def test_complaints(words, message, capsys):
 
 def test_the_scripted_target_writes_its_text():
     text = [*range(40), *range(40), *range(40)]
-    drafter = NgramSimple(2, 8)
-    Slot(drafter, text[:42])
+    drafter = ngram_simple.drafter(2, 8)
+    slot = Slot(drafter, text[:42])
     committed = [n for _, n in rounds(drafter, text, 42, 5, 6)]
     assert committed == [7] * 5
-    assert drafter._slots[0].ids == text[: 42 + 35]
+    assert slot.lookup.index.ids == text[: 42 + 35]
 
 
 def test_drafters_are_built_in_the_order_of_the_types():

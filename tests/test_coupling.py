@@ -11,7 +11,7 @@ from toys import DRAFT_VOCAB, KEYS, TARGET_VOCAB, Collector, toy_vocab
 
 from uad.decode.drafting import Drafting
 from uad.drafters.choosing import LIKELIEST
-from uad.drafters.coupling import Coupling, Way
+from uad.drafters.coupling import Continuation, Coupling
 from uad.llama.samplers import SamplerChain
 from uad.runtime.stepper import Stepper
 from uad.sampling.noise import Position, gumbel
@@ -80,8 +80,8 @@ def test_a_piece_is_as_lucky_as_the_id_that_it_begins() -> None:
     keys = one._keys
     drawn = set()
     for seed in range(200):
-        ways = [Way(b"a", NOTHING, np.log(0.5)), Way(b"c", NOTHING, np.log(0.5))]
-        ours = one.choose(seed, Position(7), ways)[0]
+        continuations = [Continuation(b"a", NOTHING, np.log(0.5)), Continuation(b"c", NOTHING, np.log(0.5))]
+        ours = one.choose(seed, Position(7), continuations)[0]
         assert ours == int((gumbel(seed, Position(7), keys[[0, 1]])).argmax()), "the noise of ab and cd"
         drawn.add(ours)
     assert drawn == {0, 1}
@@ -95,7 +95,7 @@ def test_an_id_that_holds_several_is_drawn_one_by_one() -> None:
         first = np.log([p[0] + p[1], p[2]]) + gumbel(seed, Position(), one._keys[[0, 2]])
         second = np.log(p[:2]) + gumbel(seed, Position(2), one._keys[[1, 2]])
         ours, share = one.choose(
-            seed, Position(), [Way(data, NOTHING, x) for data, x in zip((b"abcd", b"abx", b"x"), np.log(p), strict=True)]
+            seed, Position(), [Continuation(data, NOTHING, x) for data, x in zip((b"abcd", b"abx", b"x"), np.log(p), strict=True)]
         )
         assert ours == (2 if first.argmax() else int(second.argmax()))
         expected = np.exp(first.max()) / np.exp(first).sum() * (1 if ours == 2 else np.exp(second.max()) / np.exp(second).sum())
@@ -107,10 +107,10 @@ def test_the_end_is_drawn_with_the_noise_of_the_targets_end() -> None:
     one = pair(target, draft)
     ends = 0
     for seed in range(100):
-        ways = one.ways(b"", [2, draft.eos], list(np.log([0.5, 0.5])))
-        ours = one.choose(seed, Position(5), ways)[0]
+        continuations = one.continuations(b"", [2, draft.eos], list(np.log([0.5, 0.5])))
+        ours = one.choose(seed, Position(5), continuations)[0]
         assert ours == int(gumbel(seed, Position(5), one._keys[[1, target.eos]]).argmax())
-        behind = one.ways(b"ab", [2, draft.eos], list(np.log([0.5, 0.5])))  # ab is complete in both cases
+        behind = one.continuations(b"ab", [2, draft.eos], list(np.log([0.5, 0.5])))  # ab is complete in both cases
         assert one.choose(seed, Position(3), behind)[0] == ours
         ends += ours
     assert 0 < ends < 100
@@ -128,9 +128,9 @@ def test_what_is_begun_is_known_behind_complete_ids() -> None:
 def test_any_bytes_are_drawn_among(words: list[bytes], begun: bytes, seed: int) -> None:
     one = pair(TARGET_VOCAB, DRAFT_VOCAB)
     at, begun = one.settle(Position(1), begun)
-    ways = [Way(begun + word, NOTHING if k % 2 else TARGET_VOCAB.eos, -float(k)) for k, word in enumerate(words)]
-    k, share = one.choose(seed, at, ways)
-    assert 0 <= k < len(ways)
+    continuations = [Continuation(begun + word, NOTHING if k % 2 else TARGET_VOCAB.eos, -float(k)) for k, word in enumerate(words)]
+    k, share = one.choose(seed, at, continuations)
+    assert 0 <= k < len(continuations)
     assert 0 < share <= 1
 
 
@@ -144,7 +144,8 @@ def test_positions_never_lose_a_byte(data: bytes) -> None:
 def test_a_vocabulary_that_lacks_a_byte_ends_nowhere() -> None:
     one = pair(few([b"a", b"ab"]), few([b"a", b"z"]))
     assert one.settle(Position(), b"az") == (Position(2), b"")
-    assert one.choose(1, Position(), [Way(b"az", NOTHING, -1.0), Way(b"z", NOTHING, -1.0), Way(b"a", NOTHING, -2.0)])[0] in range(3)
+    continuations = [Continuation(data, NOTHING, log_p) for data, log_p in ((b"az", -1.0), (b"z", -1.0), (b"a", -2.0))]
+    assert one.choose(1, Position(), continuations)[0] in range(3)
 
 
 def test_what_is_not_drawn_is_the_likeliest() -> None:

@@ -185,7 +185,7 @@ def test_accepted_is_what_a_greedy_draft_would_get_right(pair):
         track = draft_track(pair._rules, pair._encoders[1], text.prompt, text.body)
         target = target_track(pair._rules, text.prompt, text.body)
         body = pair._rules.target.join(text.body)
-        good = pair._compare(measure.Comparison(pair._rules), text).runs[0]
+        good = pair._compare(measure.DraftComparison(pair._rules), text).runs[0]
         spans = target.spans()
         for k in range(0, len(spans), 7):
             if spans[k][0] not in track.ends:

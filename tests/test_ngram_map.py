@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uad.drafters import ngram_map
-from uad.drafters.ngram_map import NgramMap, NgramMap4
+from uad.drafters.lookup import LookupDrafter
 
 KEY = [91, 92]
 A, B, C, D, E = ([i, i + 1, i + 2] for i in (10, 20, 30, 40, 50))
@@ -28,12 +28,12 @@ def text(*values: list[int]) -> list[int]:
     return [*out, *KEY]
 
 
-def k(min_hits: int = 1) -> NgramMap:
-    return NgramMap(2, 3, min_hits, follow=False)
+def k(min_hits: int = 1) -> LookupDrafter:
+    return ngram_map.drafter(2, 3, min_hits, follow=False)
 
 
-def k4v(min_hits: int = 1) -> NgramMap4:
-    return NgramMap4(2, 3, min_hits, follow=False)
+def k4v(min_hits: int = 1) -> LookupDrafter:
+    return ngram_map.drafter(2, 3, min_hits, n_values=4, follow=False)
 
 
 BOTH = pytest.mark.parametrize("make", [k, k4v])
@@ -179,21 +179,19 @@ def scan(ids: list[int], n: int, m: int, min_hits: int, four: bool) -> tuple[int
 @given(STEPS, st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.booleans())
 def test_counting_step_by_step_is_a_scan(steps, n, m, min_hits, four):
     """With drafts of which nothing is learned: asked behind each step, by a drafter that does not see what comes of it."""
-    make = NgramMap4 if four else NgramMap
-    drafter = make(n, m, min_hits, follow=False)
-    slot = Slot(drafter)
+    slot = Slot(ngram_map.drafter(n, m, min_hits, 4 if four else 1, follow=False))
     for step in steps:
         play(slot, step)
         if len(slot.ids) <= 60:
             assert slot.draft().ids == scan(slot.ids, n, m, min_hits, four)
-        drafter._slots[0].tried = None
+        slot.lookup.tried = None
 
 
 def test_keys_are_bounded(monkeypatch):
     monkeypatch.setattr(ngram_map, "_N_KEYS", 5)
     rng = random.Random(2)
-    slot = Slot(k4v(), [rng.randrange(6) for _ in range(200)])
+    slot = Slot(k(), [rng.randrange(6) for _ in range(200)])
     for _ in range(100):
         slot.draft()
         slot.write([rng.randrange(6)])
-    assert len(slot.drafter._slots[0].keys) == 5
+    assert len(slot.lookup.accepted) == 5

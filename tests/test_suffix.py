@@ -10,8 +10,9 @@ from drafter_kit import IDS, STEPS, Slot, play
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uad.drafters.history import BELIEFS, MAX_MATCH, History, suffix_hashes
-from uad.drafters.suffix import LEVELS, SEPARATOR, Answers, Match, SuffixDrafter, matches_in, store_file, vote
+from uad.drafters import suffix
+from uad.drafters.history import BELIEFS, MAX_MATCH
+from uad.drafters.suffix import LEVELS, SEPARATOR, Answers, Match, SuffixIndex, store_file, vote
 from uad.vocab.prefix import common_prefix
 
 
@@ -27,9 +28,9 @@ def scan(text: list[int], ids: list[int]) -> list[int]:
     return [common_suffix(text, end, ids) for end in range(len(text) - 1, 0, -1)]
 
 
-def check(text: History, ids: list[int]) -> None:
+def check(text: SuffixIndex, ids: list[int]) -> None:
     """The longest match is the brute-force longest, as far as it is among the occurrences that are looked at."""
-    found = matches_in(text, suffix_hashes(ids, LEVELS), ids)
+    found = text.matches(ids)
     lengths = scan(text.ids, ids)
     longest = max(lengths, default=0)
     if longest < LEVELS[0]:
@@ -40,19 +41,18 @@ def check(text: History, ids: list[int]) -> None:
     assert max(match.length for match in found) == max(looked_at)
     assert len(found) == len(looked_at)
     for match in found:
-        assert level <= match.length <= common_suffix(match.text, match.end, ids)
+        assert match.length == common_suffix(match.text, match.end, ids)
     if len([length for length in lengths if length >= level]) == len(looked_at):
         assert max(match.length for match in found) == longest
 
 
 @given(STEPS)
 def test_the_longest_match_is_that_of_a_scan(steps):
-    slot = Slot(SuffixDrafter())
+    slot = Slot(suffix.drafter())
     for step in steps:
         play(slot, step)
-        history = slot.drafter._slots[0].history
-        history.catch_up(len(slot.ids))
-        check(history, slot.ids)
+        slot.draft(0)
+        check(slot.lookup.index, slot.ids)
 
 
 @given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=60), max_size=6), st.lists(st.integers(0, 30), max_size=90))
@@ -67,30 +67,10 @@ def test_the_longest_match_in_answers_does_not_cross_them(answers, ids):
 
 def test_long_matches_count_as_64():
     ids = random.Random(7).choices(range(1000), k=100)
-    text = History(LEVELS)
-    text.ids.extend([*ids, 9, *ids])
-    text.catch_up(len(text.ids))
-    (found,) = matches_in(text, suffix_hashes(text.ids, LEVELS), text.ids)
+    text = SuffixIndex([*ids, 9, *ids])
+    text.grow()
+    (found,) = text.matches(text.ids)
     assert found == Match(text.ids, 100, MAX_MATCH, True)
-
-
-@given(STEPS, st.lists(st.booleans(), min_size=12, max_size=12))
-def test_what_is_skipped_while_copying_changes_no_length_up_to_the_longest_level(steps, agree):
-    """A target that takes many drafts: copied ids stay out of the index, yet all suffixes of up to 12 ids are found."""
-    slot = Slot(SuffixDrafter(n_max=20))
-    slot.begin(list(range(100, 160)) * 2)
-    for step, yes in zip(steps, agree, strict=False):
-        draft = slot.draft()
-        if yes and draft.ids:
-            slot.write([*draft.ids, 9], draft)
-        play(slot, step)
-        slot.draft(0)
-        history = slot.drafter._slots[0].history
-        history.catch_up(len(slot.ids))
-        longest = max(scan(slot.ids, slot.ids), default=0)
-        found = matches_in(history, suffix_hashes(slot.ids, LEVELS), slot.ids)
-        level = max((size for size in LEVELS if size <= longest), default=0)
-        assert max((match.length for match in found), default=0) >= level
 
 
 def match(length: int, own: bool = True) -> Match:
@@ -120,20 +100,20 @@ def test_probabilities_grow_with_the_copy():
 
 def test_drafts_are_as_long_as_the_match_allows():
     text = list(range(200))
-    assert len(Slot(SuffixDrafter(), [*text, 900, 10, 11]).draft().ids) == 4 + 2 * 2
-    assert len(Slot(SuffixDrafter(), [*text, 900, *text[10:20]]).draft().ids) == 4 + 2 * 10
-    assert len(Slot(SuffixDrafter(), [*text, 900, *text[10:60]]).draft().ids) == 48
-    assert Slot(SuffixDrafter(n_max=5), [*text, 900, *text[10:60]]).draft().ids == tuple(text[60:65])
-    assert Slot(SuffixDrafter(n_match=3), [*text, 900, 10, 11]).draft().ids == ()
-    assert Slot(SuffixDrafter(n_match=3), [*text, 900, 10, 11, 12]).draft(2).ids == (13, 14)
-    assert Slot(SuffixDrafter(), [*text, 900, 10, 11]).draft().kind == "suffix"
+    assert len(Slot(suffix.drafter(), [*text, 900, 10, 11]).draft().ids) == 4 + 2 * 2
+    assert len(Slot(suffix.drafter(), [*text, 900, *text[10:20]]).draft().ids) == 4 + 2 * 10
+    assert len(Slot(suffix.drafter(), [*text, 900, *text[10:60]]).draft().ids) == 48
+    assert Slot(suffix.drafter(n_max=5), [*text, 900, *text[10:60]]).draft().ids == tuple(text[60:65])
+    assert Slot(suffix.drafter(n_match=3), [*text, 900, 10, 11]).draft().ids == ()
+    assert Slot(suffix.drafter(n_match=3), [*text, 900, 10, 11, 12]).draft(2).ids == (13, 14)
+    assert Slot(suffix.drafter(), [*text, 900, 10, 11]).draft().kind == "suffix"
 
 
 def test_a_copied_text_is_followed_through_an_edit():
     rng = random.Random(4)
     text = [rng.randrange(30000) for _ in range(600)]
     target = [*text[:300], 30001, *text[301:]]
-    slot = Slot(SuffixDrafter(), [*text, 30002])
+    slot = Slot(suffix.drafter(), [*text, 30002])
     slot.write(target[:2])
     at, rounds = 2, 0
     while at < len(target):
@@ -143,16 +123,13 @@ def test_a_copied_text_is_followed_through_an_edit():
         at, rounds = at + n + 1, rounds + 1
     assert slot.ids == [*text, 30002, *target]
     assert rounds < 25
-    history = slot.drafter._slots[0].history
-    assert history.indexes[0].size > 600  # read on, but
-    assert sum(value >= 0 for value in history.indexes[0]._hashes) < 601 + 130  # most of the copy was skipped
 
 
 def test_a_copy_keeps_its_place_among_many_alike():
     """Every line begins alike, so the newest occurrences are of other lines: the source of the last draft stays a candidate."""
     head = list(range(20))
     lines = [[*head, 100 + i, 200 + i] for i in range(30)]
-    slot = Slot(SuffixDrafter(), [id_ for line in lines for id_ in line])
+    slot = Slot(suffix.drafter(), [id_ for line in lines for id_ in line])
     slot.write([500, *lines[3][-2:]])
     slot.write(head, slot.draft())
     assert slot.draft(2).ids == (104, 204)
@@ -160,7 +137,7 @@ def test_a_copy_keeps_its_place_among_many_alike():
 
 def test_a_copy_is_resumed_behind_a_replaced_id():
     text = list(range(100))
-    slot = Slot(SuffixDrafter(), [*text, *text[20:40]])
+    slot = Slot(suffix.drafter(), [*text, *text[20:40]])
     draft = slot.draft(10)
     slot.write([*draft.ids[:3], 900], draft)  # instead of 43
     resumed = slot.draft(10)
@@ -171,7 +148,7 @@ def test_a_copy_is_resumed_behind_a_replaced_id():
 
 def test_no_copy_is_resumed_behind_a_short_match():
     text = list(range(100))
-    slot = Slot(SuffixDrafter(), [*text, 20, 21, 22])
+    slot = Slot(suffix.drafter(), [*text, 20, 21, 22])
     draft = slot.draft(10)
     slot.write([23, 900], draft)
     assert slot.draft(10).ids == ()
@@ -182,7 +159,7 @@ def test_a_renamed_id_is_drafted_with_its_new_name():
     text = [id_ for i in range(12) for id_ in (100 + i, 200 + i, 300 + i, 7, 8, 400 + i, 500 + i, 600 + i, 700 + i)]
     text = [*range(1000, 1010), *text]
     target = [77 if id_ == 7 else id_ for id_ in text]
-    slot = Slot(SuffixDrafter(), [*text, *target[:12]])
+    slot = Slot(suffix.drafter(), [*text, *target[:12]])
     at, wrong = 12, []
     while at < len(target):
         draft = slot.draft(min(20, len(target) - at))
@@ -201,24 +178,24 @@ ANSWER = [5, 6, 7, 8, 9, 10, 11, 12]
 
 def test_earlier_answers_are_shared_as_told():
     for share, ids in (("server", (7, 8, 9, 10)), ("slot", ()), ("off", ())):
-        drafter = SuffixDrafter(share=share, n_slots=2)
+        drafter = suffix.drafter(share=share, n_slots=2)
         Slot(drafter, [1, 2, 3], seq=0).write(ANSWER).end()
         assert Slot(drafter, [4, 5, 6], seq=1).draft(4).ids == ids, share
     for share, ids in (("server", (7, 8, 9, 10)), ("slot", (7, 8, 9, 10)), ("off", ())):
-        slot = Slot(SuffixDrafter(share=share, n_slots=2), [1, 2, 3]).write(ANSWER).end().begin([4, 5, 6])
+        slot = Slot(suffix.drafter(share=share, n_slots=2), [1, 2, 3]).write(ANSWER).end().begin([4, 5, 6])
         draft = slot.draft(4)
         assert draft.ids == ids, share
         assert draft.kind == ("suffix/answers" if ids else "suffix")
 
 
 def test_prompts_are_not_remembered():
-    drafter = SuffixDrafter()
+    drafter = suffix.drafter()
     Slot(drafter, ANSWER, seq=0).write([1]).end()
     assert Slot(drafter, [4, 5, 6], seq=1).draft().ids == ()
 
 
 def test_a_draft_from_an_answer_ends_with_it():
-    drafter = SuffixDrafter()
+    drafter = suffix.drafter()
     Slot(drafter, [1], seq=0).write(ANSWER).end()
     Slot(drafter, [2], seq=0).write([20, 21, 22]).end()
     assert Slot(drafter, [10, 11], seq=1).draft().ids == (12,)
@@ -226,7 +203,7 @@ def test_a_draft_from_an_answer_ends_with_it():
 
 
 def test_no_store_size_means_no_store():
-    slot = Slot(SuffixDrafter(size=0), [1, 2, 3]).write(ANSWER).end().begin([4, 5, 6])
+    slot = Slot(suffix.drafter(size=0), [1, 2, 3]).write(ANSWER).end().begin([4, 5, 6])
     assert slot.draft().ids == ()
 
 
@@ -244,7 +221,7 @@ def test_answers_are_bounded_and_the_newest_stay(capacity, answers):
 
 
 def test_memory_is_bounded_and_reported():
-    drafter = SuffixDrafter(size=20_000)
+    drafter = suffix.drafter(size=20_000)
     rng = random.Random(6)
     sizes = []
     slot = Slot(drafter)
@@ -257,11 +234,11 @@ def test_memory_is_bounded_and_reported():
 
 def test_answers_survive_a_restart_unless_the_file_is_spoilt(tmp_path, caplog):
     file = store_file(tmp_path / "answers", "0123")
-    drafter = SuffixDrafter(file=file)
+    drafter = suffix.drafter(file=file)
     Slot(drafter, [1]).write(ANSWER).end()
     drafter.close()
-    assert Slot(SuffixDrafter(file=file), [4, 5, 6]).draft(3).ids == (7, 8, 9)
-    other = SuffixDrafter(file=store_file(tmp_path / "answers", "4567"))
+    assert Slot(suffix.drafter(file=file), [4, 5, 6]).draft(3).ids == (7, 8, 9)
+    other = suffix.drafter(file=store_file(tmp_path / "answers", "4567"))
     assert "another model's vocabulary" in caplog.text
     assert Slot(other, [4, 5, 6]).draft().ids == ()
     Slot(other, [1]).write([1, 2, 3]).end()
@@ -270,4 +247,4 @@ def test_answers_survive_a_restart_unless_the_file_is_spoilt(tmp_path, caplog):
     assert (tmp_path / "answers").read_bytes() == before
     with caplog.at_level(logging.WARNING):
         (tmp_path / "answers").write_bytes(before[: len(before) // 2])
-        assert Slot(SuffixDrafter(file=file), [4, 5, 6]).draft().ids == ()
+        assert Slot(suffix.drafter(file=file), [4, 5, 6]).draft().ids == ()

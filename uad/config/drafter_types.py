@@ -114,41 +114,41 @@ class DrafterType:
 
 
 def _simple(own: NgramConfig, _: Surroundings) -> object:
-    from uad.drafters.ngram_simple import NgramSimple
+    from uad.drafters import ngram_simple
 
-    return NgramSimple(own.size_n, own.size_m, own.min_hits)
+    return ngram_simple.drafter(own.size_n, own.size_m, own.min_hits)
 
 
 def _map_k(own: NgramConfig, _: Surroundings) -> object:
-    from uad.drafters.ngram_map import NgramMap
+    from uad.drafters import ngram_map
 
-    return NgramMap(own.size_n, own.size_m, own.min_hits)
+    return ngram_map.drafter(own.size_n, own.size_m, own.min_hits)
 
 
 def _map_k4v(own: NgramConfig, _: Surroundings) -> object:
-    from uad.drafters.ngram_map import NgramMap4
+    from uad.drafters import ngram_map
 
-    return NgramMap4(own.size_n, own.size_m, own.min_hits)
+    return ngram_map.drafter(own.size_n, own.size_m, own.min_hits, n_values=4)
 
 
 def _mod(own: NgramModConfig, here: Surroundings) -> object:
-    from uad.drafters.ngram_mod import NgramMod
+    from uad.drafters import ngram_mod
 
-    return NgramMod(own.n_match, own.n_min, own.n_max, here.share, here.n_slots)
+    return ngram_mod.drafter(own.n_match, own.n_min, own.n_max, here.share, here.n_slots)
 
 
 def _cache(own: NgramCacheConfig, here: Surroundings) -> object:
-    from uad.drafters.ngram_cache import NgramCache, store_file
+    from uad.drafters import ngram_cache
 
-    static, dynamic = (store_file(path, here.vocabulary) if path else None for path in (own.static, own.dynamic))
-    return NgramCache(static=static, dynamic=dynamic, share=here.share)
+    static, dynamic = (ngram_cache.store_file(path, here.vocabulary) if path else None for path in (own.static, own.dynamic))
+    return ngram_cache.drafter(static=static, dynamic=dynamic, share=here.share)
 
 
 def _suffix(own: SuffixConfig, here: Surroundings) -> object:
-    from uad.drafters.suffix import SuffixDrafter, store_file
+    from uad.drafters import suffix
 
-    file = store_file(own.store, here.vocabulary) if own.store else None
-    return SuffixDrafter(own.n_match, own.n_max, own.store_size, file, here.share, here.n_slots)
+    file = suffix.store_file(own.store, here.vocabulary) if own.store else None
+    return suffix.drafter(own.n_match, own.n_max, own.store_size, file, here.share, here.n_slots)
 
 
 LOOKUP_TYPES = (

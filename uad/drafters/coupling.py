@@ -27,8 +27,8 @@ _BY_LUCK: Final = 0.2  # an id that owes its place to the noise is less sure tha
 _NONE: Final = -1
 
 
-class Way(NamedTuple):
-    """A way on: the bytes from where the target's next id begins; the special of the target behind them, if any; how likely it is."""
+class Continuation(NamedTuple):
+    """How a draft may go on: the bytes from where the target's next id begins, the target's special behind them, and how likely that is."""
 
     data: bytes
     special: int
@@ -36,7 +36,7 @@ class Way(NamedTuple):
 
 
 class Coupling:
-    """Draws among a draft's ways on as the target would. back: the target's ids for a special of the draft, none where it means nothing."""
+    """Draws among a draft's continuations as the target would. back: from a special of the draft to the target's ids, if it has any."""
 
     def __init__(self, target: Encoder, draft: Encoder, back: Callable[[int], tuple[int, ...]]) -> None:
         self.pieces = target.vocab.texts
@@ -80,11 +80,11 @@ class Coupling:
             at, data = at.after(n), data[n:]
         return at, data
 
-    def ways(self, begun: bytes, ids: Sequence[int], log_p: Sequence[float]) -> list[Way]:
+    def continuations(self, begun: bytes, ids: Sequence[int], log_p: Sequence[float]) -> list[Continuation]:
         """Those of these ids of the draft, behind what it wrote of an id of the target; a special that means nothing ends the answer."""
         pieces, specials = self._draft.vocab.pieces, self._draft.vocab.special_ids
         return [
-            Way(begun + pieces[id_], (self._back(id_) or (self._end,))[0] if id_ in specials else _NONE, one)
+            Continuation(begun + pieces[id_], (self._back(id_) or (self._end,))[0] if id_ in specials else _NONE, one)
             for id_, one in zip(ids, log_p, strict=True)
         ]
 
@@ -94,19 +94,19 @@ class Coupling:
             return self._begun(data) if special == _NONE else _NONE
         return special if special != _NONE else self._end
 
-    def choose(self, seed: int, at: Position, ways: Sequence[Way]) -> tuple[int, float]:
-        """The index of the way that the target goes, if they are as likely as is said; and how clearly: its share, the noise counted in.
+    def choose(self, seed: int, at: Position, continuations: Sequence[Continuation]) -> tuple[int, float]:
+        """The index of the one that the target takes, if they are as likely as is said; and how clearly: its share, the noise counted in.
 
-        Ids are drawn in turn: ways that end the same id of the target share its noise, and compete among themselves behind it.
+        Ids are drawn in turn: continuations that end the same id of the target share its noise, and compete among themselves behind it.
         """
-        live, share = [(k, way.data) for k, way in enumerate(ways)], 1.0
+        live, share = [(k, one.data) for k, one in enumerate(continuations)], 1.0
         while True:
             groups: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
             for k, data in live:
-                id_ = self._whole(data, ways[k].special)
+                id_ = self._whole(data, continuations[k].special)
                 # one that goes on with an id is alone with it, those that end one are together
                 groups.setdefault((id_, k) if id_ != _NONE else (self._first(data)[0], _NONE), []).append((k, data))
-            log_p = [np.logaddexp.reduce([ways[k].log_p for k, _ in group]) for group in groups.values()]
+            log_p = [np.logaddexp.reduce([continuations[k].log_p for k, _ in group]) for group in groups.values()]
             values = np.array(log_p) + gumbel(seed, at, self._keys[[id_ for id_, _ in groups]])
             best = int(values.argmax())
             share /= float(np.exp(values - values[best]).sum())
@@ -146,7 +146,8 @@ class _Coupled:
         ids, log_p, n = likely(row, self._sampling)
         if n == 1:
             return int(ids[0]), float(np.exp(log_p[0]))
-        k, share = self._coupling.choose(self._seed, self._at, self._coupling.ways(self._begun, ids[:n].tolist(), log_p[:n].tolist()))
+        continuations = self._coupling.continuations(self._begun, ids[:n].tolist(), log_p[:n].tolist())
+        k, share = self._coupling.choose(self._seed, self._at, continuations)
         return int(ids[k]), float(share * np.exp(log_p[:n]).sum() * np.exp(_BY_LUCK * log_p[k]))
 
 

@@ -5,20 +5,16 @@ The thresholds are llama.cpp's: the context needs less evidence than earlier ans
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple
 
-from uad.drafters.copying import CopyDrafter, Found
-from uad.drafters.counts import ID_BITS, ID_MASK, LONGER, LONGEST, SIZES, WIDTH, Entry, NgramCounts, best, items, key_of, longer_key
-from uad.drafters.following import Following
-from uad.drafters.history import ID_BYTES
+from uad.drafters.counts import LONGER, LONGEST, SIZES, WIDTH, Followers, NgramCounts, best, longer_key
+from uad.drafters.lookup import Found, LookupDrafter, SlotText
+from uad.drafters.sources import TableWalk, WalkSource
 from uad.drafters.store import StoreFile
-from uad.drafters.ways import Walk, Way
-from uad.types import Ask, Draft, Origin
-from uad.vocab.prefix import common_prefix
+from uad.types import Draft, Origin
 
 KIND = f"statistics of n-grams of {SIZES} ids"
 N_DRAFT = 16
@@ -36,25 +32,32 @@ _LIMIT = 1 << 18
 _N_STATIC = 8
 """Followers of a static pair of ids that are kept: the most frequent."""
 _STATIC_WEIGHT = 100
-_PAIR = 1
-"""Place of the tables of pairs, the size that static statistics use."""
+_PAIR = SIZES[1]
+"""The size that static statistics use."""
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What a follower needs to be drafted, by n-gram size: so many counts of all followers, and this percentage of them."""
+def drafter(static: StoreFile | None = None, dynamic: StoreFile | None = None, share: str = "server", follow: bool = True) -> LookupDrafter:
+    """Drafts id by id what most often followed the last 12, 6, 2 or 1 ids in the context, else in earlier answers, else in a corpus. Where
+    at least 6 were known the way on from there is followed, edits and all.
 
-    counts: tuple[int, ...]
-    percent: tuple[int, ...]
+    `static` and `dynamic` are files; a file that cannot be used is left alone. `share`: earlier answers of all slots ("server"), of the
+    same slot ("slot") or none ("off"); the dynamic file needs "server".
+    """
+    shared = Statistics(NgramCounts() if share == "server" else None, _static(static))
+    earlier = shared.earlier
+    file = dynamic if dynamic is not None and earlier is not None and dynamic.fill(earlier) else None
 
+    def save() -> None:
+        if file is not None and earlier is not None:
+            file.save(earlier.rows())
 
-LAX = Evidence((2, 2, 1, 1), (66, 50, 50, 50))
-STRICT = Evidence((4, 3, 2, 2), (75, 66, 66, 66))
-
-_Top: TypeAlias = tuple[int, tuple[tuple[int, int], ...]]
-"""The count of all followers, and the most frequent of them with theirs."""
-_Pick: TypeAlias = tuple[int, float, str]
-"""A follower, its share, and the kind of a draft that begins with it."""
+    return LookupDrafter(
+        Origin.NGRAM_CACHE,
+        lambda text: NgramCache(text, shared if share != "slot" else Statistics(NgramCounts(), shared.pairs)),
+        shared if share != "slot" else None,
+        save,
+        follow,
+    )
 
 
 def store_file(path: Path, vocabulary: str) -> StoreFile:
@@ -62,224 +65,164 @@ def store_file(path: Path, vocabulary: str) -> StoreFile:
     return StoreFile(path, KIND, WIDTH, vocabulary)
 
 
-@dataclass(slots=True)
-class _State:
-    """One slot: counts of ids[:size], without the stretches that were `copied`; the answer starts at n_prompt."""
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a follower needs to be drafted, by n-gram size: so many counts of all followers, and this percentage of them."""
 
-    dynamic: NgramCounts | None
-    ids: list[int] = field(default_factory=list)
-    size: int = 0
-    copied: list[tuple[int, int]] = field(default_factory=list)
-    n_prompt: int = 0
-    context: NgramCounts = field(default_factory=lambda: NgramCounts(longer=True))
+    name: str
+    needed: dict[int, tuple[int, int]]
 
-
-class _Way(Way):
-    """Through the counts of a slot. `guessed`: places of ids that the context does not have after the LONGEST ids before them."""
-
-    def __init__(self, cache: NgramCache, state: _State) -> None:
-        super().__init__(state.ids[-LONGER:])
-        self.guessed: list[int] = []
-        self._cache = cache
-        self._state = state
-        self._key = key_of(self.ids[-LONGEST:])
-
-    def extend(self, size: int) -> None:
-        ids, key, known = self.ids, self._key, self._state.context.tables[-1].get
-        longer = self._state.context.longer
-        for n in range(len(ids), size):
-            entry = known(key)
-            if isinstance(entry, int):  # all that is known to follow so many ids
-                id_ = entry & ID_MASK
-            elif longer is not None and n >= LONGER and entry is not None and (one := longer.get(longer_key(ids, n))) is not None:
-                id_ = one
-            elif (pick := self._cache.pick(self._state, key, n)) is not None:
-                id_, share, kind = pick
-                self.doubt(share)
-                if kind != _LONGEST_KIND:
-                    self.guessed.append(n)
-            else:
-                break
-            ids.append(id_)
-            key = (key << ID_BITS | id_) & _KEY_MASK
-        self._key = key
+    def is_enough(self, size: int, count: int, total: int) -> bool:
+        """Whether `count` of `total` followers of so many ids are."""
+        least, percent = self.needed[size]
+        return total >= least and 100 * count >= percent * total
 
 
-class NgramCache(CopyDrafter[_State]):
-    """Drafts id by id what most often followed the last 12, 6, 2 or 1 ids in the context, else in earlier answers, else in a corpus. Where
-    at least 6 were known the way on from there is followed, edits and all.
+LAX = Evidence("context", {1: (2, 66), 2: (2, 50), 6: (1, 50), 12: (1, 50)})
+STRICT = Evidence("dynamic", {1: (4, 75), 2: (3, 66), 6: (2, 66), 12: (2, 66)})
 
-    `static` and `dynamic` are files; a file that cannot be used is left alone. `share`: earlier answers of all slots ("server"), of the
-    same slot ("slot") or none ("off"); the dynamic file needs "server".
-    """
 
-    def __init__(
-        self, static: StoreFile | None = None, dynamic: StoreFile | None = None, share: str = "server", follow: bool = True
-    ) -> None:
-        super().__init__(Origin.NGRAM_CACHE, _N_MATCH, follow)
-        self._share = share
-        self._static = _static(static)
-        self._shared = NgramCounts() if share == "server" else None
-        self._file = dynamic if dynamic is not None and self._shared is not None and dynamic.fill(self._shared) else None
+class Pick(NamedTuple):
+    """A follower, its share, the size of the n-gram that it followed, and the kind of a draft that begins with it."""
+
+    id: int
+    share: float
+    size: int
+    kind: str
+
+
+class StaticPair(NamedTuple):
+    """The count of all followers of a pair of ids, and the most frequent of them with theirs."""
+
+    total: int
+    followers: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What is known beside the context: counts of earlier answers (None: they are not remembered), and pairs of a corpus."""
+
+    earlier: NgramCounts | None
+    pairs: dict[tuple[int, ...], StaticPair]
 
     @property
     def memory(self) -> int:
-        return super().memory + (self._shared.memory if self._shared else 0) + 400 * len(self._static)
+        """Bytes."""
+        return (self.earlier.memory if self.earlier is not None else 0) + 400 * len(self.pairs)
 
-    def close(self) -> None:
-        """Write the dynamic file, unless it was refused at start."""
-        if self._file is not None and self._shared is not None:
-            self._file.save(self._shared.rows())
 
-    def end(self, seq: int) -> None:
+class NgramCache:
+    """One slot: counts of its first `size` ids, and what all slots know."""
+
+    def __init__(self, text: SlotText, known: Statistics) -> None:
+        self._text = text
+        self._known = known
+        self.context = NgramCounts(longer=True)
+        self.size = 0
+
+    @property
+    def memory(self) -> int:
+        return self.context.memory + self._known.memory
+
+    def begin(self, n_kept: int) -> None:
+        if self.size - n_kept > min(n_kept, _TAKE_BACK):
+            self.context, self.size = NgramCounts(longer=True), 0
+        elif n_kept < self.size:
+            self.context.take(self._text.ids[: self.size], n_kept)
+            self.size = n_kept
+
+    def end(self) -> None:
         """The answer becomes part of the dynamic statistics."""
-        state = self._slots[seq]
-        if state.dynamic is not None and len(state.ids) > state.n_prompt:
-            start = max(state.n_prompt - LONGEST, 0)
-            state.dynamic.add(state.ids[start:], state.n_prompt - start)
-            if len(state.dynamic) > _LIMIT:
-                state.dynamic.age()
+        ids, n_prompt, earlier = self._text.ids, self._text.n_prompt, self._known.earlier
+        if earlier is not None and len(ids) > n_prompt:
+            start = max(n_prompt - LONGEST, 0)
+            earlier.add(ids[start:], n_prompt - start)
+            if len(earlier) > _LIMIT:
+                earlier.age()
 
-    def _new(self, seq: int) -> _State:
-        return _State(self._shared if self._share == "server" else NgramCounts() if self._share == "slot" else None)
-
-    def _begin(self, state: _State, prompt: Sequence[int]) -> None:
-        kept = common_prefix(state.ids, prompt)
-        size = min(kept, state.copied[0][0]) if state.copied else kept
-        if state.size - size > min(size, _TAKE_BACK):
-            state.context, state.size = NgramCounts(longer=True), 0
-        elif size < state.size:
-            stop = state.size
-            for start, end in reversed(state.copied):
-                state.context.take(state.ids[:stop], max(end, size))
-                stop = start
-            if stop > size:
-                state.context.take(state.ids[:stop], size)
-            state.size = size
-        state.copied = []
-        state.ids[kept:] = prompt[kept:]
-        state.n_prompt = len(prompt)
-
-    def _draft(self, state: _State, ask: Ask) -> Draft:
-        self._count(state, self._following[ask.seq])
-        if ask.n_max <= 0 or not state.ids:
-            return self._nothing
-        draft = self._copy(ask.seq, state, min(ask.n_max, N_COPIED)) if self._follow else self._nothing
-        return draft if draft.ids else self._picked(state, min(ask.n_max, N_DRAFT))
-
-    def _count(self, state: _State, following: Following) -> None:
-        """The new ids, but for what was copied word for word: it is counted where it came from."""
-        for source, start, stop in following.copied(len(state.ids)):
-            if not isinstance(source, Walk) or not isinstance(source.way, _Way):
-                continue
-            start = max(start + LONGEST, state.size)
-            if i := bisect_right(source.way.guessed, source.place):
-                start = max(start, stop - source.place + source.way.guessed[i - 1])
-            if stop - start > LONGEST:
-                self._count_to(state, start)
-                if state.size == start:
-                    state.copied.append((start, stop))
-                    state.size = stop
-        self._count_to(state, len(state.ids))
-
-    @staticmethod
-    def _count_to(state: _State, stop: int) -> None:
-        start, stop = max(state.size - LONGER, 0), min(stop, state.size + _STEP)
-        if stop > state.size:
-            state.context.add(state.ids[start:stop], state.size - start)
-            state.size = stop
-
-    def _find(self, state: _State) -> Found | None:
-        if len(state.ids) < LONGEST or state.size < len(state.ids):
+    def draft(self, n: int) -> Draft | None:
+        self._count()
+        if n <= 0 or not self._text.ids:
             return None
-        pick = self.pick(state, key_of(state.ids[-LONGEST:]), LONGEST)
-        length = 0 if pick is None else _LENGTHS.get(pick[2], 0)
-        way = _Way(self, state)
-        return Found(Walk(way, len(way.ids) - 1), length) if length >= _N_MATCH else None
+        draft = self._text.copy(min(n, N_COPIED), _N_MATCH, self._find) if self._text.follow else None
+        return draft if draft is not None and draft.ids else self._picked(min(n, N_DRAFT))
 
-    def _picked(self, state: _State, n: int) -> Draft:
+    def _count(self) -> None:
+        """The new ids, as many as a round may take."""
+        ids, size = self._text.ids, self.size
+        start, self.size = max(size - LONGER, 0), min(len(ids), size + _STEP)
+        self.context.add(ids[start : self.size], size - start)
+
+    def _find(self) -> Found | None:
+        ids = self._text.ids[-LONGER:]
+        if len(ids) < LONGEST or self.size < len(self._text.ids):
+            return None
+        pick = self._pick(ids)
+        if pick is None or pick.size < _N_MATCH:
+            return None
+        return Found(WalkSource(TableWalk(ids, self._step), len(ids) - 1), pick.size)
+
+    def _step(self, ids: list[int]) -> tuple[int, float] | None:
+        """The next id of a walk, and how far it is believed: what alone followed so many ids in the context is beyond doubt."""
+        counts = self.context.followers.get(tuple(ids[-LONGEST:]), {})
+        if len(counts) == 1:
+            return next(iter(counts)), 1.0
+        if counts and self.context.longer is not None and len(ids) >= LONGER:
+            id_ = self.context.longer.get(longer_key(ids, len(ids)))
+            if id_ is not None:
+                return id_, 1.0
+        pick = self._pick(ids)
+        return None if pick is None else (pick.id, pick.share)
+
+    def _picked(self, n: int) -> Draft | None:
         """Without following."""
-        ids = state.ids
-        guess: list[int] = []
-        p: list[float] = []
-        kind, key, n_known = "", key_of(ids[-LONGEST:]), len(ids)
-        while len(guess) < n and (pick := self.pick(state, key, n_known)) is not None:
-            id_, share, source = pick
-            kind = kind or source
-            guess.append(id_)
-            p.append(share)
-            key = (key << ID_BITS | id_) & _KEY_MASK
-            n_known += 1
-        return Draft(tuple(guess), tuple(p), self._origin, kind=kind) if guess else self._nothing
+        ids, picks = self._text.ids[-LONGEST:], list[Pick]()
+        while len(picks) < n and (pick := self._pick(ids)) is not None:
+            picks.append(pick)
+            ids.append(pick.id)
+        if not picks:
+            return None
+        return Draft(tuple([one.id for one in picks]), tuple([one.share for one in picks]), self._text.origin, kind=picks[0].kind)
 
-    def pick(self, state: _State, key: int, n_known: int) -> _Pick | None:
-        """The next id after the n-gram `key`, of which n_known ids are there."""
-        static = self._static.get(key & _MASKS[_PAIR]) if self._static and n_known > _PAIR else None
-        if (pick := _look_up(state.context, key, n_known, _CONTEXT, static)) is not None:
-            return pick
-        if state.dynamic is not None and (pick := _look_up(state.dynamic, key, n_known, _DYNAMIC, static)) is not None:
-            return pick
-        if static is not None:
-            total, ((id_, count), *_) = static
-            if total >= LAX.counts[_PAIR] and 100 * count >= LAX.percent[_PAIR] * total:
-                return id_, count / (total + 1), _STATIC_KIND
-        return None
-
-    def _memory_of(self, state: _State) -> int:
-        own = state.dynamic.memory if state.dynamic is not None and self._share == "slot" else 0
-        return ID_BYTES * len(state.ids) + state.context.memory + own
+    def _pick(self, ids: list[int]) -> Pick | None:
+        """The next id after these."""
+        static = self._known.pairs.get(tuple(ids[-_PAIR:]))
+        pick = _look_up(self.context, ids, LAX, static)
+        if pick is None and self._known.earlier is not None:
+            pick = _look_up(self._known.earlier, ids, STRICT, static)
+        if pick is None and static is not None:
+            id_, count = static.followers[0]
+            if LAX.is_enough(_PAIR, count, static.total):
+                return Pick(id_, count / (static.total + 1), 0, f"{Origin.NGRAM_CACHE}/static")
+        return pick
 
 
-_MASKS = tuple((1 << ID_BITS * size) - 1 for size in SIZES)
-_KEY_MASK = _MASKS[-1]
-_STATIC_KIND = f"{Origin.NGRAM_CACHE}/static"
-
-
-def _levels(name: str, evidence: Evidence) -> tuple[_Level, ...]:
-    """What to look up, for the longest n-gram first."""
-    levels = zip(range(len(SIZES)), SIZES, _MASKS, evidence.counts, evidence.percent, strict=True)
-    return tuple((place, size, mask, n, percent, f"{Origin.NGRAM_CACHE}/{name}-{size}") for place, size, mask, n, percent in levels)[::-1]
-
-
-_Level: TypeAlias = tuple[int, int, int, int, int, str]
-"""Place of the table, size and mask of the n-gram, counts and percentage needed, and the kind of drafts that begin here."""
-_CONTEXT = _levels("context", LAX)
-_DYNAMIC = _levels("dynamic", STRICT)
-_LONGEST_KIND = _CONTEXT[0][-1]
-_LENGTHS = {kind: size for _, size, _, _, _, kind in (*_CONTEXT, *_DYNAMIC)}
-
-
-def _look_up(counts: NgramCounts, key: int, n_known: int, levels: tuple[_Level, ...], static: _Top | None) -> _Pick | None:
+def _look_up(counts: NgramCounts, ids: Sequence[int], evidence: Evidence, static: StaticPair | None) -> Pick | None:
     """The follower of the longest n-gram that has enough evidence."""
-    for place, size, mask, needed, percent, kind in levels:
-        entry = counts.tables[place].get(key & mask)
-        if entry is None or size > n_known:
+    for size in reversed(SIZES):
+        followers = counts.followers.get(tuple(ids[-size:])) if size <= len(ids) else None
+        if followers is None:
             continue
-        id_, count, total = best(entry) if static is None else _weighed(entry, static[1])
-        if total >= needed and 100 * count >= percent * total:
-            return id_, count / (total + 1), kind
+        id_, count, total = best(followers) if static is None else _weighed(followers, static)
+        if evidence.is_enough(size, count, total):
+            return Pick(id_, count / (total + 1), size, f"{Origin.NGRAM_CACHE}/{evidence.name}-{size}")
     return None
 
 
-def _weighed(entry: Entry, static: tuple[tuple[int, int], ...]) -> tuple[int, int, int]:
+def _weighed(counts: Followers, static: StaticPair) -> tuple[int, int, int]:
     """As `best`, where followers that the static statistics know too count many times."""
-    id_, count, total = best(entry)
-    if isinstance(entry, int):
-        return id_, count, total
-    known = dict(static)
-    weight = count * known[id_] * _STATIC_WEIGHT if id_ in known else count
-    for other, n_static in static:
-        n = entry.counts.get(other, 0)
-        if n * n_static * _STATIC_WEIGHT > weight:
-            id_, count, weight = other, n, n * n_static * _STATIC_WEIGHT
-    return id_, count, total
+    usual, _, total = best(counts)
+    known = dict(static.followers)
+    id_ = max((usual, *known), key=lambda one: counts.get(one, 0) * known.get(one, 1 / _STATIC_WEIGHT))
+    return id_, counts[id_], total
 
 
-def _static(file: StoreFile | None) -> dict[int, _Top]:
+def _static(file: StoreFile | None) -> dict[tuple[int, ...], StaticPair]:
     counts = NgramCounts()
     if file is None or not file.fill(counts):
         return {}
     return {
-        key: (best(entry)[2], tuple(sorted(items(entry), key=lambda item: -item[1])[:_N_STATIC]))
-        for key, entry in counts.tables[_PAIR].items()
+        gram: StaticPair(sum(followers.values()), tuple(sorted(followers.items(), key=lambda item: -item[1])[:_N_STATIC]))
+        for gram, followers in counts.followers.items()
+        if len(gram) == _PAIR
     }

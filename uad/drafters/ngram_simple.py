@@ -1,42 +1,42 @@
-"""ngram-simple: look up the last n ids in the history and copy what followed them the last time. Knows one slot at a time."""
+"""ngram-simple: look up the last n ids in the text and copy what followed them the last time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from uad.drafters.copying import STEP, CopyDrafter, Found, catch_up
-from uad.drafters.following import TextSource
-from uad.drafters.history import History, hash_of, match_length
-from uad.types import Ask, Draft, Origin
+from uad.drafters.history import GramIndex, match_length
+from uad.drafters.lookup import Found, LookupDrafter, SlotText
+from uad.drafters.sources import TextSource
+from uad.types import Draft, Origin
 
 
-class NgramSimple(CopyDrafter[History]):
+def drafter(size_n: int = 12, size_m: int = 48, min_hits: int = 1, follow: bool = True) -> LookupDrafter:
     """Drafts the size_m ids after the last earlier place of the last size_n ids, if these have at least min_hits earlier places."""
+    return LookupDrafter(Origin.NGRAM_SIMPLE, lambda text: NgramSimple(text, size_n, size_m, min_hits), follow=follow)
 
-    def __init__(self, size_n: int = 12, size_m: int = 48, min_hits: int = 1, follow: bool = True) -> None:
-        super().__init__(Origin.NGRAM_SIMPLE, size_n, follow)
+
+class NgramSimple:
+    """One slot."""
+
+    def __init__(self, text: SlotText, size_n: int, size_m: int, min_hits: int) -> None:
+        self._text = text
         self._size_m = size_m
         self._min_hits = min_hits
+        self.index = GramIndex(text.ids, size_n)
 
-    def _new(self, seq: int) -> History:
-        return History((self._n_match,))
+    @property
+    def memory(self) -> int:
+        return self.index.memory
 
-    def _begin(self, state: History, prompt: Sequence[int]) -> None:
-        state.begin(prompt)
+    def begin(self, n_kept: int) -> None:
+        self.index.shrink(n_kept)
 
-    def _draft(self, state: History, ask: Ask) -> Draft:
-        catch_up(state, self._following[ask.seq] if self._min_hits == 1 else None, STEP)
-        return self._copy(ask.seq, state, min(ask.n_max, self._size_m))
+    def draft(self, n: int) -> Draft | None:
+        self.index.grow()
+        return self._text.copy(min(n, self._size_m), self.index.n, self._find)
 
-    def _find(self, state: History) -> Found | None:
-        ids = state.ids
-        if len(ids) <= self._n_match:
-            return None
-        gram = ids[-self._n_match :]
-        ends = state.indexes[0].ends(ids, gram, hash_of(gram), len(ids), self._min_hits)
-        if len(ends) < self._min_hits:
-            return None
-        return Found(TextSource(ids, ends[0] - 1), match_length(ids, ends[0], ids, self._n_match))
+    def _find(self) -> Found | None:
+        ids, n = self._text.ids, self.index.n
+        ends = self.index.ends(ids[-n:], len(ids), self._min_hits) if len(ids) > n else []
+        return Found(TextSource(ids, ends[0] - 1), match_length(ids, ends[0], ids, n)) if len(ends) >= self._min_hits else None
 
-    def _memory_of(self, state: History) -> int:
-        return state.memory
+    def end(self) -> None:
+        """Nothing more is known then."""

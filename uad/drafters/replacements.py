@@ -16,13 +16,11 @@ _LIMIT = 512
 _TRUST = (0.67, 0.8, 0.9)
 """How far the first id of an edit is believed that was seen once, twice, more often."""
 
-_Key = tuple[int, ...]
-
 
 class Edit(NamedTuple):
     """What stands instead of key[start:stop], and how often it did."""
 
-    key: _Key
+    key: tuple[int, ...]
     start: int
     stop: int
     new: tuple[int, ...]
@@ -71,8 +69,8 @@ class Replacements:
     """The edits of one answer."""
 
     def __init__(self) -> None:
-        self._edits: dict[_Key, Edit] = {}
-        self._lengths: dict[int, dict[int, int]] = {}  # how many keys of each length (the longest first) begin with an id
+        self._edits: dict[tuple[int, ...], Edit] = {}
+        self._lengths: dict[int, list[int]] = {}  # of keys that begin with an id, the longest first; those of forgotten ones too
 
     def expect(self, source: Sequence[int], begun: Edit | None = None) -> Expected:
         """A copy of `source`, whose first id was written already; an edit that is `begun` comes right behind it."""
@@ -130,31 +128,15 @@ class Replacements:
         """This edit was made, once more or for the first time."""
         key = edit.key
         known = self._edits.pop(key, None)
-        if known is None:
-            self._count(key)
+        lengths = self._lengths.setdefault(key[0], [])
+        if len(key) not in lengths:
+            lengths.append(len(key))
+            lengths.sort(reverse=True)
         n = known.n + 1 if known is not None and known.new == edit.new else 1
         self._edits[key] = edit if edit.n == n else edit._replace(n=n)
         if len(self._edits) > _LIMIT:
             self.forget(next(iter(self._edits.values())))
 
-    def _count(self, key: _Key) -> None:
-        lengths = self._lengths.setdefault(key[0], {})
-        n = len(key)
-        if n in lengths:
-            lengths[n] += 1
-        else:
-            lengths[n] = 1
-            if len(lengths) > 1:
-                self._lengths[key[0]] = dict(sorted(lengths.items(), reverse=True))
-
     def forget(self, edit: Edit) -> None:
         """It was expected and not made."""
-        key = edit.key
-        if self._edits.pop(key, None) is None:
-            return
-        lengths = self._lengths[key[0]]
-        lengths[len(key)] -= 1
-        if not lengths[len(key)]:
-            del lengths[len(key)]
-        if not lengths:
-            del self._lengths[key[0]]
+        self._edits.pop(edit.key, None)

@@ -103,14 +103,14 @@ class StoreFile:
             header = None
         if not isinstance(header, dict) or header.get("format") != _MAGIC:
             raise StoreError("it is not a store of uad")
-        if header.get("version") != _VERSION:
-            raise StoreError(f"it has version {header.get('version')} of the format, this program reads version {_VERSION}")
-        if header.get("kind") != self.kind:
-            raise StoreError(f"it is a store of {header.get('kind')}, not of {self.kind}")
-        if header.get("width") != self.width:
-            raise StoreError(f"its rows have {header.get('width')} numbers, those of this program {self.width}")
-        if header.get("vocabulary") != self.vocabulary:
-            raise StoreError("it was written with another model's vocabulary")
+        for key, wanted, reason in (
+            ("version", _VERSION, "it has version {} of the format, this program reads version {}"),
+            ("kind", self.kind, "it is a store of {}, not of {}"),
+            ("width", self.width, "its rows have {} numbers, those of this program {}"),
+            ("vocabulary", self.vocabulary, "it was written with another model's vocabulary"),
+        ):
+            if header.get(key) != wanted:
+                raise StoreError(reason.format(header.get(key), wanted))
         rows, crc = header.get("rows"), header.get("crc32")
         if type(rows) is not int or type(crc) is not int or rows < 0:
             raise StoreError("its first line is damaged")

@@ -9,23 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from uad.drafters.copying import catch_up
-from uad.drafters.following import MARGIN, Following, TextSource
-from uad.drafters.history import BELIEFS, MAX_MATCH, History, match_length, suffix_hashes
-from uad.drafters.lookup import LookupDrafter
+from uad.drafters.aligner import MARGIN
+from uad.drafters.history import BELIEFS, ID_BYTES, MAX_MATCH, GramIndex, match_length
+from uad.drafters.lookup import LookupDrafter, SlotText
+from uad.drafters.sources import TextSource
 from uad.drafters.store import Rows, StoreFile
-from uad.types import Ask, Commit, Draft, Origin
+from uad.types import Draft, Origin
 
 KIND = "answers"
 LEVELS = (2, 5, 12)
 _N_ENDS = (8, 8, 4)
 """Occurrences that vote, of each text, by level: what is found with more ids is more certain."""
-_STEP = 16
-"""New ids indexed per round: three levels are too many for more, and what is copied from afar is skipped."""
 _FREE = 4
 """Ids drafted beyond twice the length of the match."""
 _FOLLOWED = 32
@@ -36,23 +34,77 @@ SEPARATOR = -1
 _ANSWERS_KIND = "suffix/answers"
 
 
+def drafter(
+    n_match: int = 2, n_max: int = 48, size: int = 1 << 18, file: StoreFile | None = None, share: str = "server", n_slots: int = 1
+) -> LookupDrafter:
+    """Drafts what followed the longest match, by a vote of the occurrences weighed with the square of their match lengths.
+
+    At least n_match ids must match; at most n_max are drafted, and no more than about twice the match. `share` is whose earlier
+    answers are looked at: those of all slots ("server"), of the same slot ("slot") or none ("off"); `size` is how many ids of
+    answers are kept, in all slots together; `file` keeps them over restarts and needs "server".
+    """
+    shared = Answers(size) if share == "server" and size else None
+    of_slot = size // n_slots if share == "slot" else 0
+    file = file if file is not None and shared is not None and file.fill(shared) else None
+
+    def save() -> None:
+        if file is not None and shared is not None:
+            file.save(shared.rows())
+
+    def lookup(text: SlotText) -> SuffixLookup:
+        return SuffixLookup(text, shared or (Answers(of_slot) if of_slot else None), n_match, n_max)
+
+    return LookupDrafter(Origin.SUFFIX, lookup, shared, save)
+
+
 def store_file(path: Path, vocabulary: str) -> StoreFile:
     """A file of answers: one id per row, a separator after each answer."""
     return StoreFile(path, KIND, 1, vocabulary)
 
 
+class SuffixIndex:
+    """A growing text and where its n-grams of all LEVELS end."""
+
+    def __init__(self, ids: list[int]) -> None:
+        self.ids = ids
+        self.levels = [GramIndex(ids, n) for n in LEVELS]
+
+    @property
+    def memory(self) -> int:
+        """Bytes, without the ids."""
+        return sum(level.memory for level in self.levels)
+
+    def grow(self) -> None:
+        """Index new ids."""
+        for level in self.levels:
+            level.grow()
+
+    def shrink(self, size: int) -> None:
+        """Forget all but the first `size` ids; the others must still be there."""
+        for level in self.levels:
+            level.shrink(size)
+
+    def matches(self, ids: list[int]) -> list[Match]:
+        """The newest occurrences of the longest suffix of ids that is indexed; the end of the text is none."""
+        self.grow()
+        for index, most in zip(reversed(self.levels), reversed(_N_ENDS), strict=True):
+            n = index.n
+            if len(ids) >= n and (ends := index.ends(ids[-n:], len(self.ids), most)):
+                return [Match(self.ids, end, match_length(self.ids, end, ids, n), self.ids is ids) for end in ends]
+        return []
+
+
 class Answers:
     """Earlier answers, at most `capacity` ids: two halves, of which the older is dropped as a whole when the newer is full."""
 
-    def __init__(self, capacity: int, levels: Sequence[int] = LEVELS) -> None:
+    def __init__(self, capacity: int) -> None:
         self._half = max(capacity // 2, 1)
-        self._levels = levels
-        self.texts = [History(levels)]
+        self.texts = [SuffixIndex([])]
 
     @property
     def memory(self) -> int:
         """Bytes."""
-        return sum(text.memory for text in self.texts)
+        return sum(text.memory + ID_BYTES * len(text.ids) for text in self.texts)
 
     def add(self, ids: Sequence[int]) -> None:
         """Remember an answer; of one that is longer than half the capacity, the end."""
@@ -60,10 +112,8 @@ class Answers:
         if not ids:
             return
         if len(self.texts[0].ids) + len(ids) + 1 > self._half:
-            self.texts = [History(self._levels), self.texts[0]]
-        text = self.texts[0]
-        text.ids.extend((*ids, SEPARATOR))
-        text.catch_up(len(text.ids))
+            self.texts = [SuffixIndex([]), self.texts[0]]
+        self.texts[0].ids.extend((*ids, SEPARATOR))
 
     def rows(self) -> Rows:
         """All answers, oldest first, as rows for a file."""
@@ -86,8 +136,8 @@ class AnswerSource(NamedTuple):
     def trust(self, n: int) -> Sequence[float]:
         return ()
 
-    def moved(self, n: int) -> AnswerSource:
-        return AnswerSource(self.text, self.place + n)
+    def moved(self, n: int) -> Self:
+        return self._replace(place=self.place + n)
 
     def ahead(self, n: int) -> list[int]:
         ids = self.text[self.place : self.place + n + 1]
@@ -112,151 +162,67 @@ class Match(NamedTuple):
         return self.source.ahead(n)[1:]
 
 
-class _State:
-    def __init__(self, answers: Answers | None) -> None:
-        self.history = History(LEVELS)
-        self.answers = answers
-        self.n_prompt = 0
-        self.following = Following()
+class SuffixLookup:
+    """One slot: an index of its text, and the answers that it may look at."""
 
-    @property
-    def ids(self) -> list[int]:
-        return self.history.ids
-
-
-class SuffixDrafter(LookupDrafter[_State]):
-    """Drafts what followed the longest match, by a vote of the occurrences weighed with the square of their match lengths.
-
-    At least n_match ids must match; at most n_max are drafted, and no more than about twice the match. `share` is whose earlier
-    answers are looked at: those of all slots ("server"), of the same slot ("slot") or none ("off"); `size` is how many ids of
-    answers are kept, in all slots together; `file` keeps them over restarts and needs "server".
-    """
-
-    def __init__(
-        self,
-        n_match: int = 2,
-        n_max: int = 48,
-        size: int = 1 << 18,
-        file: StoreFile | None = None,
-        share: str = "server",
-        n_slots: int = 1,
-    ) -> None:
-        super().__init__(Origin.SUFFIX)
+    def __init__(self, text: SlotText, answers: Answers | None, n_match: int, n_max: int) -> None:
+        self._text = text
+        self._answers = answers
         self._n_match = n_match
         self._n_max = n_max
-        self._size = size if share == "server" else size // n_slots
-        self._share = share if size else "off"
-        self._answers = Answers(size) if self._share == "server" else None
-        self._file = file if file is not None and self._answers is not None and file.fill(self._answers) else None
+        self.index = SuffixIndex(text.ids)
 
     @property
     def memory(self) -> int:
-        return super().memory + (self._answers.memory if self._answers else 0)
+        return self.index.memory + (self._answers.memory if self._answers is not None else 0)
 
-    def close(self) -> None:
-        """Write the file of answers, unless it was refused at start."""
-        if self._file is not None and self._answers is not None:
-            self._file.save(self._answers.rows())
+    def begin(self, n_kept: int) -> None:
+        self.index.shrink(n_kept)
 
-    def end(self, seq: int) -> None:
+    def end(self) -> None:
         """The answer joins the earlier ones."""
-        state = self._slots[seq]
-        if state.answers is not None:
-            state.answers.add(state.ids[state.n_prompt :])
+        if self._answers is not None:
+            self._answers.add(self._text.ids[self._text.n_prompt :])
 
-    def _new(self, seq: int) -> _State:
-        return _State(self._answers if self._share == "server" else Answers(self._size) if self._share == "slot" else None)
-
-    def _begin(self, state: _State, prompt: Sequence[int]) -> None:
-        state.history.begin(prompt)
-        state.n_prompt = len(prompt)
-        state.following = Following()
-
-    def observe(self, commit: Commit) -> None:
-        self._slots[commit.seq].following.judge(commit.ids)
-        super().observe(commit)
-
-    def _draft(self, state: _State, ask: Ask) -> Draft:
-        n, following = min(ask.n_max, self._n_max), state.following
-        catch_up(state.history, following, _STEP)
+    def draft(self, n: int) -> Draft | None:
+        aligner, n = self._text.aligner, min(n, self._n_max)
+        self.index.grow()
         if n <= 0:
-            return self._nothing
-        matches = self._matches(state) if following.length < _FOLLOWED and not following.amid else []
-        draft = None
-        goes_on = following.resumed or not following.copies or not matches
-        if goes_on and not any(match.length >= _GOOD for match in matches) and (guess := following.go_on(n)) is not None:
-            draft = guess.draft(min(n, _most(max(guess.length, _GOOD))), self._origin, LEVELS[1])
-        elif matches:
-            draft = self._voted(state, matches, min(n, _most(max(match.length for match in matches))))
-        if draft is None:
-            return self._nothing
-        return draft
+            return None
+        matches = self._matches() if aligner.length < _FOLLOWED and not aligner.is_in_edit else []
+        goes_on = aligner.resumed or not aligner.is_copying or not matches
+        if goes_on and not any(match.length >= _GOOD for match in matches) and (guess := aligner.guess(n)) is not None:
+            return guess.draft(min(n, _most(max(guess.length, _GOOD))), Origin.SUFFIX, LEVELS[1])
+        return self._voted(matches, min(n, _most(max(match.length for match in matches)))) if matches else None
 
-    def _voted(self, state: _State, matches: list[Match], n: int) -> Draft:
-        n_ahead = n + MARGIN
+    def _voted(self, matches: list[Match], n: int) -> Draft:
+        n_ahead, aligner = n + MARGIN, self._text.aligner
         source, p, winner = vote([(match, match.continuation(n_ahead)) for match in matches], n_ahead)
-        state.following.start(winner.source, winner.length, n)
-        ids, p = state.following.edited(state.ids[-1], source, p)
-        return Draft(ids[:n], p[:n], self._origin, kind=self._origin if winner.own else _ANSWERS_KIND)
+        aligner.start(winner.source, winner.length, n)
+        ids, p = aligner.with_edits(self._text.ids[-1], source, p)
+        return Draft(ids[:n], p[:n], Origin.SUFFIX, kind=Origin.SUFFIX if winner.own else _ANSWERS_KIND)
 
-    def _matches(self, state: _State) -> list[Match]:
+    def _matches(self) -> list[Match]:
         """Occurrences of the longest suffix that is found, in the text and in both halves of the answers; and the source of the last draft,
         whose place may be older than the occurrences that are looked at."""
-        ids = state.ids
-        hashes = suffix_hashes(ids, LEVELS)
-        found = matches_in(state.history, hashes, ids)
-        if state.answers is not None:
-            for text in state.answers.texts:
-                if text.ids:
-                    found += matches_in(text, hashes, ids)
-        if (followed := _followed(state.following)) is not None and not any(
-            match.end == followed.end and match.text is followed.text for match in found
-        ):
+        texts = [self.index, *(self._answers.texts if self._answers is not None else ())]
+        found = [match for text in texts for match in text.matches(self._text.ids)]
+        followed = self._followed()
+        if followed is not None and not any(match.end == followed.end and match.text is followed.text for match in found):
             found.append(followed)
-        return found if self._n_match <= LEVELS[0] else [match for match in found if match.length >= self._n_match]
+        return [match for match in found if match.length >= self._n_match]
 
-    def _memory_of(self, state: _State) -> int:
-        return state.history.memory + (state.answers.memory if state.answers is not None and self._share == "slot" else 0)
-
-
-def _followed(following: Following) -> Match | None:
-    """The source that is followed, as a match; None amid an edit, and where it ends."""
-    source = following.source
-    if not isinstance(source, TextSource | AnswerSource) or source.place + 1 >= len(source.text):
-        return None
-    return Match(source.text, source.place + 1, min(following.length, MAX_MATCH), not isinstance(source, AnswerSource))
+    def _followed(self) -> Match | None:
+        """The source that is followed, as a match; None within an edit, and where it ends."""
+        source = self._text.aligner.source
+        if not isinstance(source, TextSource | AnswerSource) or source.place + 1 >= len(source.text):
+            return None
+        return Match(source.text, source.place + 1, min(self._text.aligner.length, MAX_MATCH), isinstance(source, TextSource))
 
 
 def _most(length: int) -> int:
     """Ids drafted behind a match of this length."""
     return _FREE + 2 * length
-
-
-def longest(text: list[int], ends: Sequence[int], ids: list[int], known: int) -> list[int]:
-    """Match lengths of these ends. Exact where an end beats all before it; the others keep what is known without a search."""
-    best, last, lengths = known, len(ids), []
-    for i, end in enumerate(ends):
-        more = best + 1
-        if i == 0 or (more <= min(end, MAX_MATCH, last) and text[end - more : end] == ids[last - more :]):
-            best = match_length(text, end, ids, best)
-            lengths.append(best)
-        elif text[max(end - best, 0) : end] == ids[last - best :]:
-            lengths.append(best)
-        else:
-            lengths.append(known)
-    return lengths
-
-
-def matches_in(text: History, hashes: Sequence[int], ids: list[int]) -> list[Match]:
-    """The newest occurrences in a text of the longest suffix of ids that is indexed (hashes: of the suffixes, by level)."""
-    for level in range(len(hashes) - 1, -1, -1):
-        index = text.indexes[level]
-        if ends := index.ends(text.ids, ids[-index.n :], hashes[level], len(text.ids), _N_ENDS[level]):
-            own = text.ids is ids
-            if len(ends) == 1:
-                return [Match(text.ids, ends[0], match_length(text.ids, ends[0], ids, index.n), own)]
-            return [Match(text.ids, end, n, own) for end, n in zip(ends, longest(text.ids, ends, ids, index.n), strict=True)]
-    return []
 
 
 def vote(matches: list[tuple[Match, list[int]]], n: int) -> tuple[tuple[int, ...], tuple[float, ...], Match]:

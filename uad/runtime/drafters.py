@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from uad.config import DraftingConfig, LookupConfig
 from uad.config.drafter_types import LOOKUP_TYPES, Surroundings
@@ -15,7 +15,7 @@ from uad.types import Origin
 from uad.vocab.table import VocabTable
 
 _log = logging.getLogger("uad")
-Lookup: TypeAlias = LookupDrafter[Any]
+Lookup: TypeAlias = LookupDrafter
 
 
 def build(config: DraftingConfig, vocab: VocabTable, n_slots: int) -> tuple[Lookup, ...]:

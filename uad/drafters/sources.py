@@ -1,0 +1,75 @@
+"""What a copy is made of: a place in a text, or on a walk through a table that leads from ids to the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, Self
+
+from uad.drafters.history import copy
+
+
+class Source(Protocol):
+    """A place in a text that is copied: an id, and what follows it."""
+
+    def ahead(self, n: int) -> Sequence[int]:
+        """This id and at most n that follow; may be empty."""
+        ...
+
+    def trust(self, n: int) -> Sequence[float]:
+        """How far each of these is believed, beside what the copy is; empty where that is the same for all."""
+        ...
+
+    def moved(self, n: int) -> Source:
+        """The place n ids further on, of those that `ahead` told."""
+        ...
+
+
+class TextSource(NamedTuple):
+    """A place in the answer's own text; a copy that reaches the end goes on with what it has written itself."""
+
+    text: list[int]
+    place: int
+
+    def ahead(self, n: int) -> list[int]:
+        ids = self.text[self.place : self.place + n + 1]
+        n_missing = n + 1 - len(ids)
+        return ids + copy(ids, 1, n_missing) if n_missing and len(ids) > 1 else ids
+
+    def trust(self, n: int) -> Sequence[float]:
+        return ()
+
+    def moved(self, n: int) -> Self:
+        return self._replace(place=self.place + n)
+
+
+class TableWalk:
+    """Some ids, and those that a table leads to, as far as was asked for. step: from the ids so far to the next one, and how far that is
+    believed; None where the table ends."""
+
+    def __init__(self, ids: list[int], step: Callable[[list[int]], tuple[int, float] | None]) -> None:
+        self.ids = ids
+        self.trust = [1.0] * len(ids)
+        self._step = step
+
+    def extend(self, size: int) -> None:
+        """To so many ids, unless the table ends."""
+        while len(self.ids) < size and (found := self._step(self.ids)) is not None:
+            self.ids.append(found[0])
+            self.trust.append(found[1])
+
+
+class WalkSource(NamedTuple):
+    """A place on a walk through a table, which knows no places of its own."""
+
+    walk: TableWalk
+    place: int
+
+    def ahead(self, n: int) -> list[int]:
+        self.walk.extend(self.place + n + 1)
+        return self.walk.ids[self.place : self.place + n + 1]
+
+    def trust(self, n: int) -> Sequence[float]:
+        return self.walk.trust[self.place : self.place + n + 1]
+
+    def moved(self, n: int) -> Self:
+        return self._replace(place=self.place + n)
