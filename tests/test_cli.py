@@ -217,7 +217,7 @@ def test_an_interrupt_cancels_the_request(run, monkeypatch):
     def interrupt(self, delta):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(generate.Writer, "write", interrupt)
+    monkeypatch.setattr(generate.TerminalWriter, "write", interrupt)
     code, _, err, runtime = run("generate", "-m", "x", "-p", "Hi")
     assert (code, runtime.cancelled, runtime.closed) == (130, [5], True)
     assert err.endswith("uad: interrupted\n")

@@ -443,7 +443,7 @@ def test_files_and_folders_are_read_in_order_without_what_is_no_text(tmp_path: P
 
 def test_a_weight_multiplies(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("aab")
-    assert corpus.count([corpus.Source(tmp_path / "a", 5)], letters, lambda share: None) == {97: 10, 98: 5}
+    assert corpus.count([corpus.CorpusSource(tmp_path / "a", 5)], letters, lambda share: None) == {97: 10, 98: 5}
 
 
 def test_long_files_come_in_pieces_of_whole_lines_with_what_is_no_utf_8_replaced(tmp_path: Path) -> None:
