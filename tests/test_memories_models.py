@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from models import DRAFTS, TARGET, finish
+from models import DRAFTS, TARGET, Waiter, finish
 from tiny_models import NAMES, Kind, make
 
 from uad.config import Config, DraftingConfig, ModelConfig
@@ -115,3 +115,19 @@ def test_what_each_kind_of_memory_does_is_found_at_start(folder: Path) -> None:
         own = ModelConfig(make(name, folder), n_ctx=512, n_threads=1, n_snapshots=8)
         with Model(own) as model, Context(model, own, 1) as context:
             assert context.memory.way is expected.get(kind, Way.POSITIONS), name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_full_context_and_a_client_that_leaves(name: str, folder: Path) -> None:
+    """The answer ends where the slot's context does; a request that is given up in mid-answer leaves a slot that serves the next one."""
+    path = make(name, folder)
+    speculative = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=6, p_min=0.0)
+    with Runtime.open(config(path, path)) as runtime:
+        whole = replace(requests(runtime, 0.0, speculative)[0], max_tokens=None)
+        (first,) = finish(runtime, [whole])
+        assert first.done.usage.n_prompt + first.done.usage.n_predicted <= 512
+        left = Waiter()
+        runtime.cancel(runtime.submit(replace(whole, prompt=whole.prompt * 3), left))
+        (again,) = finish(runtime, [whole])
+        if is_exact(runtime):
+            assert again.ids == first.ids
