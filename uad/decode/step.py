@@ -22,6 +22,7 @@ from uad.decode.slots import Slot, Slots
 from uad.decode.target import Target
 from uad.decode.verify import Picker, verify
 from uad.errors import AbortedError, ContextOverflowError, InvalidRequestError, NoKvRoomError, UadError
+from uad.grammar.protocol import Matcher
 from uad.policy.protocol import Chosen, Wish
 from uad.sampling.sampler import token_prob
 from uad.types import Clock, Commit, Done, Draft, DrafterStats, Failed, Request, Rows, Sink, SlotInfo, TokenProb, Totals
@@ -74,7 +75,8 @@ class _Rest:
 class Engine:
     """Runs requests on a target. Everything here happens on one thread; events go to each request's sink.
 
-    least: no pass over the weights may be smaller; dummy rows fill up (see `layout.padding`).
+    least: no pass over the weights may be smaller; dummy rows fill up (see `layout.padding`). matchers: of the running sequences that are
+    constrained, by slot; kept here for those that draft.
     """
 
     def __init__(
@@ -86,7 +88,9 @@ class Engine:
         *,
         least: Least | None = None,
         clock: Clock = perf_counter,
+        matchers: dict[int, Matcher] | None = None,
     ) -> None:
+        self._matchers: dict[int, Matcher] = {} if matchers is None else matchers
         self._target = target
         self._drafting = drafting
         self._samplers = samplers
@@ -213,6 +217,8 @@ class Engine:
             self._n_rest = 0
         elif self._drafting is None:
             self._n_rest = 1
+        elif any(self._is_forced(running.slot) for running in writing):
+            self._n_rest = 0
         elif self._n_rest < 0:
             self._n_rest = self._drafting.sleeps([running.slot for running in writing])
         return self._n_rest > 0
@@ -336,6 +342,8 @@ class Engine:
             started=self._clock(),
             n_told=len(request.prompt),
         )
+        if running.sampler.matcher is not None:
+            self._matchers[slot.id] = running.sampler.matcher
         if self._drafting is not None and request.speculative.enabled:
             self._drafting.begin(slot.id, request.prompt, replace(request.sampling, seed=seed), n_cached)
         self._slots.occupy(slot, running)
@@ -346,7 +354,7 @@ class Engine:
             return _NOTHING_CHOSEN, 0.0
         began = self._clock()
         chosen = self._drafting.propose(
-            [Wish(one.slot, one.request.speculative, self._room(one), one.n_past, one.n_left) for one in writing]
+            [Wish(one.slot, one.request.speculative, self._room(one), one.n_past, one.n_left, self._is_forced(one.slot)) for one in writing]
         )
         seconds = self._clock() - began
         drafting = [running for running in writing if running.slot in self._drafting]
@@ -354,6 +362,11 @@ class Engine:
             running.tally.draft_ms += 1e3 * seconds / len(drafting)
             running.tally.crossing += self._drafting.crossing(running.slot)
         return chosen, seconds
+
+    def _is_forced(self, seq: int) -> bool:
+        """Whether a constraint forces how this sequence goes on."""
+        matcher = self._matchers.get(seq)
+        return matcher is not None and bool(matcher.forced)
 
     def _room(self, running: Running) -> int:
         """No more than can still be written, fits into one pass, and leaves every sequence its share of the batch."""
@@ -424,6 +437,7 @@ class Engine:
     def _close(self, running: Running) -> None:
         with logged("a sampler could not be closed"):
             running.sampler.close()
+        self._matchers.pop(running.slot, None)
         if self._drafting is not None:
             self._tell(running)
             self._drafting.end(running.slot)

@@ -11,14 +11,19 @@ from uad.types import Ask, Commit, Draft, Origin, SpeculativeParams
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One sequence in this round, which writes: what its request asks for, how many ids may be drafted at most (0: it writes without
-    drafts), how many positions are in its KV, and how many ids the answer may still have."""
+    """One sequence in this round, which writes.
+
+    params: what its request asks for. room: how many ids may be drafted at most (0: it writes without drafts). depth: how many
+    positions are in its KV. n_left: how many ids the answer may still have. is_forced: whether a constraint forces how it
+    goes on; only then the grammar's drafter is asked.
+    """
 
     seq: int
     params: SpeculativeParams
     room: int
     depth: int = 0
     n_left: int = 1 << 30
+    is_forced: bool = False
 
 
 class Chosen(NamedTuple):

@@ -8,7 +8,7 @@ from uad.errors import InvalidRequestError
 from uad.policy.drafter import CallCost
 from uad.policy.machine import RoundCosts
 from uad.runtime.parts import Parts
-from uad.types import Clock, DrafterStats, Origin, Request, RuntimeInfo, SlotInfo, Totals
+from uad.types import Clock, Constraint, DrafterStats, Origin, Request, RuntimeInfo, SlotInfo, Totals
 
 
 class Loaded:
@@ -40,6 +40,10 @@ class Loaded:
             raise InvalidRequestError("an answer can be prescribed to a target only that has an id to end it with", "prescribed")
         if not all(0 <= id_ < n_vocab for id_, _ in request.sampling.logit_bias):
             raise InvalidRequestError(f"logit_bias names a token id outside the vocabulary (0 to {n_vocab - 1})", "logit_bias")
+
+    def check_constraint(self, constraint: Constraint) -> None:
+        """Compile it ahead of its request, on any thread but the model's. Raises InvalidRequestError, with the place where there is one."""
+        self._parts.grammars.check(constraint)
 
     def slots(self) -> tuple[SlotInfo, ...]:
         return self._engine.slots()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -16,7 +16,11 @@ from uad.decode.guard import reason
 from uad.decode.step import Engine, SamplerFactory
 from uad.drafters.model import ModelDrafter
 from uad.drafters.protocol import Drafter
-from uad.errors import ConfigError, MappingError, ModelLoadError
+from uad.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError
+from uad.grammar.drafter import GrammarDrafter
+from uad.grammar.grammars import Grammars
+from uad.grammar.protocol import Matcher
+from uad.grammar.vocabulary import Vocabulary
 from uad.llama import native
 from uad.llama.context import Context
 from uad.llama.model import Model
@@ -48,11 +52,12 @@ _log = logging.getLogger("uad")
 @dataclass(frozen=True)
 class Parts:
     """What a runtime is made of. Closing `stack` frees everything native. samplers: for any engine on this target. drafter: the draft
-    model's. costs: what time is counted by, None where it is measured."""
+    model's. costs: what time is counted by, None where it is measured. grammars: constraints of requests, compiled."""
 
     config: Config
     engine: Engine
     prompts: Prompts
+    grammars: Grammars
     target: Target
     samplers: SamplerFactory
     info: RuntimeInfo
@@ -82,12 +87,16 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
         free = _open_lookup(config, stack, target)
         policies, drafting = None, None
         every: list[Drafter] = [*free, *([draft.drafter] if draft.drafter else [])]
+        grammars, matchers = _grammars(config, model, encoder), dict[int, Matcher]()
+        forced = _forced(config, target, matchers)
         policy_notes: tuple[str, ...] = ()
         if every:
             policies, policy_notes = open_policy(config, target, draft.steps, costs)
-            drafting = _drafting([counting.drafter(one) for one in every] if counting else every, policies, model, clock)
-        samplers = _samplers(context, model)
-        engine = _engine(target, drafting, samplers, counting, clock)
+        if every or forced:
+            timed = [counting.drafter(one) for one in (*forced, *every)] if counting else [*forced, *every]
+            drafting = _drafting(timed, policies or FixedPolicy, model, clock, matchers)
+        samplers = _samplers(context, model, grammars)
+        engine = _engine(target, drafting, samplers, counting, clock, matchers)
         info = RuntimeInfo(
             target=model.info,
             draft=draft.info,
@@ -97,7 +106,7 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
             notes=(*target.notes, *fit.notes, *prompts.notes, *draft.notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
             drafters=tuple(one.origin for one in every),
         )
-        return Parts(config, engine, prompts, target, samplers, info, draft.drafter, policies, clock, costs, stack.pop_all())
+        return Parts(config, engine, prompts, grammars, target, samplers, info, draft.drafter, policies, clock, costs, stack.pop_all())
 
 
 def _check_bias(config: Config, n_vocab: int) -> None:
@@ -146,13 +155,39 @@ def _time(costs: Costs | None) -> tuple[Counting | None, Clock]:
     return counting, counting.clock if counting is not None else perf_counter
 
 
-def _drafting(every: Sequence[Drafter], policies: Callable[[], Policy], model: Model, clock: Clock) -> Drafting:
-    return Drafting(every, policies, model.info.n_vocab, model.vocab.eog, clock)
+def _drafting(
+    every: Sequence[Drafter], policies: Callable[[], Policy], model: Model, clock: Clock, matchers: Mapping[int, Matcher] | None = None
+) -> Drafting:
+    return Drafting(every, policies, model.info.n_vocab, model.vocab.eog, clock, {} if matchers is None else matchers)
 
 
-def _engine(target: Target, drafting: Drafting | None, samplers: SamplerFactory, counting: Counting | None, clock: Clock) -> Engine:
+def _engine(
+    target: Target,
+    drafting: Drafting | None,
+    samplers: SamplerFactory,
+    counting: Counting | None,
+    clock: Clock,
+    matchers: dict[int, Matcher] | None = None,
+) -> Engine:
     decoder = counting.target(target.context) if counting is not None else target.context
-    return Engine(decoder, drafting, samplers, lambda: secrets.randbits(32), least=target.least, clock=clock)
+    return Engine(decoder, drafting, samplers, lambda: secrets.randbits(32), least=target.least, clock=clock, matchers=matchers)
+
+
+def _grammars(config: Config, model: Model, encoder: Encoder) -> Grammars:
+    grammars = Grammars(Vocabulary(model.vocab, encoder.encode))
+    if config.constraint is not None:
+        try:
+            grammars.check(config.constraint)
+        except (InvalidRequestError, NotSupportedError) as error:
+            raise ConfigError(f"the {config.constraint.kind} given for all requests: {error}") from None
+    return grammars
+
+
+def _forced(config: Config, target: Target, matchers: Mapping[int, Matcher]) -> tuple[Drafter, ...]:
+    """The drafter of what constraints force. Where it is the only one, its drafts are taken as they come: no costs are weighed."""
+    if not (target.context.can_truncate and config.drafting.grammar and config.drafting.defaults.enabled):
+        return ()
+    return (GrammarDrafter(matchers),)
 
 
 def _open_lookup(config: Config, stack: ExitStack, target: Target) -> tuple[Lookup, ...]:
@@ -265,7 +300,7 @@ def _window_note(draft: Context, target: Context) -> tuple[str, ...]:
     return (f"the draft's context has {draft.n_ctx} of the target's {target.n_ctx} tokens: past that it drafts from a window",)
 
 
-def _samplers(context: Context, model: Model) -> SamplerFactory:
+def _samplers(context: Context, model: Model, grammars: Grammars) -> SamplerFactory:
     keys = token_keys(model.vocab.texts)
     n_vocab = model.info.n_vocab
 
@@ -275,7 +310,10 @@ def _samplers(context: Context, model: Model) -> SamplerFactory:
     def sampler(request: Request, seed: int) -> Sampler | Prescribed:
         if request.prescribed:
             return Prescribed(request.prescribed, min(model.vocab.eog, default=request.prescribed[-1]))
-        ends = ends_of(request, model.vocab)
-        return Sampler(request.sampling, seed, ends.never, context.n_ctx, chain, keys, request.prompt, ends.late, request.min_tokens)
+        ends, bound = ends_of(request, model.vocab), request.constraint
+        matcher = grammars.start(bound) if bound is not None else None
+        return Sampler(
+            request.sampling, seed, ends.never, context.n_ctx, chain, keys, request.prompt, ends.late, request.min_tokens, matcher
+        )
 
     return sampler
