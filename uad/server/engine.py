@@ -7,7 +7,7 @@ from typing import Protocol
 
 from uad.config import Config
 from uad.errors import UadError
-from uad.types import DrafterStats, Request, RuntimeInfo, Sink, SlotInfo, Totals
+from uad.types import Constraint, DrafterStats, Request, RuntimeInfo, Sink, SlotInfo, Totals
 
 Message = Mapping[str, object]
 
@@ -46,6 +46,9 @@ class Engine(Protocol):
     def render_chat(
         self, messages: Sequence[Message], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True, prefill: str = ""
     ) -> str: ...
+
+    def check_constraint(self, constraint: Constraint) -> None:
+        """Compile it: for worker threads. Raises InvalidRequestError."""
 
     def slots(self) -> tuple[SlotInfo, ...]: ...
 
