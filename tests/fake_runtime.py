@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+from grammar_kit import GRAMMARS
+
 from uad.config import Config, ModelConfig
 from uad.errors import ContextOverflowError, UadError, UnavailableError
 from uad.types import (
+    Constraint,
     Crossing,
     Delta,
     Done,
@@ -158,6 +161,10 @@ class FakeRuntime:
         prefill: str = "",
     ) -> list[int]:
         return [BOS, *self.tokenize(self.render_chat(messages, template_kwargs, add_generation_prompt, prefill))]
+
+    def check_constraint(self, constraint: Constraint) -> None:
+        self.threads.add(threading.current_thread().name)
+        GRAMMARS.check(constraint)
 
     def slots(self) -> tuple[SlotInfo, ...]:
         with self._lock:

@@ -35,16 +35,19 @@ ROOMS = {
     "uad.llama": Room((*BASE, "uad.config", "uad.gguf", "uad.vocab.table", "llama_cpp", "numpy")),
     "uad.vocab": Room((*BASE, "numpy", "tokenizers")),
     "uad.templates": Room((*BASE, "uad.vocab", "yaml", "rapidfuzz", "jinja2")),
-    "uad.sampling": Room((*BASE, "numpy")),
+    "uad.sampling": Room((*BASE, "uad.grammar.protocol", "numpy")),
+    "uad.grammar": Room((*BASE, "uad.vocab", "uad.drafters.protocol", "llguidance", "numpy")),
     "uad.drafters": Room((*BASE, "uad.vocab", "uad.templates", "uad.sampling", "numpy")),
     "uad.policy": Room(BASE),
-    "uad.decode": Room((*BASE, "uad.vocab", "uad.sampling", "uad.drafters.protocol", "uad.policy.protocol", "numpy")),
+    "uad.decode": Room(
+        (*BASE, "uad.vocab", "uad.sampling", "uad.drafters.protocol", "uad.grammar.protocol", "uad.policy.protocol", "numpy")
+    ),
     "uad.trim": Room((*BASE, "uad.gguf")),
     "uad.runtime": Room(
         (
             *BASE,
             *("uad.gguf", "uad.trim"),
-            *(f"uad.{room}" for room in ("config", "llama", "vocab", "templates", "sampling", "drafters", "policy", "decode")),
+            *(f"uad.{room}" for room in ("config", "llama", "vocab", "templates", "sampling", "grammar", "drafters", "policy", "decode")),
             *("uad.__version__", "numpy", "platformdirs"),
         )
     ),

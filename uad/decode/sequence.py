@@ -107,7 +107,7 @@ class Running:
             self.ids.append(id_)
             self.position = self.position.after(len(self.vocab.texts[id_]))
             text.append(self._hear(id_))
-            kind = self._kind(id_)
+            kind = self._kind(id_, is_last=n == len(ids))
             if kind is not None:
                 return "".join(text), n, kind
         return "".join(text), len(ids), None
@@ -121,12 +121,17 @@ class Running:
             return ""
         return self.text.feed(piece, may_stop)
 
-    def _kind(self, id_: int) -> StopKind | None:
-        """Why the answer ends with this id, if it does. llama-server's order: the vocabulary's own end is told before a stop string."""
+    def _kind(self, id_: int, is_last: bool) -> StopKind | None:
+        """Why the answer ends with this id, if it does. llama-server's order: the vocabulary's own end is told before a stop string.
+
+        A constrained answer that is complete has no end id behind it. is_last: of those that the constraint has seen.
+        """
         if id_ in self.ends.ids:
             return StopKind.EOS if id_ in self.vocab.eog and not self.request.sampling.ignore_eos else StopKind.WORD
         if self.text.stopped is not None:
             return StopKind.WORD
+        if is_last and self.sampler.matcher is not None and self.sampler.matcher.is_over:
+            return StopKind.EOS
         return StopKind.LIMIT if self.n_left <= 0 else None
 
     def _done(self, kind: StopKind) -> Done:

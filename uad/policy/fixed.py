@@ -25,12 +25,13 @@ class FixedRound:
         self._chosen: dict[int, Chosen] = {}
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
-        self._asked = [
-            self._ask_of(wish, origin) for wish in self._wishes if wish.seq not in self._chosen and self._may(wish.params.types, origin)
-        ]
+        self._asked = [self._ask_of(wish, origin) for wish in self._wishes if wish.seq not in self._chosen and self._may(wish, origin)]
         return self._asked
 
-    def _may(self, types: Collection[Origin], origin: Origin) -> bool:
+    def _may(self, wish: Wish, origin: Origin) -> bool:
+        types = wish.params.types
+        if origin is Origin.GRAMMAR and not wish.is_forced:
+            return False
         return origin in types if types else origin not in self._weighed
 
     def _ask_of(self, wish: Wish, origin: Origin) -> Ask:

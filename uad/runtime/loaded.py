@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from uad.errors import InvalidRequestError
 from uad.runtime.parts import Parts
-from uad.types import Clock, DrafterStats, Request, RuntimeInfo, SlotInfo, Totals
+from uad.types import Clock, Constraint, DrafterStats, Request, RuntimeInfo, SlotInfo, Totals
 
 
 class Loaded:
@@ -36,6 +36,10 @@ class Loaded:
             raise InvalidRequestError(f"stop_token_ids: token ids must lie between 0 and {n_vocab - 1}", "stop_token_ids")
         if not all(0 <= id_ < n_vocab for id_, _ in request.sampling.logit_bias):
             raise InvalidRequestError(f"logit_bias names a token id outside the vocabulary (0 to {n_vocab - 1})", "logit_bias")
+
+    def check_constraint(self, constraint: Constraint) -> None:
+        """Compile it ahead of its request, on any thread but the model's. Raises InvalidRequestError, with the place where there is one."""
+        self._parts.grammars.check(constraint)
 
     def slots(self) -> tuple[SlotInfo, ...]:
         return self._engine.slots()

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from uad.config import Config
 from uad.errors import SlowReaderError, UadError
-from uad.types import Delta, Done, DrafterStats, Event, Failed, Request, RuntimeInfo, Sink, SlotInfo, Totals
+from uad.types import Constraint, Delta, Done, DrafterStats, Event, Failed, Request, RuntimeInfo, Sink, SlotInfo, Totals
 
 Message = Mapping[str, object]
 CAPACITY = 1024
@@ -57,6 +57,9 @@ class Engine(Protocol):
     def render_chat(
         self, messages: Sequence[Message], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True, prefill: str = ""
     ) -> str: ...
+
+    def check_constraint(self, constraint: Constraint) -> None:
+        """Compile it: for worker threads. Raises InvalidRequestError."""
 
     def slots(self) -> tuple[SlotInfo, ...]: ...
 

@@ -13,7 +13,6 @@ from uad.server.schemas import Body
 B = TypeVar("B", bound=Body)
 
 NO_TOOLS = "describe the wanted answer in the prompt and leave the field out"
-NO_GRAMMAR = "ask for the format in the prompt and leave the field out"
 NO_SAMPLER = "leave the field out, or send 0"
 
 
@@ -58,12 +57,6 @@ def _other_than(*neutral: str) -> Callable[[str, object], bool]:
     return lambda name, value: value not in neutral
 
 
-def _not_text_format(name: str, value: object) -> bool:
-    if not isinstance(value, dict):
-        raise InvalidRequestError(f"{name}: must be an object", name)
-    return bool(value.get("type", "text") != "text")
-
-
 def _not_text(name: str, value: object) -> bool:
     return value != ["text"] and _filled(name, value)
 
@@ -73,9 +66,7 @@ FEATURES = (
     Feature("tool_choice", _other_than("none", "auto"), NO_TOOLS),
     Feature("functions", _filled, NO_TOOLS),
     Feature("function_call", _other_than("none", "auto"), NO_TOOLS),
-    Feature("response_format", _not_text_format, NO_GRAMMAR),
-    Feature("grammar", _filled, NO_GRAMMAR),
-    Feature("json_schema", _filled, NO_GRAMMAR),
+    Feature("grammar_lazy", _on, "the grammar holds from the beginning of the answer; leave the field out"),
     Feature("modalities", _not_text, 'this server answers with text; leave the field out or send ["text"]'),
     Feature("audio", _filled, "this server answers with text; leave the field out"),
     Feature("mirostat", _not_zero, NO_SAMPLER),

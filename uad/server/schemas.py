@@ -176,6 +176,14 @@ class GenerationBody(SamplingBody):
     cache_prompt: StrictBool = True
     id_slot: Length = -1
     speculative: SpeculativeBody = SpeculativeBody()
+    response_format: Any = None  # this and what follows: see `constraint`
+    json_schema: Any = None
+    grammar: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+    structured_outputs: Any = None
 
     @model_validator(mode="before")
     @classmethod
