@@ -36,6 +36,7 @@ ROOMS = {
     "uad.llama": Room((*BASE, "uad.config", "uad.gguf", "uad.vocab.table", "llama_cpp", "numpy")),
     "uad.vocab": Room((*BASE, "numpy", "tokenizers")),
     "uad.templates": Room((*BASE, "uad.vocab", "yaml", "rapidfuzz", "jinja2")),
+    "uad.calls": Room((*BASE, "uad.templates")),
     "uad.sampling": Room((*BASE, "numpy")),
     "uad.drafters": Room((*BASE, "uad.compiled", "uad.vocab", "uad.templates", "uad.sampling", "numpy")),
     "uad.policy": Room((*BASE, "uad.compiled")),
@@ -45,11 +46,13 @@ ROOMS = {
         (
             *BASE,
             *("uad.gguf", "uad.trim"),
-            *(f"uad.{room}" for room in ("config", "llama", "vocab", "templates", "sampling", "drafters", "policy", "decode")),
+            *(f"uad.{room}" for room in ("config", "llama", "vocab", "templates", "calls", "sampling", "drafters", "policy", "decode")),
             *("uad.__version__", "numpy", "platformdirs"),
         )
     ),
-    "uad.server": Room((*BASE, "uad.config", "uad.runtime", "uad.__version__", "aiohttp", "numpy", "pydantic", "pydantic_core")),
+    "uad.server": Room(
+        (*BASE, "uad.calls", "uad.config", "uad.runtime", "uad.__version__", "aiohttp", "numpy", "pydantic", "pydantic_core")
+    ),
     "uad.bench": Room((*BASE, "uad.config", "rich", "numpy"), lazy=("uad.runtime", "gguf")),
     "uad.cli": Room((*BASE, "uad.compiled", "uad.config", "uad.__version__", "rich"), lazy=("uad.runtime", "uad.server", "uad.bench")),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from uad.calls.format import AnswerFormat
 from uad.errors import InvalidRequestError
 from uad.policy.drafter import CallCost
 from uad.policy.machine import RoundCosts
@@ -66,6 +67,11 @@ class Loaded:
         return [(kind, one.predicted, one.observed, one.n) for kind, calibration in kinds for one in calibration.reliability()]
 
     # --- text
+
+    @property
+    def answers(self) -> AnswerFormat:
+        """How the target writes thoughts and calls."""
+        return self._prompts.answers
 
     def check_length(self, text: str) -> None:
         """Raises ContextOverflowError where a prompt with this text cannot fit: cheap, to be asked before it is tokenized."""
