@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+from uad.calls.format import AnswerFormat
 from uad.config import Config, ModelConfig
 from uad.errors import ContextOverflowError, UadError, UnavailableError
 from uad.types import (
@@ -72,6 +73,7 @@ class FakeRuntime:
     loaded: tuple[Origin, ...] = (Origin.SUFFIX, Origin.MODEL)
     n_ctx: int = 4096
     step: int = 3
+    answers: AnswerFormat = field(default_factory=AnswerFormat)
     fail: Exception | None = None
     fail_after: int = 0
     pause: float = 0.0

@@ -10,10 +10,11 @@ from aiohttp import web
 from uad.server.answer import answer
 from uad.server.job import Job, check_counts, make_job
 from uad.server.native import NativeShape
-from uad.server.prompts import encode_chat, encode_prompt, split_prompts
+from uad.server.prompts import encode_prompt, split_prompts
 from uad.server.refuse import checked
 from uad.server.schemas import ChatBody, CompletionBody, NativeBody
-from uad.server.shapes import ChatShape, CompletionShape, Identity, Shape
+from uad.server.shapes import CompletionShape, Identity, Shape
+from uad.server.spoken import chat_job, chat_shape
 from uad.server.state import STATE
 
 B = TypeVar("B", CompletionBody, NativeBody)
@@ -25,8 +26,8 @@ async def chat(request: web.Request) -> web.StreamResponse:
     body, size = await state.read(request, lambda members: checked(ChatBody, members))
     engine, ping = state.engine, state.config.sse_ping_interval
     with state.gate.enter(check_counts(engine, body, 1, state.gate.limit)):
-        job = await state.off_loop(size, lambda: make_job(engine, body, [encode_chat(engine, body)], ping))
-        return await answer(request, job, ChatShape(job, Identity("chatcmpl-", state.alias, state.fingerprint)))
+        job, reading = await state.off_loop(size, lambda: chat_job(engine, body, ping, state.config.reasoning_format))
+        return await answer(request, job, chat_shape(job, Identity("chatcmpl-", state.alias, state.fingerprint), reading))
 
 
 async def completion(request: web.Request) -> web.StreamResponse:

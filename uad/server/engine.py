@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from uad.calls.format import AnswerFormat
 from uad.config import Config
 from uad.errors import UadError
 from uad.types import DrafterStats, Request, RuntimeInfo, Sink, SlotInfo, Totals
@@ -23,6 +24,9 @@ class Engine(Protocol):
 
     @property
     def error(self) -> UadError | None: ...
+
+    @property
+    def answers(self) -> AnswerFormat: ...
 
     def when_stopped(self, tell: Callable[[], object]) -> None:
         """Call `tell`, on any thread, when a fatal error has stopped the engine and all requests have been told."""

@@ -12,7 +12,7 @@ from uad.server.schemas import Body
 
 B = TypeVar("B", bound=Body)
 
-NO_TOOLS = "describe the wanted answer in the prompt and leave the field out"
+NO_FUNCTIONS = "send tools and tool_choice, their newer form, or leave the field out"
 NO_GRAMMAR = "ask for the format in the prompt and leave the field out"
 NO_SAMPLER = "leave the field out, or send 0"
 
@@ -69,10 +69,8 @@ def _not_text(name: str, value: object) -> bool:
 
 
 FEATURES = (
-    Feature("tools", _filled, NO_TOOLS),
-    Feature("tool_choice", _other_than("none", "auto"), NO_TOOLS),
-    Feature("functions", _filled, NO_TOOLS),
-    Feature("function_call", _other_than("none", "auto"), NO_TOOLS),
+    Feature("functions", _filled, NO_FUNCTIONS),
+    Feature("function_call", _other_than("none", "auto"), NO_FUNCTIONS),
     Feature("response_format", _not_text_format, NO_GRAMMAR),
     Feature("grammar", _filled, NO_GRAMMAR),
     Feature("json_schema", _filled, NO_GRAMMAR),
@@ -119,8 +117,6 @@ def check_features(body: Mapping[str, object]) -> None:
 def _check_message(i: int, message: object) -> None:
     if not isinstance(message, dict):
         return
-    if message.get("tool_calls"):
-        raise NotSupportedError(f"messages.{i}.tool_calls is not supported: {NO_TOOLS}", f"messages.{i}.tool_calls")
     content = message.get("content")
     for part in content if isinstance(content, list) else ():
         kind = part.get("type") if isinstance(part, dict) else None
