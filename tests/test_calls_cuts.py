@@ -73,9 +73,8 @@ def test_text_without_a_call_comes_out_as_it_is(text: str, name: str):
 
 
 def test_a_word_that_may_still_begin_is_held_back():
-    words = Words(["ab", "b", "abc<"])
-    assert words.held_from("xxabc", 0) == 2
-    assert words.held_from("xxabd", 0) == 5
+    assert Words("ab", "b", "abc<").held_from("xxabc", 0) == 2
+    assert Words("ab", "b", "abc<").held_from("xxabd", 0) == 5
 
 
 @pytest.mark.parametrize(

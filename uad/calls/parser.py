@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from uad.calls.channels import Header, header_of
 from uad.calls.format import CHANNEL_MARKERS, QUOTE, AnswerFormat, CallFormat, Tags, head_of
-from uad.calls.source import MalformedError, Source, Wait, Words
+from uad.calls.source import MalformedError, Source, Wait, Words, words
 from uad.calls.tools import Calls, Tool
 from uad.calls.values import escaped, of_gemma, of_json, of_python, of_text, quoted
 
@@ -131,12 +131,11 @@ class AnswerParser:
             yield from self._think()
         elif not self._start.in_content:
             yield from self._begin()
-        words = Words(
-            [*(text for one in self._formats for text in one.openers()), *thought.drop, *([thought.start] if thought.anywhere else [])]
-        )
+        openers = [text for one in self._formats for text in one.openers()]
+        wanted = words(*openers, *thought.drop, *([thought.start] if thought.anywhere else []))
         yield from self._prompted()
         yield from self._bare()
-        while word := (yield from self._source.until(words, self._said.add)):
+        while word := (yield from self._source.until(wanted, self._said.add)):
             if word in thought.drop:
                 continue
             if thought.anywhere and word == thought.start:
@@ -150,7 +149,7 @@ class AnswerParser:
         start, end = self._format.thought.start.strip(), self._format.thought.end.strip()
         self._source.set_mark()
         yield from self._source.blank()
-        word = yield from self._source.take(Words([start, end]))
+        word = yield from self._source.take(words(start, end))
         if not word or self._shows_thoughts:
             self._source.rewind()
         self._source.clear_mark()
@@ -161,7 +160,7 @@ class AnswerParser:
 
     def _think(self) -> Wait[None]:
         """Thoughts up to their end."""
-        end = Words([self._format.thought.end.strip()])
+        end = words(self._format.thought.end.strip())
         if self._shows_thoughts:
             self._said.add((yield from self._source.until(end, self._said.add)))
             return
@@ -178,7 +177,7 @@ class AnswerParser:
     def _prompted(self) -> Wait[None]:
         """An answer whose first marker is in the prompt, so that it begins with a tool's name, or with what says that it is content."""
         for format_ in (one for one in self._format.calls if one.plain and self._start == Start()):
-            if (yield from self._source.take(Words([format_.plain]))) or format_ not in self._formats:
+            if (yield from self._source.take(words(format_.plain))) or format_ not in self._formats:
                 continue
             self._source.set_mark()
             if not (yield from self._try(self._call(format_), format_)):
@@ -190,7 +189,7 @@ class AnswerParser:
         for format_ in (one for one in self._formats if one.is_bare):
             self._source.set_mark()
             yield from self._source.blank()
-            yield from self._source.take(Words(format_.prefixes))
+            yield from self._source.take(words(*format_.prefixes))
             if not (yield from self._try(self._bodies(format_), format_)):
                 self._source.rewind()
             self._source.clear_mark()
@@ -218,12 +217,12 @@ class AnswerParser:
                 self._source.rewind()
             elif self._is_committed:
                 yield from self._source.blank()
-                yield from self._source.take(Words([format_.end, format_.finish]))
+                yield from self._source.take(words(format_.end, format_.finish))
         return self._is_committed
 
     def _calls(self, format_: CallFormat, word: str) -> Wait[None]:
         """Calls behind a marker, up to what ends them."""
-        inside = Words([format_.start, format_.finish, format_.begin])
+        inside = words(format_.start, format_.finish, format_.begin)
         if word == format_.start:
             yield from self._call(format_)
             if not format_.begin:
@@ -231,7 +230,7 @@ class AnswerParser:
         elif not format_.start:
             yield from self._bodies(format_)
             yield from self._source.blank()
-            yield from self._source.take(Words([format_.finish]))
+            yield from self._source.take(words(format_.finish))
             return
         while True:
             yield from self._source.blank()
@@ -250,18 +249,18 @@ class AnswerParser:
         else:
             yield from self._headed(format_)
         yield from self._source.blank()
-        yield from self._source.take(Words([format_.end]))
+        yield from self._source.take(words(format_.end))
 
     def _bodies(self, format_: CallFormat) -> Wait[None]:
         """JSON objects, one after the other or in a list; or a list of Python's."""
         yield from self._source.blank()
         if format_.body == "python":
-            text, _ = yield from self._source.collect(Words([format_.finish or format_.end]), MAX_BUFFERED)
+            text, _ = yield from self._source.collect(words(format_.finish or format_.end), MAX_BUFFERED)
             self._python(text)
             return
         if format_.body == "list":
             yield from self._expect("[")
-        between = Words([",", ";"])
+        between = words(",", ";")
         while True:
             yield from self._object(format_)
             yield from self._source.blank()
@@ -271,7 +270,7 @@ class AnswerParser:
                 break
             self._source.set_mark()
         if format_.body == "list":
-            yield from self._source.take(Words(["]"]))
+            yield from self._source.take(words("]"))
 
     def _python(self, text: str) -> None:
         try:
@@ -312,7 +311,7 @@ class AnswerParser:
     def _next_member(self) -> Wait[bool]:
         """Whether the object goes on; its end is passed over."""
         yield from self._source.blank()
-        word = yield from self._source.take(Words([",", "}"]))
+        word = yield from self._source.take(words(",", "}"))
         yield from self._source.blank()
         return word != "}"
 
@@ -335,13 +334,13 @@ class AnswerParser:
 
     def _expect(self, text: str) -> Wait[None]:
         yield from self._source.blank()
-        if not (yield from self._source.take(Words([text]))):
+        if not (yield from self._source.take(words(text))):
             raise MalformedError(f"{text} is missing")
 
     def _headed(self, format_: CallFormat) -> Wait[None]:
         """A call whose name stands in front of its arguments."""
         key = format_.tags.key if format_.tags else ""
-        text, word = yield from self._source.collect(Words([format_.name_end, key, format_.end]), MAX_HEAD)
+        text, word = yield from self._source.collect(words(format_.name_end, key, format_.end), MAX_HEAD)
         if word != format_.name_end:
             self._source.at -= len(word)
         name, id_ = head_of(format_, text)
@@ -358,7 +357,7 @@ class AnswerParser:
 
     def _gemma(self, call: _Call) -> Wait[None]:
         """Gemma's arguments behind their first brace. What they are is known where they end."""
-        marks = Words([QUOTE, "{", "}"])
+        marks = words(QUOTE, "{", "}")
         pieces, depth, in_string = ["{"], 1, False
         while depth:
             text, word = yield from self._source.collect(marks, MAX_BUFFERED)
@@ -375,7 +374,7 @@ class AnswerParser:
     def _tagged(self, call: _Call, tags: Tags, closer: str) -> Wait[None]:
         """Arguments in tags, up to what is none. The end of the call may begin as a tag does."""
         call.add("{")
-        n, next_words, ends = 0, Words([tags.key, closer]), Words(tags.key_ends)
+        n, next_words, ends = 0, words(tags.key, closer), words(*tags.key_ends)
         while True:
             yield from self._source.blank()
             word = yield from self._source.take(next_words)
@@ -393,9 +392,9 @@ class AnswerParser:
             yield from self._expect(tags.value)
         types = call.tool.types_of(key)
         close = tags.value_end.replace("{key}", key)
-        ends = Words([f"\n{close}", close] if tags.lines else [close])
+        ends = words(close, f"\n{close}" if tags.lines else "")
         if tags.lines:
-            yield from self._source.take(Words(["\n"]))
+            yield from self._source.take(words("\n"))
         if end in tags.text_ends or (end not in tags.json_ends and types == {"string"}):
             call.add('"')
             if not (yield from self._source.until(ends, lambda text: call.add(escaped(text)))):
@@ -423,8 +422,8 @@ class AnswerParser:
 
     def _channels(self) -> Wait[None]:
         """An answer of messages, each with a header that says what it is."""
-        ends = Words(marker for marker in CHANNEL_MARKERS if marker not in ("<|message|>", "<|constrain|>"))
-        starts = Words(["<|start|>", "<|channel|>", "<|message|>", " to="])
+        ends = words(*(marker for marker in CHANNEL_MARKERS if marker not in ("<|message|>", "<|constrain|>")))
+        starts = words("<|start|>", "<|channel|>", "<|message|>", " to=")
         header = Header("final", "") if self._start.in_content else Header("analysis", "") if self._start.in_thought else None
         while True:
             if header is None:
@@ -447,7 +446,7 @@ class AnswerParser:
         """What stands before a message. A text that is no header is content."""
         self._source.set_mark()
         try:
-            text, _ = yield from self._source.collect(Words(["<|message|>"]), 2 * MAX_HEAD)
+            text, _ = yield from self._source.collect(words("<|message|>"), 2 * MAX_HEAD)
         except MalformedError:
             self._source.rewind()
             text = "<|channel|>final"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
+from functools import lru_cache
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -21,11 +22,11 @@ class MalformedError(Exception):
 class Words:
     """Texts to look for. Of those that begin at one place the longest counts."""
 
-    def __init__(self, words: Iterable[str]) -> None:
-        self.words = tuple(sorted({word for word in words if word}, key=len, reverse=True))
-        self.pattern = re.compile("|".join(map(re.escape, self.words)) or r"(?!)")
-        self.beginnings = frozenset(word[:n] for word in self.words for n in range(len(word)))
-        self.longest = max(map(len, self.words), default=0)
+    def __init__(self, *texts: str) -> None:
+        self.texts = tuple(sorted({text for text in texts if text}, key=len, reverse=True))
+        self.pattern = re.compile("|".join(map(re.escape, self.texts)) or r"(?!)")
+        self.beginnings = frozenset(text[:n] for text in self.texts for n in range(len(text)))
+        self.longest = max(map(len, self.texts), default=0)
 
     def held_from(self, text: str, at: int) -> int:
         """Where the longest end of the text begins that may become a word; its length where none does."""
@@ -33,6 +34,12 @@ class Words:
             if text[start:] in self.beginnings:
                 return start
         return len(text)
+
+
+@lru_cache(maxsize=512)
+def words(*texts: str) -> Words:
+    """Such texts, kept for the next time. Empty ones do not count."""
+    return Words(*texts)
 
 
 class Source:
@@ -94,22 +101,22 @@ class Source:
         while (yield from self.peek()).isspace():
             self.at += 1
 
-    def take(self, words: Words) -> Wait[str]:
+    def take(self, wanted: Words) -> Wait[str]:
         """Pass over the word that stands here, and return it; empty where none does."""
-        while self._text[self.at : self.at + words.longest] in words.beginnings:
+        while self._text[self.at : self.at + wanted.longest] in wanted.beginnings:
             if not (yield from self.more()):
                 break
-        found = words.pattern.match(self._text, self.at)
+        found = wanted.pattern.match(self._text, self.at)
         if found is None:
             return ""
         self.at = found.end()
         return found[0]
 
-    def until(self, words: Words, tell: Tell) -> Wait[str]:
+    def until(self, wanted: Words, tell: Tell) -> Wait[str]:
         """Tell the text up to the next word, pass over that, and return it; empty where the text ends first."""
         while True:
-            held = len(self._text) if self._is_ended else words.held_from(self._text, self.at)
-            found = words.pattern.search(self._text, self.at)
+            held = len(self._text) if self._is_ended else wanted.held_from(self._text, self.at)
+            found = wanted.pattern.search(self._text, self.at)
             if found is not None and (found.start() < held or self._is_ended):
                 self._tell(found.start(), tell)
                 self.at = found.end()
@@ -118,19 +125,22 @@ class Source:
             if not (yield from self.more()):
                 return ""
 
-    def collect(self, words: Words, limit: int) -> Wait[tuple[str, str]]:
+    def collect(self, wanted: Words, limit: int) -> Wait[tuple[str, str]]:
         """The text up to the next word, and the word, which is passed over.
 
         Raises MalformedError behind `limit` characters or at the end.
         """
         pieces: list[str] = []
+        size = 0
 
         def add(text: str) -> None:
+            nonlocal size
             pieces.append(text)
-            if sum(map(len, pieces)) > limit:
+            size += len(text)
+            if size > limit:
                 raise MalformedError("too long")
 
-        word = yield from self.until(words, add)
+        word = yield from self.until(wanted, add)
         if not word:
             raise MalformedError("the text ends")
         return "".join(pieces), word

@@ -94,7 +94,15 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
             n_ctx=context.n_ctx,
             n_slots=config.n_parallel,
             build=native.build_info(),
-            notes=(*target.notes, *fit.notes, *prompts.notes, *draft.notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
+            notes=(
+                *target.notes,
+                *fit.notes,
+                *prompts.notes,
+                prompts.answers_note(),
+                *draft.notes,
+                *drafters.notes(free, config.drafting.lookup),
+                *policy_notes,
+            ),
             drafters=tuple(one.origin for one in every),
         )
         return Parts(config, engine, prompts, target, samplers, info, draft.drafter, policies, clock, costs, stack.pop_all())

@@ -60,6 +60,11 @@ class Prompts:
         hidden = [name for name, id_ in self._vocab.specials.items() if not self._vocab.texts[id_]]
         return answer_format(self.template, calling(self.template), formats, family, hidden)
 
+    def answers_note(self) -> str:
+        """What is known of its answers, in a line."""
+        thought, calls = self.answers.thought, ", ".join(one.name for one in self.answers.calls) or "in no known format"
+        return f"answers of {self._name}: thoughts between {thought.start} and {thought.end}, tool calls {calls}"
+
     def render(self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool, prefill: str = "") -> Rendered:
         """The prompt of a conversation, in pieces; `prefill` is the beginning of the answer. Raises InvalidRequestError."""
         given = {**self._kwargs, **settle_kwargs(self.template, kwargs)}
