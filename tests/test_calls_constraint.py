@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from calls_kit import FILES, TOOLS, said
+from calls_kit import FORMATS, TOOLS, said
 
 from uad.calls.constraint import CallShape, Constraint, Json, Literal, Maybe, Part, Pattern, Text, constraint_of
 from uad.calls.format import AnswerFormat
@@ -17,7 +17,7 @@ OPEN = Tool("open", {"type": "object", "properties": {"path": {"type": "string"}
 
 
 def constraint(name: str, calls: Calls) -> Constraint:
-    found = constraint_of(FILES[name].format, FILES[name].example.text, calls)
+    found = constraint_of(FORMATS[name], calls)
     assert found is not None
     return found
 
@@ -42,29 +42,28 @@ def filled(shape: CallShape, arguments: dict[str, Any]) -> str:
     return "".join(map(text, shape.parts))
 
 
-@pytest.mark.parametrize("name", sorted(FILES))
+@pytest.mark.parametrize("name", sorted(FORMATS))
 def test_a_call_of_the_examples_tool_is_the_example(name: str):
     found = constraint(name, Calls(TOOLS[:1], "required"))
     text = found.begin + filled(found.calls[0], EXAMPLE["look_up"]) + found.finish
-    assert "".join(text.split()) == "".join(FILES[name].example.text.split())
+    assert "".join(text.split()) == "".join(FORMATS[name].example.split())
     assert (found.required, found.many) == (True, True)
 
 
-@pytest.mark.parametrize("name", sorted(FILES))
+@pytest.mark.parametrize("name", sorted(FORMATS))
 def test_what_a_constraint_allows_is_read_as_calls(name: str):
     calls = Calls((*TOOLS[:1], OPEN))
     found = constraint(name, calls)
     arguments = [{"word": "tea", "n": 3}, {"path": "a b", "lines": [1, "x"]}]
     texts = [filled(shape, one) for shape, one in zip(found.calls, arguments, strict=True)]
-    heard = said(found.begin + found.between.join(texts) + found.finish, AnswerFormat((FILES[name].format,)), calls)
+    heard = said(found.begin + found.between.join(texts) + found.finish, AnswerFormat((FORMATS[name],)), calls)
     assert [(called, json.loads(text)) for called, text, _ in heard.calls] == list(zip(("look_up", "open"), arguments, strict=True))
 
 
 def test_only_a_named_tool_is_allowed_and_none_without_tools():
     assert [one.name for one in constraint("hermes", Calls((*TOOLS, OPEN), "open", named=True)).calls] == ["open"]
-    file = FILES["hermes"]
-    assert constraint_of(file.format, file.example.text, Calls()) is None
-    assert constraint_of(file.format, file.example.text, Calls(TOOLS, "none")) is None
+    assert constraint_of(FORMATS["hermes"], Calls()) is None
+    assert constraint_of(FORMATS["hermes"], Calls(TOOLS, "none")) is None
 
 
 def test_triggers_begin_a_lazy_grammar():
@@ -82,12 +81,12 @@ def test_lark_names_special_tokens_and_schemas():
     assert f"call_0_3: %json {json.dumps(TOOLS[0].parameters)}" in grammar
 
 
-@pytest.mark.parametrize("name", sorted(FILES))
+@pytest.mark.parametrize("name", sorted(FORMATS))
 def test_the_grammar_takes_the_example_and_nothing_else(name: str):
     llguidance = pytest.importorskip("llguidance")
     tokenizer = llguidance.LLTokenizer("byte")
     grammar = llguidance.LLMatcher.grammar_from_lark(constraint(name, Calls((*TOOLS, OPEN), "required")).lark())
-    example = FILES[name].example.text.strip()
+    example = FORMATS[name].example.strip()
     for text, fits in ((example, True), (example.replace("look_up", "unknown"), False), ("hello", False)):
         ids = tokenizer.tokenize_str(text)
         assert (llguidance.LLMatcher(tokenizer, grammar).validate_tokens(ids) == len(ids)) == fits

@@ -14,7 +14,11 @@ from uad.calls.format import AnswerFormat
 from uad.calls.source import Words
 from uad.calls.values import escaped, of_gemma, of_json, of_python, of_text, quoted
 
-TEXTS = [*CASES, *(Case(name, f"a {text} b") for name, text in MALFORMED), *(Case(name, file.example.text) for name, file in FILES.items())]
+TEXTS = [
+    *CASES,
+    *(Case(name, f"a {text} b") for name, text in MALFORMED),
+    *(Case(name, file.format.example) for name, file in FILES.items()),
+]
 
 
 def cut(text: str, at: list[int]) -> list[str]:

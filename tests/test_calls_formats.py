@@ -19,9 +19,9 @@ from uad.errors import MappingError
 @pytest.mark.parametrize("name", sorted(FILES))
 def test_the_example_of_every_format_is_read(name: str):
     file = FILES[name]
-    found = said(file.example.text, AnswerFormat((file.format,)))
+    found = said(file.format.example, AnswerFormat((file.format,)))
     assert [(name, json.loads(arguments)) for name, arguments, _ in found.calls] == [("look_up", {"word": "tea", "n": 3})]
-    assert [id_ for _, _, id_ in found.calls] == [file.example.id]
+    assert [id_ for _, _, id_ in found.calls] == [file.example_id]
     assert (found.content.strip(), found.thought, found.n_ended) == ("", "", 1)
 
 

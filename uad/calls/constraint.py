@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from uad.calls.format import QUOTE, CallFormat, Tags
 from uad.calls.tools import Calls, Schema, Tool, resolved, types_in
+from uad.errors import MappingError
 
-EXAMPLE_NAME, EXAMPLE_ARGUMENTS = "look_up", {"word": "tea", "n": 3}
+_NAME = "look_up"
 _ID = "a1b2c3d4e"
 _IDS = "[a-zA-Z0-9]{9}"
 
@@ -84,12 +85,12 @@ class Constraint:
         return _Lark(self, special).text()
 
 
-def constraint_of(format_: CallFormat, example: str, calls: Calls) -> Constraint | None:
-    """What calls of these tools look like in a format with this example; None where an answer may hold none."""
+def constraint_of(format_: CallFormat, calls: Calls) -> Constraint | None:
+    """What calls of these tools look like in a format; None where an answer may hold none."""
     tools = calls.allowed()
     if not tools:
         return None
-    begin, call, finish = _cut(format_, example.strip())
+    begin, call, finish = _cut(format_, format_.example.strip())
     return Constraint(
         begin=begin,
         calls=tuple(CallShape(tool.name, tuple(_parts(format_, call, tool))) for tool in tools),
@@ -123,14 +124,15 @@ def _json_end(text: str) -> int:
 
 
 def _parts(format_: CallFormat, call: str, tool: Tool) -> Iterator[Part]:
-    before, after = call.split(EXAMPLE_NAME, 1)
+    before, after = call.split(_NAME, 1)
     yield from _around_id(before)
     yield Literal(tool.name)
     if format_.body in ("tagged", "python", "gemma"):
         yield from _arguments(format_, after, tool)
         return
     found = re.search(r"\{\s*\"word\": \"tea\",\s*\"n\": 3\s*\}", after)
-    assert found is not None, f"the example of {format_.name} has no arguments"
+    if found is None:
+        raise MappingError(f'calls {format_.name}: the example lacks the arguments {{"word": "tea", "n": 3}}')
     yield from _around_id(after[: found.start()])
     yield Json({"type": "object", **tool.parameters})
     yield from _around_id(after[found.end() :])

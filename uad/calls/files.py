@@ -16,19 +16,11 @@ _TAGS = ("key", "key_end", "text_ends", "json_ends", "value", "value_end", "line
 
 
 @dataclass(frozen=True)
-class Example:
-    """An answer that calls `look_up` with the word "tea" and the number 3; the test of the file. `id` is the one that the text gives."""
-
-    text: str
-    id: str
-
-
-@dataclass(frozen=True)
 class CallFile:
-    """A format and its example."""
+    """A format, and the id that its example gives."""
 
     format: CallFormat
-    example: Example
+    example_id: str
 
 
 def load_calls(path: Path) -> CallFile:
@@ -37,6 +29,7 @@ def load_calls(path: Path) -> CallFile:
     name = fields.text("calls")
     if name != path.stem:
         raise fields.fail("calls", f"the format is called '{name}' but the file '{path.name}'; they must agree")
+    example = fields.child("example", ("text", "id"))
     format_ = CallFormat(
         name=name,
         title=fields.text("title"),
@@ -46,11 +39,11 @@ def load_calls(path: Path) -> CallFile:
         keys=_keys(fields),
         tags=_tags(fields) if fields.has("tags") else None,
         channels=fields.flag("channels"),
+        example=example.text("text"),
         **{key: fields.text(key, "") for key in _TEXTS},
     )
     _check(fields, format_)
-    example = fields.child("example", ("text", "id"))
-    return CallFile(format_, Example(example.text("text"), example.text("id", "")))
+    return CallFile(format_, example.text("id", ""))
 
 
 def load_all_calls(directories: Iterable[Path]) -> dict[str, CallFile]:

@@ -48,7 +48,7 @@ class CallFormat:
     format without either begins with its first brace, and only where the answer does; `prefixes` may stand before that. `head` takes apart
     what stands between `start` and `name_end`: groups `name` and perhaps `id`.
     `channels`: the answer is harmony's. `plain`: the first `start` is in the prompt, and this says that content follows it. `hints` are
-    texts in templates that tell tools but write no calls.
+    texts in templates that tell tools but write no calls. `example` is an answer that calls `look_up` with the word "tea" and the number 3.
     """
 
     name: str
@@ -66,6 +66,7 @@ class CallFormat:
     channels: bool = False
     plain: str = ""
     hints: tuple[str, ...] = ()
+    example: str = ""
 
     @property
     def is_bare(self) -> bool:
@@ -110,7 +111,7 @@ class ThoughtFormat:
 
 @dataclass(frozen=True)
 class AnswerFormat:
-    """How one model's answers are written. Calls may be in any of several formats, the likeliest first.
+    """How one model's answers are written. Calls may be in any of several formats; the first is the one that the prompt asks for.
 
     `hidden` are names of the vocabulary's control tokens, which an answer does not show by itself.
     """

@@ -24,7 +24,7 @@ def answer_format(
     own = written_as(does.answer, formats.values()) if does.calls else _hinted(template, formats.values())
     calls = [own] if own is not None else []
     if not does.tools and own is not formats[GENERIC]:
-        calls.append(formats[GENERIC])
+        calls.insert(0, formats[GENERIC])
     if family is not None and family.name in formats and formats[family.name].channels:
         calls = [formats[family.name]]
     return AnswerFormat(tuple(calls), thought_format(template, family), tuple(hidden))

@@ -17,6 +17,7 @@ Part = str | int
 TEMPLATE_NAMES = ("messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "chat_template", "tokenize")
 RESERVED_KWARGS = frozenset((*TEMPLATE_NAMES, "continue_final_message", "self"))
 MAX_KWARG_CHARS = 65536
+MAX_TOOL_CHARS = 1 << 22
 _IDS_AT_ONCE = 4096
 
 
@@ -178,6 +179,8 @@ def _template_kwargs(body: TemplateBody) -> dict[str, object]:
         kwargs = {"enable_thinking": False, **kwargs}
     elif body.reasoning_effort:
         kwargs["reasoning_effort"] = body.reasoning_effort
+    if sum(map(len, chunks([tool.function.told() for tool in body.tools]))) > MAX_TOOL_CHARS:
+        raise InvalidRequestError(f"tools: at most {MAX_TOOL_CHARS} characters as JSON", "tools")
     return {**kwargs, **template_fields(body)}
 
 

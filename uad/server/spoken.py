@@ -47,7 +47,7 @@ class Reading:
 
 def calls_of(body: ChatBody) -> Calls:
     """What the request says about calls. Raises InvalidRequestError for a choice of a tool that is not there."""
-    tools = tuple(Tool(tool.function.name, tool.function.parameters) for tool in body.tools)
+    tools = tuple(Tool(tool.function.name, tool.function.parameters or {}) for tool in body.tools)
     choice = body.tool_choice
     if not isinstance(choice, NamedTool):
         return Calls(tools, choice, named=False, parallel=body.parallel_tool_calls)
@@ -59,11 +59,11 @@ def calls_of(body: ChatBody) -> Calls:
 def _start(engine: Engine, body: ChatBody, prompt: Sequence[int]) -> Start:
     """Where the answer begins, by the beginning that the request gives, or by the end of its prompt."""
     last = body.messages[-1]
-    if last.role != "assistant":
+    begun = "\n".join(part.text for part in last.content or ()) if last.role == "assistant" else ""
+    if not begun:
         return Start(engine.answers.opens_thought(text_of(engine, prompt[-_TAIL:])))
-    begun = "\n".join(part.text for part in last.content or ())
     in_thought = engine.answers.continues_thought(begun)
-    return Start(in_thought, in_content=bool(begun) and not in_thought)
+    return Start(in_thought, in_content=not in_thought)
 
 
 def chat_job(engine: Engine, body: ChatBody, ping: float, default: str) -> tuple[Job, Reading]:

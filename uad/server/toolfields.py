@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 MAX_TOOLS = 1024
 MAX_CALLS = 1024  # of one message
 MAX_NAME = 256
+_NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 CHOICES = ("none", "auto", "required")
 
 
@@ -49,8 +50,12 @@ class FunctionBody(_Body):
     """What a tool is called, what it does, and the JSON schema of its arguments."""
 
     name: StrictStr = Field(min_length=1, max_length=MAX_NAME)
-    description: StrictStr = ""
-    parameters: dict[StrictStr, Any] = {"type": "object", "properties": {}}
+    description: StrictStr | None = None
+    parameters: dict[StrictStr, Any] | None = None
+
+    def told(self) -> dict[str, object]:
+        """As templates want it: with every member."""
+        return {"name": self.name, "description": self.description or "", "parameters": self.parameters or _NO_PARAMETERS}
 
 
 class ToolBody(_Body):
@@ -102,7 +107,7 @@ def template_fields(body: Asking) -> dict[str, object]:
     """What the chat template is told of them. A budget of no thoughts at all switches them off."""
     fields: dict[str, object] = {}
     if body.tools:
-        fields["tools"] = [tool.model_dump() for tool in body.tools]
+        fields["tools"] = [{"type": "function", "function": tool.function.told()} for tool in body.tools]
     if body.enable_thinking is not None:
         fields["enable_thinking"] = body.enable_thinking
     if body.thinking_budget is not None and body.thinking_budget >= 0:
