@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from uad.calls.events import Arguments, CallEnd, CallStart, Content, Event, Thought
 from uad.calls.files import load_all_calls
 from uad.calls.format import AnswerFormat
-from uad.calls.parser import AnswerParser, Arguments, CallEnd, CallStart, Content, Event, Start, Thought
+from uad.calls.parser import AnswerParser, Start
 from uad.calls.tools import Calls, Tool
 from uad.templates.families import bundled_mappings
 

@@ -13,6 +13,7 @@ from server_kit import CHAT, HELLO, post, stream
 
 from uad.calls.format import AnswerFormat, ThoughtFormat
 from uad.config import ServerConfig
+from uad.server.prompts import MAX_TOOL_CHARS
 
 HERMES = AnswerFormat((FORMATS["hermes"],))
 TOOL = {
@@ -200,6 +201,14 @@ def test_the_template_gets_tools_calls_results_and_thoughts():
     assert kwargs == {"tools": [{"type": "function", "function": function}], **told}
 
 
+def test_what_is_null_of_a_tool_is_as_absent():
+    fake = saying("Hi")
+    tool = {"type": "function", "function": {"name": "f", "description": None, "parameters": None, "strict": True}}
+    assert post(CHAT, {"messages": HELLO, "tools": [tool]}, fake)[0] == 200
+    function = {"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}}
+    assert fake.chats[0][1]["tools"] == [{"type": "function", "function": function}]
+
+
 def test_apply_template_takes_tools_too():
     fake = saying("Hi")
     assert post("/apply-template", {"messages": HELLO, "tools": [TOOL], "enable_thinking": True}, fake)[0] == 200
@@ -220,6 +229,7 @@ def test_apply_template_takes_tools_too():
         ({"parallel_tool_calls": 1}, "parallel_tool_calls", "boolean"),
         ({"reasoning_format": "other"}, "reasoning_format", 'must be "none", "auto" or "deepseek"'),
         ({"functions": [{"name": "f"}]}, "functions", "send tools"),
+        ({"tools": [{**OTHER, "function": {"name": "f", "description": "x" * MAX_TOOL_CHARS}}]}, "tools", "at most 4194304 characters"),
         ({"messages": [*HELLO, {"role": "assistant", "tool_calls": [{"id": "1"}]}]}, "messages.1.tool_calls.0.function", "required"),
         (
             {"messages": [*HELLO, {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 3}}]}, *HELLO]},

@@ -6,13 +6,13 @@ A text that is no call of a tool of the request is content, whatever it looks li
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from uad.calls.channels import Header, header_of
+from uad.calls.events import Call, Content, Event, Thought, Trimmed
 from uad.calls.format import CHANNEL_MARKERS, QUOTE, AnswerFormat, CallFormat, Tags, head_of
 from uad.calls.source import MalformedError, Source, Wait, Words, words
-from uad.calls.tools import Calls, Tool
+from uad.calls.tools import Calls
 from uad.calls.values import escaped, of_gemma, of_json, of_python, of_text, quoted
 
 MAX_HEAD = 256
@@ -20,47 +20,6 @@ MAX_HEAD = 256
 MAX_BUFFERED = 1 << 20
 """Characters of arguments that are kept back because they are not written as JSON, or before the name is known."""
 _ARGUMENTS = ("arguments", "parameters")
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What is said to the user."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Thought:
-    """What the model thought before."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallStart:
-    """A call of a tool. `id` is the model's own, empty where it gives none."""
-
-    index: int
-    name: str
-    id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """A piece of the JSON text of a call's arguments."""
-
-    index: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallEnd:
-    """A call is whole. It does not come where the answer ends in the middle of one."""
-
-    index: int
-
-
-Event = Content | Thought | CallStart | Arguments | CallEnd
 
 
 @dataclass(frozen=True)
@@ -82,7 +41,7 @@ class AnswerParser:
         self._start = start
         self._formats = [one for one in format_.calls if not one.channels] if self._tools else []
         self._source = Source()
-        self._said = _Trimmed(lambda text: self._events.append(Content(text)), holds=bool(self._formats))
+        self._said = Trimmed(lambda text: self._events.append(Content(text)), holds=bool(self._formats))
         self._events: list[Event] = []
         self._n_calls = 0
         self._is_committed = False
@@ -167,8 +126,8 @@ class AnswerParser:
         yield from self._source.until(end, self._thoughts().add)
         self._said.strip()
 
-    def _thoughts(self) -> _Trimmed:
-        thoughts = _Trimmed(lambda text: self._events.append(Thought(text)), holds=True)
+    def _thoughts(self) -> Trimmed:
+        thoughts = Trimmed(lambda text: self._events.append(Thought(text)), holds=True)
         thoughts.strip()
         return thoughts
 
@@ -287,7 +246,7 @@ class AnswerParser:
     def _object(self, format_: CallFormat) -> Wait[None]:
         """A call that is a JSON object. Arguments in front of the name are kept back."""
         yield from self._expect("{")
-        call: _Call | None = None
+        call: Call | None = None
         name, id_, kept = "", "", ""
         while (yield from self._next_member()):
             key = json_text((yield from self._raw()))
@@ -315,7 +274,7 @@ class AnswerParser:
         yield from self._source.blank()
         return word != "}"
 
-    def _arguments(self, call: _Call | None) -> Wait[str]:
+    def _arguments(self, call: Call | None) -> Wait[str]:
         """Arguments: an object is told at once where the call has begun, else returned, as is one in a string, or null."""
         if call is not None:
             yield from self._source.json(call.add)
@@ -355,7 +314,7 @@ class AnswerParser:
             call.add("{}")
         call.end()
 
-    def _gemma(self, call: _Call) -> Wait[None]:
+    def _gemma(self, call: Call) -> Wait[None]:
         """Gemma's arguments behind their first brace. What they are is known where they end."""
         marks = words(QUOTE, "{", "}")
         pieces, depth, in_string = ["{"], 1, False
@@ -371,7 +330,7 @@ class AnswerParser:
         except ValueError:
             call.add(quoted("".join(pieces)))
 
-    def _tagged(self, call: _Call, tags: Tags, closer: str) -> Wait[None]:
+    def _tagged(self, call: Call, tags: Tags, closer: str) -> Wait[None]:
         """Arguments in tags, up to what is none. The end of the call may begin as a tag does."""
         call.add("{")
         n, next_words, ends = 0, words(tags.key, closer), words(*tags.key_ends)
@@ -387,7 +346,7 @@ class AnswerParser:
             n += 1
         call.add("}")
 
-    def _value(self, call: _Call, tags: Tags, key: str, end: str) -> Wait[None]:
+    def _value(self, call: Call, tags: Tags, key: str, end: str) -> Wait[None]:
         if tags.value:
             yield from self._expect(tags.value)
         types = call.tool.types_of(key)
@@ -404,7 +363,7 @@ class AnswerParser:
         raw, _ = yield from self._source.collect(ends, MAX_BUFFERED)
         call.add(of_json(raw) if end in tags.json_ends else of_text(raw, types))
 
-    def _begins(self, name: str, id_: str = "") -> _Call:
+    def _begins(self, name: str, id_: str = "") -> Call:
         """The next call. Raises MalformedError for a name that no tool of the request has."""
         tool = self._tools.get(name)
         if tool is None:
@@ -414,7 +373,7 @@ class AnswerParser:
         self._said.strip()
         index, self._n_calls = self._n_calls, self._n_calls + 1
         is_told = self._is_parallel or index == 0
-        call = _Call(index, tool, self._events.append if is_told else lambda event: None)
+        call = Call(index, tool, self._events.append if is_told else lambda event: None)
         call.begin(id_)
         return call
 
@@ -459,7 +418,7 @@ class AnswerParser:
             yield from self._source.blank()
             if (yield from self._source.peek()) == "{":
                 call = self._begins(header.tool)
-                body = _Trimmed(call.add, holds=True)
+                body = Trimmed(call.add, holds=True)
                 word = yield from self._source.until(ends, body.add)
                 call.end()
                 return word
@@ -471,54 +430,6 @@ class AnswerParser:
         word = yield from self._source.until(ends, self._said.add)
         self._said.add("<|end|>" if word else "")
         return word
-
-
-class _Trimmed:
-    """Passes text on. White space at its end is kept back if it `holds`; `strip` drops that, and what comes before the next letter."""
-
-    def __init__(self, tell: Callable[[str], None], holds: bool) -> None:
-        self._tell = tell
-        self._holds = holds
-        self._kept = ""
-        self._strips = False
-
-    def add(self, text: str) -> None:
-        if self._strips:
-            text = text.lstrip()
-            self._strips = not text
-        text, self._kept = self._kept + text, ""
-        if self._holds:
-            shown = text.rstrip()
-            text, self._kept = shown, text[len(shown) :]
-        if text:
-            self._tell(text)
-
-    def strip(self) -> None:
-        self._kept, self._strips = "", True
-
-    def flush(self) -> None:
-        if self._kept:
-            self._tell(self._kept)
-        self._kept = ""
-
-
-class _Call:
-    """One call as it is told."""
-
-    def __init__(self, index: int, tool: Tool, tell: Callable[[Event], None]) -> None:
-        self.tool = tool
-        self._index = index
-        self._tell = tell
-
-    def begin(self, id_: str) -> None:
-        self._tell(CallStart(self._index, self.tool.name, id_))
-
-    def add(self, text: str) -> None:
-        if text:
-            self._tell(Arguments(self._index, text))
-
-    def end(self) -> None:
-        self._tell(CallEnd(self._index))
 
 
 def json_text(raw: str, other: str = "") -> str:

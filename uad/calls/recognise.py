@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from uad.calls.events import Arguments, CallStart, Content, Event
 from uad.calls.format import AnswerFormat, CallFormat, ThoughtFormat
-from uad.calls.parser import AnswerParser, Arguments, CallStart, Content, Event
+from uad.calls.parser import AnswerParser
 from uad.calls.tools import Calls, Tool
 from uad.templates.calling import NUMBER, TOOL, WORD, Calling
 from uad.templates.families import Family

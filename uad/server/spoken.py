@@ -7,8 +7,9 @@ import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from uad.calls.events import Arguments, CallEnd, CallStart, Content, Event, Thought
 from uad.calls.format import AnswerFormat
-from uad.calls.parser import AnswerParser, Arguments, CallEnd, CallStart, Content, Event, Start, Thought
+from uad.calls.parser import AnswerParser, Start
 from uad.calls.tools import Calls, Tool
 from uad.errors import InvalidRequestError
 from uad.server.engine import Engine
