@@ -97,5 +97,5 @@ def test_types_of_a_schema():
     assert types_in({"$ref": "#/$defs/a"}, root) == {"null", "string", "number"}
     assert types_in({"$ref": "#/$defs/c"}, root) == types_in({"$ref": "#/nowhere"}, root) == frozenset()
     assert types_in({"type": ["string", "null"], "const": True}, root) == {"string", "null", "boolean"}
-    endless: dict[str, Any] = {"$defs": {"d": {"anyOf": [{"$ref": "#/$defs/d"}, {"type": "array"}]}}}
+    endless: dict[str, Any] = {"$defs": {"d": {"anyOf": [*({"$ref": "#/$defs/d"} for _ in range(50)), {"type": "array"}]}}}
     assert types_in({"$ref": "#/$defs/d"}, endless) == {"array"}

@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from calls_kit import FILES, FORMATS, Said, said, said_in_pieces
+from calls_kit import FILES, FORMATS, TOOLS, Said, said, said_in_pieces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_calls_formats import CASES, MALFORMED, Case
 
+from uad.calls.events import Content
 from uad.calls.format import AnswerFormat
+from uad.calls.parser import MAX_AGAIN, AnswerParser
 from uad.calls.source import Words
+from uad.calls.tools import Calls
 from uad.calls.values import escaped, of_gemma, of_json, of_python, of_text, quoted
 
 TEXTS = [
@@ -74,6 +77,14 @@ def test_text_without_a_call_comes_out_as_it_is(text: str, name: str):
     found = said(text, AnswerFormat((FORMATS[name],)))
     if not found.calls and not found.thought and "<think>" not in text and not FORMATS[name].channels and not FORMATS[name].plain:
         assert found.content == text
+
+
+def test_what_looks_like_calls_again_and_again_is_not_read_for_ever():
+    text = '<tool_call>{"x":{' * 20_000
+    parser = AnswerParser(AnswerFormat((FORMATS["hermes"],)), Calls(TOOLS))
+    events = parser.feed(text) + parser.finish()
+    assert "".join(event.text for event in events if isinstance(event, Content)) == text
+    assert parser._source.n_again < MAX_AGAIN + len(text)
 
 
 def test_a_word_that_may_still_begin_is_held_back():

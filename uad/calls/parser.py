@@ -19,6 +19,8 @@ MAX_HEAD = 256
 """Characters of a call's name with what belongs to it."""
 MAX_BUFFERED = 1 << 20
 """Characters of arguments that are kept back because they are not written as JSON, or before the name is known."""
+MAX_AGAIN = 1 << 20
+"""Characters that are read again, because they looked like calls, before nothing is taken for a call any more. It bounds the time."""
 _ARGUMENTS = ("arguments", "parameters")
 
 
@@ -156,7 +158,7 @@ class AnswerParser:
     def _calls_at(self, word: str) -> Wait[bool]:
         """Whether calls begin with this marker, which has been passed over; they are read then."""
         self._source.set_mark(len(word))
-        for format_ in self._formats:
+        for format_ in self._formats if self._source.n_again < MAX_AGAIN else ():
             if word in format_.openers() and (yield from self._try(self._calls(format_, word), format_)):
                 self._source.clear_mark()
                 self._said.strip()

@@ -47,6 +47,7 @@ class Source:
 
     def __init__(self) -> None:
         self.at = 0
+        self.n_again = 0  # characters that had to be read again
         self._text = ""
         self._mark: int | None = None
         self._is_ended = False
@@ -71,6 +72,7 @@ class Source:
         """Go back to the mark, which stays."""
         if self._mark is None:
             raise AssertionError("there is no mark")
+        self.n_again += self.at - self._mark
         self.at = self._mark
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,18 +69,23 @@ def resolved(schema: Schema, root: Schema) -> Schema:
     return {}
 
 
-def types_in(schema: Schema, root: Schema, depth: int = 0) -> frozenset[str]:
-    """The JSON types that a schema names: its own, those of its alternatives, and those of its constants."""
-    schema = resolved(schema, root)
-    own = schema.get("type")
-    found = {own} if isinstance(own, str) else {one for one in own if isinstance(one, str)} if isinstance(own, Sequence) else set()
-    constants = schema.get("enum", [])
-    for value in [*(constants if isinstance(constants, list) else []), *([schema["const"]] if "const" in schema else [])]:
-        found.add(type_of(value))
-    for name in ("anyOf", "oneOf", "allOf"):
-        for other in schema.get(name, []) if depth < MAX_REFS and isinstance(schema.get(name), list) else []:
-            if isinstance(other, Mapping):
-                found |= types_in(other, root, depth + 1)
+def types_in(schema: Schema, root: Schema) -> frozenset[str]:
+    """The JSON types that a schema names: its own, those of its alternatives, and those of its constants. Each is looked at once."""
+    found: set[str] = set()
+    seen: set[int] = set()
+    waiting = [schema]
+    while waiting:
+        one = resolved(waiting.pop(), root)
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        own, constants = one.get("type"), one.get("enum")
+        found |= {own} if isinstance(own, str) else {kind for kind in own if isinstance(kind, str)} if isinstance(own, list) else set()
+        found |= {type_of(value) for value in constants} if isinstance(constants, list) else set()
+        found |= {type_of(one["const"])} if "const" in one else set()
+        for name in ("anyOf", "oneOf", "allOf"):
+            others = one.get(name)
+            waiting += [other for other in others if isinstance(other, Mapping)] if isinstance(others, list) else []
     return frozenset(found)
 
 

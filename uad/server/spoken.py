@@ -113,7 +113,8 @@ class SpokenShape(ChatShape):
         return [*kept, *super().closing(outcome, finished)]
 
     def _chunks(self, outcome: Outcome, deltas: Iterable[Json]) -> list[str]:
-        return [dumps(self._chunk(outcome.index, delta, None)) for delta in deltas]
+        frame, index = self._frames[outcome.index], outcome.index
+        return [frame.fill(str(one["content"])) if "content" in one else dumps(self._chunk(index, one, None)) for one in deltas]
 
     def _deltas(self, events: Iterable[Event]) -> Iterator[Json]:
         for event in joined(events):
