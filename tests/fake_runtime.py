@@ -11,6 +11,7 @@ from types import TracebackType
 
 from grammar_kit import GRAMMARS
 
+from uad.calls.format import AnswerFormat
 from uad.config import Config, ModelConfig
 from uad.errors import ContextOverflowError, UadError, UnavailableError
 from uad.types import (
@@ -75,6 +76,7 @@ class FakeRuntime:
     loaded: tuple[Origin, ...] = (Origin.SUFFIX, Origin.MODEL)
     n_ctx: int = 4096
     step: int = 3
+    answers: AnswerFormat = field(default_factory=AnswerFormat)
     fail: Exception | None = None
     fail_after: int = 0
     pause: float = 0.0

@@ -35,6 +35,7 @@ ROOMS = {
     "uad.llama": Room((*BASE, "uad.config", "uad.gguf", "uad.vocab.table", "llama_cpp", "numpy")),
     "uad.vocab": Room((*BASE, "numpy", "tokenizers")),
     "uad.templates": Room((*BASE, "uad.vocab", "yaml", "rapidfuzz", "jinja2")),
+    "uad.calls": Room((*BASE, "uad.templates")),
     "uad.sampling": Room((*BASE, "uad.grammar.protocol", "numpy")),
     "uad.grammar": Room((*BASE, "uad.vocab", "uad.drafters.protocol", "llguidance", "numpy")),
     "uad.drafters": Room((*BASE, "uad.vocab", "uad.templates", "uad.sampling", "numpy")),
@@ -47,12 +48,16 @@ ROOMS = {
         (
             *BASE,
             *("uad.gguf", "uad.trim"),
-            *(f"uad.{room}" for room in ("config", "llama", "vocab", "templates", "sampling", "grammar", "drafters", "policy", "decode")),
+            *("uad.config", "uad.llama", "uad.vocab", "uad.templates", "uad.calls", "uad.sampling", "uad.grammar"),
+            *("uad.drafters", "uad.policy", "uad.decode"),
             *("uad.__version__", "numpy", "platformdirs"),
         )
     ),
     "uad.server": Room(
-        (*BASE, "uad.config", "uad.runtime", "uad.__version__", "aiohttp", "numpy", "prometheus_client", "pydantic", "pydantic_core")
+        (
+            *(*BASE, "uad.calls", "uad.config", "uad.runtime", "uad.__version__"),
+            *("aiohttp", "numpy", "prometheus_client", "pydantic", "pydantic_core"),
+        )
     ),
     "uad.bench": Room((*BASE, "uad.config", "uad.console", "rich", "aiohttp"), lazy=("uad.runtime",)),
     "uad.cli": Room((*BASE, "uad.config", "uad.console", "uad.__version__", "rich"), lazy=("uad.runtime", "uad.server", "uad.bench")),

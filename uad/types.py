@@ -124,6 +124,7 @@ class Request:
 
     The text ends before the first of `stop`, in which names of control tokens count, or before an id of `stop_token_ids`; behind it with
     `include_stop`. None of these counts among the first `min_tokens` ids: there ids that end the answer are not drawn (vLLM's meaning).
+    `shown` are names of control tokens that the text shows, for who reads structure out of it.
     """
 
     prompt: tuple[int, ...]
@@ -139,6 +140,7 @@ class Request:
     cache_prompt: bool = True
     slot: int = -1
     constraint: Constraint | None = None
+    shown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

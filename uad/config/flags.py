@@ -468,6 +468,15 @@ _SERVER = (
         "answers that may wait, one for each choice and prompt; more are refused with 503",
         "N",
     ),
+    Flag(
+        "--reasoning-format",
+        "server.reasoning_format",
+        choice("none", "auto", "deepseek"),
+        SERVER,
+        "where thoughts go in chats: none leaves them in the text, the others put them into reasoning_content",
+        "FORMAT",
+        _ENV + "THINK",
+    ),
 )
 _GENERAL = (Flag("-v --verbose --log-verbose", "verbose", SWITCH, GENERAL, "show llama.cpp's log too"), CONFIG_FILE)
 

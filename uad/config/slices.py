@@ -93,7 +93,10 @@ class TemplateConfig:
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """The HTTP side. Times are in seconds; sse_ping_interval 0 or less sends no pings; an empty `api_keys` means no authentication."""
+    """The HTTP side. Times are in seconds; sse_ping_interval 0 or less sends no pings; an empty `api_keys` means no authentication.
+
+    reasoning_format: none leaves thoughts in the text of chat answers; auto and deepseek put them into `reasoning_content`.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -105,6 +108,7 @@ class ServerConfig:
     slots: bool = True
     metrics: bool = False
     max_queue: int = 256
+    reasoning_format: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)

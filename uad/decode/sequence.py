@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 
@@ -50,10 +51,13 @@ class Running:
     rate: float = 0.0
     text: TextStream = field(init=False)
     ends: Ends = field(init=False)
+    shown: Mapping[int, bytes] = field(init=False)
 
     def __post_init__(self) -> None:
         self.text = TextStream(self.request.stop, self.request.include_stop)
         self.ends = ends_of(self.request, self.vocab)
+        specials = self.vocab.specials
+        self.shown = {specials[name]: name.encode() for name in self.request.shown if name in specials}
 
     @property
     def n_prompt(self) -> int:
@@ -114,7 +118,7 @@ class Running:
 
     def _hear(self, id_: int) -> str:
         """The text that became final with this id. That of an id that ends the answer counts only where the request wants its stops."""
-        piece, may_stop = self.vocab.texts[id_], self.n_predicted > self.request.min_tokens
+        piece, may_stop = self.vocab.texts[id_] or self.shown.get(id_, b""), self.n_predicted > self.request.min_tokens
         if not piece:
             return self.text.feed_name(name_of(id_, self.vocab), may_stop)
         if id_ in self.ends.ids and not (self.request.include_stop and id_ in self.request.stop_token_ids):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from uad.calls.format import AnswerFormat
 from uad.errors import InvalidRequestError
 from uad.runtime.parts import Parts
 from uad.types import Clock, Constraint, DrafterStats, Request, RuntimeInfo, SlotInfo, Totals
@@ -52,6 +53,11 @@ class Loaded:
         return self._engine.drafters()
 
     # --- text
+
+    @property
+    def answers(self) -> AnswerFormat:
+        """How the target writes thoughts and calls."""
+        return self._prompts.answers
 
     def check_length(self, text: str) -> None:
         """Raises ContextOverflowError where a prompt with this text cannot fit: cheap, to be asked before it is tokenized."""

@@ -98,7 +98,15 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             n_ctx=context.n_ctx,
             n_slots=config.n_parallel,
             build=native.build_info(),
-            notes=(*target.notes, *fit.notes, *prompts.notes, *draft.notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
+            notes=(
+                *target.notes,
+                *fit.notes,
+                *prompts.notes,
+                prompts.answers_note(),
+                *draft.notes,
+                *drafters.notes(free, config.drafting.lookup),
+                *policy_notes,
+            ),
             drafters=tuple(one.origin for one in every),
         )
         return Parts(config, engine, prompts, grammars, target, samplers, info, draft.drafter, policies, wiring, stack.pop_all())

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
 
+from uad.calls.format import AnswerFormat
 from uad.config import Config
 from uad.errors import SlowReaderError, UadError
 from uad.types import Constraint, Delta, Done, DrafterStats, Event, Failed, Request, RuntimeInfo, Sink, SlotInfo, Totals
@@ -34,6 +35,9 @@ class Engine(Protocol):
 
     @property
     def error(self) -> UadError | None: ...
+
+    @property
+    def answers(self) -> AnswerFormat: ...
 
     def when_stopped(self, tell: Callable[[], object]) -> None:
         """Call `tell`, on any thread, when a fatal error has stopped the engine and all requests have been told."""

@@ -12,7 +12,7 @@ from uad.server.schemas import Body
 
 B = TypeVar("B", bound=Body)
 
-NO_TOOLS = "describe the wanted answer in the prompt and leave the field out"
+NO_FUNCTIONS = "send tools and tool_choice, their newer form, or leave the field out"
 NO_SAMPLER = "leave the field out, or send 0"
 
 
@@ -62,10 +62,8 @@ def _not_text(name: str, value: object) -> bool:
 
 
 FEATURES = (
-    Feature("tools", _filled, NO_TOOLS),
-    Feature("tool_choice", _other_than("none", "auto"), NO_TOOLS),
-    Feature("functions", _filled, NO_TOOLS),
-    Feature("function_call", _other_than("none", "auto"), NO_TOOLS),
+    Feature("functions", _filled, NO_FUNCTIONS),
+    Feature("function_call", _other_than("none", "auto"), NO_FUNCTIONS),
     Feature("grammar_lazy", _on, "the grammar holds from the beginning of the answer; leave the field out"),
     Feature("modalities", _not_text, 'this server answers with text; leave the field out or send ["text"]'),
     Feature("audio", _filled, "this server answers with text; leave the field out"),
@@ -108,8 +106,6 @@ def check_features(body: Mapping[str, object]) -> None:
 def _check_message(i: int, message: object) -> None:
     if not isinstance(message, dict):
         return
-    if message.get("tool_calls"):
-        raise NotSupportedError(f"messages.{i}.tool_calls is not supported: {NO_TOOLS}", f"messages.{i}.tool_calls")
     content = message.get("content")
     for part in content if isinstance(content, list) else ():
         kind = part.get("type") if isinstance(part, dict) else None
