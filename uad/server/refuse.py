@@ -12,9 +12,9 @@ from uad.server.schemas import Body
 
 B = TypeVar("B", bound=Body)
 
-NO_FUNCTIONS = "send tools and tool_choice, their newer form, or leave the field out"
-NO_GRAMMAR = "ask for the format in the prompt and leave the field out"
-NO_SAMPLER = "leave the field out, or send 0"
+NO_FUNCTIONS = "send tools, which came after it; in an app, update it, or switch function calling off in its settings"
+NO_GRAMMAR = "ask for the format in the prompt; in an app, switch structured output off in its settings"
+NO_SAMPLER = "send 0 or leave the field out; in an app, switch it off in its sampler settings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ FEATURES = (
     Feature("grammar", _filled, NO_GRAMMAR),
     Feature("json_schema", _filled, NO_GRAMMAR),
     Feature("modalities", _not_text, 'this server answers with text; leave the field out or send ["text"]'),
-    Feature("audio", _filled, "this server answers with text; leave the field out"),
+    Feature("audio", _filled, "this server answers with text; leave the field out, or switch voice off in the app"),
     Feature("mirostat", _not_zero, NO_SAMPLER),
     Feature("xtc_probability", _positive, NO_SAMPLER),
     Feature("dry_multiplier", _positive, NO_SAMPLER),
@@ -122,4 +122,6 @@ def _check_message(i: int, message: object) -> None:
         kind = part.get("type") if isinstance(part, dict) else None
         if isinstance(kind, str) and kind != "text":
             where = f"messages.{i}.content"
-            raise NotSupportedError(f"{where}: this server reads text parts only; leave images, audio and files out", where)
+            raise NotSupportedError(
+                f"{where}: this server reads text parts only; leave images, audio and files out of the conversation", where
+            )
