@@ -12,8 +12,8 @@ from uad.server.schemas import Body
 
 B = TypeVar("B", bound=Body)
 
-NO_FUNCTIONS = "send tools and tool_choice, their newer form, or leave the field out"
-NO_SAMPLER = "leave the field out, or send 0"
+NO_FUNCTIONS = "send tools, which came after it; in an app, update it, or switch function calling off in its settings"
+NO_SAMPLER = "send 0 or leave the field out; in an app, switch it off in its sampler settings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ FEATURES = (
     Feature("function_call", _other_than("none", "auto"), NO_FUNCTIONS),
     Feature("grammar_lazy", _on, "the grammar holds from the beginning of the answer; leave the field out"),
     Feature("modalities", _not_text, 'this server answers with text; leave the field out or send ["text"]'),
-    Feature("audio", _filled, "this server answers with text; leave the field out"),
+    Feature("audio", _filled, "this server answers with text; leave the field out, or switch voice off in the app"),
     Feature("mirostat", _not_zero, NO_SAMPLER),
     Feature("dry_multiplier", _positive, NO_SAMPLER),
     Feature("dynatemp_range", _positive, NO_SAMPLER),
@@ -111,4 +111,6 @@ def _check_message(i: int, message: object) -> None:
         kind = part.get("type") if isinstance(part, dict) else None
         if isinstance(kind, str) and kind != "text":
             where = f"messages.{i}.content"
-            raise NotSupportedError(f"{where}: this server reads text parts only; leave images, audio and files out", where)
+            raise NotSupportedError(
+                f"{where}: this server reads text parts only; leave images, audio and files out of the conversation", where
+            )
