@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from grammar_kit import GRAMMARS
+from grammar_kit import GRAMMARS, TABLE
 
 from uad.calls.format import AnswerFormat
+from uad.calls.parser import Start
+from uad.calls.tools import Calls, Schema
 from uad.config import Config, ModelConfig
 from uad.errors import ContextOverflowError, UadError, UnavailableError
+from uad.runtime.calling import call_constraint
 from uad.types import (
     Constraint,
     Crossing,
@@ -167,6 +170,9 @@ class FakeRuntime:
     def check_constraint(self, constraint: Constraint) -> None:
         self.threads.add(threading.current_thread().name)
         GRAMMARS.check(constraint)
+
+    def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
+        return call_constraint(TABLE, self.answers, calls, start, tail, answer)
 
     def slots(self) -> tuple[SlotInfo, ...]:
         with self._lock:

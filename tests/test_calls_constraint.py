@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from calls_kit import FORMATS, TOOLS, said
 
-from uad.calls.constraint import CallShape, Constraint, Json, Literal, Maybe, Part, Pattern, Text, constraint_of
+from uad.calls.constraint import CallGrammar, CallShape, Json, Literal, Maybe, Opening, Part, Pattern, Text, grammar_of
 from uad.calls.format import AnswerFormat
 from uad.calls.tools import Calls, Tool, types_in
 
@@ -16,8 +16,8 @@ EXAMPLE = {"look_up": {"word": "tea", "n": 3}}
 OPEN = Tool("open", {"type": "object", "properties": {"path": {"type": "string"}, "lines": {"type": "array"}}})
 
 
-def constraint(name: str, calls: Calls) -> Constraint:
-    found = constraint_of(FORMATS[name], calls)
+def grammar(name: str, calls: Calls) -> CallGrammar:
+    found = grammar_of(FORMATS[name], calls)
     assert found is not None
     return found
 
@@ -44,7 +44,7 @@ def filled(shape: CallShape, arguments: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_a_call_of_the_examples_tool_is_the_example(name: str):
-    found = constraint(name, Calls(TOOLS[:1], "required"))
+    found = grammar(name, Calls(TOOLS[:1], "required"))
     text = found.begin + filled(found.calls[0], EXAMPLE["look_up"]) + found.finish
     assert "".join(text.split()) == "".join(FORMATS[name].example.split())
     assert (found.required, found.many) == (True, True)
@@ -53,7 +53,7 @@ def test_a_call_of_the_examples_tool_is_the_example(name: str):
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_what_a_constraint_allows_is_read_as_calls(name: str):
     calls = Calls((*TOOLS[:1], OPEN))
-    found = constraint(name, calls)
+    found = grammar(name, calls)
     arguments = [{"word": "tea", "n": 3}, {"path": "a b", "lines": [1, "x"]}]
     texts = [filled(shape, one) for shape, one in zip(found.calls, arguments, strict=True)]
     heard = said(found.begin + found.between.join(texts) + found.finish, AnswerFormat((FORMATS[name],)), calls)
@@ -61,35 +61,75 @@ def test_what_a_constraint_allows_is_read_as_calls(name: str):
 
 
 def test_only_a_named_tool_is_allowed_and_none_without_tools():
-    assert [one.name for one in constraint("hermes", Calls((*TOOLS, OPEN), "open", named=True)).calls] == ["open"]
-    assert constraint_of(FORMATS["hermes"], Calls()) is None
-    assert constraint_of(FORMATS["hermes"], Calls(TOOLS, "none")) is None
+    assert [one.name for one in grammar("hermes", Calls((*TOOLS, OPEN), "open", named=True)).calls] == ["open"]
+    assert grammar_of(FORMATS["hermes"], Calls()) is None
+    assert grammar_of(FORMATS["hermes"], Calls(TOOLS, "none")) is None
 
 
 def test_triggers_begin_a_lazy_grammar():
-    assert constraint("deepseek-v3", Calls(TOOLS)).triggers == ("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>")
-    assert constraint("llama-3", Calls(TOOLS)).triggers == ('{"name": "',)
-    assert not constraint("hermes", Calls(TOOLS)).required
+    assert grammar("deepseek-v3", Calls(TOOLS)).trigger == "<｜tool▁calls▁begin｜>"
+    assert grammar("hermes", Calls(TOOLS)).trigger == "<tool_call>"
+    assert {name for name in FORMATS if not grammar(name, Calls(TOOLS)).trigger} == {
+        "command-r",
+        "firefunction",
+        "functionary-3.2",
+        "llama-3",
+    }
+    assert not grammar("hermes", Calls(TOOLS)).required
 
 
 def test_lark_names_special_tokens_and_schemas():
-    grammar = constraint("hermes", Calls(TOOLS[:1], "required", parallel=False)).lark(
-        lambda name: "<[7]>" if name == "<tool_call>" else None
-    )
-    assert grammar.splitlines()[:2] == ['start: "" call ""', "call: call_0"]
-    assert 'call_0: <[7]> "\\n{\\"name\\": \\"" "look_up" "\\", \\"arguments\\": " call_0_3 "}\\n" "</tool_call>"' in grammar
-    assert f"call_0_3: %json {json.dumps(TOOLS[0].parameters)}" in grammar
+    found = grammar("hermes", Calls(TOOLS[:1], "required", parallel=False))
+    lines = found.lark({"<tool_call>": "<[7]>", "<other>": "<[8]>"}, {"item_separator": ", "}).splitlines()
+    assert lines[:2] == ["start: calls", 'calls: <[7]> "\\n{\\"name\\": \\"" body ""']
+    assert 'call_0: "look_up" "\\", \\"arguments\\": " call_0_2 "}\\n</tool_call>"' in lines
+    assert f"call_0_2: %json {json.dumps({'x-guidance': {'item_separator': ', '}, **TOOLS[0].parameters})}" in lines
+
+
+def takes(text: str, lark: str) -> bool:
+    """Whether the grammar allows this text and may end with it."""
+    llguidance = pytest.importorskip("llguidance")
+    tokenizer = llguidance.LLTokenizer("byte")
+    matcher = llguidance.LLMatcher(tokenizer, llguidance.LLMatcher.grammar_from_lark(lark))
+    ids = tokenizer.tokenize_str(text)
+    return matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_the_grammar_takes_the_example_and_nothing_else(name: str):
-    llguidance = pytest.importorskip("llguidance")
-    tokenizer = llguidance.LLTokenizer("byte")
-    grammar = llguidance.LLMatcher.grammar_from_lark(constraint(name, Calls((*TOOLS, OPEN), "required")).lark())
-    example = FORMATS[name].example.strip()
-    for text, fits in ((example, True), (example.replace("look_up", "unknown"), False), ("hello", False)):
-        ids = tokenizer.tokenize_str(text)
-        assert (llguidance.LLMatcher(tokenizer, grammar).validate_tokens(ids) == len(ids)) == fits
+    found, example = grammar(name, Calls((*TOOLS, OPEN), "required")), FORMATS[name].example.strip()
+    assert takes(example, found.lark())
+    assert not takes(example.replace("look_up", "unknown"), found.lark())
+    assert not takes("hello", found.lark())
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_a_grammar_may_begin_behind_a_trigger_or_a_thought(name: str):
+    found, example = grammar(name, Calls((*TOOLS, OPEN), "required")), FORMATS[name].example.strip()
+    if found.trigger:
+        behind = example.partition(found.trigger)[2]
+        assert takes(behind, found.lark(opening=Opening(behind=found.trigger)))
+        assert not takes(example, found.lark(opening=Opening(behind=found.trigger)))
+    thought = f"{found.thought.start}hm, hm{found.thought.end}"
+    gap = found.behind_thought or "\n\n"
+    thinking = found.lark(opening=Opening(may_think=True))
+    assert takes(thought + gap + example, thinking)
+    assert takes(example, thinking)
+    assert not takes(thought + thought + example, thinking)
+    assert takes(gap + example, found.lark(opening=Opening(is_thought_over=True)))
+
+
+def test_an_answer_may_stand_in_place_of_calls():
+    found = grammar("hermes", Calls((*TOOLS, OPEN)))
+    lark = found.lark(opening=Opening(answer={"const": 42}))
+    assert takes("42", lark)
+    assert takes(FORMATS["hermes"].example, lark)
+    assert not takes("43", lark)
+
+
+def test_what_no_call_begins_with_is_refused():
+    with pytest.raises(ValueError, match="no call begins with"):
+        grammar("hermes", Calls(TOOLS)).lark(opening=Opening(behind="<other>"))
 
 
 def test_types_of_a_schema():

@@ -10,6 +10,7 @@ import pytest
 from calls_kit import FORMATS
 from templates_real import folder
 
+from uad.calls.format import ThoughtFormat
 from uad.calls.recognise import answer_format, thought_format, written_as
 from uad.errors import InvalidRequestError
 from uad.templates.calling import FUNCTIONS, NINE, calling
@@ -163,10 +164,12 @@ def test_a_list_of_the_request_cannot_be_changed_but_one_of_the_template_can():
 
 def test_thoughts_by_family_by_template_and_as_usual():
     families = load_families([bundled_mappings()])
-    assert thought_format("", None).start == "<think>"
-    assert thought_format("{{ '[THINK]' }}{{ '[/THINK]' }}", families["chatml"]).end == "[/THINK]"
-    assert thought_format("", families["deepseek-r1"]).end == "</think>"
-    assert thought_format("", families["gemma-4"]).anywhere
+    assert thought_format("", None) is None
+    assert thought_format("{{ '[THINK]' }}{{ '[/THINK]' }}", families["chatml"]) == ThoughtFormat("[THINK]", "[/THINK]")
+    assert thought_format("", families["deepseek-r1"]) == ThoughtFormat()
+    gemma = thought_format("", families["gemma-4"])
+    assert gemma is not None
+    assert gemma.anywhere
 
 
 REAL = {path.stem: path for path in sorted((folder() or Path("none")).glob("templates/*.jinja"))}

@@ -14,6 +14,7 @@ from server_kit import CHAT, HELLO, post, stream
 from uad.calls.format import AnswerFormat, ThoughtFormat
 from uad.config import ServerConfig
 from uad.server.prompt_ids import MAX_TOOL_CHARS
+from uad.types import Constraint
 
 HERMES = AnswerFormat((FORMATS["hermes"],))
 TOOL = {
@@ -86,7 +87,7 @@ def test_a_stream_says_the_same_as_the_whole_answer(step: int):
 
 
 def test_the_name_comes_before_the_arguments_are_whole():
-    chunks = stream(CHAT, {"messages": HELLO, "tools": [TOOL]}, saying(CALL, step=1))
+    chunks = stream(CHAT, {"messages": HELLO, "tools": [TOOL]}, saying(CALL, step=1, pause=0.01))
     pieces = [piece for chunk in chunks[:-1] for one in chunk["choices"] for piece in one["delta"].get("tool_calls", [])]
     assert pieces[0]["function"] == {"name": "look_up", "arguments": ""}
     assert len(pieces) > 5
@@ -243,3 +244,64 @@ def test_what_is_wrong_is_named(body: dict[str, Any], param: str, words: str):
     status, answer = post(CHAT, {"messages": HELLO, "tools": [TOOL], **body}, saying("Hi"))
     assert (status, answer["error"]["param"]) == (400, param)
     assert words in answer["error"]["message"]
+
+
+def bound_by(**body: Any) -> Constraint | None:
+    """The constraint of a chat with these fields."""
+    runtime = saying("")
+    status, answer = post(CHAT, {"messages": HELLO, "tools": [TOOL, OTHER], **body}, runtime)
+    assert status == 200, answer
+    return runtime.requests[0].constraint
+
+
+STRICT = {"type": "function", "function": {**TOOL["function"], "strict": True}}
+FORMAT = {"type": "json_schema", "json_schema": {"schema": {"const": 42}}}
+
+
+def test_a_required_call_is_constrained():
+    for choice_ in ("required", {"type": "function", "function": {"name": "say"}}):
+        found = bound_by(tool_choice=choice_)
+        assert found is not None
+        assert "%json" in found.text
+        assert not found.triggers
+    assert bound_by() is None
+    assert bound_by(tools=[], tool_choice="required") is None
+    assert bound_by(tool_choice="none", tools=[STRICT]) is None
+
+
+def test_a_strict_tool_constrains_calls_that_are_made():
+    found = bound_by(tools=[STRICT, OTHER])
+    assert found is not None
+    assert found.triggers == ("<tool_call>",)
+
+
+def test_a_call_may_stand_in_place_of_an_answer_in_json():
+    found = bound_by(response_format=FORMAT)
+    assert found is not None
+    assert '{"const": 42}'[1:] in found.text
+    assert "look_up" in found.text
+    plain = bound_by(response_format=FORMAT, tool_choice="none")
+    assert plain is not None
+    assert plain.text == '{"const": 42}'
+    regex = bound_by(guided_regex="[ab]")
+    assert regex is not None
+    assert regex.text == "[ab]"
+
+
+def test_a_schema_that_cannot_be_compiled_is_named():
+    wrong = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "foo"}}}}}
+    body = {"messages": HELLO, "tools": [TOOL, wrong], "tool_choice": "required"}
+    status, answer = post(CHAT, body, saying(""))
+    assert (status, answer["error"]["param"]) == (400, "tools.1.function.parameters")
+    assert "(at #/properties/a)" in answer["error"]["message"]
+    assert post(CHAT, {**body, "tool_choice": "auto"}, saying(""))[0] == 200
+
+
+def test_a_required_call_and_another_constraint():
+    status, answer = post(CHAT, {"messages": HELLO, "tools": [TOOL], "tool_choice": "required", "response_format": FORMAT}, saying(""))
+    assert (status, answer["error"]["param"]) == (400, "tool_choice")
+
+
+def test_a_required_call_in_no_known_format():
+    status, answer = post(CHAT, {"messages": HELLO, "tools": [TOOL], "tool_choice": "required"}, saying("", AnswerFormat()))
+    assert (status, answer["error"]["param"]) == (400, "tool_choice")

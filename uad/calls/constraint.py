@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from uad.calls.format import QUOTE, CallFormat, Tags
+from uad.calls.format import QUOTE, CallFormat, Tags, ThoughtFormat
 from uad.calls.tools import Calls, Schema, Tool, resolved, types_in
 from uad.errors import MappingError
 
 _NAME = "look_up"
 _ID = "a1b2c3d4e"
 _IDS = "[a-zA-Z0-9]{9}"
+_CALL_CHANNEL = "<|channel|>commentary to=functions."
+_THOUGHT = ThoughtFormat()
+_ANALYSIS = ThoughtFormat("<|channel|>analysis<|message|>", "<|end|>")
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_STYLE = "x-guidance"
 
 
 @dataclass(frozen=True)
@@ -42,9 +48,17 @@ class Json:
 
 @dataclass(frozen=True)
 class Text:
-    """Any text up to this one, which follows it."""
+    """Any text up to `until`, which follows it. It does not contain `without`, with which `until` ends."""
 
     until: str
+    without: str
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """One of these texts."""
+
+    texts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -54,7 +68,7 @@ class Maybe:
     parts: tuple[Part, ...]
 
 
-Part = Literal | Pattern | Json | Text | Maybe
+Part = Literal | Pattern | Json | Text | OneOf | Maybe
 
 
 @dataclass(frozen=True)
@@ -66,10 +80,28 @@ class CallShape:
 
 
 @dataclass(frozen=True)
-class Constraint:
+class Opening:
+    """Where a grammar begins, and what else it allows.
+
+    behind: the beginning of a call that stands before it. may_think: thoughts may come first. is_thought_over: it begins where a thought
+    has ended. answer: JSON schema of what may be said instead of calls.
+    """
+
+    behind: str = ""
+    may_think: bool = False
+    is_thought_over: bool = False
+    answer: Schema | None = None
+
+
+_BARE = Opening()
+
+
+@dataclass(frozen=True)
+class CallGrammar:
     """`begin`, one of `calls`, more of them behind `between` each if `many`, and `finish`.
 
-    `triggers` are texts with which calls begin: where none is required, the grammar holds from the first of them on.
+    `trigger` is a text with which calls begin, and nothing else; empty where a format has none. thought: what stands around thoughts
+    before calls, and behind_thought what stands between them and calls.
     """
 
     begin: str
@@ -78,28 +110,50 @@ class Constraint:
     finish: str
     many: bool
     required: bool
-    triggers: tuple[str, ...]
+    trigger: str
+    thought: ThoughtFormat = _THOUGHT
+    behind_thought: str = ""
 
-    def lark(self, special: Callable[[str], str | None] = lambda name: None) -> str:
-        """As a grammar in llguidance's dialect of Lark. `special` gives the notation of a name that is one token, None for letters."""
-        return _Lark(self, special).text()
+    @property
+    def opener(self) -> str:
+        """The text with which every call begins."""
+        first = {call.parts[0] for call in self.calls}
+        part = next(iter(first))
+        return part.text if len(first) == 1 and isinstance(part, Literal) else ""
+
+    def lark(self, specials: Mapping[str, str] = _NOTHING, style: Mapping[str, object] = _NOTHING, opening: Opening = _BARE) -> str:
+        """As a grammar in llguidance's dialect of Lark.
+
+        specials: the notation of each name that is one token. style: llguidance's options for JSON.
+        """
+        return _Lark(self, specials, style).text(opening)
 
 
-def constraint_of(format_: CallFormat, calls: Calls) -> Constraint | None:
+def grammar_of(format_: CallFormat, calls: Calls, thought: ThoughtFormat = _THOUGHT) -> CallGrammar | None:
     """What calls of these tools look like in a format; None where an answer may hold none."""
     tools = calls.allowed()
     if not tools:
         return None
     begin, call, finish = _cut(format_, format_.example.strip())
-    return Constraint(
+    return CallGrammar(
         begin=begin,
         calls=tuple(CallShape(tool.name, tuple(_parts(format_, call, tool))) for tool in tools),
-        between=", " if format_.body in ("list", "python") else "\n" if "\n" in call else "",
+        between=", " if format_.body in ("list", "python") else "\n" if "\n" in call or begin.endswith("\n") else "",
         finish=finish,
         many=calls.parallel,
         required=calls.are_required,
-        triggers=format_.openers() or ('{"name": "',),
+        trigger=_trigger(format_),
+        thought=_ANALYSIS if format_.channels else thought,
+        behind_thought="<|start|>assistant" if format_.channels else "",
     )
+
+
+def _trigger(format_: CallFormat) -> str:
+    """A marker with which calls begin; words that prose may have are none."""
+    if format_.channels:
+        return _CALL_CHANNEL
+    first = next(iter(format_.openers()), "")
+    return first if first.startswith(("<", "[", "]<")) else ""
 
 
 def _cut(format_: CallFormat, text: str) -> tuple[str, str, str]:
@@ -175,17 +229,27 @@ def _close(tags: Tags, key: str) -> str:
 
 
 def _argument(format_: CallFormat, tags: Tags, gap: str, key: str, schema: Schema, tool: Tool) -> Iterator[Part]:
-    types = types_in(schema, tool.parameters)
-    is_text = types == {"string"} and "enum" not in schema and "const" not in schema
+    types, only = types_in(schema, tool.parameters), _only(resolved(schema, tool.parameters))
+    is_text = types == {"string"} and (only is None or all(isinstance(value, str) for value in only))
     yield Literal(f"{tags.key}{key}{_key_end(tags, types)}{gap}{tags.value}" + ("\n" if tags.lines else ""))
     close = _close(tags, key)
+    ends = (QUOTE, QUOTE) if format_.body == "gemma" else (close, close.removeprefix("\n") if tags.lines else close)
+    text = Text(*ends) if only is None else OneOf(tuple(map(str, only)))
     if is_text and format_.body == "gemma":
-        yield from (Literal(QUOTE), Text(QUOTE), Literal(QUOTE))
+        yield from (Literal(QUOTE), text, Literal(QUOTE))
     elif is_text and format_.tags is not None:
-        yield from (Text(close), Literal(close))
+        yield from (text, Literal(close))
     else:
         yield Json({**schema, **{name: tool.parameters[name] for name in ("$defs", "definitions") if name in tool.parameters}})
         yield from [Literal(close)] if close else []
+
+
+def _only(schema: Schema) -> Sequence[object] | None:
+    """The values that a schema allows by name; None where it names none."""
+    if "const" in schema:
+        return [schema["const"]]
+    found = schema.get("enum")
+    return found if isinstance(found, list) and found else None
 
 
 def _key_end(tags: Tags, types: frozenset[str]) -> str:
@@ -197,34 +261,57 @@ def _key_end(tags: Tags, types: frozenset[str]) -> str:
 
 
 class _Lark:
-    """Writes a constraint rule by rule."""
+    """Writes a grammar rule by rule."""
 
-    def __init__(self, constraint: Constraint, special: Callable[[str], str | None]) -> None:
-        self._constraint = constraint
-        self._special = special
+    def __init__(self, grammar: CallGrammar, specials: Mapping[str, str], style: Mapping[str, object]) -> None:
+        self._grammar = grammar
+        self._specials = specials
+        self._style = style
+        written = "\n".join([grammar.begin, grammar.finish, grammar.thought.start, grammar.thought.end, *_texts(grammar)])
+        names = sorted((name for name in specials if name and name in written), key=len, reverse=True)
+        self._names = re.compile("|".join(map(re.escape, names))) if names else None
         self._rules: list[str] = []
 
-    def text(self) -> str:
-        found = self._constraint
-        names = [self._call(n, call) for n, call in enumerate(found.calls)]
-        more = f" ({self._literal(found.between)} call)*" if found.many and found.between else " call*" if found.many else ""
-        start = f"start: {self._literal(found.begin)} call{more} {self._literal(found.finish)}"
-        return "\n".join([start, f"call: {' | '.join(names)}", *self._rules, ""])
+    def text(self, opening: Opening) -> str:
+        """See `CallGrammar.lark`."""
+        found, opener = self._grammar, self._grammar.opener
+        if not (found.begin + opener).startswith(opening.behind):
+            raise ValueError(f"no call begins with {opening.behind!r}")
+        body = " | ".join(self._call(n, call, opener) for n, call in enumerate(found.calls))
+        more = f" ({self._literal(found.between + opener)} body)*" if found.many else ""
+        first = self._literal((found.begin + opener).removeprefix(opening.behind))
+        answer = f" | {self._part(Json(opening.answer), 'answer')}" if opening.answer is not None else ""
+        lead = f"{self._thought()} " if opening.may_think else f"{self._gap()} " if opening.is_thought_over else ""
+        calls = f"{first} body{more} {self._literal(found.finish)}{answer}"
+        return "\n".join([f"start: {lead}calls", f"calls: {calls}", f"body: {body}", *self._rules, ""])
 
-    def _call(self, number: int, call: CallShape) -> str:
+    def _thought(self) -> str:
+        """A thought, or none."""
+        start, end = self._grammar.thought.start.strip(), self._grammar.thought.end.strip()
+        self._rules.append(f"thought: {self._sequence((Literal(start), Text(end, end), Literal(end)), 'thought')}")
+        return f"(thought {self._gap()})?"
+
+    def _gap(self) -> str:
+        """What stands between a thought and a call: some white space, or a header."""
+        if self._grammar.behind_thought:
+            return self._literal(self._grammar.behind_thought)
+        self._rules.append("GAP: /[ \\n]{1,4}/")
+        return "GAP?"
+
+    def _call(self, number: int, call: CallShape, opener: str) -> str:
         name = f"call_{number}"
-        self._rules.append(f"{name}: {self._sequence(call.parts, name)}")
+        self._rules.append(f"{name}: {self._sequence(call.parts[1:] if opener else call.parts, name)}")
         return name
 
     def _sequence(self, parts: tuple[Part, ...], name: str) -> str:
-        """Parts in a row. A rule with a suffix holds that, so that it is left out of the text behind."""
+        """Parts in a row. A text holds what ends it, which is left out of the literal behind it."""
         written: list[str] = []
         done = ""
         for i, part in enumerate(parts):
             rest = Literal(part.text.removeprefix(done)) if isinstance(part, Literal) else part
             written.append(self._part(rest, f"{name}_{i}"))
-            done = part.until if isinstance(part, Text) else ""
-        return " ".join(written)
+            done = self._held(part.until) if isinstance(part, Text) else ""
+        return " ".join(written) or '""'
 
     def _part(self, part: Part, name: str) -> str:
         match part:
@@ -233,15 +320,57 @@ class _Lark:
             case Pattern():
                 return f"/{part.regex}/"
             case Json():
-                self._rules.append(f"{name}: %json {json.dumps(part.schema, ensure_ascii=False)}")
+                self._rules.append(f"{name}: %json {json.dumps(self._styled(part.schema), ensure_ascii=False)}")
                 return name
             case Text():
-                self._rules.append(f"{name}[suffix={json.dumps(part.until, ensure_ascii=False)}]: /(?s:.*)/")
-                return name
+                return self._any_text(name.upper(), part)
+            case OneOf():
+                return f"({' | '.join(json.dumps(text, ensure_ascii=False) for text in part.texts)})"
             case Maybe():
                 return f"({self._sequence(part.parts, name)})?"
 
+    def _styled(self, schema: Schema) -> Schema:
+        return {_STYLE: self._style, **schema} if self._style else schema
+
+    def _any_text(self, name: str, part: Text) -> str:
+        """The text with what is `_held` of its end. It ends where it can, so that nothing else is taken into it."""
+        held = self._held(part.until)
+        more = "+" if held == part.until else "*"
+        self._rules.append(f"{name}: /(?s:.*){_escaped(held)}/ & ~/(?s:.*){_escaped(part.without)}(?s:.{more})/")
+        return name
+
+    def _held(self, until: str) -> str:
+        """What stands before the first special in a text that ends another."""
+        found = self._names.search(until) if self._names is not None else None
+        return until[: found.start()] if found else until
+
     def _literal(self, text: str) -> str:
         """The text with the names that are one token in their own notation."""
-        pieces = [piece for piece in re.split(r"(<[^<>\s]+>|\[[A-Z_/]+\])", text) if piece]
-        return " ".join(self._special(piece) or json.dumps(piece, ensure_ascii=False) for piece in pieces) or '""'
+        pieces, at = [], 0
+        for found in self._names.finditer(text) if self._names is not None else ():
+            pieces += [_quoted(text[at : found.start()]), self._specials[found[0]]]
+            at = found.end()
+        return " ".join(piece for piece in (*pieces, _quoted(text[at:])) if piece) or '""'
+
+
+def _texts(grammar: CallGrammar) -> Iterator[str]:
+    """The literal texts of its calls."""
+    waiting = [part for call in grammar.calls for part in call.parts]
+    while waiting:
+        part = waiting.pop()
+        match part:
+            case Literal():
+                yield part.text
+            case Text():
+                yield part.until
+            case Maybe():
+                waiting += part.parts
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False) if text else ""
+
+
+def _escaped(text: str) -> str:
+    """The text as a regular expression between slashes."""
+    return re.escape(text).replace("/", "\\/").replace("\n", "n")

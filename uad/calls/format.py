@@ -113,12 +113,14 @@ class ThoughtFormat:
 class AnswerFormat:
     """How one model's answers are written. Calls may be in any of several formats; the first is the one that the prompt asks for.
 
-    `hidden` are names of the vocabulary's control tokens, which an answer does not show by itself.
+    `hidden` are names of the vocabulary's control tokens, which an answer does not show by itself. thinks: the model is known to write
+    thoughts.
     """
 
     calls: tuple[CallFormat, ...] = ()
     thought: ThoughtFormat = ThoughtFormat()
     hidden: tuple[str, ...] = ()
+    thinks: bool = False
 
     def shown(self, with_calls: bool) -> tuple[str, ...]:
         """Names of control tokens that the text has to show, since markers are made of them."""

@@ -28,7 +28,8 @@ def answer_format(
         calls.insert(0, formats[GENERIC])
     if family is not None and family.name in formats and formats[family.name].channels:
         calls = [formats[family.name]]
-    return AnswerFormat(tuple(calls), thought_format(template, family), tuple(hidden))
+    thought = thought_format(template, family)
+    return AnswerFormat(tuple(calls), thought or ThoughtFormat(), tuple(hidden), thinks=thought is not None)
 
 
 def written_as(answer: str, formats: Iterable[CallFormat]) -> CallFormat | None:
@@ -60,11 +61,11 @@ def _has_arguments(events: Iterable[Event]) -> bool:
     return re.sub(r"\s", "", text) in (f'{{"word":"{WORD}","n":{NUMBER}}}', f'{{"n":{NUMBER},"word":"{WORD}"}}')
 
 
-def thought_format(template: str, family: Family | None) -> ThoughtFormat:
-    """What stands around a model's thoughts: as its family says, as its template spells the tags, or the usual tags."""
+def thought_format(template: str, family: Family | None) -> ThoughtFormat | None:
+    """What stands around a model's thoughts: as its family says, or as its template spells the tags; None where neither knows any."""
     if family is not None and family.thought is not None:
         return ThoughtFormat(**vars(family.thought))
     if family is not None and family.reasoning is not None and family.reasoning.start.strip():
         return ThoughtFormat(family.reasoning.start.strip(), family.reasoning.end.strip())
     begin, end = re.search(THOUGHTS_BEGIN, template), re.search(THOUGHTS_END, template)
-    return ThoughtFormat(begin[0], end[0]) if begin and end else ThoughtFormat()
+    return ThoughtFormat(begin[0], end[0]) if begin and end else None

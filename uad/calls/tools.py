@@ -12,10 +12,11 @@ MAX_REFS = 16
 
 @dataclass(frozen=True)
 class Tool:
-    """One function. `parameters` is the JSON schema of its arguments, an object's."""
+    """One function. `parameters` is the JSON schema of its arguments, an object's; strict: each call of it must keep to that."""
 
     name: str
     parameters: Schema = field(default_factory=dict)
+    strict: bool = False
 
     def schema_of(self, argument: str) -> Schema:
         """The schema of one argument; empty where the tool does not know it."""

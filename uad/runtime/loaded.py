@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from uad.calls.format import AnswerFormat
+from uad.calls.parser import Start
+from uad.calls.tools import Calls, Schema
 from uad.errors import InvalidRequestError
+from uad.runtime.calling import call_constraint
 from uad.runtime.parts import Parts
 from uad.types import Clock, Constraint, DrafterStats, Request, RuntimeInfo, SlotInfo, Totals
 
@@ -41,6 +44,10 @@ class Loaded:
     def check_constraint(self, constraint: Constraint) -> None:
         """Compile it ahead of its request, on any thread but the model's. Raises InvalidRequestError, with the place where there is one."""
         self._parts.grammars.check(constraint)
+
+    def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
+        """See `calling.call_constraint`. Compiles nothing."""
+        return call_constraint(self._parts.target.model.vocab, self.answers, calls, start, tail, answer)
 
     def slots(self) -> tuple[SlotInfo, ...]:
         return self._engine.slots()

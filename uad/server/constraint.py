@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
-from uad.errors import InvalidRequestError
+from uad.calls.parser import Start
+from uad.calls.tools import Calls
+from uad.errors import InvalidRequestError, NotSupportedError
 from uad.server.engine import Engine
-from uad.server.schemas import GenerationBody
+from uad.server.schemas import ChatBody, GenerationBody
 from uad.types import Constraint, ConstraintKind
 
 _JSON, _GRAMMAR, _REGEX, _CHOICE = ConstraintKind
@@ -22,11 +24,40 @@ def constraint_of(engine: Engine, body: GenerationBody) -> Constraint | None:
     if not found:
         return None if body.grammar == "" else engine.config.constraint
     name, constraint = found[0]
+    _check(engine, name, constraint)
+    return constraint
+
+
+def with_calls(engine: Engine, body: ChatBody, own: Constraint | None, calls: Calls, start: Start, tail: str) -> Constraint | None:
+    """The constraint of a chat with tools, compiled. own: what `constraint_of` says.
+
+    A call that is required takes the server's own constraint's place. Where calls are possible, one may stand in place of the JSON that
+    the answer has to be. tail: the end of the prompt. Raises InvalidRequestError.
+    """
+    is_named = own is not None and own is not engine.config.constraint
+    if calls.are_required and is_named:
+        raise InvalidRequestError("tool_choice: a call is required, which leaves no room for another constraint; drop one", "tool_choice")
+    if own is not None and not calls.are_required and own.kind is not _JSON:
+        return own
+    answer = json.loads(own.text) if own is not None and not calls.are_required else None
+    bound = engine.call_constraint(calls, start, tail, {} if answer is True else answer)
+    if bound is None:
+        return own
+    try:
+        _check(engine, "tools", bound)
+    except InvalidRequestError:
+        for i, tool in enumerate(calls.tools):
+            name = f"tools.{i}.function.parameters"
+            _check(engine, name, Constraint(_JSON, json.dumps({"type": "object", **tool.parameters})))
+        raise
+    return bound
+
+
+def _check(engine: Engine, name: str, constraint: Constraint) -> None:
     try:
         engine.check_constraint(constraint)
-    except InvalidRequestError as error:
+    except (InvalidRequestError, NotSupportedError) as error:
         raise InvalidRequestError(f"{name}: {error}", name) from None
-    return constraint
 
 
 def _response_format(name: str, value: object) -> Constraint | None:

@@ -14,6 +14,8 @@ from types import TracebackType
 from typing import Protocol
 
 from uad.calls.format import AnswerFormat
+from uad.calls.parser import Start
+from uad.calls.tools import Calls, Schema
 from uad.config import Config
 from uad.errors import SlowReaderError, UadError
 from uad.types import Constraint, Delta, Done, DrafterStats, Event, Failed, Request, RuntimeInfo, Sink, SlotInfo, Totals
@@ -64,6 +66,9 @@ class Engine(Protocol):
 
     def check_constraint(self, constraint: Constraint) -> None:
         """Compile it: for worker threads. Raises InvalidRequestError."""
+
+    def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
+        """What an answer may be by what the request says about calls; tail: the end of the prompt. Raises NotSupportedError."""
 
     def slots(self) -> tuple[SlotInfo, ...]: ...
 

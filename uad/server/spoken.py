@@ -12,6 +12,7 @@ from uad.calls.format import AnswerFormat
 from uad.calls.parser import AnswerParser, Start
 from uad.calls.tools import Calls, Tool
 from uad.errors import InvalidRequestError
+from uad.server.constraint import with_calls
 from uad.server.engine import Engine
 from uad.server.job import Job, make_job
 from uad.server.json_out import dumps, dumps_large
@@ -48,7 +49,7 @@ class Reading:
 
 def calls_of(body: ChatBody) -> Calls:
     """What the request says about calls. Raises InvalidRequestError for a choice of a tool that is not there."""
-    tools = tuple(Tool(tool.function.name, tool.function.parameters or {}) for tool in body.tools)
+    tools = tuple(Tool(one.name, one.parameters or {}, bool(one.strict)) for one in (tool.function for tool in body.tools))
     choice = body.tool_choice
     if not isinstance(choice, NamedTool):
         return Calls(tools, choice, named=False, parallel=body.parallel_tool_calls)
@@ -57,29 +58,33 @@ def calls_of(body: ChatBody) -> Calls:
     return Calls(tools, choice.name, named=True, parallel=body.parallel_tool_calls)
 
 
-def _start(engine: Engine, body: ChatBody, prompt: Sequence[int]) -> Start:
+def _start(engine: Engine, body: ChatBody, tail: str) -> Start:
     """Where the answer begins, by the beginning that the request gives, or by the end of its prompt."""
     last = body.messages[-1]
     begun = "\n".join(part.text for part in last.content or ()) if last.role == "assistant" else ""
     if not begun:
-        return Start(engine.answers.opens_thought(text_of(engine, prompt[-_TAIL:])))
+        return Start(engine.answers.opens_thought(tail))
     in_thought = engine.answers.continues_thought(begun)
     return Start(in_thought, in_content=not in_thought)
 
 
 def chat_job(engine: Engine, body: ChatBody, ping: float, default: str) -> tuple[Job, Reading]:
-    """What to generate for a chat, and how to read it. Renders and tokenizes: for worker threads.
+    """What to generate for a chat, and how to read it. Renders, tokenizes and compiles: for worker threads.
 
     default: the server's reasoning format.
     """
     calls = calls_of(body)
     prompt = encode_chat(engine, body)
     job = make_job(engine, body, [prompt], ping)
-    reading = Reading(engine.answers, calls, _start(engine, body, prompt.ids), (body.reasoning_format or default) == "none")
+    tail = text_of(engine, prompt.ids[-_TAIL:])
+    reading = Reading(engine.answers, calls, _start(engine, body, tail), (body.reasoning_format or default) == "none")
     if reading.is_plain:
         return job, reading
     shown = reading.format.shown(with_calls=calls.are_possible)
-    return replace(job, requests=tuple(replace(request, shown=shown) for request in job.requests)), reading
+    bound = job.requests[0].constraint
+    if calls.are_possible:
+        bound = with_calls(engine, body, bound, calls, reading.start, tail)
+    return replace(job, requests=tuple(replace(request, shown=shown, constraint=bound) for request in job.requests)), reading
 
 
 def chat_shape(job: Job, identity: Identity, reading: Reading) -> ChatShape:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr
 
 MAX_TOOLS = 1024
 MAX_CALLS = 1024  # of one message
@@ -52,6 +52,7 @@ class FunctionBody(_Body):
     name: StrictStr = Field(min_length=1, max_length=MAX_NAME)
     description: StrictStr | None = None
     parameters: dict[StrictStr, Any] | None = None
+    strict: StrictBool | None = None
 
     def told(self) -> dict[str, object]:
         """As templates want it: with every member."""
