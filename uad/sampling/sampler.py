@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from uad.grammar.protocol import Ids, Matcher
 from uad.sampling.noise import Position, gumbel
-from uad.sampling.stages import Penalties, Stage, stages
+from uad.sampling.stages import Penalties, Stage, Typical, stages
 from uad.types import SamplingParams, TokenProb
 
 Row = npt.NDArray[np.float32]
@@ -64,6 +64,8 @@ class Sampler:
         self._greedy = params.temperature <= 0
         self._keys = keys
         self._chain = chains(chain) if chain else None
+        # typical_p takes logarithms of probabilities: a banned id would make NaN of them
+        self._is_typical = any(isinstance(stage, Typical) for stage in chain)
         last_n = next((stage.last_n for stage in chain if isinstance(stage, Penalties)), 0)
         self._remembers = last_n > 0
         if self._remembers:
@@ -72,12 +74,15 @@ class Sampler:
 
     def pick(self, row: Row, position: Position) -> int:
         """The id for this position, from its logits. Depends on nothing else but what was accepted."""
-        allowed = self.matcher.allowed() if self.matcher is not None else None
-        if allowed is not None:
-            return self._pick_of(allowed, row, position)
-        if self._n_early:
+        mask = self.matcher.mask() if self.matcher is not None else None
+        if mask is not None and (self._is_typical or not mask.are_banned):
+            return self._pick_of(mask.allowed(len(row)), row, position)
+        if mask is not None or self._n_early:
             row = row.copy()
-            row[self._late] = -np.inf
+            if mask is not None:
+                row[mask.ids] = -np.inf
+            if self._n_early:
+                row[self._late] = -np.inf
         if self._chain is None:
             return int(row.argmax()) if self._greedy else int((row + gumbel(self._seed, position, self._keys)).argmax())
         ids, logits = self._chain.apply(row)
