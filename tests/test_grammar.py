@@ -240,7 +240,7 @@ def test_errors_of_limited_work_are_its_callers() -> None:
 
 def test_a_vocabulary_without_an_end_cannot_be_constrained() -> None:
     table = VocabTable("endless", TABLE.pieces, TABLE.specials, tokenize)
-    with pytest.raises(NotSupportedError, match="no end"):
+    with pytest.raises(NotSupportedError, match="no token that ends an answer"):
         Grammars(Vocabulary(table, tokenize)).check(regex("a"))
 
 

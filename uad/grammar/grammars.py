@@ -40,10 +40,11 @@ class Compiled(NamedTuple):
 
 
 class Grammars:
-    """May be used from several threads; matchers from one at a time."""
+    """May be used from several threads; matchers from one at a time. notes: the line for the start, if there is something to say."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
+        self.notes = (f"answers cannot be constrained: {vocabulary.reason}",) if vocabulary.reason else ()
         self._known: OrderedDict[Constraint, Compiled] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -80,8 +81,8 @@ class Grammars:
         return compiled
 
     def _compile(self, constraint: Constraint) -> Compiled:
-        if not self._vocabulary.can_constrain:
-            raise NotSupportedError("answers of this model have no end of their own, so none can be constrained")
+        if self._vocabulary.reason:
+            raise NotSupportedError(f"answers of this model cannot be constrained: {self._vocabulary.reason}")
         if not all(constraint.triggers):
             raise InvalidRequestError("a trigger must not be empty")
         began = perf_counter()

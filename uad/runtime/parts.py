@@ -97,13 +97,14 @@ def build(config: Config, progress: Progress, costs: Costs | None = None) -> Par
             drafting = _drafting(timed, policies or FixedPolicy, model, clock, matchers)
         samplers = _samplers(context, model, grammars)
         engine = _engine(target, drafting, samplers, counting, clock, matchers)
+        notes = (*target.notes, *fit.notes, *prompts.notes, *grammars.notes, *draft.notes)
         info = RuntimeInfo(
             target=model.info,
             draft=draft.info,
             n_ctx=context.n_ctx,
             n_slots=config.n_parallel,
             build=native.build_info(),
-            notes=(*target.notes, *fit.notes, *prompts.notes, *draft.notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
+            notes=(*notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
             drafters=tuple(one.origin for one in every),
         )
         return Parts(config, engine, prompts, grammars, target, samplers, info, draft.drafter, policies, clock, costs, stack.pop_all())
