@@ -85,12 +85,17 @@ def start(constraint: Constraint) -> Matcher:
     return GRAMMARS.start(constraint)
 
 
+def allowed(matcher: Matcher) -> list[int]:
+    """The ids that may follow."""
+    mask = matcher.mask()
+    return list(range(TABLE.n_vocab)) if mask is None else mask.allowed(TABLE.n_vocab).tolist()
+
+
 def fed(constraint: Constraint, text: str) -> Matcher:
     """A matcher behind this text, which fits."""
     matcher = start(constraint)
     for id_ in tokenize(text.encode()):
-        allowed = matcher.allowed()
-        assert allowed is None or id_ in allowed, f"{PIECES[id_]!r} in {text!r}"
+        assert id_ in allowed(matcher), f"{PIECES[id_]!r} in {text!r}"
         matcher.accept(id_)
     return matcher
 
@@ -103,23 +108,20 @@ def fits(constraint: Constraint, text: str) -> bool:
         return False
     for id_ in ids:
         matcher.accept(id_)
-    allowed = matcher.allowed() if not matcher.is_over else None
-    return matcher.is_over or (allowed is not None and END in allowed)
+    return matcher.is_over or END in allowed(matcher)
 
 
 def written(constraint: Constraint, rng: random.Random, n_most: int = 2000) -> bytes | None:
     """An answer of allowed ids, drawn at random; those that end something are drawn more often. None: it did not end in time."""
     matcher, ids = start(constraint), []
     while not matcher.is_over:
-        allowed = matcher.allowed()
-        assert allowed is not None
-        ids.append(_drawn([int(id_) for id_ in allowed], rng))
+        ids.append(_drawn(allowed(matcher), rng))
         matcher.accept(ids[-1])
         if len(ids) > n_most:
             return None
     return TABLE.join(ids)
 
 
-def _drawn(allowed: Sequence[int], rng: random.Random) -> int:
-    closing = [id_ for id_ in allowed if id_ in (END, STOP) or TABLE.pieces[id_] in (b'"', b"}", b"]", b'"}')]
-    return rng.choice(closing if closing and rng.random() < 0.5 else allowed)
+def _drawn(ids: Sequence[int], rng: random.Random) -> int:
+    closing = [id_ for id_ in ids if id_ in (END, STOP) or TABLE.pieces[id_] in (b'"', b"}", b"]", b'"}')]
+    return rng.choice(closing if closing and rng.random() < 0.5 else ids)

@@ -68,15 +68,20 @@ def shown(ids: Sequence[int]) -> str:
     return b"".join(pieces).decode("utf-8", "replace")
 
 
+def allowed(matcher: Matcher) -> list[int]:
+    """The ids that may follow."""
+    mask = matcher.mask()
+    return list(range(TABLE.n_vocab)) if mask is None else mask.allowed(TABLE.n_vocab).tolist()
+
+
 def drawn(matcher: Matcher, rng: random.Random, begun: tuple[int, ...] = (), n_most: int = 1000) -> str | None:
     """An answer of printable ids, drawn at random; what closes something is drawn more often. None: it did not end in time."""
     written: list[int] = []
     while not matcher.is_over:
-        allowed = matcher.allowed()
-        ids = range(TABLE.n_vocab) if allowed is None else [int(id_) for id_ in allowed]
-        fit = [id_ for id_ in ids if PIECES[id_].isascii() and PIECES[id_].decode().isprintable()] if max(ids) < len(PIECES) else list(ids)
+        ids = allowed(matcher)
+        fit = [id_ for id_ in ids if PIECES[id_].isascii() and PIECES[id_].decode().isprintable()] if max(ids) < len(PIECES) else ids
         closing = [id_ for id_ in ids if id_ >= len(PIECES) or PIECES[id_] in _CLOSING]
-        begun, id_ = begun[1:], begun[0] if begun else rng.choice(closing if closing and rng.random() < 0.5 else fit or list(ids))
+        begun, id_ = begun[1:], begun[0] if begun else rng.choice(closing if closing and rng.random() < 0.5 else fit or ids)
         written.append(id_)
         matcher.accept(id_)
         if len(written) > n_most:
@@ -134,21 +139,16 @@ def test_a_call_comes_behind_thoughts(name: str) -> None:
 
 def test_no_thought_comes_where_the_prompt_has_closed_one() -> None:
     format_, calls = AnswerFormat((FORMATS["hermes"],), thinks=True), Calls(TOOLS, "required")
-    first = GRAMMARS.start(bound(format_, calls, tail="<think>\n\n</think>\n\n")).allowed()
-    assert first is not None
-    assert first.tolist() == [SPECIALS["<tool_call>"]]
-    first = GRAMMARS.start(bound(format_, calls)).allowed()
-    assert first is not None
-    assert set(first.tolist()) == {SPECIALS["<tool_call>"], SPECIALS["<think>"]}
+    closed = bound(format_, calls, tail="<think>\n\n</think>\n\n")
+    assert allowed(GRAMMARS.start(closed)) == [SPECIALS["<tool_call>"]]
+    assert set(allowed(GRAMMARS.start(bound(format_, calls)))) == {SPECIALS["<tool_call>"], SPECIALS["<think>"]}
 
 
 def test_no_end_comes_before_a_required_call() -> None:
     format_, start = AnswerFormat((FORMATS["hermes"],)), Start(in_thought=True)
     matcher = GRAMMARS.start(bound(format_, Calls(TOOLS, "required"), start))
     for id_ in tokenize(b"hm"):
-        allowed = matcher.allowed()
-        assert allowed is not None
-        assert EOG.isdisjoint(allowed.tolist())
+        assert EOG.isdisjoint(allowed(matcher))
         matcher.accept(id_)
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
+from functools import partial
 from time import perf_counter
+from typing import NamedTuple
 
 import llguidance
 
 from uad.errors import InvalidRequestError, NotSupportedError
 from uad.grammar.compiling import limited
-from uad.grammar.matcher import Matcher, Trigger, ids_of
+from uad.grammar.matcher import Matcher, Trigger, can_begin, mask_of
 from uad.grammar.schema import culprit, parsed
 from uad.grammar.source import schema_source, source
 from uad.grammar.vocabulary import Vocabulary
@@ -30,12 +32,20 @@ LIMITS = llguidance.LLParserLimits(
 )
 
 
+class Compiled(NamedTuple):
+    """A constraint's grammar at its beginning, and the ids that run across a trigger into what the grammar forbids."""
+
+    native: llguidance.LLMatcher
+    barred: tuple[int, ...]
+
+
 class Grammars:
-    """May be used from several threads; matchers from one at a time."""
+    """May be used from several threads; matchers from one at a time. notes: the line for the start, if there is something to say."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._known: OrderedDict[Constraint, llguidance.LLMatcher] = OrderedDict()
+        self.notes = (f"answers cannot be constrained: {vocabulary.reason}",) if vocabulary.reason else ()
+        self._known: OrderedDict[Constraint, Compiled] = OrderedDict()
         self._lock = threading.Lock()
 
     def check(self, constraint: Constraint) -> None:
@@ -47,47 +57,57 @@ class Grammars:
 
     def start(self, constraint: Constraint) -> Matcher:
         """A matcher at the beginning of an answer."""
-        native = self._compiled(constraint).deep_copy()
+        compiled = self._compiled(constraint)
         trigger = Trigger(constraint, self._vocabulary.table) if constraint.triggers else None
-        return Matcher(native, self._vocabulary, lambda: self._forget(constraint), trigger)
+        failed = partial(self._forget, constraint)
+        return Matcher(compiled.native.deep_copy(), self._vocabulary, failed, trigger, compiled.barred)
 
     def _forget(self, constraint: Constraint) -> None:
         """An answer exceeded a limit. All copies share what was counted, so the next one needs a fresh grammar."""
         with self._lock:
             self._known.pop(constraint, None)
 
-    def _compiled(self, constraint: Constraint) -> llguidance.LLMatcher:
+    def _compiled(self, constraint: Constraint) -> Compiled:
         with self._lock:
-            native = self._known.get(constraint)
-            if native is not None:
+            compiled = self._known.get(constraint)
+            if compiled is not None:
                 self._known.move_to_end(constraint)
-                return native
-        native = self._compile(constraint)
+                return compiled
+        compiled = self._compile(constraint)
         with self._lock:
-            self._known[constraint] = native
+            self._known[constraint] = compiled
             if len(self._known) > _MOST:
                 self._known.popitem(last=False)
-        return native
+        return compiled
 
-    def _compile(self, constraint: Constraint) -> llguidance.LLMatcher:
-        if not self._vocabulary.can_constrain:
-            raise NotSupportedError("answers of this model have no end of their own, so none can be constrained")
+    def _compile(self, constraint: Constraint) -> Compiled:
+        if self._vocabulary.reason:
+            raise NotSupportedError(f"answers of this model cannot be constrained: {self._vocabulary.reason}")
+        if not all(constraint.triggers):
+            raise InvalidRequestError("a trigger must not be empty")
         began = perf_counter()
-        native = limited(lambda: self._compile_here(constraint))
+        compiled = limited(lambda: self._compile_here(constraint))
         _log.debug("a grammar (%s) took %.0f ms to compile", constraint.kind, 1e3 * (perf_counter() - began))
-        return native
+        return compiled
 
-    def _compile_here(self, constraint: Constraint) -> llguidance.LLMatcher:
+    def _compile_here(self, constraint: Constraint) -> Compiled:
         native = self._made(source(constraint))
         trial = native.deep_copy()
         for _ in range(_TRIAL):
-            ids = ids_of(trial.compute_bitmask(), self._vocabulary.table.n_vocab)
+            n_vocab = self._vocabulary.table.n_vocab
+            ids = mask_of(trial.compute_bitmask(), n_vocab).allowed(n_vocab)
             if trial.is_error() or trial.is_stopped() or not len(ids):
                 break
             trial.consume_token(int(ids[len(ids) // 2]))
         if trial.is_error():
             raise InvalidRequestError(self._complaint(constraint, trial.get_error()))
-        return native
+        return Compiled(native, self._barred(constraint, native))
+
+    def _barred(self, constraint: Constraint, native: llguidance.LLMatcher) -> tuple[int, ...]:
+        if not constraint.triggers:
+            return ()
+        holding = Trigger(constraint, self._vocabulary.table).holding()
+        return tuple(id_ for id_, begun in holding if not can_begin(native, begun, self._vocabulary))
 
     def _made(self, grammar: str) -> llguidance.LLMatcher:
         return llguidance.LLMatcher(self._vocabulary.native, grammar, limits=LIMITS, log_level=0)

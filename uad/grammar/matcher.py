@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from copy import copy
 
 import llguidance
 import numpy as np
+import numpy.typing as npt
 
 from uad.errors import UadError
-from uad.grammar.protocol import Ids
+from uad.grammar.protocol import Ids, Mask
 from uad.grammar.vocabulary import Vocabulary
 from uad.types import Constraint
 from uad.vocab.table import VocabTable
@@ -31,51 +33,80 @@ class Trigger:
         self._table = table
         self._tail = b""
 
-    def copy(self) -> Trigger:
-        """Another one that goes on from here."""
-        twin = object.__new__(Trigger)
-        twin.must, twin._keeps, twin._words, twin._n_tail = self.must, self._keeps, self._words, self._n_tail
-        twin._table, twin._tail = self._table, self._tail
-        return twin
-
     def feed(self, id_: int) -> bytes | None:
         """The text goes on with this id. Once a trigger was written: the bytes that the grammar begins with; None before."""
         data = self._tail + self._bytes(id_)
+        begun = self._begun(data)
+        if begun is None:
+            self._tail = data[-self._n_tail :] if self._n_tail else b""
+        return begun
+
+    def holding(self) -> Iterator[tuple[int, bytes]]:
+        """Ids with a whole trigger in them and more behind it, and what the grammar would begin with."""
+        for id_, text in enumerate(self._table.texts):
+            if any(word in text for word in self._words) and (begun := self._begun(text)):
+                yield id_, begun
+
+    def completing(self) -> Iterator[tuple[int, bytes]]:
+        """Ids that would end a trigger which has begun and go on behind it, and what the grammar would begin with."""
+        rests = {word[n:] for word in self._words for n in range(1, len(word)) if self._tail.endswith(word[:n])}
+        pieces, ids = self._table.sorted_pieces
+        for rest in rests:
+            low, high = self._table.range_of(rest)
+            for i in range(low, high):
+                if begun := self._begun(self._tail + pieces[i]):
+                    yield ids[i], begun
+
+    def _begun(self, data: bytes) -> bytes | None:
         ends = [(at + len(word), -len(word), word) for word in self._words if (at := data.find(word)) >= 0]
         if not ends:
-            self._tail = data[-self._n_tail :] if self._n_tail else b""
             return None
         end, _, word = min(ends)
         return (word if self._keeps else b"") + data[end:]
-
-    def overshooting(self) -> list[tuple[int, bytes]]:
-        """Ids that would end a trigger and go on behind it, with what the grammar would begin with."""
-        starts = {word[n:] for word in self._words for n in range(len(word)) if self._tail.endswith(word[:n])}
-        pieces, ids = self._table.sorted_pieces
-        found: list[tuple[int, bytes]] = []
-        for start in starts:
-            low, high = self._table.range_of(start)
-            for i in range(low, high):
-                if pieces[i] != start and (begun := self.copy().feed(ids[i])):
-                    found.append((ids[i], begun))
-        return found
 
     def _bytes(self, id_: int) -> bytes:
         return self._table.texts[id_] or self._table.special_names.get(id_, "").encode()
 
 
-def ids_of(mask: bytes, n_vocab: int) -> Ids:
-    """The ids whose bits are set."""
-    return np.flatnonzero(np.unpackbits(np.frombuffer(mask, np.uint8), count=n_vocab, bitorder="little"))
+def mask_of(data: bytes, n_vocab: int) -> Mask:
+    """The mask whose bits these are. A large vocabulary has few of one kind nearly always, so only bytes with some are looked at."""
+    bits = np.frombuffer(data, np.uint8)
+    others = ~bits
+    if np.count_nonzero(others) < np.count_nonzero(bits):
+        return Mask(_ids_of(others, n_vocab), are_banned=True)
+    return Mask(_ids_of(bits, n_vocab))
+
+
+def _ids_of(bits: npt.NDArray[np.uint8], n_vocab: int) -> Ids:
+    """The places of the bits that are set, before the n_vocab-th."""
+    at = np.flatnonzero(bits)
+    found = np.flatnonzero(np.unpackbits(bits[at], bitorder="little"))
+    ids: Ids = at[found >> 3] * 8 + (found & 7)
+    return ids[: np.searchsorted(ids, n_vocab)]
+
+
+def can_begin(native: llguidance.LLMatcher, data: bytes, vocabulary: Vocabulary) -> bool:
+    """Whether these bytes may follow in the grammar."""
+    ids = vocabulary.encode(data)
+    return int(native.validate_tokens(ids)) == len(ids)
 
 
 class Matcher:
-    """See `protocol.Matcher`. Made by `Grammars.start`. failed: called where a limit is exceeded."""
+    """See `protocol.Matcher`. Made by `Grammars.start`.
+
+    failed: called where a limit is exceeded. barred: ids that cannot follow while it waits for the trigger.
+    """
 
     def __init__(
-        self, native: llguidance.LLMatcher, vocabulary: Vocabulary, failed: Callable[[], None], trigger: Trigger | None = None
+        self,
+        native: llguidance.LLMatcher,
+        vocabulary: Vocabulary,
+        failed: Callable[[], None],
+        trigger: Trigger | None = None,
+        barred: Collection[int] = (),
     ) -> None:
         self._native = native
+        self._barred = barred
         self._vocabulary = vocabulary
         self._failed = failed
         self._trigger = trigger  # None: the grammar has begun
@@ -92,16 +123,16 @@ class Matcher:
             self._forced = () if self._trigger is not None or self._is_over else tuple(self._native.compute_ff_tokens())
         return self._forced
 
-    def allowed(self) -> Ids | None:
+    def mask(self) -> Mask | None:
         if self._trigger is not None:
-            return self._allowed_before(self._trigger)
-        mask = self._native.compute_bitmask()
+            return self._mask_before(self._trigger)
+        data = self._native.compute_bitmask()
         if self._native.is_error():
             raise self._error()
-        ids = ids_of(mask, self._vocabulary.table.n_vocab)
-        if not len(ids):
+        mask = mask_of(data, self._vocabulary.table.n_vocab)
+        if not len(mask.ids) and not mask.are_banned:
             raise GrammarError("no token of the vocabulary can follow in this grammar; describe another answer")
-        return ids
+        return mask
 
     def accept(self, id_: int) -> None:
         self._forced = None
@@ -117,7 +148,7 @@ class Matcher:
         if self._trigger is None:
             n = next((n for n, (id_, only) in enumerate(zip(ids, self.forced, strict=False)) if id_ != only), len(ids))
             return min(n, int(self._native.validate_tokens(list(ids))))
-        trigger = self._trigger.copy()
+        trigger = copy(self._trigger)
         for n, id_ in enumerate(ids, 1):
             begun = trigger.feed(id_)
             if begun is not None:
@@ -135,20 +166,11 @@ class Matcher:
         if self._is_over and not self._native.is_accepting():
             raise self._error()
 
-    def _allowed_before(self, trigger: Trigger) -> Ids | None:
+    def _mask_before(self, trigger: Trigger) -> Mask | None:
         """What free text may go on with: all but early ends, and tokens that run into a grammar which begins otherwise."""
-        banned = [id_ for id_, begun in trigger.overshooting() if not self._can_begin(begun)]
-        if trigger.must:
-            banned += self._vocabulary.eog
-        if not banned:
-            return None
-        is_allowed = np.ones(self._vocabulary.table.n_vocab, bool)
-        is_allowed[banned] = False
-        return np.flatnonzero(is_allowed)
-
-    def _can_begin(self, data: bytes) -> bool:
-        ids = self._vocabulary.encode(data)
-        return int(self._native.validate_tokens(ids)) == len(ids)
+        banned = {id_ for id_, begun in trigger.completing() if not can_begin(self._native, begun, self._vocabulary)}
+        banned.update(self._barred, self._vocabulary.eog if trigger.must else ())
+        return Mask(np.array(sorted(banned), np.intp), are_banned=True) if banned else None
 
     def _error(self) -> GrammarError:
         self._failed()

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 Ids = npt.NDArray[np.intp]
+
+
+class Mask(NamedTuple):
+    """The ids that may follow, ascending, at least one; or those that may not, where they are fewer."""
+
+    ids: Ids
+    are_banned: bool = False
+
+    def allowed(self, n_vocab: int) -> Ids:
+        """The ids that may follow."""
+        if not self.are_banned:
+            return self.ids
+        is_allowed = np.ones(n_vocab, bool)
+        is_allowed[self.ids] = False
+        return np.flatnonzero(is_allowed)
 
 
 class Matcher(Protocol):
@@ -27,8 +42,8 @@ class Matcher(Protocol):
         """
         ...
 
-    def allowed(self) -> Ids | None:
-        """The ids that may follow, ascending, at least one; None: all. Raises UadError where a limit is exceeded."""
+    def mask(self) -> Mask | None:
+        """What may follow; None: any id. Raises UadError where a limit is exceeded."""
         ...
 
     def accept(self, id_: int) -> None:

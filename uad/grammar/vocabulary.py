@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import llguidance
 
-from uad.errors import ModelLoadError
 from uad.vocab.table import VocabTable
 
 _SPECIAL = b"\xff"  # llguidance's mark: what begins with this byte, which no text has, is no text
@@ -17,32 +16,31 @@ _WINDOW, _UNSURE = 256, 8  # bytes, ids
 class Vocabulary:
     """Made once for a target. encode: bytes to ids, as the target's text is cut.
 
-    Raises ModelLoadError where llguidance reads the vocabulary otherwise than the model.
+    reason: why answers cannot be constrained with it; empty where they can.
     """
 
     def __init__(self, table: VocabTable, encode: Callable[[bytes], list[int]]) -> None:
         self.table = table
         self.encode = encode
         self.eog = table.eog
-        self.tokens = tuple(_token(table, id_) for id_ in range(table.n_vocab))
+        self.reason = "the vocabulary has no token that ends an answer"
         if self.eog:
-            wrapper = llguidance.TokenizerWrapper(_Tokenizer(self.tokens, min(self.eog), encode))
-            self.native = llguidance.LLTokenizer(wrapper, eos_token=sorted(self.eog))
-            self._check()
+            tokens = [_token(table, id_) for id_ in range(table.n_vocab)]
+            wrapper = llguidance.TokenizerWrapper(_Tokenizer(tokens, min(self.eog), encode))
+            try:
+                self.native = llguidance.LLTokenizer(wrapper, eos_token=sorted(self.eog))
+                self.reason = _difference(self.native, tokens)
+            except ValueError as error:
+                self.reason = f"llguidance cannot read the vocabulary ({error})"
 
-    @property
-    def can_constrain(self) -> bool:
-        """Whether answers have an end: a vocabulary without one cannot be constrained."""
-        return bool(self.eog)
 
-    def _check(self) -> None:
-        """Whether masks fit the target's rows, and ids mean the same bytes."""
-        n, tokens = self.table.n_vocab, self.tokens
-        if self.native.vocab_size != n:
-            raise ModelLoadError(f"{self.table.name}: llguidance counts {self.native.vocab_size} tokens, the model has {n}")
-        for id_ in range(0, n, _EVERY):
-            if tokens[id_][:1] != _SPECIAL and self.native.decode_bytes([id_]) != tokens[id_]:
-                raise ModelLoadError(f"{self.table.name}: llguidance reads other bytes than the model for token {id_}")
+def _difference(native: llguidance.LLTokenizer, tokens: Sequence[bytes]) -> str:
+    """Why masks would not fit the target's rows, or ids mean other bytes; empty where all is well. Looks at some of the ids."""
+    if native.vocab_size != len(tokens):
+        return f"llguidance counts {native.vocab_size} tokens, the model has {len(tokens)}"
+    wrong = (id_ for id_ in range(0, len(tokens), _EVERY) if tokens[id_][:1] != _SPECIAL and native.decode_bytes([id_]) != tokens[id_])
+    id_ = next(wrong, None)
+    return "" if id_ is None else f"llguidance reads other bytes than the model for token {id_}"
 
 
 class _Tokenizer:
@@ -51,7 +49,7 @@ class _Tokenizer:
     bos_token_id = None
     special_token_ids = ()
 
-    def __init__(self, tokens: tuple[bytes, ...], eos: int, encode: Callable[[bytes], list[int]]) -> None:
+    def __init__(self, tokens: Sequence[bytes], eos: int, encode: Callable[[bytes], list[int]]) -> None:
         self.tokens = tokens
         self.eos_token_id = eos
         self._encode = encode

@@ -92,21 +92,14 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             drafting = wiring.drafting((*forced, *every), policies or FixedPolicy, model, matchers)
         samplers = wiring.samplers(_samplers(context, model, grammars), model)
         engine = _engine(target, drafting, samplers, wiring, matchers)
+        notes = (*target.notes, *fit.notes, *prompts.notes, prompts.answers_note(), *grammars.notes, *draft.notes)
         info = RuntimeInfo(
             target=model.info,
             draft=draft.info,
             n_ctx=context.n_ctx,
             n_slots=config.n_parallel,
             build=native.build_info(),
-            notes=(
-                *target.notes,
-                *fit.notes,
-                *prompts.notes,
-                prompts.answers_note(),
-                *draft.notes,
-                *drafters.notes(free, config.drafting.lookup),
-                *policy_notes,
-            ),
+            notes=(*notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
             drafters=tuple(one.origin for one in every),
         )
         return Parts(config, engine, prompts, grammars, target, samplers, info, draft.drafter, policies, wiring, stack.pop_all())

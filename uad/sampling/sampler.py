@@ -14,7 +14,7 @@ import numpy.typing as npt
 from uad.common.logits import log_sum_exp
 from uad.grammar.protocol import Ids, Matcher
 from uad.sampling.noise import Position, chance, gumbel
-from uad.sampling.stages import SamplerStage, Stage, reach, stages
+from uad.sampling.stages import SamplerStage, Stage, is_typical, reach, stages
 from uad.types import SamplingParams, TokenProb
 
 Row = npt.NDArray[np.float32]
@@ -68,6 +68,7 @@ class Sampler:
         self._chain = chains(always) if (always := [stage for stage in chain if stage not in by_chance]) else None
         self._drawn = by_chance[0] if by_chance else None
         self._longer = chains(chain) if by_chance else None
+        self._is_typical = is_typical(chain)
         last_n = reach(chain)
         self._remembers = last_n > 0
         for id_ in prompt[-last_n:] if last_n else ():
@@ -75,12 +76,15 @@ class Sampler:
 
     def pick(self, row: Row, position: Position) -> int:
         """The id for this position, from its logits. Depends on nothing else but what was accepted."""
-        allowed = self.matcher.allowed() if self.matcher is not None else None
-        if allowed is not None:
-            return self._pick_of(allowed, row, position)
-        if self._n_early:
+        mask = self.matcher.mask() if self.matcher is not None else None
+        if mask is not None and (self._is_typical or not mask.are_banned):
+            return self._pick_of(mask.allowed(len(row)), row, position)
+        if mask is not None or self._n_early:
             row = row.copy()
-            row[self._late] = -np.inf
+            if mask is not None:
+                row[mask.ids] = -np.inf
+            if self._n_early:
+                row[self._late] = -np.inf
         chain = self._chain_at(position)
         if chain is None:
             return int(row.argmax()) if self._greedy else int((row + gumbel(self._seed, position, self._keys)).argmax())
