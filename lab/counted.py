@@ -6,18 +6,19 @@ knows no policy and no text. What is not counted takes no time at all: sampling,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from experiment import Experiment
 
 from uad.config import ModelConfig
-from uad.decode.drafting import Drafting
+from uad.decode.drafting import NO_MATCHERS, Drafting
 from uad.decode.layout import sizes_of_passes
 from uad.decode.target import Target
 from uad.drafters.protocol import Drafter, Pace
 from uad.errors import ConfigError
+from uad.grammar.protocol import Matcher
 from uad.llama.model import Model
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.protocol import Policy
@@ -82,8 +83,10 @@ class Counting(Experiment):
     ) -> tuple[tuple[CostSample, ...], bool]:
         return (self.costs.target if role == "target" else self.costs.draft), True
 
-    def drafting(self, drafters: Sequence[Drafter], policies: Callable[[], Policy], model: Model) -> Drafting:
-        return super().drafting([self.drafter(one) for one in drafters], policies, model)
+    def drafting(
+        self, drafters: Sequence[Drafter], policies: Callable[[], Policy], model: Model, matchers: Mapping[int, Matcher] = NO_MATCHERS
+    ) -> Drafting:
+        return super().drafting([self.drafter(one) for one in drafters], policies, model, matchers)
 
     def drafter(self, drafter: Drafter) -> Drafter:
         return CountedDrafter(drafter, self.counted)

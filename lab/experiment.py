@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
 from oracle import Round
 from prescribed import prescribing
 
-from uad.decode.drafting import Drafting
+from uad.decode.drafting import NO_MATCHERS, Drafting
 from uad.decode.scheduler import SamplerFactory
 from uad.drafters.protocol import Drafter
+from uad.grammar.protocol import Matcher
 from uad.llama.model import Model
 from uad.policy.protocol import Policy
 from uad.runtime.wiring import Wiring
@@ -46,8 +47,10 @@ class Experiment(Wiring):
     def twin(self) -> Experiment:
         return Experiment()
 
-    def drafting(self, drafters: Sequence[Drafter], policies: Callable[[], Policy], model: Model) -> Drafting:
-        noting = Noting(drafters, policies, model.info.n_vocab, model.vocab.eog, self.clock)
+    def drafting(
+        self, drafters: Sequence[Drafter], policies: Callable[[], Policy], model: Model, matchers: Mapping[int, Matcher] = NO_MATCHERS
+    ) -> Drafting:
+        noting = Noting(drafters, policies, model.info.n_vocab, model.vocab.eog, self.clock, matchers)
         noting.rounds = self.rounds
         return noting
 

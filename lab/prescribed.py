@@ -30,6 +30,8 @@ class Told(Request):
 class Prescribed:
     """Draws ids[0], ids[1], … whatever the target thinks, and `last` behind them. Verification, KV and costs are as ever."""
 
+    matcher = None
+
     def __init__(self, ids: Sequence[int], last: int) -> None:
         self._ids = ids
         self._last = last

@@ -9,9 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+from grammar_kit import GRAMMARS, TABLE
+
+from uad.calls.format import AnswerFormat
+from uad.calls.parser import Start
+from uad.calls.tools import Calls, Schema
 from uad.config import Config, ModelConfig
 from uad.errors import ContextOverflowError, UadError, UnavailableError
+from uad.runtime.calling import call_constraint
 from uad.types import (
+    Constraint,
     Crossing,
     Delta,
     Done,
@@ -72,6 +79,7 @@ class FakeRuntime:
     loaded: tuple[Origin, ...] = (Origin.SUFFIX, Origin.MODEL)
     n_ctx: int = 4096
     step: int = 3
+    answers: AnswerFormat = field(default_factory=AnswerFormat)
     fail: Exception | None = None
     fail_after: int = 0
     pause: float = 0.0
@@ -158,6 +166,13 @@ class FakeRuntime:
         prefill: str = "",
     ) -> list[int]:
         return [BOS, *self.tokenize(self.render_chat(messages, template_kwargs, add_generation_prompt, prefill))]
+
+    def check_constraint(self, constraint: Constraint) -> None:
+        self.threads.add(threading.current_thread().name)
+        GRAMMARS.check(constraint)
+
+    def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
+        return call_constraint(TABLE, self.answers, calls, start, tail, answer)
 
     def slots(self) -> tuple[SlotInfo, ...]:
         with self._lock:

@@ -35,21 +35,29 @@ ROOMS = {
     "uad.llama": Room((*BASE, "uad.config", "uad.gguf", "uad.vocab.table", "llama_cpp", "numpy")),
     "uad.vocab": Room((*BASE, "numpy", "tokenizers")),
     "uad.templates": Room((*BASE, "uad.vocab", "yaml", "rapidfuzz", "jinja2")),
-    "uad.sampling": Room((*BASE, "numpy")),
+    "uad.calls": Room((*BASE, "uad.templates")),
+    "uad.sampling": Room((*BASE, "uad.grammar.protocol", "numpy")),
+    "uad.grammar": Room((*BASE, "uad.vocab", "uad.drafters.protocol", "llguidance", "numpy")),
     "uad.drafters": Room((*BASE, "uad.vocab", "uad.templates", "uad.sampling", "numpy")),
     "uad.policy": Room(BASE),
-    "uad.decode": Room((*BASE, "uad.vocab", "uad.sampling", "uad.drafters.protocol", "uad.policy.protocol", "numpy")),
+    "uad.decode": Room(
+        (*BASE, "uad.vocab", "uad.sampling", "uad.drafters.protocol", "uad.grammar.protocol", "uad.policy.protocol", "numpy")
+    ),
     "uad.trim": Room((*BASE, "uad.gguf")),
     "uad.runtime": Room(
         (
             *BASE,
             *("uad.gguf", "uad.trim"),
-            *(f"uad.{room}" for room in ("config", "llama", "vocab", "templates", "sampling", "drafters", "policy", "decode")),
+            *("uad.config", "uad.llama", "uad.vocab", "uad.templates", "uad.calls", "uad.sampling", "uad.grammar"),
+            *("uad.drafters", "uad.policy", "uad.decode"),
             *("uad.__version__", "numpy", "platformdirs"),
         )
     ),
     "uad.server": Room(
-        (*BASE, "uad.config", "uad.runtime", "uad.__version__", "aiohttp", "numpy", "prometheus_client", "pydantic", "pydantic_core")
+        (
+            *(*BASE, "uad.calls", "uad.config", "uad.runtime", "uad.__version__"),
+            *("aiohttp", "numpy", "prometheus_client", "pydantic", "pydantic_core"),
+        )
     ),
     "uad.bench": Room((*BASE, "uad.config", "uad.console", "rich", "aiohttp"), lazy=("uad.runtime",)),
     "uad.cli": Room((*BASE, "uad.config", "uad.console", "uad.__version__", "rich"), lazy=("uad.runtime", "uad.server", "uad.bench")),

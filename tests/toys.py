@@ -20,6 +20,9 @@ from uad.decode.layout import Least, sizes_of_passes
 from uad.decode.step import Engine
 from uad.drafters.protocol import Drafter, Pace
 from uad.errors import AbortedError
+from uad.grammar.drafter import GrammarDrafter
+from uad.grammar.grammars import Grammars
+from uad.grammar.protocol import Matcher
 from uad.llama.samplers import SamplerChain
 from uad.policy.fixed import FixedPolicy
 from uad.policy.protocol import Policy
@@ -261,19 +264,26 @@ def make_engine(
     policy: Policy | None = None,
     clock: Clock = perf_counter,
     policies: Callable[[], Policy] = FixedPolicy,
+    grammars: Grammars | None = None,
 ) -> Engine:
-    """policy: one that stays; policies: makes one, and another after a failure."""
+    """policy: one that stays; policies: makes one, and another after a failure. With grammars, what they force is drafted first."""
+    matchers: dict[int, Matcher] = {}
+    keys = KEYS if target.vocab is TARGET_VOCAB else token_keys(target.vocab.pieces)
 
     def sampler(request: Request, seed: int) -> Sampler:
         def chain(stages: Sequence[Stage]) -> SamplerChain:
             return SamplerChain(target.vocab.n_vocab, stages)
 
-        ends = ends_of(request, target.vocab)
-        return Sampler(request.sampling, seed, ends.never, target.n_ctx, chain, KEYS, request.prompt, ends.late, request.min_tokens)
+        ends, bound = ends_of(request, target.vocab), request.constraint
+        matcher = grammars.start(bound) if grammars is not None and bound is not None else None
+        return Sampler(
+            request.sampling, seed, ends.never, target.n_ctx, chain, keys, request.prompt, ends.late, request.min_tokens, matcher
+        )
 
     makes = policies if policy is None else lambda: policy
-    drafting = None if drafter is None else Drafting([drafter], makes, target.vocab.n_vocab, target.vocab.eog, clock)
-    return Engine(target, drafting, sampler, lambda: 1, least=least, clock=clock)
+    every = [] if drafter is None else [drafter] if grammars is None else [GrammarDrafter(matchers), drafter]
+    drafting = Drafting(every, makes, target.vocab.n_vocab, target.vocab.eog, clock, matchers) if every else None
+    return Engine(target, drafting, sampler, lambda: 1, least=least, clock=clock, matchers=matchers)
 
 
 class Collector:

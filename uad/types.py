@@ -35,7 +35,10 @@ Clock = Callable[[], float]
 
 
 class Origin(enum.StrEnum):
-    """Where a committed id came from: written by the target itself, or proposed by a drafter (llama-server's `--spec-type` names)."""
+    """Where a committed id came from: written by the target itself, or proposed by a drafter (llama-server's `--spec-type` names).
+
+    GRAMMAR is no such name: it drafts whenever a request has a constraint.
+    """
 
     TARGET = "target"
     MODEL = "draft-simple"
@@ -45,6 +48,7 @@ class Origin(enum.StrEnum):
     NGRAM_MOD = "ngram-mod"
     NGRAM_CACHE = "ngram-cache"
     SUFFIX = "suffix"
+    GRAMMAR = "grammar"
 
     __hash__ = str.__hash__  # an enum's own is a Python function, called for every look-up
 
@@ -84,6 +88,33 @@ class SpeculativeParams:
         return N_MAX_FIXED if self.policy is SpecPolicy.FIXED else N_MAX_AUTO
 
 
+class ConstraintKind(enum.StrEnum):
+    """How a constraint is written: a JSON schema; a grammar in GBNF, or in Lark behind `%llguidance`; a regular expression for the whole
+    answer; a JSON list of texts, of which the answer is one."""
+
+    JSON_SCHEMA = "json_schema"
+    GRAMMAR = "grammar"
+    REGEX = "regex"
+    CHOICE = "choice"
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What an answer may be. It begins with `prefix` and ends with `suffix`, between which stands what `text` describes.
+
+    With triggers the answer is free at first, and constrained behind the first of these texts, in which names of control tokens count;
+    from the trigger's first byte on if `keeps_trigger`. If `must_trigger`, ids that end answers are not drawn before.
+    """
+
+    kind: ConstraintKind
+    text: str
+    prefix: str = ""
+    suffix: str = ""
+    triggers: tuple[str, ...] = ()
+    keeps_trigger: bool = False
+    must_trigger: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One sequence to generate: prompt ids in, text out.
@@ -93,6 +124,7 @@ class Request:
 
     The text ends before the first of `stop`, in which names of control tokens count, or before an id of `stop_token_ids`; behind it with
     `include_stop`. None of these counts among the first `min_tokens` ids: there ids that end the answer are not drawn (vLLM's meaning).
+    `shown` are names of control tokens that the text shows, for who reads structure out of it.
     """
 
     prompt: tuple[int, ...]
@@ -107,6 +139,8 @@ class Request:
     n_probs: int = 0
     cache_prompt: bool = True
     slot: int = -1
+    constraint: Constraint | None = None
+    shown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

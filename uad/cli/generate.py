@@ -86,6 +86,7 @@ def request(opened: Runtime, config: Config, text: str, chat: bool | None, prefi
         sampling=config.sampling,
         speculative=config.drafting.defaults,
         max_tokens=config.n_predict if config.n_predict >= 0 else None,
+        constraint=config.constraint,
     )
 
 

@@ -353,6 +353,15 @@ _DRAFTING = (
         "most tokens that the draft model reads to catch up with a text; of more it reads the last ones (0: all)",
         "N",
     ),
+    Flag(
+        "--spec-grammar",
+        "drafting.grammar",
+        kinds.ON_OFF,
+        DRAFTING,
+        "draft what a request's grammar or schema forces; needs no draft model and no --spec-type",
+        "MODE",
+        bare="on",
+    ),
     Flag("--heal", "drafting.heal", SWITCH, DRAFTING, "re-choose draft bytes where words are cut at the edge", off="--no-heal"),
     Flag("--salvage", "drafting.salvage", SWITCH, DRAFTING, "reuse what is left of a draft after other cut points", off="--no-salvage"),
 )
@@ -379,6 +388,10 @@ _SAMPLING = (
         "ID+BIAS",
         many=True,
     ),
+    Flag("--grammar", "constraint", kinds.GRAMMAR, SAMPLING, "answers are texts of this grammar (GBNF) if a request names none", "TEXT"),
+    Flag("--grammar-file", "constraint", kinds.GRAMMAR_FILE, SAMPLING, "the same from a file", "FILE"),
+    Flag("-j --json-schema", "constraint", kinds.JSON_SCHEMA, SAMPLING, "answers are JSON of this schema if a request names none", "JSON"),
+    Flag("-jf --json-schema-file", "constraint", kinds.JSON_SCHEMA_FILE, SAMPLING, "the same from a file", "FILE"),
     Flag("--ignore-eos", "sampling.ignore_eos", SWITCH, SAMPLING, "go on past the end of the answer"),
 )
 _TEMPLATES = (
@@ -454,6 +467,15 @@ _SERVER = (
         SERVER,
         "answers that may wait, one for each choice and prompt; more are refused with 503",
         "N",
+    ),
+    Flag(
+        "--reasoning-format",
+        "server.reasoning_format",
+        choice("none", "auto", "deepseek"),
+        SERVER,
+        "where thoughts go in chats: none leaves them in the text, the others put them into reasoning_content",
+        "FORMAT",
+        _ENV + "THINK",
     ),
 )
 _GENERAL = (Flag("-v --verbose --log-verbose", "verbose", SWITCH, GENERAL, "show llama.cpp's log too"), CONFIG_FILE)

@@ -45,7 +45,6 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored("--spec-draft-cpu-strict --prio-draft --spec-draft-prio --poll-draft --spec-draft-poll --cpu-mask-batch-draft -Cbd", 1),
     Ignored("--spec-draft-cpu-mask-batch --cpu-strict-batch-draft --spec-draft-cpu-strict-batch --prio-batch-draft", 1),
     Ignored("--spec-draft-prio-batch --poll-batch-draft --spec-draft-poll-batch --spec-draft-p-split --draft-p-split", 1),
-    Ignored("--reasoning-format", 1),
 )
 
 _LOCAL = "it does not download models; give a GGUF file with --model and --model-draft"
@@ -54,8 +53,7 @@ _EMBED = "it serves text generation only"
 _ADAPTER = "adapters are not applied; merge them into the model file first"
 _ONE_DEVICE = "placement on several devices is left to llama.cpp; --n-gpu-layers sets how much goes to the GPU"
 _SAMPLER = "it has the samplers that `uad serve --help` lists, in llama.cpp's order"
-_PER_REQUEST = "constrained output is not available"
-_CHAT = "the chat template decides"
+_CHAT = "the chat template decides; --chat-template-kwargs '{\"enable_thinking\": false}' sets its variables"
 _ROPE = "contexts are extended with --rope-scaling and --yarn-orig-ctx"
 _NGRAM = "each n-gram type has its own, such as --spec-ngram-simple-size-n"
 _AGENT = "it runs no tools"
@@ -79,7 +77,6 @@ REFUSED: tuple[Refused, ...] = (
     Refused("-ncmoed --n-cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe", _ONE_DEVICE),
     Refused("--override-kv", "the model file's own metadata is used"),
     Refused("-gan --grp-attn-n -gaw --grp-attn-w", _ROPE),
-    Refused("--grammar --grammar-file -j --json-schema -jf --json-schema-file", _PER_REQUEST),
     Refused("--samplers --sampler-seq --sampling-seq", _SAMPLER),
     Refused("--dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker", _SAMPLER),
     Refused("--adaptive-target --adaptive-decay --dynatemp-range --dynatemp-exp --mirostat --mirostat-lr --mirostat-ent", _SAMPLER),

@@ -13,7 +13,7 @@ from uad.common.files import path_of, read_text
 from uad.common.settings import INT32_MAX
 from uad.config.drafter_types import SPEC_TYPES
 from uad.errors import ConfigError
-from uad.types import SpecPolicy
+from uad.types import Constraint, ConstraintKind, SpecPolicy
 
 RANDOM_SEED = 2**32 - 1
 TRUE = ("on", "true", "1", "enabled", "yes")
@@ -208,6 +208,15 @@ def _template_file(text: str) -> str:
     return _template(read_text(_path(text)))
 
 
+def _grammar(text: str) -> Constraint:
+    return Constraint(ConstraintKind.GRAMMAR, _text(text))
+
+
+def _schema(text: str) -> Constraint:
+    json.loads(text)
+    return Constraint(ConstraintKind.JSON_SCHEMA, text)
+
+
 def _keys(text: str) -> tuple[str, ...]:
     keys = tuple(key.strip() for key in text.split(",") if key.strip())
     if not keys:
@@ -260,6 +269,10 @@ PING = Kind("a number of seconds, 1 or more, or 0 or -1 for none", _ping, (int, 
 TEMPLATE = Kind("a Jinja template", _template)
 TEMPLATE_FILE = Kind("a file with a Jinja template", _template_file, is_path=True)
 OBJECT = Kind('a JSON object, such as {"enable_thinking": false}', _object, (str, dict))
+GRAMMAR = Kind("a grammar", _grammar)
+GRAMMAR_FILE = Kind("a file with a grammar", lambda text: _grammar(read_text(_path(text))), is_path=True)
+JSON_SCHEMA = Kind("a JSON schema, such as {}", _schema)
+JSON_SCHEMA_FILE = Kind("a file with a JSON schema", lambda text: _schema(read_text(_path(text))), is_path=True)
 KEYS = Kind("one or more keys, separated by commas", _keys)
 KEY_FILE = Kind("a file with one key per line", _key_file, is_path=True)
 DIRECTORY = Kind("a directory", _directory, is_path=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from uad.config.drafter_types import MODEL_TYPE, LookupConfig
-from uad.types import SamplingParams, SpeculativeParams
+from uad.types import Constraint, SamplingParams, SpeculativeParams
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 
@@ -57,7 +57,7 @@ class DraftingConfig:
 
     `types` are the drafters, by --spec-type's names; `weighed` are those of them that only the automatic policy asks, since a fixed one
     takes guesses as they come. `spec_default` says that --spec-default put ngram-mod among them. `window`: most tokens that the draft model
-    reads to catch up with a text; of more it reads the last ones (0: all).
+    reads to catch up with a text; of more it reads the last ones (0: all). `grammar`: what a request's constraint forces is drafted.
     """
 
     defaults: SpeculativeParams = field(default_factory=SpeculativeParams)
@@ -69,6 +69,7 @@ class DraftingConfig:
     heal: bool = True
     salvage: bool = True
     window: int = 256
+    grammar: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,10 @@ class TemplateConfig:
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """The HTTP side. Times are in seconds; sse_ping_interval 0 or less sends no pings; an empty `api_keys` means no authentication."""
+    """The HTTP side. Times are in seconds; sse_ping_interval 0 or less sends no pings; an empty `api_keys` means no authentication.
+
+    reasoning_format: none leaves thoughts in the text of chat answers; auto and deepseek put them into `reasoning_content`.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -104,12 +108,14 @@ class ServerConfig:
     slots: bool = True
     metrics: bool = False
     max_queue: int = 256
+    reasoning_format: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """Everything that `uad serve` needs to know.
 
+    `constraint` is that of requests without one.
     `fit`: contexts are compared with the memory that there is. `notes` are lines about what was accepted without effect, for printing at
     start.
     """
@@ -119,6 +125,7 @@ class Config:
     n_parallel: int = 1
     n_predict: int = -1
     sampling: SamplingParams = field(default_factory=SamplingParams)
+    constraint: Constraint | None = None
     drafting: DraftingConfig = field(default_factory=DraftingConfig)
     templates: TemplateConfig = field(default_factory=TemplateConfig)
     server: ServerConfig = field(default_factory=ServerConfig)

@@ -14,11 +14,13 @@ from typing import TypeVar
 
 from uad.decode.guard import Guarded
 from uad.drafters.protocol import Drafter, Pace
+from uad.grammar.protocol import Matcher
 from uad.policy.protocol import Chosen, Policy, Round, Wish
-from uad.types import Ask, Clock, Commit, Crossing, Draft, DrafterStats, SamplingParams
+from uad.types import Ask, Clock, Commit, Crossing, Draft, DrafterStats, Origin, SamplingParams
 
 T = TypeVar("T")
 _NOTHING: Mapping[int, Chosen] = {}
+NO_MATCHERS: Mapping[int, Matcher] = {}
 
 
 @dataclass(slots=True)
@@ -44,7 +46,8 @@ class _Text:
 class Drafting:
     """The drafters of all sequences, and the policy that rules them.
 
-    policies: makes the policy, and a fresh one after it failed. n_vocab: of the target; eog: its ids that end an answer.
+    policies: makes the policy, and a fresh one after it failed. n_vocab: of the target; eog: its ids that end an answer. matchers: of the
+    sequences that are constrained; they belong to the loop.
     """
 
     def __init__(
@@ -54,7 +57,9 @@ class Drafting:
         n_vocab: int,
         eog: frozenset[int] = frozenset(),
         clock: Clock = perf_counter,
+        matchers: Mapping[int, Matcher] = NO_MATCHERS,
     ) -> None:
+        self._matchers = matchers
         self._drafters = tuple(Guarded(drafter.origin, drafter, clock) for drafter in drafters)
         self._policies = policies
         self._policy = Guarded("the policy", policies(), clock)
@@ -79,7 +84,9 @@ class Drafting:
 
     def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams, n_cached: int = 0) -> None:
         """A sequence starts (again) with this prompt of target ids, the first n_cached as in its last text; its answer is drawn like that,
-        the seed included."""
+        the seed included. Where nothing but a constraint could draft for it, and it has none, nothing is remembered."""
+        if seq not in self._matchers and all(one.part.origin is Origin.GRAMMAR for one in self._drafters):
+            return
         text = self._texts[seq] = _Text(seq, prompt, sampling, n_cached)
         self._policy.do(text.tell_policy)
         for one in self._drafters:
@@ -157,7 +164,15 @@ class Drafting:
                 raise ValueError(f"{len(ids)} ids from {min(ids)} to {max(ids)} with {len(p)} beliefs, where {ask.n_max} were asked for")
             if not all(0.0 <= belief < inf for belief in p):
                 raise ValueError(f"an id is believed with a probability of {next(one for one in p if not 0.0 <= one < inf)}")
-        return [self._before_end(draft, ask) for draft, ask in zip(drafts, asks, strict=True)]
+        return [self._within(self._before_end(draft, ask), ask) for draft, ask in zip(drafts, asks, strict=True)]
+
+    def _within(self, draft: Draft, ask: Ask) -> Draft:
+        """A draft up to the first id that the sequence's constraint forbids: the target would not draw it."""
+        matcher = self._matchers.get(ask.seq)
+        if matcher is None or not draft.ids:
+            return draft
+        n = matcher.n_valid(draft.ids)
+        return draft.first(n if n >= ask.n_min else 0)
 
     def _before_end(self, draft: Draft, ask: Ask) -> Draft:
         """Nothing follows the id that ends an answer, though a copy of an earlier turn would go on; and the target writes that id itself,

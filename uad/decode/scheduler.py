@@ -14,6 +14,7 @@ from uad.decode.slots import Slot, Slots
 from uad.decode.target import Target
 from uad.decode.verify import Picker
 from uad.errors import ContextOverflowError, InvalidRequestError, UadError
+from uad.grammar.protocol import Matcher
 from uad.types import Clock, Done, Failed, Request, Sink, SlotInfo, Totals
 
 _log = logging.getLogger("uad.request")
@@ -21,7 +22,11 @@ SamplerFactory = Callable[[Request, int], Picker]
 
 
 class Scheduler:
-    """The requests of a target. limit: most ids, prompt and answer, that one sequence may have. seeds: one for a request without."""
+    """The requests of a target.
+
+    limit: most ids, prompt and answer, that one sequence may have. seeds: one for a request without. matchers: of the running sequences
+    that are constrained, by slot; kept here for those that draft.
+    """
 
     def __init__(
         self,
@@ -31,7 +36,9 @@ class Scheduler:
         seeds: Callable[[], int],
         limit: int,
         clock: Clock,
+        matchers: dict[int, Matcher],
     ) -> None:
+        self._matchers = matchers
         self._target = target
         self._drafting = drafting
         self._samplers = samplers
@@ -128,6 +135,8 @@ class Scheduler:
             n_past=n_cached,
             started=self._clock(),
         )
+        if running.sampler.matcher is not None:
+            self._matchers[slot.id] = running.sampler.matcher
         if self._drafting is not None and request.speculative.enabled:
             self._drafting.begin(slot.id, request.prompt, replace(request.sampling, seed=seed), n_cached)
         self._slots.occupy(slot, running)
@@ -170,6 +179,7 @@ class Scheduler:
     def _close(self, running: Running) -> None:
         with logged("a sampler could not be closed"):
             running.sampler.close()
+        self._matchers.pop(running.slot, None)
         if self._drafting is not None:
             self._drafting.end(running.slot)
 

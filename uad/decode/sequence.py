@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 
@@ -50,10 +51,13 @@ class Running:
     rate: float = 0.0
     text: TextStream = field(init=False)
     ends: Ends = field(init=False)
+    shown: Mapping[int, bytes] = field(init=False)
 
     def __post_init__(self) -> None:
         self.text = TextStream(self.request.stop, self.request.include_stop)
         self.ends = ends_of(self.request, self.vocab)
+        specials = self.vocab.specials
+        self.shown = {specials[name]: name.encode() for name in self.request.shown if name in specials}
 
     @property
     def n_prompt(self) -> int:
@@ -107,26 +111,31 @@ class Running:
             self.ids.append(id_)
             self.position = self.position.after(len(self.vocab.texts[id_]))
             text.append(self._hear(id_))
-            kind = self._kind(id_)
+            kind = self._kind(id_, is_last=n == len(ids))
             if kind is not None:
                 return "".join(text), n, kind
         return "".join(text), len(ids), None
 
     def _hear(self, id_: int) -> str:
         """The text that became final with this id. That of an id that ends the answer counts only where the request wants its stops."""
-        piece, may_stop = self.vocab.texts[id_], self.n_predicted > self.request.min_tokens
+        piece, may_stop = self.vocab.texts[id_] or self.shown.get(id_, b""), self.n_predicted > self.request.min_tokens
         if not piece:
             return self.text.feed_name(name_of(id_, self.vocab), may_stop)
         if id_ in self.ends.ids and not (self.request.include_stop and id_ in self.request.stop_token_ids):
             return ""
         return self.text.feed(piece, may_stop)
 
-    def _kind(self, id_: int) -> StopKind | None:
-        """Why the answer ends with this id, if it does. llama-server's order: the vocabulary's own end is told before a stop string."""
+    def _kind(self, id_: int, is_last: bool) -> StopKind | None:
+        """Why the answer ends with this id, if it does. llama-server's order: the vocabulary's own end is told before a stop string.
+
+        A constrained answer that is complete has no end id behind it. is_last: of those that the constraint has seen.
+        """
         if id_ in self.ends.ids:
             return StopKind.EOS if id_ in self.vocab.eog and not self.request.sampling.ignore_eos else StopKind.WORD
         if self.text.stopped is not None:
             return StopKind.WORD
+        if is_last and self.sampler.matcher is not None and self.sampler.matcher.is_over:
+            return StopKind.EOS
         return StopKind.LIMIT if self.n_left <= 0 else None
 
     def _done(self, kind: StopKind) -> Done:

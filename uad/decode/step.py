@@ -19,6 +19,7 @@ from uad.decode.sequence import Running
 from uad.decode.target import Target
 from uad.decode.verify import verify
 from uad.errors import AbortedError, NoKvRoomError, UadError
+from uad.grammar.protocol import Matcher
 from uad.policy.protocol import Chosen, Wish
 from uad.sampling.sampler import token_prob
 from uad.types import Clock, Commit, Draft, DrafterStats, Request, Rows, Sink, SlotInfo, TokenProb, Totals
@@ -58,7 +59,7 @@ class _Part:
 class Engine:
     """Runs requests on a target. Everything here happens on one thread; events go to each request's sink.
 
-    least: no pass over the weights may be smaller; dummy rows fill up (see `layout.padding`).
+    least: no pass over the weights may be smaller; dummy rows fill up (see `layout.padding`). matchers: see `Scheduler`.
     """
 
     def __init__(
@@ -70,12 +71,13 @@ class Engine:
         *,
         least: Least | None = None,
         clock: Clock = perf_counter,
+        matchers: dict[int, Matcher] | None = None,
     ) -> None:
         self._target = target
         self._drafting = drafting
         self._least = least or Least()
         self._clock = clock
-        self._requests = Scheduler(target, drafting, samplers, seeds, self.limit, clock)
+        self._requests = Scheduler(target, drafting, samplers, seeds, self.limit, clock, {} if matchers is None else matchers)
         self._longest_draft = longest_draft(target.n_alike, target.n_batch, target.n_seq, self._least)
         self._prefill = Prefill(target.n_ubatch, target.n_batch - (self._least.rows - 1), clock)
         self._n_decodes = 0
@@ -167,7 +169,9 @@ class Engine:
         """A draft is no longer than what can still be written, fits into one pass, and leaves every sequence its share of the batch."""
         room = max(min(running.n_left - 1, self._longest_draft), 0)
         n_pending = len(running.ids) - running.n_past
-        return Wish(running.slot, running.request.speculative, room, running.n_past, running.n_left, n_pending)
+        matcher = running.sampler.matcher
+        is_forced = matcher is not None and bool(matcher.forced)
+        return Wish(running.slot, running.request.speculative, room, running.n_past, running.n_left, n_pending, is_forced)
 
     @staticmethod
     def _part(running: Running, chosen: Chosen) -> _Part:

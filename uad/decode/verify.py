@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from uad.grammar.protocol import Matcher
 from uad.sampling.noise import Position
 from uad.types import TokenProb, Verdict
 from uad.vocab.table import VocabTable
@@ -17,6 +18,11 @@ Row = npt.NDArray[np.float32]
 
 class Picker(Protocol):
     """Chooses the ids of one sequence. `uad.sampling.sampler.Sampler` is one."""
+
+    @property
+    def matcher(self) -> Matcher | None:
+        """What the ids are chosen by beside their logits, where the answer is constrained."""
+        ...
 
     def pick(self, row: Row, position: Position) -> int:
         """The id drawn from a row of logits, [n_vocab], at this place of the answer."""
@@ -39,7 +45,9 @@ def verify(
     describe: Callable[[Row, int], TokenProb] | None = None,
 ) -> Verdict:
     """rows[i] are the logits after i accepted draft ids ([len(draft) + 1, n_vocab]). Stops at the first id that the draft
-    had not foreseen, or behind one of `ends`, which end the text: what follows such an id was never asked for."""
+    had not foreseen, behind one of `ends`, which end the text, or where a constraint says that it is complete: what follows such an id was
+    never asked for."""
+    matcher = picker.matcher
     ids: list[int] = []
     probs: list[TokenProb] = []
     for i, row in enumerate(rows):
@@ -50,7 +58,7 @@ def verify(
             probs.append(describe(row, id_))
         if i == len(draft) or id_ != draft[i]:
             return Verdict(tuple(ids), i, tuple(probs))
-        if id_ in ends:
+        if id_ in ends or (matcher is not None and matcher.is_over):
             return Verdict(tuple(ids), i + 1, tuple(probs))
         position = position.after(len(vocab.texts[id_]))
     raise AssertionError("verification needs one row more than the draft has ids")

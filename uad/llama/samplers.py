@@ -33,12 +33,15 @@ class SamplerChain:
         self._start = self._data.ctypes.data_as(ctypes.POINTER(lib.llama_token_data))
         self._array = array
 
-    def apply(self, row: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-        data = self._data
-        data["id"] = self._all_ids
+    def apply(
+        self, row: npt.NDArray[np.float32], ids: npt.NDArray[np.intp] | None = None
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """See `uad.sampling.sampler.Chain`."""
+        data = self._data[: len(row)]
+        data["id"] = self._all_ids if ids is None else ids
         data["logit"] = row
         self._array.data = self._start  # a stage that drops the first candidates has moved it
-        self._array.size = len(data)
+        self._array.size = len(row)
         self._array.selected = -1
         self._array.sorted = False
         lib.llama_sampler_apply(self._chain, ctypes.byref(self._array))

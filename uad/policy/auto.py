@@ -43,7 +43,7 @@ class AutoPolicy(Sequences):
         if wish.params.longest <= 0 or wish.room == 0:
             return False
         state = self._states[wish.seq]
-        return state.n >= state.next_at or self.machine.target.n_alike(n_writing) >= STALE
+        return wish.is_forced or state.n >= state.next_at or self.machine.target.n_alike(n_writing) >= STALE
 
     def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
         self.machine.decoded(passes, depth, 1e3 * seconds)

@@ -15,7 +15,8 @@ _READ_AT_ONCE: Final = 256  # ids of a backlog in a round: the text goes on mean
 
 
 class FixedRound:
-    """Every sequence drafts as far as its request asks, with the first drafter that has a guess."""
+    """Every sequence drafts as far as its request asks, with the first drafter that has a guess; with what a grammar forces where no guess
+    is longer."""
 
     def __init__(self, wishes: Sequence[Wish], weighed: Collection[Origin] = ()) -> None:
         """weighed: drafters whose guesses are only compared, never taken as they come, unless a request asks for them by name."""
@@ -23,14 +24,16 @@ class FixedRound:
         self._wishes = [wish for wish in wishes if wish.params.enabled]
         self._asked: Sequence[Ask] = ()
         self._chosen: dict[int, Chosen] = {}
+        self._forced: dict[int, Chosen] = {}
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
-        self._asked = [
-            self._ask_of(wish, origin) for wish in self._wishes if wish.seq not in self._chosen and self._may(wish.params.types, origin)
-        ]
+        self._asked = [self._ask_of(wish, origin) for wish in self._wishes if wish.seq not in self._chosen and self._may(wish, origin)]
         return self._asked
 
-    def _may(self, types: Collection[Origin], origin: Origin) -> bool:
+    def _may(self, wish: Wish, origin: Origin) -> bool:
+        types = wish.params.types
+        if origin is Origin.GRAMMAR and not wish.is_forced:
+            return False
         return origin in types if types else origin not in self._weighed
 
     def _ask_of(self, wish: Wish, origin: Origin) -> Ask:
@@ -42,11 +45,16 @@ class FixedRound:
         return Ask(wish.seq, min(params.longest, room), params.n_min, params.p_min, _READ_AT_ONCE)
 
     def proposed(self, origin: Origin, drafts: Sequence[Draft], seconds: float) -> None:
+        found = self._forced if origin is Origin.GRAMMAR else self._chosen
         for ask, draft in zip(self._asked, drafts, strict=True):
             if draft.ids:
-                self._chosen[ask.seq] = Chosen(draft)
+                found[ask.seq] = Chosen(draft)
 
     def choose(self) -> Mapping[int, Chosen]:
+        for seq, forced in self._forced.items():
+            guess = self._chosen.get(seq)
+            if guess is None or len(guess.draft.ids) < len(forced.draft.ids):
+                self._chosen[seq] = forced
         return self._chosen
 
     def wrote(self, seq: int, p: float) -> None:

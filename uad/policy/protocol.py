@@ -11,9 +11,13 @@ from uad.types import Ask, Commit, Draft, Origin, SpeculativeParams
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One sequence in this round, which writes: what its request asks for, how many ids may be drafted at most (0: it writes without
-    drafts), how many positions are in its KV, and how many ids the answer may still have. n_pending: ids that its KV lacks, which this
-    round decodes in any case; more than one where the memory could not stop where the last draft went wrong."""
+    """One sequence in this round, which writes.
+
+    params: what its request asks for. room: how many ids may be drafted at most (0: it writes without drafts). depth: how many
+    positions are in its KV. n_left: how many ids the answer may still have. n_pending: ids that its KV lacks, which this round decodes
+    in any case; more than one where the memory could not stop where the last draft went wrong. is_forced: whether a constraint forces
+    how it goes on; only then the grammar's drafter is asked.
+    """
 
     seq: int
     params: SpeculativeParams
@@ -21,6 +25,7 @@ class Wish:
     depth: int = 0
     n_left: int = 1 << 30
     n_pending: int = 1
+    is_forced: bool = False
 
 
 class Chosen(NamedTuple):

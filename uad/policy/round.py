@@ -27,6 +27,7 @@ _NO_GAIN: Final = 1 + 1e-9
 _LITTLE: Final = 0.1  # plain decodes: a drafter that saves less would not pay at any cost that is worth finding out
 _ALL: Final = 1 << 30  # ids: who looks texts up reads at once
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
+_GRAMMAR: Final = Origin.GRAMMAR
 NO_DRAFT: Final = Draft()
 _TWO_ROWS: Final = Chosen(NO_DRAFT, 2)
 
@@ -69,8 +70,9 @@ class _Member:
 
     @property
     def is_sure(self) -> bool:
-        """Whether a guess was found that is worth submitting, and expected to be accepted nearly whole."""
-        return any(one.sure >= _SURE and one.value > 0 for one in self.candidates)
+        """Whether a guess was found that is worth submitting, and expected to be accepted nearly whole. What a grammar forces says nothing
+        of what comes behind it."""
+        return any(one.sure >= _SURE and one.value > 0 for one in self.candidates if one.origin is not _GRAMMAR)
 
 
 class AutoRound:
@@ -123,6 +125,8 @@ class AutoRound:
         return asks
 
     def _is_due(self, member: _Member, origin: Origin) -> bool:
+        if origin is _GRAMMAR and not member.wish.is_forced:
+            return False
         types = member.wish.params.types
         return (not types or origin in types) and member.state.n >= self._policy.use(member.state, origin).next_at
 

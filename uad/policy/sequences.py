@@ -12,6 +12,7 @@ from uad.policy.machine import Machine
 from uad.types import Origin
 
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
+_GRAMMAR: Final = Origin.GRAMMAR
 STALE: Final = 200  # decodes alike, behind which a larger one shows what it costs now
 _USUAL_ANSWER: Final = 200.0  # ids of an answer, before any is seen
 _ANSWER_RATE: Final = 0.1
@@ -51,8 +52,8 @@ class SequenceState:
         use.n_read = self.n_prompt + self.n
 
     def planned(self) -> None:
-        """All drafters that are to be asked in this round were asked."""
-        self.next_at = min([use.next_at for use in self.uses.values()], default=0)
+        """All drafters that are to be asked in this round were asked. A grammar's is asked where its guess is forced, and only there."""
+        self.next_at = min([use.next_at for origin, use in self.uses.items() if origin is not _GRAMMAR], default=0)
 
 
 class Sequences:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from uad.calls.format import AnswerFormat
+from uad.calls.parser import Start
+from uad.calls.tools import Calls, Schema
 from uad.errors import InvalidRequestError
+from uad.runtime.calling import call_constraint
 from uad.runtime.parts import Parts
-from uad.types import Clock, DrafterStats, Request, RuntimeInfo, SlotInfo, Totals
+from uad.types import Clock, Constraint, DrafterStats, Request, RuntimeInfo, SlotInfo, Totals
 
 
 class Loaded:
@@ -37,6 +41,14 @@ class Loaded:
         if not all(0 <= id_ < n_vocab for id_, _ in request.sampling.logit_bias):
             raise InvalidRequestError(f"logit_bias names a token id outside the vocabulary (0 to {n_vocab - 1})", "logit_bias")
 
+    def check_constraint(self, constraint: Constraint) -> None:
+        """Compile it ahead of its request, on any thread but the model's. Raises InvalidRequestError, with the place where there is one."""
+        self._parts.grammars.check(constraint)
+
+    def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
+        """See `calling.call_constraint`. Compiles nothing."""
+        return call_constraint(self._parts.target.model.vocab, self.answers, calls, start, tail, answer)
+
     def slots(self) -> tuple[SlotInfo, ...]:
         return self._engine.slots()
 
@@ -48,6 +60,11 @@ class Loaded:
         return self._engine.drafters()
 
     # --- text
+
+    @property
+    def answers(self) -> AnswerFormat:
+        """How the target writes thoughts and calls."""
+        return self._prompts.answers
 
     def check_length(self, text: str) -> None:
         """Raises ContextOverflowError where a prompt with this text cannot fit: cheap, to be asked before it is tokenized."""

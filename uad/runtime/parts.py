@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -16,12 +16,17 @@ from uad.decode.scheduler import SamplerFactory
 from uad.decode.step import Engine
 from uad.drafters.model import ModelDrafter
 from uad.drafters.protocol import Drafter
-from uad.errors import ConfigError, MappingError, ModelLoadError
+from uad.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError
+from uad.grammar.drafter import GrammarDrafter
+from uad.grammar.grammars import Grammars
+from uad.grammar.protocol import Matcher
+from uad.grammar.vocabulary import Vocabulary
 from uad.llama import native
 from uad.llama.context import Context
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
 from uad.llama.trained import training_note
+from uad.policy.fixed import FixedPolicy
 from uad.runtime import drafters
 from uad.runtime.drafters import Lookup
 from uad.runtime.fit import fitted, fitted_alone
@@ -45,11 +50,12 @@ _SNAPSHOTS = 8  # ids of most drafts that pay; each takes as much memory as the 
 @dataclass(frozen=True)
 class Parts:
     """What a runtime is made of. Closing `stack` frees everything native. samplers: for any engine on this target. drafter: the draft
-    model's. wiring: how they were joined."""
+    model's. wiring: how they were joined. grammars: constraints of requests, compiled."""
 
     config: Config
     engine: Engine
     prompts: Prompts
+    grammars: Grammars
     target: Target
     samplers: SamplerFactory
     info: RuntimeInfo
@@ -77,22 +83,26 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         free = _open_lookup(config, stack, target)
         policies, drafting = None, None
         every: list[Drafter] = [*free, *([draft.drafter] if draft.drafter else [])]
+        grammars, matchers = _grammars(config, model, encoder), dict[int, Matcher]()
+        forced = _forced(config, target, matchers)
         policy_notes: tuple[str, ...] = ()
         if every:
             policies, policy_notes = open_policy(config, target, draft.steps, wiring)
-            drafting = wiring.drafting(every, policies, model)
-        samplers = wiring.samplers(_samplers(context, model), model)
-        engine = _engine(target, drafting, samplers, wiring)
+        if every or forced:
+            drafting = wiring.drafting((*forced, *every), policies or FixedPolicy, model, matchers)
+        samplers = wiring.samplers(_samplers(context, model, grammars), model)
+        engine = _engine(target, drafting, samplers, wiring, matchers)
+        notes = (*target.notes, *fit.notes, *prompts.notes, prompts.answers_note(), *grammars.notes, *draft.notes)
         info = RuntimeInfo(
             target=model.info,
             draft=draft.info,
             n_ctx=context.n_ctx,
             n_slots=config.n_parallel,
             build=native.build_info(),
-            notes=(*target.notes, *fit.notes, *prompts.notes, *draft.notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
+            notes=(*notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
             drafters=tuple(one.origin for one in every),
         )
-        return Parts(config, engine, prompts, target, samplers, info, draft.drafter, policies, wiring, stack.pop_all())
+        return Parts(config, engine, prompts, grammars, target, samplers, info, draft.drafter, policies, wiring, stack.pop_all())
 
 
 def _with_snapshots(config: Config) -> Config:
@@ -127,9 +137,28 @@ def alone(parts: Parts) -> Parts:
         )
 
 
-def _engine(target: Target, drafting: Drafting | None, samplers: SamplerFactory, wiring: Wiring) -> Engine:
+def _engine(
+    target: Target, drafting: Drafting | None, samplers: SamplerFactory, wiring: Wiring, matchers: dict[int, Matcher] | None = None
+) -> Engine:
     decoder, seeds = wiring.target(target.context), lambda: secrets.randbits(32)
-    return Engine(decoder, drafting, samplers, seeds, least=target.least, clock=wiring.clock)
+    return Engine(decoder, drafting, samplers, seeds, least=target.least, clock=wiring.clock, matchers=matchers)
+
+
+def _grammars(config: Config, model: Model, encoder: Encoder) -> Grammars:
+    grammars = Grammars(Vocabulary(model.vocab, encoder.encode))
+    if config.constraint is not None:
+        try:
+            grammars.check(config.constraint)
+        except (InvalidRequestError, NotSupportedError) as error:
+            raise ConfigError(f"the {config.constraint.kind} given for all requests: {error}") from None
+    return grammars
+
+
+def _forced(config: Config, target: Target, matchers: Mapping[int, Matcher]) -> tuple[Drafter, ...]:
+    """The drafter of what constraints force. Where it is the only one, its drafts are taken as they come: no costs are weighed."""
+    if not (target.context.can_take_back and config.drafting.grammar and config.drafting.defaults.enabled):
+        return ()
+    return (GrammarDrafter(matchers),)
 
 
 def _open_lookup(config: Config, stack: ExitStack, target: Target) -> tuple[Lookup, ...]:
@@ -230,7 +259,7 @@ def _window_note(draft: Context, target: Context) -> tuple[str, ...]:
     return (f"the draft's context has {draft.n_ctx} of the target's {target.n_ctx} tokens: past that it drafts from a window",)
 
 
-def _samplers(context: Context, model: Model) -> SamplerFactory:
+def _samplers(context: Context, model: Model, grammars: Grammars) -> SamplerFactory:
     keys = token_keys(model.vocab.texts)
     n_vocab = model.info.n_vocab
 
@@ -238,7 +267,10 @@ def _samplers(context: Context, model: Model) -> SamplerFactory:
         return SamplerChain(n_vocab, stages)
 
     def sampler(request: Request, seed: int) -> Sampler:
-        ends = ends_of(request, model.vocab)
-        return Sampler(request.sampling, seed, ends.never, context.n_ctx, chain, keys, request.prompt, ends.late, request.min_tokens)
+        ends, bound = ends_of(request, model.vocab), request.constraint
+        matcher = grammars.start(bound) if bound is not None else None
+        return Sampler(
+            request.sampling, seed, ends.never, context.n_ctx, chain, keys, request.prompt, ends.late, request.min_tokens, matcher
+        )
 
     return sampler

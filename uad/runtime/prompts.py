@@ -5,15 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 
+from uad.calls.files import load_all_calls
+from uad.calls.format import AnswerFormat
+from uad.calls.recognise import answer_format
 from uad.config import TemplateConfig
 from uad.errors import ConfigError, ContextOverflowError, InvalidRequestError
 from uad.runtime.pieces import encode_in_pieces
+from uad.templates.calling import calling
 from uad.templates.conversation import Talk, converse
+from uad.templates.families import bundled_mappings, find_family, load_families
 from uad.templates.plan import Options, default_template
 from uad.templates.prompt import encode_parts, encode_text
-from uad.templates.recognise import Side, bos_name, eos_name
+from uad.templates.recognise import Side, bos_name, eos_name, recognise
 from uad.templates.render import Rendered, settle_kwargs
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
@@ -30,6 +35,8 @@ class Prompts:
     ) -> None:
         self._n_ctx = n_ctx
         self._vocab = vocab
+        self._config = config
+        self._name = name
         self._encode = partial(encode_in_pieces, encoder)
         self.notes: tuple[str, ...] = ()
         chosen = config.chat_template or template
@@ -39,6 +46,24 @@ class Prompts:
         self.template = chosen
         self._kwargs = _defaults(chosen, config.kwargs)
         self._warned = threading.Event()
+
+    @cached_property
+    def answers(self) -> AnswerFormat:
+        """How the model writes thoughts and calls. Raises MappingError for broken files."""
+        directories = (*self._config.mappings, bundled_mappings())
+        families = load_families(directories)
+        formats = {name: file.format for name, file in load_all_calls(directories).items()}
+        if self._config.target_family is None:
+            family = recognise(Side(self._vocab, self.template, self._name), families).family
+        else:
+            family = find_family(families, self._config.target_family)
+        hidden = [name for name, id_ in self._vocab.specials.items() if not self._vocab.texts[id_]]
+        return answer_format(self.template, calling(self.template), formats, family, hidden)
+
+    def answers_note(self) -> str:
+        """What is known of its answers, in a line."""
+        thought, calls = self.answers.thought, ", ".join(one.name for one in self.answers.calls) or "in no known format"
+        return f"answers of {self._name}: thoughts between {thought.start} and {thought.end}, tool calls {calls}"
 
     def render(self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool, prefill: str = "") -> Rendered:
         """The prompt of a conversation, in pieces; `prefill` is the beginning of the answer. Raises InvalidRequestError."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
 from uad.config import ModelConfig
-from uad.decode.drafting import Drafting
+from uad.decode.drafting import NO_MATCHERS, Drafting
 from uad.decode.scheduler import SamplerFactory
 from uad.decode.target import Target
 from uad.drafters.protocol import Drafter
+from uad.grammar.protocol import Matcher
 from uad.llama.context import Context
 from uad.llama.model import Model
 from uad.policy.cost import CostSample
@@ -39,9 +40,11 @@ class Wiring:
         """What passes cost, for the policy, and whether that was stored. Raises what decoding does."""
         return curve(context, config, role, sizes, seconds)
 
-    def drafting(self, drafters: Sequence[Drafter], policies: Callable[[], Policy], model: Model) -> Drafting:
-        """Drafters and policy as one."""
-        return Drafting(drafters, policies, model.info.n_vocab, model.vocab.eog, self.clock)
+    def drafting(
+        self, drafters: Sequence[Drafter], policies: Callable[[], Policy], model: Model, matchers: Mapping[int, Matcher] = NO_MATCHERS
+    ) -> Drafting:
+        """Drafters and policy as one. matchers: of the running sequences that are constrained."""
+        return Drafting(drafters, policies, model.info.n_vocab, model.vocab.eog, self.clock, matchers)
 
     def samplers(self, usual: SamplerFactory, model: Model) -> SamplerFactory:
         """What makes a sampler for each request; usual: from its parameters."""

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from uad.common.logits import log_sum_exp
+from uad.grammar.protocol import Ids, Matcher
 from uad.sampling.noise import Position, chance, gumbel
-from uad.sampling.stages import SamplerStage, Stage, reach, stages
+from uad.sampling.stages import SamplerStage, Stage, is_typical, reach, stages
 from uad.types import SamplingParams, TokenProb
 
 Row = npt.NDArray[np.float32]
@@ -22,8 +23,11 @@ Row = npt.NDArray[np.float32]
 class Chain(Protocol):
     """A native chain of stages. `uad.llama.samplers.SamplerChain` is one."""
 
-    def apply(self, row: Row) -> tuple[npt.NDArray[np.int32], Row]:
-        """The ids that survive and their logits; views that the next call overwrites. row is not changed."""
+    def apply(self, row: Row, ids: Ids | None = None) -> tuple[npt.NDArray[np.int32], Row]:
+        """The ids that survive and their logits; views that the next call overwrites. row is not changed.
+
+        ids: those that row belongs to; None: all of the vocabulary.
+        """
         ...
 
     def accept(self, id_: int) -> None: ...
@@ -36,7 +40,8 @@ ChainFactory = Callable[[Sequence[Stage]], Chain]
 class Sampler:
     """Chooses ids for one sequence. Not reusable: penalties remember what was accepted, and the prompt, as llama-server's do.
 
-    eog: what `ignore_eos` bans. late: ids that cannot be drawn before n_early others were accepted.
+    eog: what `ignore_eos` bans. late: ids that cannot be drawn before n_early others were accepted. matcher: knows the ids to choose from,
+    before any stage does.
     """
 
     def __init__(
@@ -50,9 +55,11 @@ class Sampler:
         prompt: Sequence[int] = (),
         late: Collection[int] = (),
         n_early: int = 0,
+        matcher: Matcher | None = None,
     ) -> None:
         chain = stages(params, eog, n_ctx)
         by_chance = [stage for stage in chain if isinstance(stage, SamplerStage) and stage.chance < 1]
+        self.matcher = matcher
         self._late = np.array(sorted(late), np.intp)
         self._n_early = n_early if late else 0
         self._seed = seed
@@ -61,6 +68,7 @@ class Sampler:
         self._chain = chains(always) if (always := [stage for stage in chain if stage not in by_chance]) else None
         self._drawn = by_chance[0] if by_chance else None
         self._longer = chains(chain) if by_chance else None
+        self._is_typical = is_typical(chain)
         last_n = reach(chain)
         self._remembers = last_n > 0
         for id_ in prompt[-last_n:] if last_n else ():
@@ -68,9 +76,15 @@ class Sampler:
 
     def pick(self, row: Row, position: Position) -> int:
         """The id for this position, from its logits. Depends on nothing else but what was accepted."""
-        if self._n_early:
+        mask = self.matcher.mask() if self.matcher is not None else None
+        if mask is not None and (self._is_typical or not mask.are_banned):
+            return self._pick_of(mask.allowed(len(row)), row, position)
+        if mask is not None or self._n_early:
             row = row.copy()
-            row[self._late] = -np.inf
+            if mask is not None:
+                row[mask.ids] = -np.inf
+            if self._n_early:
+                row[self._late] = -np.inf
         chain = self._chain_at(position)
         if chain is None:
             return int(row.argmax()) if self._greedy else int((row + gumbel(self._seed, position, self._keys)).argmax())
@@ -79,7 +93,23 @@ class Sampler:
             return int(ids[logits.argmax()])
         return int(ids[(logits + gumbel(self._seed, position, self._keys[ids])).argmax()])
 
+    def _pick_of(self, ids: Ids, row: Row, position: Position) -> int:
+        """The same with these ids to choose from."""
+        if self._n_early:
+            later = np.setdiff1d(ids, self._late, assume_unique=True)
+            ids = later if len(later) else ids  # nothing but an end may follow
+        if len(ids) == 1:
+            return int(ids[0])
+        logits = row[ids]
+        kept: npt.NDArray[np.integer] = ids
+        if (chain := self._chain_at(position)) is not None:
+            kept, logits = chain.apply(logits, ids)
+        noise = 0.0 if self._greedy else gumbel(self._seed, position, self._keys[kept])
+        return int(kept[(logits + noise).argmax()])
+
     def accept(self, id_: int) -> None:
+        if self.matcher is not None:
+            self.matcher.accept(id_)
         self._n_early = max(self._n_early - 1, 0)
         self._remember(id_)
 

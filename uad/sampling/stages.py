@@ -9,6 +9,7 @@ from uad.common.samplers import SAMPLERS, SETTINGS, Sampler
 from uad.types import SamplingParams
 
 _REACH = "repeat_last_n"  # the field that penalties begin with
+_TYPICAL = "typical_p"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ def stages(params: SamplingParams, eog: frozenset[int], n_ctx: int) -> list[Stag
 def reach(chain: Sequence[Stage]) -> int:
     """How many of the last ids must be remembered for these stages."""
     return max((int(one.args[0]) for one in chain if isinstance(one, SamplerStage) and _REACH in SAMPLERS[one.sampler]), default=0)
+
+
+def is_typical(chain: Sequence[Stage]) -> bool:
+    """Whether a stage takes logarithms of probabilities: a banned id would make NaN of them."""
+    return any(isinstance(one, SamplerStage) and _TYPICAL in SAMPLERS[one.sampler] for one in chain)
 
 
 def _is_on(sampler: Sampler, params: SamplingParams) -> bool:

@@ -13,10 +13,11 @@ from uad.server.job import Job, check_counts, make_job
 from uad.server.json_in import SMALL
 from uad.server.json_out import DONE, PING, dumps, frame
 from uad.server.outcome import Outcome
-from uad.server.prompt_ids import encode_chat, encode_prompt, split_prompts
+from uad.server.prompt_ids import encode_prompt, split_prompts
 from uad.server.refuse import checked
 from uad.server.schemas import ChatBody, CompletionBody, NativeBody
-from uad.server.shapes import ChatShape, CompletionShape, Identity, NativeShape, Shape
+from uad.server.shapes import CompletionShape, Identity, NativeShape, Shape
+from uad.server.spoken import chat_job, chat_shape
 from uad.server.state import STATE, STREAM, State
 from uad.types import Delta, Done
 
@@ -30,8 +31,8 @@ async def chat(request: web.Request) -> web.StreamResponse:
     body, size = await state.read(request, lambda members: checked(ChatBody, members))
     engine, ping = state.engine, state.config.sse_ping_interval
     with state.gate.enter(check_counts(engine, body, 1, state.gate.limit)):
-        job = await state.off_loop(size, lambda: make_job(engine, body, [encode_chat(engine, body)], ping))
-        return await answer(request, job, ChatShape(job, Identity("chatcmpl-", state.alias, state.fingerprint)))
+        job, reading = await state.off_loop(size, lambda: chat_job(engine, body, ping, state.config.reasoning_format))
+        return await answer(request, job, chat_shape(job, Identity("chatcmpl-", state.alias, state.fingerprint), reading))
 
 
 async def completion(request: web.Request) -> web.StreamResponse:

@@ -13,9 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
 
+from uad.calls.format import AnswerFormat
+from uad.calls.parser import Start
+from uad.calls.tools import Calls, Schema
 from uad.config import Config
 from uad.errors import SlowReaderError, UadError
-from uad.types import Delta, Done, DrafterStats, Event, Failed, Request, RuntimeInfo, Sink, SlotInfo, Totals
+from uad.types import Constraint, Delta, Done, DrafterStats, Event, Failed, Request, RuntimeInfo, Sink, SlotInfo, Totals
 
 Message = Mapping[str, object]
 CAPACITY = 1024
@@ -34,6 +37,9 @@ class Engine(Protocol):
 
     @property
     def error(self) -> UadError | None: ...
+
+    @property
+    def answers(self) -> AnswerFormat: ...
 
     def when_stopped(self, tell: Callable[[], object]) -> None:
         """Call `tell`, on any thread, when a fatal error has stopped the engine and all requests have been told."""
@@ -57,6 +63,12 @@ class Engine(Protocol):
     def render_chat(
         self, messages: Sequence[Message], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True, prefill: str = ""
     ) -> str: ...
+
+    def check_constraint(self, constraint: Constraint) -> None:
+        """Compile it: for worker threads. Raises InvalidRequestError."""
+
+    def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
+        """What an answer may be by what the request says about calls; tail: the end of the prompt. Raises NotSupportedError."""
 
     def slots(self) -> tuple[SlotInfo, ...]: ...
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from uad.checkpoint import checkpoint
 from uad.common.samplers import SAMPLERS, SETTINGS
 from uad.errors import InvalidRequestError, NotSupportedError
+from uad.server.constraint import constraint_of
 from uad.server.engine import Engine
 from uad.server.json_out import LOWEST
 from uad.server.outcome import Json
@@ -51,7 +52,7 @@ def check_counts(engine: Engine, body: GenerationBody, n_prompts: int, limit: in
 
 
 def make_job(engine: Engine, body: GenerationBody, prompts: list[Prompt], ping: float) -> Job:
-    """Requests for every prompt and choice. May tokenize: for worker threads."""
+    """Requests for every prompt and choice. May tokenize and compile: for worker threads."""
     n_probs, logprobs = _probs(body)
     max_tokens = _max_tokens(body.max_tokens, engine.config.n_predict)
     _check_stops(engine, body, max_tokens)
@@ -68,6 +69,7 @@ def make_job(engine: Engine, body: GenerationBody, prompts: list[Prompt], ping: 
         n_probs=n_probs,
         cache_prompt=body.cache_prompt,
         slot=body.id_slot,
+        constraint=constraint_of(engine, body),
     )
     requests = tuple(_choice(model, prompt, i) for prompt in prompts for i in range(body.n))
     interval = ping if body.sse_ping_interval is None else body.sse_ping_interval

@@ -98,7 +98,8 @@ def _status(error: UadError) -> tuple[int, Mapping[str, str]]:
         case ForbiddenError():
             return 403, {}
         case NotSupportedError():
-            return 501, NO_RETRY
+            # A field is the request's fault, and nobody repeats a 400; a route is one that the server lacks.
+            return 501 if error.param is None else 400, NO_RETRY
         case BusyError():
             return 503, {"Retry-After": "1"}
         case UnavailableError():

@@ -11,11 +11,13 @@ from uad.errors import ContextOverflowError, InvalidRequestError
 from uad.server.engine import Engine, Message
 from uad.server.json_out import chunks
 from uad.server.schemas import MessageBody, TemplateBody
+from uad.server.toolfields import template_fields
 
 Part = str | int
 TEMPLATE_NAMES = ("messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "chat_template", "tokenize")
 RESERVED_KWARGS = frozenset((*TEMPLATE_NAMES, "continue_final_message", "self"))
 MAX_KWARG_CHARS = 65536
+MAX_TOOL_CHARS = 1 << 22
 _IDS_AT_ONCE = 4096
 
 
@@ -146,6 +148,8 @@ def _split_prefill(body: TemplateBody) -> tuple[str, list[Message]]:
         raise InvalidRequestError(
             "messages: one last assistant message is continued, and it needs a message of another role before it", "messages"
         )
+    if messages[-1].tool_calls:
+        raise InvalidRequestError("messages: the last assistant message calls tools; their results must follow it", "messages")
     if messages[-1].reasoning_content:
         raise InvalidRequestError("messages: the last assistant message is continued and cannot carry reasoning_content", "messages")
     return _text(messages[-1]), [_message(message) for message in messages[:-1]]
@@ -157,7 +161,7 @@ def _opens_answer(body: TemplateBody, prefill: str) -> bool:
 
 def _message(message: MessageBody) -> Message:
     """For the template: a content of several parts stays in parts."""
-    extra = message.model_dump(include={"name", "reasoning_content", "tool_call_id"}, exclude_none=True)
+    extra = message.model_dump(include={"name", "reasoning_content", "tool_call_id", "tool_calls"}, exclude_none=True)
     parts = [{"type": "text", "text": part.text} for part in message.content or ()]
     return {"role": message.role, "content": parts if len(parts) > 1 else _text(message), **extra}
 
@@ -172,8 +176,12 @@ def _template_kwargs(body: TemplateBody) -> dict[str, object]:
         _check_kwarg(name, value)
     if body.reasoning_effort == "none":
         kwargs.pop("reasoning_effort", None)
-        return {"enable_thinking": False, **kwargs}
-    return {**kwargs, "reasoning_effort": body.reasoning_effort} if body.reasoning_effort else kwargs
+        kwargs = {"enable_thinking": False, **kwargs}
+    elif body.reasoning_effort:
+        kwargs["reasoning_effort"] = body.reasoning_effort
+    if sum(map(len, chunks([tool.function.told() for tool in body.tools]))) > MAX_TOOL_CHARS:
+        raise InvalidRequestError(f"tools: at most {MAX_TOOL_CHARS} characters as JSON", "tools")
+    return {**kwargs, **template_fields(body)}
 
 
 def _check_kwarg(name: str, value: object) -> None:

@@ -12,9 +12,8 @@ from uad.server.schemas import Body
 
 B = TypeVar("B", bound=Body)
 
-NO_TOOLS = "describe the wanted answer in the prompt and leave the field out"
-NO_GRAMMAR = "ask for the format in the prompt and leave the field out"
-NO_SAMPLER = "leave the field out, or send 0"
+NO_FUNCTIONS = "send tools, which came after it; in an app, update it, or switch function calling off in its settings"
+NO_SAMPLER = "send 0 or leave the field out; in an app, switch it off in its sampler settings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +57,16 @@ def _other_than(*neutral: str) -> Callable[[str, object], bool]:
     return lambda name, value: value not in neutral
 
 
-def _not_text_format(name: str, value: object) -> bool:
-    if not isinstance(value, dict):
-        raise InvalidRequestError(f"{name}: must be an object", name)
-    return bool(value.get("type", "text") != "text")
-
-
 def _not_text(name: str, value: object) -> bool:
     return value != ["text"] and _filled(name, value)
 
 
 FEATURES = (
-    Feature("tools", _filled, NO_TOOLS),
-    Feature("tool_choice", _other_than("none", "auto"), NO_TOOLS),
-    Feature("functions", _filled, NO_TOOLS),
-    Feature("function_call", _other_than("none", "auto"), NO_TOOLS),
-    Feature("response_format", _not_text_format, NO_GRAMMAR),
-    Feature("grammar", _filled, NO_GRAMMAR),
-    Feature("json_schema", _filled, NO_GRAMMAR),
+    Feature("functions", _filled, NO_FUNCTIONS),
+    Feature("function_call", _other_than("none", "auto"), NO_FUNCTIONS),
+    Feature("grammar_lazy", _on, "the grammar holds from the beginning of the answer; leave the field out"),
     Feature("modalities", _not_text, 'this server answers with text; leave the field out or send ["text"]'),
-    Feature("audio", _filled, "this server answers with text; leave the field out"),
+    Feature("audio", _filled, "this server answers with text; leave the field out, or switch voice off in the app"),
     Feature("mirostat", _not_zero, NO_SAMPLER),
     Feature("dry_multiplier", _positive, NO_SAMPLER),
     Feature("dynatemp_range", _positive, NO_SAMPLER),
@@ -117,11 +106,11 @@ def check_features(body: Mapping[str, object]) -> None:
 def _check_message(i: int, message: object) -> None:
     if not isinstance(message, dict):
         return
-    if message.get("tool_calls"):
-        raise NotSupportedError(f"messages.{i}.tool_calls is not supported: {NO_TOOLS}", f"messages.{i}.tool_calls")
     content = message.get("content")
     for part in content if isinstance(content, list) else ():
         kind = part.get("type") if isinstance(part, dict) else None
         if isinstance(kind, str) and kind != "text":
             where = f"messages.{i}.content"
-            raise NotSupportedError(f"{where}: this server reads text parts only; leave images, audio and files out", where)
+            raise NotSupportedError(
+                f"{where}: this server reads text parts only; leave images, audio and files out of the conversation", where
+            )

@@ -26,6 +26,7 @@ from uad.common.samplers import SETTINGS
 from uad.common.settings import INT32_MAX, Setting
 from uad.config import SPEC_TYPE
 from uad.errors import ConfigError
+from uad.server.toolfields import MAX_CALLS, MAX_TOOLS, CallBody, ReasoningFormat, ToolBody, ToolChoice
 from uad.types import Origin, SpecPolicy
 
 MAX_STOPS = 256
@@ -176,6 +177,14 @@ class GenerationBody(SamplingBody):
     cache_prompt: StrictBool = True
     id_slot: Length = -1
     speculative: SpeculativeBody = SpeculativeBody()
+    response_format: Any = None  # this and what follows: see `constraint`
+    json_schema: Any = None
+    grammar: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+    structured_outputs: Any = None
 
     @model_validator(mode="before")
     @classmethod
@@ -201,8 +210,9 @@ class MessageBody(Body):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[list[TextPart], Field(max_length=MAX_PARTS, fail_fast=True), text_parts] | None = None
     name: StrictStr | None = None
-    reasoning_content: StrictStr | None = None
+    reasoning_content: StrictStr | None = Field(None, validation_alias=AliasChoices("reasoning_content", "reasoning"))
     tool_call_id: StrictStr | None = None
+    tool_calls: Annotated[list[CallBody], Field(max_length=MAX_CALLS)] | None = None
 
     @model_validator(mode="after")
     def _has_content(self) -> MessageBody:
@@ -217,6 +227,14 @@ class TemplateBody(Body):
     messages: list[MessageBody] = Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)
     chat_template_kwargs: dict[StrictStr, Any] = Field({}, max_length=MAX_KWARGS)
     reasoning_effort: StrictStr | None = Field(None, max_length=64)
+    enable_thinking: StrictBool | None = None
+    thinking_budget: Length | None = Field(
+        None, validation_alias=AliasChoices("reasoning_budget_tokens", "thinking_budget_tokens", "thinking_budget")
+    )
+    tools: list[ToolBody] = Field([], max_length=MAX_TOOLS)
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: StrictBool = True
+    reasoning_format: ReasoningFormat | None = None
     add_generation_prompt: StrictBool | None = None
     continue_final_message: StrictBool | None = None
 

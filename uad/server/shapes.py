@@ -84,7 +84,7 @@ class ChatShape:
 
     def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:
         """The chunk with the reason, and the usage chunk after the last sequence if asked for."""
-        chunks = [self._chunk(outcome.index, {}, str(outcome.end.finish))]
+        chunks = [self._chunk(outcome.index, {}, self._finish(outcome))]
         if finished and self._job.include_usage:
             chunks.append({"choices": [], **self._same.json("chat.completion.chunk"), "usage": usage_json(finished, self._job.n)})
         if finished:
@@ -101,11 +101,17 @@ class ChatShape:
         }
 
     def _choice(self, outcome: Outcome) -> Json:
-        message = {"role": "assistant", "content": outcome.text}
-        choice: Json = {"finish_reason": str(outcome.end.finish), "index": outcome.index, "message": message}
+        message = self._message(outcome)
+        choice: Json = {"finish_reason": self._finish(outcome), "index": outcome.index, "message": message}
         if self._job.requests[outcome.index].logprobs:
             choice["logprobs"] = {"content": logprobs_json(outcome.probs)}
         return choice
+
+    def _message(self, outcome: Outcome) -> Json:
+        return {"role": "assistant", "content": outcome.text}
+
+    def _finish(self, outcome: Outcome) -> str:
+        return str(outcome.end.finish)
 
 
 class CompletionShape:

@@ -6,22 +6,19 @@ A system message goes into a user's turn where the template has no other place f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from uad.errors import InvalidRequestError
+from uad.templates.calling import calling
 from uad.templates.contents import texts_of
+from uad.templates.history import BETWEEN, Message, Placed, check_calls, has_calls, place_calls, place_thoughts
 from uad.templates.losses import Loss
 from uad.templates.prefill import continued
 from uad.templates.render import Rendered, check_message, render
 from uad.templates.sandbox import Budget, RefusedError
 
-Message = Mapping[str, object]
-Placed = tuple[tuple[int, Message], ...]
-"""Messages as a template gets them, each with its number in the request."""
 MAX_TEXT = 4_000_000
 """Characters of all messages: a million tokens. What is done with a longer text in one go stops other threads for too long."""
-_BETWEEN = "\n\n"
-"""Stands between a system message and the user's text in one turn, as templates of models without such messages have it."""
 
 
 class _LostError(InvalidRequestError):
@@ -51,7 +48,7 @@ def converse(messages: Sequence[Message], talk: Talk) -> Rendered:
     Raises InvalidRequestError that names the message and what the template does with it.
     """
     _check_length(messages)
-    placed = tuple((at, check_message(message, at)) for at, message in enumerate(messages))
+    placed, talk = _as_taken(tuple((at, check_message(message, at)) for at, message in enumerate(messages)), talk)
     budget = Budget()
     failed: tuple[Placed, InvalidRequestError]
     for way in _ways(placed, talk.template):
@@ -61,6 +58,23 @@ def converse(messages: Sequence[Message], talk: Talk) -> Rendered:
             failed = way, error
     last, why = failed
     raise _named(why, last, talk, budget) if isinstance(why, RefusedError) else why
+
+
+def _as_taken(placed: Placed, talk: Talk) -> tuple[Placed, Talk]:
+    """Tools, calls and thoughts as the template takes them. It gets no tools that it does not tell."""
+    kwargs = dict(talk.kwargs or {})
+    told = kwargs.get("tools")
+    tools = told if isinstance(told, Sequence) else ()
+    messages = [message for _, message in placed]
+    if any(message.get("reasoning_content") for message in messages):
+        placed = place_thoughts(placed, calling(talk.template).thoughts)
+    if not tools and not has_calls(messages):
+        return placed, talk
+    check_calls(placed, MAX_TEXT)
+    does = calling(talk.template)
+    if not does.tools:
+        kwargs.pop("tools", None)
+    return place_calls(placed, tools, does), replace(talk, kwargs=kwargs)
 
 
 def _check_length(messages: Sequence[Message]) -> None:
@@ -90,7 +104,7 @@ def _rendered(placed: Placed, talk: Talk, budget: Budget, answer: str | None = N
         budget=budget.fresh(),
     )
     for loss in rendered.losses:
-        if loss.at < len(placed):
+        if loss.at < len(placed) and not placed[loss.at][1].get("tool_calls"):  # beside calls, templates leave texts out by design
             raise _LostError(*placed[loss.at], loss)
     return rendered
 
@@ -156,7 +170,7 @@ def _folded(placed: Placed, keeps_first: bool = False) -> Placed:
 def _joined(turn: Sequence[tuple[int, Message]]) -> tuple[int, Message]:
     """Several messages as one, with the number of the last."""
     at, message = turn[-1]
-    return at, {**message, "content": _BETWEEN.join(_text(*one) for one in turn)}
+    return at, {**message, "content": BETWEEN.join(_text(*one) for one in turn)}
 
 
 def _text(at: int, message: Message) -> str:

@@ -20,7 +20,7 @@ from uad.templates.yamlfile import Fields, read_yaml
 ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_MODES = ("turn", "prefix", "drop")
 FORMAT_KEYS = ("begin", "system", "no_system", "roles", "reasoning", "tool_call")
-_KEYS = ("family", "title", "specials", *FORMAT_KEYS, "write_only", "notes", "example")
+_KEYS = ("family", "title", "specials", *FORMAT_KEYS, "thought", "write_only", "notes", "example")
 _NO_THOUGHT = re.compile(r"(?:<think>\s*)?</think>\s*$")
 """What says that an answer has no thoughts; it stands where thoughts might have begun."""
 _NAMES = re.compile(r"\{[be]os\}|<[^<>\s]{1,80}>|\[[^\[\]\s]{1,80}\]")
@@ -32,6 +32,19 @@ class Turn:
 
     start: str = ""
     end: str = ""
+
+
+@dataclass(frozen=True)
+class ThoughtMarks:
+    """What stands around thoughts in a model's own answer, where that is not what stands around them in a conversation.
+
+    `drop` are texts around answers that are no part of them. Thoughts may begin `anywhere`, not only at the front.
+    """
+
+    start: str
+    end: str
+    drop: tuple[str, ...] = ()
+    anywhere: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +89,7 @@ class Family:
     prompt: str | None = None
     reasoning: Turn | None = None
     tool_call: Turn | None = None
+    thought: ThoughtMarks | None = None
 
     @property
     def opening(self) -> str:
@@ -181,6 +195,7 @@ def load_family(path: Path) -> Family:
         write_only=fields.flag("write_only"),
         notes=fields.text("notes", ""),
         example=_example(fields) if fields.has("example") else None,
+        thought=_thought(fields) if fields.has("thought") else None,
         **vars(read_format(fields)),
     )
 
@@ -221,6 +236,11 @@ def _wrap(fields: Fields, key: str) -> Turn | None:
         if not wrap.text(side) and (key, side) != ("reasoning", "start"):
             raise wrap.fail(side, f"'{side}' is empty; what stands around {key} must be seen to be followed")
     return Turn(wrap.text("start"), wrap.text("end"))
+
+
+def _thought(fields: Fields) -> ThoughtMarks:
+    marks = fields.child("thought", ("start", "end", "drop", "anywhere"))
+    return ThoughtMarks(marks.text("start"), marks.text("end"), marks.texts("drop"), marks.flag("anywhere"))
 
 
 def _roles(fields: Fields) -> dict[str, Turn]:

@@ -85,11 +85,11 @@ def _run(template: str, variables: Mapping[str, object], budget: Budget) -> str:
     try:
         return compiled.render({"tools": None, **variables}, budget)
     except RefusedError:
-        # Most templates expect None where there are no tools; some (for tool use only) read them without asking.
-        if "tools" in variables:
-            raise
+        # Most templates expect None where there are no tools; some (for tool use only) read them without asking, or as one text.
+        tools = variables.get("tools") or []
         date = f"{variables['uad_now']:%b %d %Y}"
-        return compiled.render({"tools": [], "functions": "", "datetime": date, **variables}, budget)
+        functions = json.dumps(tools, ensure_ascii=False) if tools else ""
+        return compiled.render({**variables, "tools": tools, "functions": functions, "datetime": date}, budget)
 
 
 def settle_kwargs(template: str, kwargs: Mapping[str, object]) -> dict[str, object]:

@@ -131,6 +131,9 @@ class _Environment(ImmutableSandboxedEnvironment):
         return None if isinstance(owner, str) and _WIDE.search(owner) else super().wrap_str_format(value)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Lists that a template made itself may grow one by one; nothing else is changed."""
+        if type(obj) is list and attr in ("append", "insert", "pop"):
+            return True
         if isinstance(obj, str) and attr in ("center", "ljust", "rjust", "zfill", "expandtabs", "format", "format_map"):
             return False
         return super().is_safe_attribute(obj, attr, value)
@@ -159,13 +162,24 @@ class ChatTemplate:
     def render(self, variables: Mapping[str, object], budget: Budget) -> str:
         """The text. Raises RefusedError with the template's own words where it refuses, InvalidRequestError where it asks for too much."""
         now = variables.get("uad_now")
+        given = {name: _fixed(value) for name, value in variables.items()}
         own = {"documents": None, "uad_budget": budget, "strftime_now": _clock(now), "raise_exception": _raise_exception}
         try:
-            return budget.join(self._template.generate({**own, **variables}))
+            return budget.join(self._template.generate({**own, **given}))
         except TemplateError as error:
             raise RefusedError(f"the chat template cannot render these messages: {error.message}", str(error.message)) from None
         except (TypeError, ValueError, KeyError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
             raise RefusedError(f"the chat template fails on these messages: {error}", str(error)) from None
+
+
+class _Given(list[Any]):
+    """A list of the request, which templates cannot change."""
+
+
+def _fixed(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {name: _fixed(item) for name, item in value.items()}
+    return _Given(map(_fixed, value)) if isinstance(value, list | tuple) else value
 
 
 def _check_product(left: Any, right: Any) -> None:

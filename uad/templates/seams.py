@@ -66,7 +66,7 @@ def _mask(value: Any, key: str, masked: Masked, split: bool) -> Any:
         untouched = key == "role" or not value or (key not in _CONTENT_KEYS and _PLAIN.fullmatch(value))
         return value if untouched else masked.mark(value)
     if isinstance(value, Mapping):
-        found = {name: _mask(item, str(name), masked, split) for name, item in value.items()}
+        found = {_mask_name(str(name), masked): _mask(item, str(name), masked, split) for name, item in value.items()}
         content = value.get("content")
         if split and value.get("role") == "assistant" and isinstance(content, str) and _THOUGHT_TAGS.search(content):
             found["content"] = _mask_around_tags(content, masked)
@@ -74,6 +74,11 @@ def _mask(value: Any, key: str, masked: Masked, split: bool) -> Any:
     if isinstance(value, Sequence):
         return [_mask(item, key, masked, split) for item in value]
     return value
+
+
+def _mask_name(name: str, masked: Masked) -> str:
+    """Names of arguments and of a tool's parameters come from outside, too; no template asks for one that is no plain word."""
+    return name if _PLAIN.fullmatch(name) else masked.mark(name)
 
 
 def _mask_around_tags(content: str, masked: Masked) -> str:

@@ -1,0 +1,71 @@
+"""What the tests of calls share: all formats, some tools, and what an answer says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from uad.calls.events import Arguments, CallEnd, CallStart, Content, Event, Thought
+from uad.calls.files import load_all_calls
+from uad.calls.format import AnswerFormat
+from uad.calls.parser import AnswerParser, Start
+from uad.calls.tools import Calls, Tool
+from uad.templates.families import bundled_mappings
+
+FILES = load_all_calls([bundled_mappings()])
+FORMATS = {name: file.format for name, file in FILES.items()}
+TOOLS = (
+    Tool("look_up", {"type": "object", "properties": {"word": {"type": "string"}, "n": {"type": "integer"}}, "required": ["word", "n"]}),
+    Tool("say", {"type": "object", "properties": {"text": {"type": "string"}}}),
+    Tool(
+        "mixed",
+        {
+            "type": "object",
+            "properties": {
+                "flag": {"type": "boolean"},
+                "list": {"type": "array"},
+                "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+                "any": {},
+            },
+        },
+    ),
+)
+
+
+ALL = Calls(TOOLS)
+BEGINNING = Start()
+
+
+@dataclass(frozen=True)
+class Said:
+    """Calls are (name, arguments, id)."""
+
+    content: str
+    thought: str
+    calls: list[tuple[str, str, str]]
+    n_ended: int
+
+
+def said(text: str, format_: AnswerFormat, calls: Calls = ALL, start: Start = BEGINNING, shows_thoughts: bool = False) -> Said:
+    """What a text says that arrives whole."""
+    return said_in_pieces([text], format_, calls, start, shows_thoughts)
+
+
+def said_in_pieces(
+    pieces: Iterable[str], format_: AnswerFormat, calls: Calls = ALL, start: Start = BEGINNING, shows_thoughts: bool = False
+) -> Said:
+    parser = AnswerParser(format_, calls, start, shows_thoughts)
+    events: list[Event] = []
+    for piece in pieces:
+        events += parser.feed(piece)
+    events += parser.finish()
+    return Said(
+        "".join(event.text for event in events if isinstance(event, Content)),
+        "".join(event.text for event in events if isinstance(event, Thought)),
+        [
+            (event.name, "".join(one.text for one in events if isinstance(one, Arguments) and one.index == event.index), event.id)
+            for event in events
+            if isinstance(event, CallStart)
+        ],
+        sum(isinstance(event, CallEnd) for event in events),
+    )

@@ -1,0 +1,97 @@
+"""What an answer says, event by event, and the tellers of them: white space is trimmed, a call is numbered. Knows no format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from uad.calls.tools import Tool
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What is said to the user."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """What the model thought before."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallStart:
+    """A call of a tool. `id` is the model's own, empty where it gives none."""
+
+    index: int
+    name: str
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """A piece of the JSON text of a call's arguments."""
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """A call is whole. It does not come where the answer ends in the middle of one."""
+
+    index: int
+
+
+Event = Content | Thought | CallStart | Arguments | CallEnd
+
+
+class Trimmed:
+    """Passes text on. White space at its end is kept back if it `holds`; `strip` drops that, and what comes before the next letter."""
+
+    def __init__(self, tell: Callable[[str], None], holds: bool) -> None:
+        self._tell = tell
+        self._holds = holds
+        self._kept = ""
+        self._strips = False
+
+    def add(self, text: str) -> None:
+        if self._strips:
+            text = text.lstrip()
+            self._strips = not text
+        text, self._kept = self._kept + text, ""
+        if self._holds:
+            shown = text.rstrip()
+            text, self._kept = shown, text[len(shown) :]
+        if text:
+            self._tell(text)
+
+    def strip(self) -> None:
+        self._kept, self._strips = "", True
+
+    def flush(self) -> None:
+        if self._kept:
+            self._tell(self._kept)
+        self._kept = ""
+
+
+class Call:
+    """One call as it is told."""
+
+    def __init__(self, index: int, tool: Tool, tell: Callable[[Event], None]) -> None:
+        self.tool = tool
+        self._index = index
+        self._tell = tell
+
+    def begin(self, id_: str) -> None:
+        self._tell(CallStart(self._index, self.tool.name, id_))
+
+    def add(self, text: str) -> None:
+        if text:
+            self._tell(Arguments(self._index, text))
+
+    def end(self) -> None:
+        self._tell(CallEnd(self._index))

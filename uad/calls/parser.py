@@ -1,0 +1,443 @@
+"""The text of an answer, in pieces of any size, to what it says: thoughts, content, and calls with their arguments as they come.
+
+A text that is no call of a tool of the request is content, whatever it looks like. How the text is cut changes nothing but the pieces.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from uad.calls.channels import Header, header_of
+from uad.calls.events import Call, Content, Event, Thought, Trimmed
+from uad.calls.format import CHANNEL_MARKERS, QUOTE, AnswerFormat, CallFormat, Tags, head_of
+from uad.calls.source import MalformedError, Source, Wait, Words, words
+from uad.calls.tools import Calls
+from uad.calls.values import escaped, of_gemma, of_json, of_python, of_text, quoted
+
+MAX_HEAD = 256
+"""Characters of a call's name with what belongs to it."""
+MAX_BUFFERED = 1 << 20
+"""Characters of arguments that are kept back because they are not written as JSON, or before the name is known."""
+MAX_AGAIN = 1 << 20
+"""Characters that are read again, because they looked like calls, before nothing is taken for a call any more. It bounds the time."""
+_ARGUMENTS = ("arguments", "parameters")
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where an answer begins: in the middle of a thought, or behind the beginning of its content."""
+
+    in_thought: bool = False
+    in_content: bool = False
+
+
+class AnswerParser:
+    """Feed text, get events. `shows_thoughts`: they are content, markers and all."""
+
+    def __init__(self, format_: AnswerFormat, calls: Calls, start: Start = Start(), shows_thoughts: bool = False) -> None:
+        self._format = format_
+        self._tools = {tool.name: tool for tool in calls.allowed()}
+        self._is_parallel = calls.parallel
+        self._shows_thoughts = shows_thoughts
+        self._start = start
+        self._formats = [one for one in format_.calls if not one.channels] if self._tools else []
+        self._source = Source()
+        self._said = Trimmed(lambda text: self._events.append(Content(text)), holds=bool(self._formats))
+        self._events: list[Event] = []
+        self._n_calls = 0
+        self._is_committed = False
+        run = self._channels() if format_.channels else self._answer()
+        self._run: Wait[None] | None = run
+        next(run, None)
+
+    @property
+    def n_calls(self) -> int:
+        """How many calls there are so far."""
+        return self._n_calls if self._is_parallel else min(self._n_calls, 1)
+
+    def feed(self, text: str) -> list[Event]:
+        """The events that this piece brings."""
+        self._source.add(text)
+        return self._go_on()
+
+    def finish(self) -> list[Event]:
+        """What was kept back."""
+        self._source.end()
+        self._go_on_once()
+        self._said.flush()
+        return self._drained()
+
+    def _go_on(self) -> list[Event]:
+        self._go_on_once()
+        return self._drained()
+
+    def _go_on_once(self) -> None:
+        if self._run is not None:
+            try:
+                next(self._run)
+            except StopIteration:
+                self._run = None
+
+    def _drained(self) -> list[Event]:
+        events = self._events.copy()
+        self._events.clear()
+        return events
+
+    # --- thoughts and content
+
+    def _answer(self) -> Wait[None]:
+        thought = self._format.thought
+        if self._start.in_thought:
+            yield from self._think()
+        elif not self._start.in_content:
+            yield from self._begin()
+        openers = [text for one in self._formats for text in one.openers()]
+        wanted = words(*openers, *thought.drop, *([thought.start] if thought.anywhere else []))
+        yield from self._prompted()
+        yield from self._bare()
+        while word := (yield from self._source.until(wanted, self._said.add)):
+            if word in thought.drop:
+                continue
+            if thought.anywhere and word == thought.start:
+                self._said.add(word if self._shows_thoughts else "")
+                yield from self._think()
+            elif not (yield from self._calls_at(word)):
+                self._said.add(word)
+
+    def _begin(self) -> Wait[None]:
+        """Thoughts at the front of an answer, or the end of thoughts alone, which says that there are none."""
+        start, end = self._format.thought.start.strip(), self._format.thought.end.strip()
+        self._source.set_mark()
+        yield from self._source.blank()
+        word = yield from self._source.take(words(start, end))
+        if not word or self._shows_thoughts:
+            self._source.rewind()
+        self._source.clear_mark()
+        if word == start or (word and self._shows_thoughts):
+            yield from self._think()
+        elif word:
+            self._said.strip()
+
+    def _think(self) -> Wait[None]:
+        """Thoughts up to their end."""
+        end = words(self._format.thought.end.strip())
+        if self._shows_thoughts:
+            self._said.add((yield from self._source.until(end, self._said.add)))
+            return
+        yield from self._source.until(end, self._thoughts().add)
+        self._said.strip()
+
+    def _thoughts(self) -> Trimmed:
+        thoughts = Trimmed(lambda text: self._events.append(Thought(text)), holds=True)
+        thoughts.strip()
+        return thoughts
+
+    # --- calls
+
+    def _prompted(self) -> Wait[None]:
+        """An answer whose first marker is in the prompt, so that it begins with a tool's name, or with what says that it is content."""
+        for format_ in (one for one in self._format.calls if one.plain and self._start == Start()):
+            if (yield from self._source.take(words(format_.plain))) or format_ not in self._formats:
+                continue
+            self._source.set_mark()
+            if not (yield from self._try(self._call(format_), format_)):
+                self._source.rewind()
+            self._source.clear_mark()
+
+    def _bare(self) -> Wait[None]:
+        """Calls that no marker announces: an answer that begins with a brace."""
+        for format_ in (one for one in self._formats if one.is_bare):
+            self._source.set_mark()
+            yield from self._source.blank()
+            yield from self._source.take(words(*format_.prefixes))
+            if not (yield from self._try(self._bodies(format_), format_)):
+                self._source.rewind()
+            self._source.clear_mark()
+
+    def _calls_at(self, word: str) -> Wait[bool]:
+        """Whether calls begin with this marker, which has been passed over; they are read then."""
+        self._source.set_mark(len(word))
+        for format_ in self._formats if self._source.n_again < MAX_AGAIN else ():
+            if word in format_.openers() and (yield from self._try(self._calls(format_, word), format_)):
+                self._source.clear_mark()
+                self._said.strip()
+                return True
+            self._source.rewind()
+            self._source.at += len(word)
+        self._source.clear_mark()
+        return False
+
+    def _try(self, read: Wait[None], format_: CallFormat) -> Wait[bool]:
+        """Whether a call begins here. One that has begun stays, however it ends; behind it, one that has not is content."""
+        self._is_committed = False
+        try:
+            yield from read
+        except MalformedError:
+            if self._is_committed and self._source.is_marked:
+                self._source.rewind()
+            elif self._is_committed:
+                yield from self._source.blank()
+                yield from self._source.take(words(format_.end, format_.finish))
+        return self._is_committed
+
+    def _calls(self, format_: CallFormat, word: str) -> Wait[None]:
+        """Calls behind a marker, up to what ends them."""
+        inside = words(format_.start, format_.finish, format_.begin)
+        if word == format_.start:
+            yield from self._call(format_)
+            if not format_.begin:
+                return
+        elif not format_.start:
+            yield from self._bodies(format_)
+            yield from self._source.blank()
+            yield from self._source.take(words(format_.finish))
+            return
+        while True:
+            yield from self._source.blank()
+            word = yield from self._source.take(inside)
+            if word == format_.start:
+                if self._is_committed:
+                    self._source.set_mark(len(word))
+                yield from self._call(format_)
+            elif word != format_.begin:
+                return
+
+    def _call(self, format_: CallFormat) -> Wait[None]:
+        """One call behind its start, with its end. One that has begun may lack its end."""
+        if format_.body in ("json", "list", "python"):
+            yield from self._bodies(format_)
+        else:
+            yield from self._headed(format_)
+        yield from self._source.blank()
+        yield from self._source.take(words(format_.end))
+
+    def _bodies(self, format_: CallFormat) -> Wait[None]:
+        """JSON objects, one after the other or in a list; or a list of Python's."""
+        yield from self._source.blank()
+        if format_.body == "python":
+            text, _ = yield from self._source.collect(words(format_.finish or format_.end), MAX_BUFFERED)
+            self._python(text)
+            return
+        if format_.body == "list":
+            yield from self._expect("[")
+        between = words(",", ";")
+        while True:
+            yield from self._object(format_)
+            yield from self._source.blank()
+            took = yield from self._source.take(between)
+            yield from self._source.blank()
+            if not took and (yield from self._source.peek()) != "{":
+                break
+            self._source.set_mark()
+        if format_.body == "list":
+            yield from self._source.take(words("]"))
+
+    def _python(self, text: str) -> None:
+        try:
+            found = of_python(text)
+        except ValueError as error:
+            raise MalformedError(str(error)) from None
+        if not found or any(name not in self._tools for name, _ in found):
+            raise MalformedError("no call of a known tool")
+        for name, arguments in found:
+            call = self._begins(name)
+            call.add(arguments)
+            call.end()
+
+    def _object(self, format_: CallFormat) -> Wait[None]:
+        """A call that is a JSON object. Arguments in front of the name are kept back."""
+        yield from self._expect("{")
+        call: Call | None = None
+        name, id_, kept = "", "", ""
+        while (yield from self._next_member()):
+            key = json_text((yield from self._raw()))
+            yield from self._expect(":")
+            if not format_.keys.name:
+                name, key = key, format_.keys.arguments
+            if key in (format_.keys.arguments, *_ARGUMENTS):
+                yield from self._source.blank()
+                if call is None and name and (yield from self._source.peek()) == "{":
+                    call = self._begins(name, id_)
+                kept += yield from self._arguments(call)
+            else:
+                value = yield from self._raw()
+                name = json_text(value) if key == format_.keys.name else name
+                id_ = json_text(value, value) if key == format_.keys.id else id_
+        if call is None:
+            call = self._begins(name, id_)
+            call.add(kept or "{}")
+        call.end()
+
+    def _next_member(self) -> Wait[bool]:
+        """Whether the object goes on; its end is passed over."""
+        yield from self._source.blank()
+        word = yield from self._source.take(words(",", "}"))
+        yield from self._source.blank()
+        return word != "}"
+
+    def _arguments(self, call: Call | None) -> Wait[str]:
+        """Arguments: an object is told at once where the call has begun, else returned, as is one in a string, or null."""
+        if call is not None:
+            yield from self._source.json(call.add)
+            return ""
+        raw = yield from self._raw()
+        text = json_text(raw) if raw.startswith('"') else "{}" if raw == "null" else raw
+        if not text.lstrip().startswith("{"):
+            raise MalformedError("arguments must be an object")
+        return text
+
+    def _raw(self) -> Wait[str]:
+        """The text of one JSON value."""
+        pieces: list[str] = []
+        yield from self._source.json(pieces.append)
+        return "".join(pieces)
+
+    def _expect(self, text: str) -> Wait[None]:
+        yield from self._source.blank()
+        if not (yield from self._source.take(words(text))):
+            raise MalformedError(f"{text} is missing")
+
+    def _headed(self, format_: CallFormat) -> Wait[None]:
+        """A call whose name stands in front of its arguments."""
+        key = format_.tags.key if format_.tags else ""
+        text, word = yield from self._source.collect(words(format_.name_end, key, format_.end), MAX_HEAD)
+        if word != format_.name_end:
+            self._source.at -= len(word)
+        name, id_ = head_of(format_, text)
+        call = self._begins(name, id_)
+        if format_.body == "gemma":
+            yield from self._gemma(call)
+        elif format_.tags is not None:
+            yield from self._tagged(call, format_.tags, format_.end)
+        elif word == format_.name_end:
+            yield from self._source.json(call.add)
+        else:
+            call.add("{}")
+        call.end()
+
+    def _gemma(self, call: Call) -> Wait[None]:
+        """Gemma's arguments behind their first brace. What they are is known where they end."""
+        marks = words(QUOTE, "{", "}")
+        pieces, depth, in_string = ["{"], 1, False
+        while depth:
+            text, word = yield from self._source.collect(marks, MAX_BUFFERED)
+            pieces += [text, word]
+            if word == QUOTE:
+                in_string = not in_string
+            elif not in_string:
+                depth += 1 if word == "{" else -1
+        try:
+            call.add(of_gemma("".join(pieces)))
+        except ValueError:
+            call.add(quoted("".join(pieces)))
+
+    def _tagged(self, call: Call, tags: Tags, closer: str) -> Wait[None]:
+        """Arguments in tags, up to what is none. The end of the call may begin as a tag does."""
+        call.add("{")
+        n, next_words, ends = 0, words(tags.key, closer), words(*tags.key_ends)
+        while True:
+            yield from self._source.blank()
+            word = yield from self._source.take(next_words)
+            if word != tags.key:
+                self._source.at -= len(word)
+                break
+            key, end = yield from self._source.collect(ends, MAX_HEAD)
+            call.add(f"{', ' if n else ''}{quoted(key.strip())}: ")
+            yield from self._value(call, tags, key.strip(), end)
+            n += 1
+        call.add("}")
+
+    def _value(self, call: Call, tags: Tags, key: str, end: str) -> Wait[None]:
+        if tags.value:
+            yield from self._expect(tags.value)
+        types = call.tool.types_of(key)
+        close = tags.value_end.replace("{key}", key)
+        ends = words(close, f"\n{close}" if tags.lines else "")
+        if tags.lines:
+            yield from self._source.take(words("\n"))
+        if end in tags.text_ends or (end not in tags.json_ends and types == {"string"}):
+            call.add('"')
+            if not (yield from self._source.until(ends, lambda text: call.add(escaped(text)))):
+                raise MalformedError("the text ends")
+            call.add('"')
+            return
+        raw, _ = yield from self._source.collect(ends, MAX_BUFFERED)
+        call.add(of_json(raw) if end in tags.json_ends else of_text(raw, types))
+
+    def _begins(self, name: str, id_: str = "") -> Call:
+        """The next call. Raises MalformedError for a name that no tool of the request has."""
+        tool = self._tools.get(name)
+        if tool is None:
+            raise MalformedError("no such tool")
+        self._is_committed = True
+        self._source.clear_mark()
+        self._said.strip()
+        index, self._n_calls = self._n_calls, self._n_calls + 1
+        is_told = self._is_parallel or index == 0
+        call = Call(index, tool, self._events.append if is_told else lambda event: None)
+        call.begin(id_)
+        return call
+
+    # --- harmony
+
+    def _channels(self) -> Wait[None]:
+        """An answer of messages, each with a header that says what it is."""
+        ends = words(*(marker for marker in CHANNEL_MARKERS if marker not in ("<|message|>", "<|constrain|>")))
+        starts = words("<|start|>", "<|channel|>", "<|message|>", " to=")
+        header = Header("final", "") if self._start.in_content else Header("analysis", "") if self._start.in_thought else None
+        while True:
+            if header is None:
+                self._source.set_mark()
+                word = yield from self._source.take(starts)
+                self._source.rewind()
+                self._source.clear_mark()
+                header = (yield from self._header()) if word else Header("final", "")
+            word = yield from self._message(header, ends)
+            while word in ("<|end|>", "<|call|>", "<|return|>"):
+                yield from self._source.blank()
+                word = yield from self._source.take(ends)
+            if not word and not (yield from self._source.peek()):
+                return
+            if word == "<|channel|>":
+                self._source.at -= len(word)
+            header = (yield from self._header()) if word else Header("final", "")
+
+    def _header(self) -> Wait[Header]:
+        """What stands before a message. A text that is no header is content."""
+        self._source.set_mark()
+        try:
+            text, _ = yield from self._source.collect(words("<|message|>"), 2 * MAX_HEAD)
+        except MalformedError:
+            self._source.rewind()
+            text = "<|channel|>final"
+        self._source.clear_mark()
+        return header_of(text)
+
+    def _message(self, header: Header, ends: Words) -> Wait[str]:
+        """One message; returns the marker behind it, empty at the end of the answer."""
+        if header.tool in self._tools:
+            yield from self._source.blank()
+            if (yield from self._source.peek()) == "{":
+                call = self._begins(header.tool)
+                body = Trimmed(call.add, holds=True)
+                word = yield from self._source.until(ends, body.add)
+                call.end()
+                return word
+        if header.channel != "analysis" or header.recipient:
+            return (yield from self._source.until(ends, self._said.add))
+        if not self._shows_thoughts:
+            return (yield from self._source.until(ends, self._thoughts().add))
+        self._said.add("<|channel|>analysis<|message|>")
+        word = yield from self._source.until(ends, self._said.add)
+        self._said.add("<|end|>" if word else "")
+        return word
+
+
+def json_text(raw: str, other: str = "") -> str:
+    """What a JSON string says; `other` for what is none."""
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise MalformedError("not JSON") from None
+    return value if isinstance(value, str) else other

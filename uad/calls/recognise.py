@@ -1,0 +1,71 @@
+"""How a model writes calls and thoughts: the format whose parser reads what the model's own chat template writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from uad.calls.events import Arguments, CallStart, Content, Event
+from uad.calls.format import AnswerFormat, CallFormat, ThoughtFormat
+from uad.calls.parser import AnswerParser
+from uad.calls.tools import Calls, Tool
+from uad.templates.calling import NUMBER, TOOL, WORD, Calling
+from uad.templates.families import Family
+from uad.templates.seams import THOUGHTS_BEGIN, THOUGHTS_END
+
+GENERIC = "hermes"
+"""The format that models without one of their own are told to write."""
+PROBE = Calls((Tool(TOOL, {"type": "object", "properties": {"word": {"type": "string"}, "n": {"type": "integer"}}}),))
+
+
+def answer_format(
+    template: str, does: Calling, formats: Mapping[str, CallFormat], family: Family | None, hidden: Iterable[str]
+) -> AnswerFormat:
+    """The format of a model's answers. hidden: names of its control tokens."""
+    own = written_as(does.answer, formats.values()) if does.calls else _hinted(template, formats.values())
+    calls = [own] if own is not None else []
+    if not does.tools and own is not formats[GENERIC]:
+        calls.insert(0, formats[GENERIC])
+    if family is not None and family.name in formats and formats[family.name].channels:
+        calls = [formats[family.name]]
+    thought = thought_format(template, family)
+    return AnswerFormat(tuple(calls), thought or ThoughtFormat(), tuple(hidden), thinks=thought is not None)
+
+
+def written_as(answer: str, formats: Iterable[CallFormat]) -> CallFormat | None:
+    """The format in which a template writes the probe's call; None where no known format reads it.
+
+    Of several the one counts that leaves least of the text over, and of these the one with the longest markers.
+    """
+    read = [(_left_over(answer, one), -sum(map(len, one.openers())), one.name, one) for one in formats]
+    fitting = sorted((left, size, name) for left, size, name, _ in read if left is not None)
+    return next((one for _, _, name, one in read if fitting and name == fitting[0][2]), None)
+
+
+def _hinted(template: str, formats: Iterable[CallFormat]) -> CallFormat | None:
+    return next((one for one in formats if any(hint in template for hint in one.hints)), None)
+
+
+def _left_over(answer: str, format_: CallFormat) -> int | None:
+    """How many characters of the answer are no part of the probe's call; None where it is not read."""
+    parser = AnswerParser(AnswerFormat((format_,)), PROBE)
+    events = parser.feed(answer) + parser.finish()
+    names = [event.name for event in events if isinstance(event, CallStart)]
+    if names != [TOOL] or not _has_arguments(events):
+        return None
+    return sum(len(event.text) for event in events if isinstance(event, Content))
+
+
+def _has_arguments(events: Iterable[Event]) -> bool:
+    text = "".join(event.text for event in events if isinstance(event, Arguments))
+    return re.sub(r"\s", "", text) in (f'{{"word":"{WORD}","n":{NUMBER}}}', f'{{"n":{NUMBER},"word":"{WORD}"}}')
+
+
+def thought_format(template: str, family: Family | None) -> ThoughtFormat | None:
+    """What stands around a model's thoughts: as its family says, or as its template spells the tags; None where neither knows any."""
+    if family is not None and family.thought is not None:
+        return ThoughtFormat(**vars(family.thought))
+    if family is not None and family.reasoning is not None and family.reasoning.start.strip():
+        return ThoughtFormat(family.reasoning.start.strip(), family.reasoning.end.strip())
+    begin, end = re.search(THOUGHTS_BEGIN, template), re.search(THOUGHTS_END, template)
+    return ThoughtFormat(begin[0], end[0]) if begin and end else None

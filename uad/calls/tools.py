@@ -1,0 +1,101 @@
+"""The tools of a request, and which of them may be called. Knows no format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Schema = Mapping[str, Any]
+MAX_REFS = 16
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One function. `parameters` is the JSON schema of its arguments, an object's; strict: each call of it must keep to that."""
+
+    name: str
+    parameters: Schema = field(default_factory=dict)
+    strict: bool = False
+
+    def schema_of(self, argument: str) -> Schema:
+        """The schema of one argument; empty where the tool does not know it."""
+        properties = resolved(self.parameters, self.parameters).get("properties")
+        found = properties.get(argument) if isinstance(properties, Mapping) else None
+        return resolved(found, self.parameters) if isinstance(found, Mapping) else {}
+
+    def types_of(self, argument: str) -> frozenset[str]:
+        """The JSON types that an argument may have; empty where its schema names none."""
+        return types_in(self.schema_of(argument), self.parameters)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """What a request says about calls. `choice` is none, auto, required, or the name of the one tool that must be called."""
+
+    tools: tuple[Tool, ...] = ()
+    choice: str = "auto"
+    named: bool = False
+    parallel: bool = True
+
+    @property
+    def are_possible(self) -> bool:
+        """Whether an answer may hold calls."""
+        return bool(self.tools) and (self.named or self.choice != "none")
+
+    @property
+    def are_required(self) -> bool:
+        """Whether an answer must hold one."""
+        return bool(self.tools) and (self.named or self.choice == "required")
+
+    def allowed(self) -> tuple[Tool, ...]:
+        """The tools that may be called."""
+        if not self.are_possible:
+            return ()
+        return tuple(tool for tool in self.tools if tool.name == self.choice) if self.named else self.tools
+
+
+def resolved(schema: Schema, root: Schema) -> Schema:
+    """The schema that `$ref` leads to, within the same document; empty where it leads nowhere."""
+    for _ in range(MAX_REFS):
+        ref = schema.get("$ref")
+        if not isinstance(ref, str):
+            return schema
+        found: Any = root
+        for step in ref.removeprefix("#").split("/")[1:]:
+            found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+        if not isinstance(found, Mapping):
+            return {}
+        schema = found
+    return {}
+
+
+def types_in(schema: Schema, root: Schema) -> frozenset[str]:
+    """The JSON types that a schema names: its own, those of its alternatives, and those of its constants. Each is looked at once."""
+    found: set[str] = set()
+    seen: set[int] = set()
+    waiting = [schema]
+    while waiting:
+        one = resolved(waiting.pop(), root)
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        own, constants = one.get("type"), one.get("enum")
+        found |= {own} if isinstance(own, str) else {kind for kind in own if isinstance(kind, str)} if isinstance(own, list) else set()
+        found |= {type_of(value) for value in constants} if isinstance(constants, list) else set()
+        found |= {type_of(one["const"])} if "const" in one else set()
+        for name in ("anyOf", "oneOf", "allOf"):
+            others = one.get(name)
+            waiting += [other for other in others if isinstance(other, Mapping)] if isinstance(others, list) else []
+    return frozenset(found)
+
+
+def type_of(value: object) -> str:
+    """The JSON type of a value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return "string" if isinstance(value, str) else "object" if isinstance(value, Mapping) else "array"

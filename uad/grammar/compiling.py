@@ -1,0 +1,77 @@
+"""Work that may take too long, or call too deeply for usual threads: on threads of its own, with a limit."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from math import inf
+from time import monotonic
+from typing import TypeVar
+
+from uad.errors import InvalidRequestError, UnavailableError
+
+T = TypeVar("T")
+MOST_CPU_S = 0.8
+"""What is within the limits of size takes a third of this."""
+LONGEST_S = 5.0
+_LOOK_S = 0.1
+_STACK = 256 << 20  # bytes; only what is used takes memory
+_MOST_AT_ONCE = 8
+
+_running = threading.BoundedSemaphore(_MOST_AT_ONCE)
+_starting = threading.Lock()
+
+
+def limited(work: Callable[[], T]) -> T:
+    """What `work` returns or raises.
+
+    Raises InvalidRequestError where it computes for longer than MOST_CPU_S, or takes longer than LONGEST_S on a busy machine;
+    then it is left to end by itself. Raises UnavailableError where too much is left so.
+    """
+    if not _running.acquire(blocking=False):
+        raise UnavailableError(f"{_MOST_AT_ONCE} grammars are being compiled; try again later")
+    done: Future[T] = Future()
+    try:
+        thread = _start(lambda: _work(work, done))
+    except BaseException:
+        _running.release()
+        raise
+    end = monotonic() + LONGEST_S
+    while True:
+        try:
+            return done.result(_LOOK_S)
+        except TimeoutError:
+            if monotonic() > end or _cpu_seconds(thread) > MOST_CPU_S:
+                raise InvalidRequestError("it takes too long to compile; send something simpler") from None
+
+
+def _cpu_seconds(thread: threading.Thread) -> float:
+    """What a thread computed so far; infinite where the system does not tell."""
+    if thread.ident is None or not hasattr(time, "pthread_getcpuclockid") or not thread.is_alive():
+        return inf
+    return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+
+
+def _work(work: Callable[[], T], done: Future[T]) -> None:
+    try:
+        result = work()
+    except BaseException as error:
+        _running.release()
+        done.set_exception(error)
+    else:
+        _running.release()
+        done.set_result(result)
+
+
+def _start(target: Callable[[], None]) -> threading.Thread:
+    """A thread with a large stack. The size is the process's setting for new threads."""
+    with _starting:
+        usual = threading.stack_size(_STACK)
+        try:
+            thread = threading.Thread(target=target, name="uad-grammar", daemon=True)
+            thread.start()
+            return thread
+        finally:
+            threading.stack_size(usual)

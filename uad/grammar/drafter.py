@@ -1,0 +1,43 @@
+"""grammar: what a request's constraint forces (keys, punctuation, what closes), proposed as ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from uad.drafters.protocol import Pace
+from uad.grammar.protocol import Matcher
+from uad.types import GREEDY, Ask, Commit, Draft, Origin, SamplingParams
+
+_NOTHING = Draft(origin=Origin.GRAMMAR, kind=Origin.GRAMMAR)
+
+
+class GrammarDrafter:
+    """Proposes forced ids. Nothing else can be drawn there, so they are believed wholly.
+
+    matchers: those of running answers, by sequence; they belong to the loop, which tells them of every id.
+    """
+
+    origin = Origin.GRAMMAR
+
+    def __init__(self, matchers: Mapping[int, Matcher]) -> None:
+        self._matchers = matchers
+
+    def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
+        """All that is known of a sequence is in its matcher."""
+
+    def propose(self, asks: Sequence[Ask], pace: Pace | None = None) -> list[Draft]:
+        return [self._draft(ask) for ask in asks]
+
+    def _draft(self, ask: Ask) -> Draft:
+        matcher = self._matchers.get(ask.seq)
+        ids = tuple(matcher.forced[: ask.n_max]) if matcher is not None else ()
+        return Draft(ids, (1.0,) * len(ids), Origin.GRAMMAR, kind=Origin.GRAMMAR) if ids else _NOTHING
+
+    def observe(self, commit: Commit) -> None:
+        """The matcher was told."""
+
+    def end(self, seq: int) -> None:
+        """The matcher is the loop's."""
+
+    def reset(self) -> None:
+        """Nothing is kept."""

@@ -1,0 +1,83 @@
+"""A constraint as llguidance takes it: a small JSON document of one grammar or two. Knows no vocabulary."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from llguidance import LLMatcher
+
+from uad.errors import InvalidRequestError
+from uad.grammar.gbnf import MAX_CHARS, to_lark
+from uad.grammar.schema import parsed
+from uad.types import Constraint, ConstraintKind
+
+LARK = "%llguidance"
+MAX_REGEX = 1 << 16
+MAX_CHOICES = 10_000
+# Any: llguidance has the type of its options for type checkers only
+JSON_STYLE: Any = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
+"""White space in JSON: one blank or none behind a comma or a colon. So all else is forced, and drafted."""
+
+
+def source(constraint: Constraint) -> str:
+    """The grammar's source. Raises InvalidRequestError."""
+    grammar = _inner(constraint)
+    if not constraint.prefix and not constraint.suffix:
+        return grammar
+    inner = json.loads(grammar)["grammars"]
+    if len(inner) > 1:
+        raise InvalidRequestError("a grammar of several parts cannot be put between a prefix and a suffix")
+    outer = f"start: {_quoted(constraint.prefix)} @inner {_quoted(constraint.suffix)}"
+    return json.dumps({"grammars": [{"lark_grammar": outer}, inner[0] | {"name": "inner"}]})
+
+
+def schema_source(schema: dict[str, object]) -> str:
+    """The source of a schema alone."""
+    return str(LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults=JSON_STYLE))
+
+
+def _inner(constraint: Constraint) -> str:
+    text = constraint.text
+    match constraint.kind:
+        case ConstraintKind.JSON_SCHEMA:
+            return _schema(text)
+        case ConstraintKind.GRAMMAR:
+            return str(LLMatcher.grammar_from_lark(_bounded(text, MAX_CHARS) if text.lstrip().startswith(LARK) else to_lark(text)))
+        case ConstraintKind.REGEX:
+            return str(LLMatcher.grammar_from_regex(_unanchored(_bounded(text, MAX_REGEX))))
+        case ConstraintKind.CHOICE:
+            return str(LLMatcher.grammar_from_lark(_choice(text)))
+
+
+def _schema(text: str) -> str:
+    try:
+        return schema_source(parsed(text))
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"the schema cannot be read: {error}") from None
+
+
+def _bounded(text: str, n_most: int) -> str:
+    if len(text) > n_most:
+        raise InvalidRequestError(f"more than {n_most} characters; send something shorter")
+    return text
+
+
+def _unanchored(regex: str) -> str:
+    """The whole answer is matched anyway."""
+    regex = regex.removeprefix("^")
+    n_slashes = len(regex[:-1]) - len(regex[:-1].rstrip("\\"))
+    return regex[:-1] if regex.endswith("$") and n_slashes % 2 == 0 else regex
+
+
+def _choice(text: str) -> str:
+    words = json.loads(text)
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
+        raise InvalidRequestError("must be a list of texts, at least one, none of them empty")
+    if len(words) > MAX_CHOICES or sum(map(len, words)) > MAX_CHARS:
+        raise InvalidRequestError(f"at most {MAX_CHOICES} texts with {MAX_CHARS} characters in all")
+    return f"start: CHOICE\nCHOICE: {' | '.join(map(_quoted, words))}\n"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

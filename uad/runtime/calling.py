@@ -1,0 +1,65 @@
+"""The constraint of answers that must call tools, or must call them well: what a format says, in a vocabulary's words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from uad.calls.constraint import CallGrammar, Opening, grammar_of
+from uad.calls.format import AnswerFormat, CallFormat
+from uad.calls.parser import Start
+from uad.calls.tools import Calls, Schema
+from uad.errors import NotSupportedError
+from uad.grammar.source import JSON_STYLE, LARK
+from uad.types import Constraint, ConstraintKind
+from uad.vocab.table import VocabTable
+
+
+def call_constraint(
+    vocab: VocabTable, answers: AnswerFormat, calls: Calls, start: Start, tail: str, answer: Schema | None = None
+) -> Constraint | None:
+    """What an answer may be by what the request says about calls; None where it may be anything.
+
+    A call that is required comes first, or behind a thought. One that is not is constrained from its marker on, if a tool is strict. With
+    the schema of an answer there is a call or such an answer. tail: the end of the prompt.
+
+    Raises NotSupportedError where a call is required in a format that is not known.
+    """
+    format_ = next(iter(answers.calls), None)
+    grammar = grammar_of(format_, calls, answers.thought) if format_ is not None else None
+    if format_ is None or grammar is None:
+        if calls.are_required:
+            raise NotSupportedError("how this model writes calls is not known; send tool_choice auto", "tool_choice")
+        return None
+    if calls.are_required:
+        return _from_the_start(vocab, grammar, _opening(format_, grammar, start, tail, answers.thinks), start)
+    if not grammar.trigger:
+        return None
+    if answer is not None:
+        opening = replace(_opening(format_, grammar, start, tail, answers.thinks), answer=answer)
+        return _from_the_start(vocab, grammar, opening, start)
+    if not any(tool.strict for tool in calls.allowed()):
+        return None
+    text = _lark(vocab, grammar, Opening(behind=grammar.trigger))
+    return Constraint(ConstraintKind.GRAMMAR, text, triggers=(grammar.trigger,))
+
+
+def _opening(format_: CallFormat, grammar: CallGrammar, start: Start, tail: str, thinks: bool) -> Opening:
+    """What stands before the answer, and what may stand before its calls."""
+    if start.in_thought:
+        return Opening(is_thought_over=True)
+    is_open = bool(format_.plain) and tail.endswith(format_.start)
+    is_over = tail.rstrip().endswith(grammar.thought.end.strip())
+    return Opening(behind=format_.start if is_open else "", may_think=thinks and not is_over and not is_open and not start.in_content)
+
+
+def _from_the_start(vocab: VocabTable, grammar: CallGrammar, opening: Opening, start: Start) -> Constraint:
+    text = _lark(vocab, grammar, opening)
+    if not start.in_thought:
+        return Constraint(ConstraintKind.GRAMMAR, text)
+    return Constraint(ConstraintKind.GRAMMAR, text, triggers=(grammar.thought.end.strip(),), must_trigger=True)
+
+
+def _lark(vocab: VocabTable, grammar: CallGrammar, opening: Opening) -> str:
+    """The grammar's text. Where it has an id that ends answers nothing stands: such an id may follow where the grammar ends."""
+    specials = {name: '""' if id_ in vocab.eog else f"<[{id_}]>" for name, id_ in vocab.specials.items()}
+    return f"{LARK} {{}}\n{grammar.lark(specials, JSON_STYLE, opening)}"

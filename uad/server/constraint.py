@@ -1,0 +1,158 @@
+"""The constraint of a request, in OpenAI's, llama-server's and vLLM's words: at most one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+from uad.calls.parser import Start
+from uad.calls.tools import Calls
+from uad.errors import InvalidRequestError, NotSupportedError
+from uad.server.engine import Engine
+from uad.server.schemas import ChatBody, GenerationBody
+from uad.types import Constraint, ConstraintKind
+
+_JSON, _GRAMMAR, _REGEX, _CHOICE = ConstraintKind
+
+
+def constraint_of(engine: Engine, body: GenerationBody) -> Constraint | None:
+    """The request's constraint, else the server's. Compiles it: for worker threads. Raises InvalidRequestError."""
+    found = [(name, constraint) for name, read in _FIELDS.items() if (constraint := read(name, getattr(body, name))) is not None]
+    if len(found) > 1:
+        names = " and ".join(name for name, _ in found)
+        raise InvalidRequestError(f"{names}: an answer can have one constraint; leave the others out", found[1][0])
+    if not found:
+        return None if body.grammar == "" else engine.config.constraint
+    name, constraint = found[0]
+    _check(engine, name, constraint)
+    return constraint
+
+
+def with_calls(engine: Engine, body: ChatBody, own: Constraint | None, calls: Calls, start: Start, tail: str) -> Constraint | None:
+    """The constraint of a chat with tools, compiled. own: what `constraint_of` says.
+
+    A call that is required takes the server's own constraint's place. Where calls are possible, one may stand in place of the JSON that
+    the answer has to be. tail: the end of the prompt. Raises InvalidRequestError.
+    """
+    is_named = own is not None and own is not engine.config.constraint
+    if calls.are_required and is_named:
+        raise InvalidRequestError("tool_choice: a call is required, which leaves no room for another constraint; drop one", "tool_choice")
+    if own is not None and not calls.are_required and own.kind is not _JSON:
+        return own
+    answer = json.loads(own.text) if own is not None and not calls.are_required else None
+    bound = engine.call_constraint(calls, start, tail, {} if answer is True else answer)
+    if bound is None:
+        return own
+    try:
+        _check(engine, "tools", bound)
+    except InvalidRequestError:
+        for i, tool in enumerate(calls.tools):
+            name = f"tools.{i}.function.parameters"
+            _check(engine, name, Constraint(_JSON, json.dumps({"type": "object", **tool.parameters})))
+        raise
+    return bound
+
+
+def _check(engine: Engine, name: str, constraint: Constraint) -> None:
+    try:
+        engine.check_constraint(constraint)
+    except (InvalidRequestError, NotSupportedError) as error:
+        raise InvalidRequestError(f"{name}: {error}", name) from None
+
+
+def _response_format(name: str, value: object) -> Constraint | None:
+    if value is None:
+        return None
+    given = _object(name, value)
+    match given.get("type", "text"):
+        case "text":
+            return None
+        case "json_object":
+            return _schema(f"{name}.schema", given.get("schema", {"type": "object"}))
+        case "json_schema":
+            where = f"{name}.json_schema"
+            inner = _object(where, given.get("json_schema"))
+            strict = inner.get("strict")
+            if strict is not None and not isinstance(strict, bool):
+                raise InvalidRequestError(f"{where}.strict: must be true or false", f"{where}.strict")
+            return _schema(f"{where}.schema", inner.get("schema", {}))
+        case other:
+            shown = repr(other)[:64]
+            raise InvalidRequestError(f"{name}.type: must be text, json_object or json_schema, not {shown}", f"{name}.type")
+
+
+def _structured(name: str, value: object) -> Constraint | None:
+    """vLLM's `structured_outputs`."""
+    if value is None:
+        return None
+    given = {key: inner for key, inner in _object(name, value).items() if inner is not None and inner is not False}
+    found = [key for key in given if key in _STRUCTURED]
+    if len(found) != 1:
+        raise InvalidRequestError(f"{name}: must have one of {', '.join(_STRUCTURED)}", name)
+    return _STRUCTURED[found[0]](f"{name}.{found[0]}", given[found[0]])
+
+
+def _schema(name: str, value: object) -> Constraint | None:
+    """A schema, or one in a text."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return Constraint(_JSON, value)
+    if not isinstance(value, dict) and value is not True:
+        raise InvalidRequestError(f"{name}: must be a JSON schema, which is an object", name)
+    try:
+        return Constraint(_JSON, json.dumps(value))
+    except RecursionError:
+        raise InvalidRequestError(f"{name}: the schema is nested too deeply", name) from None
+
+
+def _json_object(name: str, value: object) -> Constraint | None:
+    return Constraint(_JSON, '{"type": "object"}') if value else None
+
+
+def _grammar(name: str, value: object) -> Constraint | None:
+    return Constraint(_GRAMMAR, text) if (text := _text(name, value)) else None
+
+
+def _regex(name: str, value: object) -> Constraint | None:
+    return Constraint(_REGEX, text) if (text := _text(name, value)) else None
+
+
+def _choice(name: str, value: object) -> Constraint | None:
+    if value is None or value == []:
+        return None
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        raise InvalidRequestError(f"{name}: must be a list of strings", name)
+    return Constraint(_CHOICE, json.dumps(value))
+
+
+def _text(name: str, value: object) -> str:
+    if value is not None and not isinstance(value, str):
+        raise InvalidRequestError(f"{name}: must be a string", name)
+    return value or ""
+
+
+def _object(name: str, value: object) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise InvalidRequestError(f"{name}: must be an object", name)
+    return value
+
+
+_Read = Callable[[str, object], Constraint | None]
+_STRUCTURED: Mapping[str, _Read] = {
+    "json": _schema,
+    "regex": _regex,
+    "choice": _choice,
+    "grammar": _grammar,
+    "json_object": _json_object,
+}
+_FIELDS: Mapping[str, _Read] = {
+    "response_format": _response_format,
+    "json_schema": _schema,
+    "grammar": _grammar,
+    "guided_json": _schema,
+    "guided_regex": _regex,
+    "guided_choice": _choice,
+    "guided_grammar": _grammar,
+    "structured_outputs": _structured,
+}

@@ -1,0 +1,174 @@
+"""Chat answers whose text holds thoughts and tool calls: they are taken out of it as it comes. Events in, JSON texts out; no I/O."""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from uad.calls.events import Arguments, CallEnd, CallStart, Content, Event, Thought
+from uad.calls.format import AnswerFormat
+from uad.calls.parser import AnswerParser, Start
+from uad.calls.tools import Calls, Tool
+from uad.errors import InvalidRequestError
+from uad.server.constraint import with_calls
+from uad.server.engine import Engine
+from uad.server.job import Job, make_job
+from uad.server.json_out import dumps, dumps_large
+from uad.server.outcome import Json, Outcome, logprobs_json
+from uad.server.prompt_ids import encode_chat, text_of
+from uad.server.schemas import ChatBody
+from uad.server.shapes import ChatShape, Identity
+from uad.server.toolfields import NamedTool
+from uad.types import Delta, Finish
+
+_ALPHABET = string.ascii_letters + string.digits
+_SHORTEST_ID = 9  # a model's own id that is shorter is a number in its answer, and no name in a conversation
+_TAIL = 64
+"""How many ids at the end of a prompt are looked at for a thought that has begun."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How one request's answers are read."""
+
+    format: AnswerFormat
+    calls: Calls
+    start: Start
+    shows_thoughts: bool
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the text is the content."""
+        return self.shows_thoughts and not self.calls.are_possible
+
+    def parser(self) -> AnswerParser:
+        return AnswerParser(self.format, self.calls, self.start, self.shows_thoughts)
+
+
+def calls_of(body: ChatBody) -> Calls:
+    """What the request says about calls. Raises InvalidRequestError for a choice of a tool that is not there."""
+    tools = tuple(Tool(one.name, one.parameters or {}, bool(one.strict)) for one in (tool.function for tool in body.tools))
+    choice = body.tool_choice
+    if not isinstance(choice, NamedTool):
+        return Calls(tools, choice, named=False, parallel=body.parallel_tool_calls)
+    if tools and all(tool.name != choice.name for tool in tools):
+        raise InvalidRequestError(f"tool_choice: tools has no function {choice.name!r}", "tool_choice")
+    return Calls(tools, choice.name, named=True, parallel=body.parallel_tool_calls)
+
+
+def _start(engine: Engine, body: ChatBody, tail: str) -> Start:
+    """Where the answer begins, by the beginning that the request gives, or by the end of its prompt."""
+    last = body.messages[-1]
+    begun = "\n".join(part.text for part in last.content or ()) if last.role == "assistant" else ""
+    if not begun:
+        return Start(engine.answers.opens_thought(tail))
+    in_thought = engine.answers.continues_thought(begun)
+    return Start(in_thought, in_content=not in_thought)
+
+
+def chat_job(engine: Engine, body: ChatBody, ping: float, default: str) -> tuple[Job, Reading]:
+    """What to generate for a chat, and how to read it. Renders, tokenizes and compiles: for worker threads.
+
+    default: the server's reasoning format.
+    """
+    calls = calls_of(body)
+    prompt = encode_chat(engine, body)
+    job = make_job(engine, body, [prompt], ping)
+    tail = text_of(engine, prompt.ids[-_TAIL:])
+    reading = Reading(engine.answers, calls, _start(engine, body, tail), (body.reasoning_format or default) == "none")
+    if reading.is_plain:
+        return job, reading
+    shown = reading.format.shown(with_calls=calls.are_possible)
+    bound = job.requests[0].constraint
+    if calls.are_possible:
+        bound = with_calls(engine, body, bound, calls, reading.start, tail)
+    return replace(job, requests=tuple(replace(request, shown=shown, constraint=bound) for request in job.requests)), reading
+
+
+def chat_shape(job: Job, identity: Identity, reading: Reading) -> ChatShape:
+    """The form of a chat's answer."""
+    return ChatShape(job, identity) if reading.is_plain else SpokenShape(job, identity, reading)
+
+
+class SpokenShape(ChatShape):
+    """POST /v1/chat/completions, with `reasoning_content` and `tool_calls`."""
+
+    def __init__(self, job: Job, identity: Identity, reading: Reading) -> None:
+        super().__init__(job, identity)
+        self._reading = reading
+        self._parsers = [reading.parser() for _ in job.requests]
+        self._n_calls = [0] * len(job.requests)
+
+    def piece(self, outcome: Outcome, delta: Delta) -> list[str]:
+        """A chunk for each thing that the text says; none where it says nothing yet."""
+        deltas = list(self._deltas(self._parsers[outcome.index].feed(delta.text)))
+        if not delta.probs:
+            return self._chunks(outcome, deltas)
+        logprobs: Json = {"content": logprobs_json(delta.probs)}
+        first, rest = (deltas or [{}])[0], deltas[1:]
+        return [dumps_large(self._chunk(outcome.index, first, None, logprobs)), *self._chunks(outcome, rest)]
+
+    def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:
+        """What was kept back, and the last chunks."""
+        parser = self._parsers[outcome.index]
+        kept = self._chunks(outcome, self._deltas(parser.finish()))
+        self._n_calls[outcome.index] = parser.n_calls
+        return [*kept, *super().closing(outcome, finished)]
+
+    def _chunks(self, outcome: Outcome, deltas: Iterable[Json]) -> list[str]:
+        frame, index = self._frames[outcome.index], outcome.index
+        return [frame.fill(str(one["content"])) if "content" in one else dumps(self._chunk(index, one, None)) for one in deltas]
+
+    def _deltas(self, events: Iterable[Event]) -> Iterator[Json]:
+        for event in joined(events):
+            match event:
+                case Content():
+                    yield {"content": event.text}
+                case Thought():
+                    yield {"reasoning_content": event.text}
+                case CallStart():
+                    yield {"tool_calls": [{"index": event.index, **_call(event, "")}]}
+                case Arguments():
+                    yield {"tool_calls": [{"index": event.index, "function": {"arguments": event.text}}]}
+
+    def _message(self, outcome: Outcome) -> Json:
+        parser = self._reading.parser()
+        events = joined([*parser.feed(outcome.text), *parser.finish()])
+        self._n_calls[outcome.index] = parser.n_calls
+        said = "".join(event.text for event in events if isinstance(event, Content))
+        thought = "".join(event.text for event in events if isinstance(event, Thought))
+        calls = [_call(event, _arguments(events, event.index)) for event in events if isinstance(event, CallStart)]
+        message: Json = {"role": "assistant", "content": said if said or not calls else None}
+        message |= {"reasoning_content": thought} if thought else {}
+        return message | ({"tool_calls": calls} if calls else {})
+
+    def _finish(self, outcome: Outcome) -> str:
+        finish = outcome.end.finish
+        return "tool_calls" if finish is Finish.STOP and self._n_calls[outcome.index] else str(finish)
+
+
+def joined(events: Iterable[Event]) -> list[Event]:
+    """The same events, neighbouring pieces of one kind as one."""
+    out: list[Event] = []
+    for event in events:
+        last = out[-1] if out else None
+        if isinstance(event, Content) and isinstance(last, Content):
+            out[-1] = Content(last.text + event.text)
+        elif isinstance(event, Thought) and isinstance(last, Thought):
+            out[-1] = Thought(last.text + event.text)
+        elif isinstance(event, Arguments) and isinstance(last, Arguments) and event.index == last.index:
+            out[-1] = Arguments(event.index, last.text + event.text)
+        elif not isinstance(event, CallEnd):
+            out.append(event)
+    return out
+
+
+def _arguments(events: Iterable[Event], index: int) -> str:
+    return "".join(event.text for event in events if isinstance(event, Arguments) and event.index == index)
+
+
+def _call(event: CallStart, arguments: str) -> Json:
+    own = event.id if len(event.id) >= _SHORTEST_ID else "call_" + "".join(secrets.choice(_ALPHABET) for _ in range(24))
+    return {"id": own, "type": "function", "function": {"name": event.name, "arguments": arguments}}

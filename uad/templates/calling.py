@@ -1,0 +1,164 @@
+"""What a chat template does with tools and calls, found by rendering a short conversation. Tried once per template."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from itertools import product
+
+from uad.errors import InvalidRequestError
+from uad.templates.sandbox import Budget, compile_template
+
+ANY_ID, NINE, FUNCTIONS = "any", "nine", "functions"
+"""Ids that templates want: any; nine letters and digits (Mistral); `functions.NAME:NUMBER`, counted over a conversation (Kimi)."""
+TOOL, WORD, NUMBER = "wqz_tool", "wqz_word", 31
+"""The probe: a call of this tool, with `word` and `n` as arguments."""
+_OPEN_NAME = re.compile(r"[<\[][^\s<>\[\]]*\Z")
+"""What two texts have in common may end inside the name of a special."""
+_OTHER = "wqz_other"
+_RESULT, _THOUGHT = "wqz result", "wqz thought"
+_IDS = {ANY_ID: "call_wqz00000000000000001", NINE: "wqz000001", FUNCTIONS: f"functions.{TOOL}:0"}
+
+
+@dataclass(frozen=True)
+class Calling:
+    """What the template does.
+
+    tools: it tells what tools there are. calls: it writes calls of earlier answers; objects: from arguments that are objects, not
+    texts; parallel: more than one in an answer; empty: with this content where nothing else is said. results: it writes messages of the
+    role `tool`. ids: how calls must be called. answer: the probe's call as an answer, empty where it writes none. thoughts: the member
+    of a message that it writes thoughts from, empty for none.
+    """
+
+    tools: bool = False
+    calls: bool = False
+    objects: bool = True
+    parallel: bool = True
+    results: bool = False
+    ids: str = ANY_ID
+    empty: str | None = ""
+    answer: str = ""
+    thoughts: str = ""
+
+
+@lru_cache(maxsize=16)
+def calling(template: str) -> Calling:
+    """What a template does with tools and calls."""
+    probe = _Probe(template)
+    tools = probe.tells_tools()
+    for (ids, id_), empty, objects in product(_IDS.items(), ("", None), (True, False)):
+        way = _Way(objects, empty, id_)
+        answer = probe.answer(way)
+        if _shows_call(answer):
+            return Calling(
+                tools=tools,
+                calls=True,
+                objects=objects,
+                parallel=probe.writes_both(way),
+                results=probe.writes_result(way),
+                ids=ids,
+                empty=empty,
+                answer=answer,
+                thoughts=probe.thoughts(way),
+            )
+    return Calling(tools=tools, thoughts=probe.thoughts(None))
+
+
+def _shows_call(text: str) -> bool:
+    """Whether the tool and its arguments are there, and neither as Python shows a dict nor as JSON in JSON."""
+    python, double = f"'word': '{WORD}'", json.dumps(json.dumps({"word": WORD}))[2:-2]
+    return all(part in text for part in (TOOL, "word", WORD, str(NUMBER))) and python not in text and double not in text
+
+
+class _Probe:
+    def __init__(self, template: str) -> None:
+        self._template = template
+        self._budget = Budget()
+
+    def tells_tools(self) -> bool:
+        """Whether a tool of the request is in the prompt."""
+        with_tools = self._render([_asked()], [_tool(TOOL)], prompt=True)
+        return TOOL in with_tools or TOOL in self._render([{"role": "system", "content": "wqz"}, _asked()], [_tool(TOOL)], prompt=True)
+
+    def answer(self, way: _Way) -> str:
+        """What the template writes for an answer with one call, with what ends its turn."""
+        whole = self._render([_asked(), way.called(TOOL)], [_tool(TOOL)])
+        asked = self._render([_asked()], [_tool(TOOL)], prompt=True)
+        return whole[len(_OPEN_NAME.sub("", _common(whole, asked))) :]
+
+    def writes_both(self, way: _Way) -> bool:
+        """Whether two calls in one answer are both there."""
+        messages = [_asked(), way.called(TOOL, _OTHER), way.result(TOOL), way.result(_OTHER)]
+        text = self._render(messages, [_tool(TOOL), _tool(_OTHER)], prompt=True)
+        bare = self._render([_asked()], [_tool(TOOL), _tool(_OTHER)], prompt=True)
+        return text.count(_OTHER) > bare.count(_OTHER) and text.count(TOOL) > bare.count(TOOL)
+
+    def writes_result(self, way: _Way) -> bool:
+        """Whether the result of a call is there."""
+        return _RESULT in self._render([_asked(), way.called(TOOL), way.result(TOOL)], [_tool(TOOL)], prompt=True)
+
+    def thoughts(self, way: _Way | None) -> str:
+        """The member of an assistant's message that the template writes thoughts from, before a call or in a plain answer."""
+        for name in ("reasoning_content", "thinking", "reasoning"):
+            said: dict[str, object] = {"role": "assistant", "content": "wqz answer"}
+            talks: list[list[dict[str, object]]] = [[_asked(), {**said, name: _THOUGHT}]]
+            if way is not None:
+                talks.append([_asked(), {**way.called(TOOL), name: _THOUGHT}, way.result(TOOL)])
+            if any(_THOUGHT in self._render(talk, [_tool(TOOL)] if way else None) for talk in talks):
+                return name
+        return ""
+
+    def _render(self, messages: Sequence[Mapping[str, object]], tools: object, prompt: bool = False) -> str:
+        """The text; empty where the template refuses. Some want the tools as functions, or as one text under another name."""
+        variables = {"bos_token": "", "eos_token": "", "add_generation_prompt": prompt, "uad_now": datetime.now(), "datetime": ""}
+        functions = json.dumps(tools)
+        try:
+            compiled = compile_template(self._template)
+            return compiled.render({**variables, "messages": messages, "tools": tools, "functions": functions}, self._budget.fresh())
+        except InvalidRequestError:
+            return ""
+
+
+def _asked() -> dict[str, object]:
+    return {"role": "user", "content": "wqz question"}
+
+
+def _common(a: str, b: str) -> str:
+    """What both texts begin with."""
+    n = next((i for i, (one, other) in enumerate(zip(a, b, strict=False)) if one != other), min(len(a), len(b)))
+    return a[:n]
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How the probe puts calls: their arguments, the content beside them, and the first one's id."""
+
+    objects: bool
+    empty: str | None
+    id: str
+
+    def called(self, *names: str) -> dict[str, object]:
+        """An answer that calls these tools."""
+        arguments = {"word": WORD, "n": NUMBER}
+        written = arguments if self.objects else json.dumps(arguments)
+        calls = [{"id": self._id(name), "type": "function", "function": {"name": name, "arguments": written}} for name in names]
+        return {"role": "assistant", "content": self.empty, "tool_calls": calls}
+
+    def result(self, name: str) -> dict[str, object]:
+        """What such a call gave."""
+        return {"role": "tool", "content": _RESULT, "tool_call_id": self._id(name), "name": name}
+
+    def _id(self, name: str) -> str:
+        if name == TOOL:
+            return self.id
+        return f"functions.{name}:1" if self.id.startswith("functions.") else self.id[:-1] + "2"
+
+
+def _tool(name: str) -> dict[str, object]:
+    properties = {"word": {"type": "string", "description": "a word"}, "n": {"type": "integer", "description": "a number"}}
+    parameters = {"type": "object", "properties": properties, "required": ["word", "n"]}
+    return {"type": "function", "function": {"name": name, "description": "looks up", "parameters": parameters}}
