@@ -1,4 +1,4 @@
-"""What a draft loses by reading only the end of a prompt: the table of docs/drafters.md. `python scripts/windows.py TARGET DRAFT 256,0`
+"""What a draft loses by reading only the end of a prompt: a table of lab/drafters.md. `python scripts/windows.py TARGET DRAFT 256,0`
 
 The target writes answers to long prompts made of this project's files. The draft then drafts along them, once for each window (0: all),
 beside a target that computes nothing. One line for each window and kind of prompt.

@@ -7,6 +7,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -18,7 +19,35 @@ from uad.config import ServerConfig
 from uad.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent
+GENERATED = {"docs/modules.md", "docs/template-matrix.md", "lab/translation-pairs.md"}
+PAGES = sorted(
+    {path.relative_to(ROOT).as_posix() for folder in (".", "docs", "lab") for path in (ROOT / folder).glob("*.md")}
+    - {*GENERATED, "CHANGELOG.md"}
+)
+MOST_WORDS = 30
 PARTS = [["bench", "requests"], *(["mapping", part] for part in ("show", "derive", "check", "lint"))]
+
+
+def paragraphs(markdown: str) -> Iterator[str]:
+    """Each paragraph and list item on one line, without headings, tables, images and code blocks."""
+    words: list[str] = []
+    is_code = False
+    for line in [*markdown.splitlines(), ""]:
+        is_code ^= line.startswith("```")
+        is_prose = not is_code and bool(line.strip()) and not line.startswith(("#", "|", "![", "```"))
+        if words and (not is_prose or re.match(r"\s*([-*]|\d+\.) ", line)):
+            yield " ".join(words)
+            words = []
+        if is_prose and (words or not line.startswith("    ")):
+            words += line.split()
+
+
+def sentences(markdown: str) -> Iterator[list[str]]:
+    """The words of each sentence; a colon or a semicolon ends one, too. A code span is one word; addresses of links are none."""
+    for paragraph in paragraphs(markdown):
+        text = re.sub(r"\]\([^)]*\)", "]", re.sub(r"`[^`]*`", "`code`", paragraph))
+        for sentence in re.split(r"[.!?:;][])\"*]*\s", re.sub(r"^([-*]|\d+\.) ", "", text)):
+            yield sentence.split()
 
 
 def draw_speed() -> ModuleType:
@@ -45,9 +74,33 @@ def test_the_readme_shows_the_curl_line_that_make_serve_prints() -> None:
     assert curl("http://127.0.0.1:8080", ServerConfig(), can_chat=True) in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_readme_names_only_files_that_exist() -> None:
-    for name in re.findall(r"\]\(([\w./-]+)\)", (ROOT / "README.md").read_text(encoding="utf-8")):
-        assert (ROOT / name).exists(), name
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_names_only_files_that_exist(page: str) -> None:
+    for name in re.findall(r"\]\(([\w./-]+)\)", (ROOT / page).read_text(encoding="utf-8")):
+        assert (ROOT / page).parent.joinpath(name).exists(), name
+
+
+@pytest.mark.parametrize(
+    ("markdown", "lengths"),
+    [
+        ("One two. Three\nfour five!", [2, 3]),
+        ("One (two: three.) Four", [2, 1, 1]),
+        ("Version 1.5 is `a b c`.", [4]),
+        ('See [the page](docs/a.md "a title"), now', [4]),
+        ("- one two\n  three\n- four", [3, 1]),
+        ("1. one\n2. two", [1, 1]),
+        ("# A heading\n\n| a | table |\n\n![a picture](a.png)\n\n    indented code\n\nOne", [1]),
+        ("One two\n    three\n\n```\nsome code\n```\nfour", [3, 1]),
+    ],
+)
+def test_words_are_counted_by_sentence_and_only_those_of_prose(markdown: str, lengths: list[int]) -> None:
+    assert [len(words) for words in sentences(markdown)] == lengths
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_sentence_is_long(page: str) -> None:
+    found = sentences((ROOT / page).read_text(encoding="utf-8"))
+    assert [" ".join(words) for words in found if len(words) > MOST_WORDS] == []
 
 
 @pytest.mark.parametrize("words", [[], *([command] for command in COMMANDS), *PARTS], ids=" ".join)
