@@ -105,7 +105,9 @@ def test_a_word_that_may_still_begin_is_held_back():
         ("null", {"string", "null"}, "null"),
         ("None", {"object", "null"}, "null"),
         ('{"a": 1}', {"object"}, '{"a": 1}'),
-        ("{'a': 1}", {"object"}, "\"{'a': 1}\""),
+        ("{'a': [True, None]}", {"object"}, '{"a": [true, null]}'),
+        ("{'a': f()}", {"object"}, "\"{'a': f()}\""),
+        ("None", {"string", "null"}, "null"),
         (" [1]\n", {"array"}, "[1]"),
         ("1.5e3", {"number"}, "1.5e3"),
         ("01", {"number"}, '"01"'),
@@ -125,6 +127,10 @@ def test_json_that_is_none_is_a_string():
 def test_what_is_not_gemmas_notation_is_told(text: str):
     with pytest.raises(ValueError, match=r"\w"):
         of_gemma(text)
+
+
+def test_python_strings_may_go_over_lines_and_hold_any_backslash():
+    assert of_python('f(a="x\ny\\q", b=\'"\\\\q\')') == [("f", '{"a": "x\\ny\\\\q", "b": "\\"\\\\q"}')]
 
 
 @pytest.mark.parametrize("text", ["f(1)", "f(**a)", "[f(a=g())]", "f(a=1", "x", "[f(a=" + "(" * 9000 + ")]", "f(a=1)" + " " * 70000])

@@ -12,7 +12,7 @@ from uad.templates.yamlfile import Fields, read_yaml
 
 _TEXTS = ("begin", "finish", "start", "end", "name_end", "head", "plain")
 _KEYS = ("calls", "title", "body", *_TEXTS, "prefixes", "hints", "keys", "tags", "channels", "example")
-_TAGS = ("key", "key_end", "text_ends", "json_ends", "value", "value_end", "lines")
+_TAGS = ("key", "key_end", "text_ends", "json_ends", "value", "value_end", "lines", "cdata")
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ def _tags(fields: Fields) -> Tags:
         value=tags.text("value", ""),
         value_end=tags.text("value_end"),
         lines=tags.flag("lines"),
+        cdata=tags.flag("cdata"),
     )
 
 

@@ -21,6 +21,7 @@ MAX_BUFFERED = 1 << 20
 """Characters of arguments that are kept back because they are not written as JSON, or before the name is known."""
 MAX_AGAIN = 1 << 20
 """Characters that are read again, because they looked like calls, before nothing is taken for a call any more. It bounds the time."""
+_CDATA = "<![CDATA["
 _ARGUMENTS = ("arguments", "parameters")
 
 
@@ -356,6 +357,8 @@ class AnswerParser:
         ends = words(close, f"\n{close}" if tags.lines else "")
         if tags.lines:
             yield from self._source.take(words("\n"))
+        if tags.cdata and (yield from self._source.take(words(_CDATA))):
+            ends = words(f"]]>{close}")
         if end in tags.text_ends or (end not in tags.json_ends and types == {"string"}):
             call.add('"')
             if not (yield from self._source.until(ends, lambda text: call.add(escaped(text)))):
