@@ -87,7 +87,7 @@ def _typed(schema: Any) -> Any:
     """With a type, and an object with one for further members."""
     if not isinstance(schema, Mapping):
         return schema
-    typed = {"type": "string", **schema}
+    typed = {**schema, "type": schema.get("type", "string")}
     if typed["type"] == "object" and not isinstance(typed.get("additionalProperties"), Mapping):
         typed["additionalProperties"] = {"type": "string"}
     return typed
