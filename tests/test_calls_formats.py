@@ -12,8 +12,10 @@ from calls_kit import BEGINNING, FILES, FORMATS, TOOLS, Said, said
 from uad.calls.files import load_calls
 from uad.calls.format import AnswerFormat, CallFormat, ThoughtFormat
 from uad.calls.parser import Start
+from uad.calls.recognise import thought_format
 from uad.calls.tools import Calls
 from uad.errors import MappingError
+from uad.templates.families import bundled_mappings, load_families
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
@@ -26,6 +28,7 @@ def test_the_example_of_every_format_is_read(name: str):
 
 
 USUAL = ThoughtFormat()
+FAMILIES = load_families([bundled_mappings()])
 
 
 @dataclass(frozen=True)
@@ -199,6 +202,29 @@ def test_what_an_answer_says(case: Case):
     found = said(case.text, AnswerFormat((FORMATS[case.format],), case.thoughts), start=case.start)
     assert [(name, json.loads(arguments)) for name, arguments, _ in found.calls] == list(case.calls)
     assert (found.content, found.thought) == (case.content, case.thought)
+
+
+@pytest.mark.parametrize(
+    ("family", "text", "content", "thought"),
+    [
+        ("solar-open", "<|think|>hm<|end|><|begin|>assistant<|content|>Yes.", "Yes.", "hm"),
+        ("solar-open", "<|content|>Yes.", "Yes.", ""),
+        ("kimi-k3", "<|open|>think<|sep|>hm<|close|>think<|sep|><|open|>response<|sep|>Yes.<|close|>response<|sep|>", "Yes.", "hm"),
+        ("muse", " to=self<|message|>hm<|eom|><|start|>assistant to=user<|message|>Yes.", "Yes.", "hm"),
+        ("muse", " to=user<|message|>Yes.", "Yes.", ""),
+        ("hunyuan-3", "<think:opensource>hm</think:opensource>Yes.", "Yes.", "hm"),
+        ("apriel-1.6", "Here are my reasoning steps:\nhm\n[BEGIN FINAL RESPONSE]\nYes.", "Yes.", "hm"),
+        ("cohere-2", "<|START_THINKING|>hm<|END_THINKING|><|START_TEXT|>Yes.<|END_TEXT|>", "Yes.", "hm"),
+        ("apertus", "<|inner_prefix|>hm<|inner_suffix|>Yes.", "Yes.", "hm"),
+        ("seed-oss", "<seed:think>hm</seed:think>\nYes.", "Yes.", "hm"),
+        ("minimax-m3", "</mm:think>Yes.", "Yes.", ""),
+        ("deepseek-v3.2", "</think>Yes.", "Yes.", ""),
+        ("nemotron-3", "<think>\nhm\n</think>\nYes.", "Yes.", "hm"),
+    ],
+)
+def test_thoughts_of_families(family: str, text: str, content: str, thought: str):
+    found = said(text, AnswerFormat((), thought_format("", FAMILIES[family])))
+    assert (found.content, found.thought) == (content, thought)
 
 
 MALFORMED = (
