@@ -11,6 +11,7 @@ from calls_kit import BEGINNING, FILES, FORMATS, TOOLS, Said, said
 
 from uad.calls.files import load_calls
 from uad.calls.format import AnswerFormat, CallFormat, ThoughtFormat
+from uad.calls.lint import lint_calls
 from uad.calls.parser import Start
 from uad.calls.recognise import thought_format
 from uad.calls.tools import Calls
@@ -318,6 +319,19 @@ def test_files_that_no_parser_could_follow_are_refused(tmp_path: Path, line: str
     path.write_text(f'calls: mine\ntitle: t\n{body}{line}\nexample: {{text: "x"}}\n', encoding="utf-8")
     with pytest.raises(MappingError, match=message):
         load_calls(path)
+
+
+def test_lint_reads_every_example(tmp_path: Path):
+    n_files, errors = lint_calls([bundled_mappings()])
+    assert (n_files, errors) == (len(FILES), ())
+    (tmp_path / "calls").mkdir()
+    for name, text in (("mine", "<tool_call>no</tool_call>"), ("other", FORMATS["hermes"].example.replace("tea", "milk"))):
+        lines = f'calls: {name}\ntitle: t\nbody: json\nstart: "<tool_call>"\nexample: {{text: {json.dumps(text)}}}\n'
+        (tmp_path / "calls" / f"{name}.yaml").write_text(lines, encoding="utf-8")
+    (tmp_path / "calls" / "third.yaml").write_text("calls: 3\n", encoding="utf-8")
+    n_files, errors = lint_calls([tmp_path])
+    assert n_files == 3
+    assert ["does not call" in error for error in errors] == [True, True, False]
 
 
 def test_control_tokens_of_markers_are_shown_and_others_are_not():

@@ -17,10 +17,11 @@ _TAGS = ("key", "key_end", "text_ends", "json_ends", "value", "value_end", "line
 
 @dataclass(frozen=True)
 class CallFile:
-    """A format, and the id that its example gives."""
+    """A format, the id that its example gives, and where it is."""
 
     format: CallFormat
     example_id: str
+    path: Path
 
 
 def load_calls(path: Path) -> CallFile:
@@ -43,7 +44,7 @@ def load_calls(path: Path) -> CallFile:
         **{key: fields.text(key, "") for key in _TEXTS},
     )
     _check(fields, format_)
-    return CallFile(format_, example.text("id", ""))
+    return CallFile(format_, example.text("id", ""), path)
 
 
 def load_all_calls(directories: Iterable[Path]) -> dict[str, CallFile]:
