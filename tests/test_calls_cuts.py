@@ -12,6 +12,7 @@ from test_calls_formats import CASES, MALFORMED, Case
 
 from uad.calls.events import Content
 from uad.calls.format import AnswerFormat
+from uad.calls.nested import of_tags
 from uad.calls.parser import MAX_AGAIN, AnswerParser
 from uad.calls.source import Words
 from uad.calls.tools import Calls
@@ -131,6 +132,23 @@ def test_what_is_not_gemmas_notation_is_told(text: str):
 
 def test_python_strings_may_go_over_lines_and_hold_any_backslash():
     assert of_python('f(a="x\ny\\q", b=\'"\\\\q\')') == [("f", '{"a": "x\\ny\\\\q", "b": "\\"\\\\q"}')]
+
+
+@pytest.mark.parametrize(
+    ("raw", "json"),
+    [
+        ("5", '"5"'),
+        ("]<item>1]</item>]<item>x]</item>", '[1, "x"]'),
+        ("]<a>1]</a>]<b>]<item>2]</item>]</b>", '{"a": "1", "b": [2]}'),
+        ("]<b>]</b>", '{"b": []}'),
+        ("]<a>1", '"]<a>1"'),
+        ("]<a>1]</b>", '"]<a>1]</b>"'),
+        ("]<a>" * 70 + "]</a>" * 70, f'"{"]<a>" * 70 + "]</a>" * 70}"'),
+    ],
+)
+def test_tags_in_tags(raw: str, json: str):
+    schema = {"type": ["object", "string"], "properties": {"a": {"type": "string"}, "b": {"type": "array"}}}
+    assert of_tags(raw, "]", schema, schema) == json
 
 
 @pytest.mark.parametrize("text", ["f(1)", "f(**a)", "[f(a=g())]", "f(a=1", "x", "[f(a=" + "(" * 9000 + ")]", "f(a=1)" + " " * 70000])

@@ -12,7 +12,7 @@ from uad.templates.yamlfile import Fields, read_yaml
 
 _TEXTS = ("begin", "finish", "start", "end", "name_end", "head", "plain")
 _KEYS = ("calls", "title", "body", *_TEXTS, "prefixes", "hints", "keys", "tags", "channels", "example")
-_TAGS = ("key", "key_end", "text_ends", "json_ends", "value", "value_end", "lines", "cdata")
+_TAGS = ("key", "key_end", "text_ends", "json_ends", "value", "value_end", "lines", "cdata", "nested")
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,7 @@ def _tags(fields: Fields) -> Tags:
         value_end=tags.text("value_end"),
         lines=tags.flag("lines"),
         cdata=tags.flag("cdata"),
+        nested=tags.text("nested", ""),
     )
 
 
