@@ -60,15 +60,22 @@ def test_what_a_constraint_allows_is_read_as_calls(name: str):
     assert [(called, json.loads(text)) for called, text, _ in heard.calls] == list(zip(("look_up", "open"), arguments, strict=True))
 
 
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_a_constraint_begins_with_its_trigger(name: str):
+    found = constraint(name, Calls(TOOLS[:1]))
+    assert (found.begin + filled(found.calls[0], EXAMPLE["look_up"])).startswith(found.trigger)
+
+
 def test_only_a_named_tool_is_allowed_and_none_without_tools():
     assert [one.name for one in constraint("hermes", Calls((*TOOLS, OPEN), "open", named=True)).calls] == ["open"]
     assert constraint_of(FORMATS["hermes"], Calls()) is None
     assert constraint_of(FORMATS["hermes"], Calls(TOOLS, "none")) is None
 
 
-def test_triggers_begin_a_lazy_grammar():
-    assert constraint("deepseek-v3", Calls(TOOLS)).triggers == ("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>")
-    assert constraint("llama-3", Calls(TOOLS)).triggers == ('{"name": "',)
+def test_a_trigger_begins_a_lazy_grammar():
+    assert constraint("deepseek-v3", Calls(TOOLS)).trigger == "<｜tool▁calls▁begin｜>"
+    assert constraint("llama-3", Calls(TOOLS)).trigger == '{"name": "'
+    assert constraint("harmony", Calls(TOOLS)).trigger == "<|channel|>commentary to=functions."
     assert not constraint("hermes", Calls(TOOLS)).required
 
 

@@ -69,7 +69,8 @@ class CallShape:
 class Constraint:
     """`begin`, one of `calls`, more of them behind `between` each if `many`, and `finish`.
 
-    `triggers` are texts with which calls begin: where none is required, the grammar holds from the first of them on.
+    `trigger` is the text with which calls begin. Where none is required, or thoughts come before, the grammar holds from its first
+    letter on.
     """
 
     begin: str
@@ -78,7 +79,7 @@ class Constraint:
     finish: str
     many: bool
     required: bool
-    triggers: tuple[str, ...]
+    trigger: str
 
     def lark(self, special: Callable[[str], str | None] = lambda name: None) -> str:
         """As a grammar in llguidance's dialect of Lark. `special` gives the notation of a name that is one token, None for letters."""
@@ -91,6 +92,7 @@ def constraint_of(format_: CallFormat, calls: Calls) -> Constraint | None:
     if not tools:
         return None
     begin, call, finish = _cut(format_, format_.example.strip())
+    opener = format_.begin or format_.start or call.split(_NAME, 1)[0]
     return Constraint(
         begin=begin,
         calls=tuple(CallShape(tool.name, tuple(_parts(format_, call, tool))) for tool in tools),
@@ -98,7 +100,7 @@ def constraint_of(format_: CallFormat, calls: Calls) -> Constraint | None:
         finish=finish,
         many=calls.parallel,
         required=calls.are_required,
-        triggers=format_.openers() or ('{"name": "',),
+        trigger=opener,
     )
 
 
