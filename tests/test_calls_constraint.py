@@ -60,6 +60,12 @@ def test_what_a_constraint_allows_is_read_as_calls(name: str):
     assert [(called, json.loads(text)) for called, text, _ in heard.calls] == list(zip(("look_up", "open"), arguments, strict=True))
 
 
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_a_grammar_begins_with_its_trigger(name: str):
+    found = grammar(name, Calls(TOOLS[:1]))
+    assert (found.begin + filled(found.calls[0], EXAMPLE["look_up"])).startswith(found.trigger)
+
+
 def test_only_a_named_tool_is_allowed_and_none_without_tools():
     assert [one.name for one in grammar("hermes", Calls((*TOOLS, OPEN), "open", named=True)).calls] == ["open"]
     assert grammar_of(FORMATS["hermes"], Calls()) is None

@@ -12,6 +12,7 @@ from test_calls_formats import CASES, MALFORMED, Case
 
 from uad.calls.events import Content
 from uad.calls.format import AnswerFormat
+from uad.calls.nested import of_tags
 from uad.calls.parser import MAX_AGAIN, AnswerParser
 from uad.calls.source import Words
 from uad.calls.tools import Calls
@@ -105,7 +106,9 @@ def test_a_word_that_may_still_begin_is_held_back():
         ("null", {"string", "null"}, "null"),
         ("None", {"object", "null"}, "null"),
         ('{"a": 1}', {"object"}, '{"a": 1}'),
-        ("{'a': 1}", {"object"}, "\"{'a': 1}\""),
+        ("{'a': [True, None]}", {"object"}, '{"a": [true, null]}'),
+        ("{'a': f()}", {"object"}, "\"{'a': f()}\""),
+        ("None", {"string", "null"}, "null"),
         (" [1]\n", {"array"}, "[1]"),
         ("1.5e3", {"number"}, "1.5e3"),
         ("01", {"number"}, '"01"'),
@@ -125,6 +128,27 @@ def test_json_that_is_none_is_a_string():
 def test_what_is_not_gemmas_notation_is_told(text: str):
     with pytest.raises(ValueError, match=r"\w"):
         of_gemma(text)
+
+
+def test_python_strings_may_go_over_lines_and_hold_any_backslash():
+    assert of_python('f(a="x\ny\\q", b=\'"\\\\q\')') == [("f", '{"a": "x\\ny\\\\q", "b": "\\"\\\\q"}')]
+
+
+@pytest.mark.parametrize(
+    ("raw", "json"),
+    [
+        ("5", '"5"'),
+        ("]<item>1]</item>]<item>x]</item>", '[1, "x"]'),
+        ("]<a>1]</a>]<b>]<item>2]</item>]</b>", '{"a": "1", "b": [2]}'),
+        ("]<b>]</b>", '{"b": []}'),
+        ("]<a>1", '"]<a>1"'),
+        ("]<a>1]</b>", '"]<a>1]</b>"'),
+        ("]<a>" * 70 + "]</a>" * 70, f'"{"]<a>" * 70 + "]</a>" * 70}"'),
+    ],
+)
+def test_tags_in_tags(raw: str, json: str):
+    schema = {"type": ["object", "string"], "properties": {"a": {"type": "string"}, "b": {"type": "array"}}}
+    assert of_tags(raw, "]", schema, schema) == json
 
 
 @pytest.mark.parametrize("text", ["f(1)", "f(**a)", "[f(a=g())]", "f(a=1", "x", "[f(a=" + "(" * 9000 + ")]", "f(a=1)" + " " * 70000])

@@ -11,9 +11,12 @@ from calls_kit import BEGINNING, FILES, FORMATS, TOOLS, Said, said
 
 from uad.calls.files import load_calls
 from uad.calls.format import AnswerFormat, CallFormat, ThoughtFormat
+from uad.calls.lint import lint_calls
 from uad.calls.parser import Start
+from uad.calls.recognise import thought_format
 from uad.calls.tools import Calls
 from uad.errors import MappingError
+from uad.templates.families import bundled_mappings, load_families
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
@@ -26,6 +29,7 @@ def test_the_example_of_every_format_is_read(name: str):
 
 
 USUAL = ThoughtFormat()
+FAMILIES = load_families([bundled_mappings()])
 
 
 @dataclass(frozen=True)
@@ -201,6 +205,29 @@ def test_what_an_answer_says(case: Case):
     assert (found.content, found.thought) == (case.content, case.thought)
 
 
+@pytest.mark.parametrize(
+    ("family", "text", "content", "thought"),
+    [
+        ("solar-open", "<|think|>hm<|end|><|begin|>assistant<|content|>Yes.", "Yes.", "hm"),
+        ("solar-open", "<|content|>Yes.", "Yes.", ""),
+        ("kimi-k3", "<|open|>think<|sep|>hm<|close|>think<|sep|><|open|>response<|sep|>Yes.<|close|>response<|sep|>", "Yes.", "hm"),
+        ("muse", " to=self<|message|>hm<|eom|><|start|>assistant to=user<|message|>Yes.", "Yes.", "hm"),
+        ("muse", " to=user<|message|>Yes.", "Yes.", ""),
+        ("hunyuan-3", "<think:opensource>hm</think:opensource>Yes.", "Yes.", "hm"),
+        ("apriel-1.6", "Here are my reasoning steps:\nhm\n[BEGIN FINAL RESPONSE]\nYes.", "Yes.", "hm"),
+        ("cohere-2", "<|START_THINKING|>hm<|END_THINKING|><|START_TEXT|>Yes.<|END_TEXT|>", "Yes.", "hm"),
+        ("apertus", "<|inner_prefix|>hm<|inner_suffix|>Yes.", "Yes.", "hm"),
+        ("seed-oss", "<seed:think>hm</seed:think>\nYes.", "Yes.", "hm"),
+        ("minimax-m3", "</mm:think>Yes.", "Yes.", ""),
+        ("deepseek-v3.2", "</think>Yes.", "Yes.", ""),
+        ("nemotron-3", "<think>\nhm\n</think>\nYes.", "Yes.", "hm"),
+    ],
+)
+def test_thoughts_of_families(family: str, text: str, content: str, thought: str):
+    found = said(text, AnswerFormat((), thought_format("", FAMILIES[family])))
+    assert (found.content, found.thought) == (content, thought)
+
+
 MALFORMED = (
     ("hermes", '<tool_call>{"name": "unknown", "arguments": {}}</tool_call>'),
     ("hermes", "<tool_call>what</tool_call>"),
@@ -292,6 +319,19 @@ def test_files_that_no_parser_could_follow_are_refused(tmp_path: Path, line: str
     path.write_text(f'calls: mine\ntitle: t\n{body}{line}\nexample: {{text: "x"}}\n', encoding="utf-8")
     with pytest.raises(MappingError, match=message):
         load_calls(path)
+
+
+def test_lint_reads_every_example(tmp_path: Path):
+    n_files, errors = lint_calls([bundled_mappings()])
+    assert (n_files, errors) == (len(FILES), ())
+    (tmp_path / "calls").mkdir()
+    for name, text in (("mine", "<tool_call>no</tool_call>"), ("other", FORMATS["hermes"].example.replace("tea", "milk"))):
+        lines = f'calls: {name}\ntitle: t\nbody: json\nstart: "<tool_call>"\nexample: {{text: {json.dumps(text)}}}\n'
+        (tmp_path / "calls" / f"{name}.yaml").write_text(lines, encoding="utf-8")
+    (tmp_path / "calls" / "third.yaml").write_text("calls: 3\n", encoding="utf-8")
+    n_files, errors = lint_calls([tmp_path])
+    assert n_files == 3
+    assert ["does not call" in error for error in errors] == [True, True, False]
 
 
 def test_control_tokens_of_markers_are_shown_and_others_are_not():

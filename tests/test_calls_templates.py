@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from calls_kit import FORMATS
+from calls_kit import said as read
 from templates_real import folder
 
 from uad.calls.format import ThoughtFormat
 from uad.calls.recognise import answer_format, thought_format, written_as
+from uad.calls.tools import Calls, Tool
 from uad.errors import InvalidRequestError
-from uad.templates.calling import FUNCTIONS, NINE, calling
+from uad.templates.calling import _OPEN_NAME, FUNCTIONS, NINE, _common, calling
 from uad.templates.conversation import Talk, converse
 from uad.templates.families import bundled_mappings, load_families
 
@@ -201,6 +203,66 @@ def test_real_templates_render_tools_calls_and_results(name: str):
 def test_real_templates_write_what_a_parser_reads(name: str):
     does = calling(REAL[name].read_text(encoding="utf-8"))
     assert (written_as(does.answer, FORMATS.values()) is not None) == (does.calls and name not in NO_CALLS)
+
+
+TRICKY = {
+    "text": 'two\nlines "q" \\ back é </b> {x}',
+    "n": -3,
+    "f": 1.5,
+    "ok": True,
+    "no": None,
+    "list": [1, "a", {"b": []}],
+    "obj": {"k": "v", "z": {"y": [True, None]}},
+}
+TYPES = {"text": "string", "n": "integer", "f": "number", "ok": "boolean", "no": ["string", "null"], "list": "array", "obj": "object"}
+SCHEMA = {"type": "object", "properties": {name: {"type": kind, "description": "d"} for name, kind in TYPES.items()}, "required": ["text"]}
+WRITES_NO_NULL = {"MiniMax-M3": {**TRICKY, "list": [1, "a", {"b": [2]}], "obj": {"k": "v", "z": {"y": [True, 0.5]}}}}
+"""Templates that write nothing for null and empty lists."""
+del WRITES_NO_NULL["MiniMax-M3"]["no"]
+
+
+@pytest.mark.parametrize("name", sorted(REAL))
+def test_what_real_templates_write_of_calls_is_read_as_the_same_calls(name: str):
+    template = REAL[name].read_text(encoding="utf-8")
+    does = calling(template)
+    if not does.calls or name in NO_CALLS:
+        pytest.skip("writes no calls that are read")
+    tricky = WRITES_NO_NULL.get(name, TRICKY)
+    wanted = [("first_tool", tricky), ("second", {"text": "", "n": 0})][: 2 if does.parallel else 1]
+    calls = [call(tool, json.dumps(arguments), f"abcdefgh{i}") for i, (tool, arguments) in enumerate(wanted)]
+    tools = [
+        {"type": "function", "function": {"name": tool, "description": "d", "parameters": SCHEMA}} for tool in ("first_tool", "second")
+    ]
+    told = [
+        converse(said, Talk(template, kwargs={"tools": tools}, add_generation_prompt=prompt)).text
+        for said, prompt in (([ASKED, called(*calls)], False), ([ASKED], True))
+    ]
+    answer = told[0][len(_OPEN_NAME.sub("", _common(*told))) :]
+    found = read(
+        answer, answer_format(template, does, FORMATS, None, ()), Calls(tuple(Tool(tool, SCHEMA) for tool in ("first_tool", "second")))
+    )
+    assert [(tool, json.loads(arguments)) for tool, arguments, _ in found.calls] == wanted
+
+
+def test_schemas_that_a_template_cannot_tell_are_told_with_one_type():
+    circles = NATIVE.replace(
+        "{{ tools | tojson }}",
+        "{% set a = tools[0].function.parameters.properties.a %}{% if a is defined and a.type is not string %}"
+        "{{ raise_exception('circles') }}{% endif %}{{ tools | tojson }}",
+    )
+    properties = {
+        "a": {"type": ["null", "integer"]},
+        "b": {"anyOf": [{"type": "null"}, {"type": "array", "items": {}}], "title": "B"},
+        "c": {"type": "object"},
+    }
+    parameters = {"type": "object", "properties": properties}
+    told = text(circles, [ASKED], [{"type": "function", "function": {"name": "f", "description": "", "parameters": parameters}}])
+    plain = {
+        "a": {"type": "integer"},
+        "b": {"title": "B", "type": "array", "items": {"type": "string"}},
+        "c": {"type": "object", "additionalProperties": {"type": "string"}},
+    }
+    assert json.dumps({"type": "object", "properties": plain}) in told
 
 
 @pytest.mark.skipif(not REAL, reason="make vocabs fetches the templates")

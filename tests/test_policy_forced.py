@@ -59,23 +59,23 @@ def test_a_fixed_policy_takes_the_longer_guess(n_model: int, origin: Origin) -> 
 
 def test_a_sleeping_sequence_is_planned_where_something_is_forced() -> None:
     """Its other drafters do not pay, and stay asleep."""
-    policy = auto()
+    policy, free = auto(), Wish(0, SpeculativeParams(), 20)
     for _ in range(20):
-        if policy.sleeps([0]):
+        round_ = policy.plan([free])
+        if round_ is None:
             break
-        round_ = policy.plan([Wish(0, SpeculativeParams(), 20)])
-        if round_ is not None and round_.asks(SUFFIX):
+        if round_.asks(SUFFIX):
             round_.proposed(SUFFIX, [Draft(origin=SUFFIX, kind=SUFFIX)], 1.0)
             round_.choose()
         policy.committed(Commit(0, (1,)))
-    assert policy.sleeps([0]) > 0
+    assert policy.plan([free]) is None
     round_ = policy.plan([Wish(0, SpeculativeParams(), 20, is_forced=True)])
     assert round_ is not None
     assert not round_.asks(SUFFIX)
     assert round_.asks(GRAMMAR)
     round_.proposed(GRAMMAR, [guess(GRAMMAR, 4)], 1e-5)
     assert round_.choose()[0].draft.ids == (0, 1, 2, 3)
-    assert policy.sleeps([0]) > 0, "the others go on sleeping"
+    assert policy.plan([free]) is None, "the others go on sleeping"
 
 
 def test_what_is_forced_does_not_keep_the_model_from_drafting_further() -> None:

@@ -36,8 +36,12 @@ HISTORY: Any = [
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
     log = tmp_path_factory.mktemp("server") / "log"
     pair = ("--target", str(TARGET), "--draft", str(DRAFTS["zephyr"]))
-    with Server(log, [*pair, "-c", "4096", "--exact", "--spec-policy", "fixed"]) as running:
-        yield openai.OpenAI(base_url=running.url + "/v1", api_key="none", max_retries=2, timeout=60)
+    flags = (*pair, "-c", "4096", "--exact", "--spec-policy", "fixed")
+    with (
+        Server(log, [*flags]) as running,
+        openai.OpenAI(base_url=running.url + "/v1", api_key="none", max_retries=2, timeout=60) as client,
+    ):
+        yield client
 
 
 def ask(client: openai.OpenAI, messages: Any = HISTORY, **fields: Any) -> Any:

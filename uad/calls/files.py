@@ -12,15 +12,16 @@ from uad.templates.yamlfile import Fields, read_yaml
 
 _TEXTS = ("begin", "finish", "start", "end", "name_end", "head", "plain")
 _KEYS = ("calls", "title", "body", *_TEXTS, "prefixes", "hints", "keys", "tags", "channels", "example")
-_TAGS = ("key", "key_end", "text_ends", "json_ends", "value", "value_end", "lines")
+_TAGS = ("key", "key_end", "text_ends", "json_ends", "value", "value_end", "lines", "cdata", "nested")
 
 
 @dataclass(frozen=True)
 class CallFile:
-    """A format, and the id that its example gives."""
+    """A format, the id that its example gives, and where it is."""
 
     format: CallFormat
     example_id: str
+    path: Path
 
 
 def load_calls(path: Path) -> CallFile:
@@ -43,7 +44,7 @@ def load_calls(path: Path) -> CallFile:
         **{key: fields.text(key, "") for key in _TEXTS},
     )
     _check(fields, format_)
-    return CallFile(format_, example.text("id", ""))
+    return CallFile(format_, example.text("id", ""), path)
 
 
 def load_all_calls(directories: Iterable[Path]) -> dict[str, CallFile]:
@@ -73,6 +74,8 @@ def _tags(fields: Fields) -> Tags:
         value=tags.text("value", ""),
         value_end=tags.text("value_end"),
         lines=tags.flag("lines"),
+        cdata=tags.flag("cdata"),
+        nested=tags.text("nested", ""),
     )
 
 

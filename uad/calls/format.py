@@ -25,6 +25,7 @@ class Tags:
 
     What ends the name may say that the value is text (`text_ends`) or JSON (`json_ends`); after `key_end` the tool's schema does.
     `value` stands before each value. `{key}` in `value_end` is the argument's name. `lines`: values stand on lines of their own.
+    `cdata`: they may be in XML's sections for text. `nested`: what tags begin with that lists and objects are written in.
     """
 
     key: str
@@ -34,6 +35,8 @@ class Tags:
     value: str = ""
     value_end: str = ""
     lines: bool = False
+    cdata: bool = False
+    nested: str = ""
 
     @property
     def key_ends(self) -> tuple[str, ...]:

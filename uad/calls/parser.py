@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from uad.calls.channels import Header, header_of
 from uad.calls.events import Call, Content, Event, Thought, Trimmed
 from uad.calls.format import CHANNEL_MARKERS, QUOTE, AnswerFormat, CallFormat, Tags, head_of
+from uad.calls.nested import of_tags
 from uad.calls.source import MalformedError, Source, Wait, Words, words
 from uad.calls.tools import Calls
 from uad.calls.values import escaped, of_gemma, of_json, of_python, of_text, quoted
@@ -21,6 +22,7 @@ MAX_BUFFERED = 1 << 20
 """Characters of arguments that are kept back because they are not written as JSON, or before the name is known."""
 MAX_AGAIN = 1 << 20
 """Characters that are read again, because they looked like calls, before nothing is taken for a call any more. It bounds the time."""
+_CDATA = "<![CDATA["
 _ARGUMENTS = ("arguments", "parameters")
 
 
@@ -356,6 +358,8 @@ class AnswerParser:
         ends = words(close, f"\n{close}" if tags.lines else "")
         if tags.lines:
             yield from self._source.take(words("\n"))
+        if tags.cdata and (yield from self._source.take(words(_CDATA))):
+            ends = words(f"]]>{close}")
         if end in tags.text_ends or (end not in tags.json_ends and types == {"string"}):
             call.add('"')
             if not (yield from self._source.until(ends, lambda text: call.add(escaped(text)))):
@@ -363,7 +367,10 @@ class AnswerParser:
             call.add('"')
             return
         raw, _ = yield from self._source.collect(ends, MAX_BUFFERED)
-        call.add(of_json(raw) if end in tags.json_ends else of_text(raw, types))
+        if tags.nested and (tags.nested in raw or types & {"array", "object"}):
+            call.add(of_tags(raw, tags.nested, call.tool.schema_of(key), call.tool.parameters))
+        else:
+            call.add(of_json(raw) if end in tags.json_ends else of_text(raw, types))
 
     def _begins(self, name: str, id_: str = "") -> Call:
         """The next call. Raises MalformedError for a name that no tool of the request has."""

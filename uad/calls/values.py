@@ -6,12 +6,16 @@ import ast
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 
 from uad.calls.format import QUOTE
 
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _BARE = re.compile(r"[^\s,:{}\[\]]+")
+_STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPES = "\\'\"abfnrtv01234567xuUN\n"
 _MAX_DEPTH = 64
 _MAX_PYTHON = 1 << 16
 
@@ -29,13 +33,17 @@ def escaped(text: str) -> str:
 def of_text(raw: str, types: frozenset[str]) -> str:
     """The JSON of a value that was written as plain text, for one of the types that its schema allows (none: any).
 
-    A text that fits no other type of the schema is a string: nothing is lost.
+    A text that fits no other type of the schema is a string: nothing is lost. Lists and objects may be in Python's spelling.
     """
     text = raw.strip()
-    text = _WORDS.get(text, text) if "string" not in types else text
+    if "string" not in types or (text == "None" and "null" in types):
+        text = _WORDS.get(text, text)
     for kind in _kinds(text):
         if kind in types or not types or (kind == "number" and "integer" in types):
             return text
+    if text[:1] in ("[", "{") and types & {"array", "object"}:
+        with suppress(ValueError):
+            return json.dumps(_literal(_parsed(text)), ensure_ascii=False, allow_nan=False)
     return quoted(raw)
 
 
@@ -142,22 +150,31 @@ class _Gemma:
 
 
 def of_python(text: str) -> list[tuple[str, str]]:
-    """Names and JSON arguments of the calls in `[f(a=1), g(b="x")]`. Raises ValueError."""
+    """Names and JSON arguments of the calls in `[f(a=1), g(b="x")]`, in which strings may go over lines. Raises ValueError."""
+    tree = _parsed(text)
+    return [_call(node) for node in (tree.elts if isinstance(tree, ast.List | ast.Tuple) else [tree])]
+
+
+def _parsed(text: str) -> ast.expr:
     if len(text) > _MAX_PYTHON:
         raise ValueError("too long")
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-        nodes = tree.elts if isinstance(tree, ast.List | ast.Tuple) else [tree]
-        return [_call(node) for node in nodes]
-    except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
+        return ast.parse(_STRING.sub(_one_line, text.strip()), mode="eval").body
+    except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(str(error)) from None
+
+
+def _one_line(string: re.Match[str]) -> str:
+    """A string without line ends and without escapes that Python does not know."""
+    known = _ESCAPE.sub(lambda escape: escape[0] if escape[1] in _ESCAPES else f"\\{escape[0]}", string[0])
+    return known.replace("\r", "\\r").replace("\n", "\\n")
 
 
 def _call(node: ast.expr) -> tuple[str, str]:
     if not isinstance(node, ast.Call) or node.args or any(word.arg is None for word in node.keywords):
         raise ValueError("not a call with named arguments")
     arguments = {str(word.arg): _literal(word.value) for word in node.keywords}
-    return ast.unparse(node.func), json.dumps(arguments, ensure_ascii=False)
+    return ast.unparse(node.func), json.dumps(arguments, ensure_ascii=False, allow_nan=False)
 
 
 def _literal(node: ast.expr) -> object:
@@ -169,5 +186,8 @@ def _literal(node: ast.expr) -> object:
         return [_literal(item) for item in node.elts]
     if isinstance(node, ast.Dict):
         return {str(_literal(key)): _literal(value) for key, value in zip(node.keys, node.values, strict=True) if key is not None}
-    value: object = ast.literal_eval(node)
+    try:
+        value: object = ast.literal_eval(node)
+    except (TypeError, SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(str(error)) from None
     return value

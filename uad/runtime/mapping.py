@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from uad.calls.files import load_all_calls, load_calls
+from uad.calls.lint import lint_calls
 from uad.common.files import path_of
 from uad.common.names import meant_or_known
 from uad.config import Config
@@ -38,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class MappingFile:
-    """One file: its kind ("family" or "pair"), name, one line about it, and where it is."""
+    """One file: its kind ("family", "pair" or "calls"), name, one line about it, and where it is."""
 
     kind: str
     name: str
@@ -60,25 +62,30 @@ def list_mappings(directories: Sequence[Path]) -> tuple[MappingFile, ...]:
     everywhere = (*directories, bundled_mappings())
     families = [MappingFile("family", family.name, family.title, family.path) for family in load_families(everywhere).values()]
     pairs = [MappingFile("pair", pair.name, _applies(pair.path), pair.path) for pair in load_pairs(everywhere).values()]
-    return (*sorted(families, key=lambda file: file.name), *sorted(pairs, key=lambda file: file.name))
+    calls = [MappingFile("calls", name, file.format.title, file.path) for name, file in load_all_calls(everywhere).items()]
+    return tuple(file for files in (families, pairs, calls) for file in sorted(files, key=lambda file: file.name))
 
 
 def read_mapping(name: str, directories: Sequence[Path]) -> tuple[Path, str]:
     """A file by path or by name, checked. Raises MappingError with the nearest name, or with what is wrong in the file."""
     path = path_of(name)
     if not path.is_file():
-        known = {file.name: file.path for file in list_mappings(directories)}
+        known = {file.name: file.path for file in reversed(list_mappings(directories))}
         if name not in known:
             raise MappingError(f"there is no mapping file '{name}'; {meant_or_known(name, list(known))} (uad mapping list shows all)")
         path = known[name]
     text = read_text(path)
-    (load_pair if any(line.startswith("pair:") for line in text.splitlines()) else load_family)(path)
+    keys = [line.partition(":")[0] for line in text.splitlines()]
+    (load_pair if "pair" in keys else load_calls if "calls" in keys else load_family)(path)
     return path, text
 
 
 def lint_mappings(directories: Sequence[Path]) -> tuple[int, tuple[Finding, ...]]:
     """The number of files and what is wrong with them."""
-    return lint((*directories, bundled_mappings()))
+    everywhere = (*directories, bundled_mappings())
+    n_files, findings = lint(everywhere)
+    n_calls, errors = lint_calls(everywhere)
+    return n_files + n_calls, (*findings, *(Finding(error, is_error=True) for error in errors))
 
 
 def derive_mapping(config: Config, name: str | None = None) -> DerivedPair:

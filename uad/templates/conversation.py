@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from uad.errors import InvalidRequestError
 from uad.templates.calling import calling
 from uad.templates.contents import texts_of
-from uad.templates.history import BETWEEN, Message, Placed, check_calls, has_calls, place_calls, place_thoughts
+from uad.templates.history import BETWEEN, Message, Placed, check_calls, has_calls, place_calls, place_thoughts, plain_schema
 from uad.templates.losses import Loss
 from uad.templates.prefill import continued
 from uad.templates.render import Rendered, check_message, render
@@ -50,14 +51,23 @@ def converse(messages: Sequence[Message], talk: Talk) -> Rendered:
     _check_length(messages)
     placed, talk = _as_taken(tuple((at, check_message(message, at)) for at, message in enumerate(messages)), talk)
     budget = Budget()
-    failed: tuple[Placed, InvalidRequestError]
-    for way in _ways(placed, talk.template):
+    failed: tuple[Placed, Talk, InvalidRequestError]
+    for way, said in product(_ways(placed, talk.template), _tellings(talk)):
         try:
-            return _prompt(way, talk, budget)
+            return _prompt(way, said, budget)
         except (RefusedError, _LostError) as error:
-            failed = way, error
-    last, why = failed
-    raise _named(why, last, talk, budget) if isinstance(why, RefusedError) else why
+            failed = way, said, error
+    last, said, why = failed
+    raise _named(why, last, said, budget) if isinstance(why, RefusedError) else why
+
+
+def _tellings(talk: Talk) -> Iterator[Talk]:
+    """With the tools as they are, then with one type where a schema names several: some templates go round in circles there."""
+    yield talk
+    kwargs = dict(talk.kwargs or {})
+    tools = kwargs.get("tools")
+    if tools and plain_schema(tools) != tools:
+        yield replace(talk, kwargs={**kwargs, "tools": plain_schema(tools)})
 
 
 def _as_taken(placed: Placed, talk: Talk) -> tuple[Placed, Talk]:

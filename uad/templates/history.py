@@ -63,6 +63,36 @@ def _is_call(call: object) -> bool:
     return isinstance(function.get("arguments", ""), str | Mapping)
 
 
+def plain_schema(value: Any) -> Any:
+    """A schema, or what holds some, with exactly one type for everything: the first that is not null, text where none is named."""
+    if isinstance(value, list | tuple):
+        return [plain_schema(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    kinds = value.get("type")
+    if isinstance(kinds, list | tuple):
+        return plain_schema({**value, "type": next((kind for kind in kinds if kind != "null"), "string")})
+    for name in ("anyOf", "oneOf"):
+        others = value.get(name)
+        if isinstance(others, list | tuple):
+            first = next((other for other in others if isinstance(other, Mapping) and other.get("type") != "null"), {})
+            return plain_schema({**{key: item for key, item in value.items() if key != name}, **first})
+    plain = {name: plain_schema(item) for name, item in value.items()}
+    if isinstance(plain.get("properties"), dict):
+        plain["properties"] = {name: _typed(item) for name, item in plain["properties"].items()}
+    return {**plain, "items": _typed(plain["items"])} if "items" in plain else plain
+
+
+def _typed(schema: Any) -> Any:
+    """With a type, and an object with one for further members."""
+    if not isinstance(schema, Mapping):
+        return schema
+    typed = {**schema, "type": schema.get("type", "string")}
+    if typed["type"] == "object" and not isinstance(typed.get("additionalProperties"), Mapping):
+        typed["additionalProperties"] = {"type": "string"}
+    return typed
+
+
 def place_calls(placed: Placed, tools: Sequence[object], does: Calling) -> Placed:
     """The messages as a template that does this takes them, with the tools told in words where it does not tell them."""
     placed = tuple(_renamed(placed, does)) if does.calls else placed
