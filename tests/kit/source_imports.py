@@ -16,6 +16,9 @@ MODULES = {
 }
 
 
+KIT = {f"kit.{path.stem}" for path in (TESTS / "kit").glob("*.py")}
+
+
 @dataclass(frozen=True)
 class Import:
     """A module that is imported: at run time of a function (or for type checkers only) if `lazy`."""
@@ -36,7 +39,8 @@ def imports(tree: ast.Module, module: str, is_package: bool) -> Iterator[Import]
             base = ".".join(part for part in (above, node.module) if part)
             for alias in node.names:
                 inner = f"{base}.{alias.name}"
-                yield Import(inner if inner in MODULES or inner == "uad.__version__" else base, node.lineno, lazy)
+                is_module = inner in MODULES or inner in KIT or inner == "uad.__version__"
+                yield Import(inner if is_module else base, node.lineno, lazy)
 
 
 def walk(node: ast.AST, lazy: bool) -> Iterator[tuple[ast.AST, bool]]:
@@ -79,4 +83,4 @@ def _files(name: str) -> Iterator[Path]:
     for n in range(1, len(parts) + 1):
         if (path := MODULES.get(".".join(parts[:n]))) is not None:
             yield path
-    yield from (path for folder in (TESTS, ROOT / "lab", ROOT / "scripts") if (path := folder / f"{name}.py").exists())
+    yield from (path for folder in (TESTS, TESTS / "model", ROOT / "lab", ROOT / "scripts") if (path := folder / f"{name.replace('.', '/')}.py").exists())
