@@ -10,9 +10,9 @@ import pytest
 from grammar_kit import choice, grammar, regex, schema
 from toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, RandomDrafter, ScriptedModel, ToyRules, make_engine, run
 
+from uad.drafters import suffix
 from uad.drafters.model import ModelDrafter
 from uad.drafters.protocol import Drafter, Pace
-from uad.drafters.suffix import SuffixDrafter
 from uad.grammar.grammars import Grammars
 from uad.grammar.vocabulary import Vocabulary
 from uad.policy.auto import AutoPolicy
@@ -86,7 +86,7 @@ def drafter(kind: str, truth: Sequence[Sequence[int]]) -> Drafter:
         case "random":
             return RandomDrafter(dict(enumerate(map(list, truth))), seed=1)
         case "suffix":
-            return SuffixDrafter()
+            return suffix.drafter()
     return ModelDrafter(ScriptedModel(DRAFT_VOCAB, 4, length=400, sharpness=5.0), ENCODER, ToyRules())
 
 
