@@ -2,7 +2,7 @@
 
     UAD_VOCABS=folder-with-templates .venv/bin/python docs/draw_matrix.py
 
-The measurement is tests/templates_matrix.py; the templates are those of llama-cpp-python's source distribution.
+The measurement is tests/kit/templates_matrix.py; the templates are those of llama-cpp-python's source distribution.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from matplotlib.patches import Patch
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 
-from templates_matrix import Cell, derived, derived_cells, family_cells, pairs, recognised, telling  # noqa: E402
-from templates_real import CONVERSATIONS, real_templates  # noqa: E402
-from test_templates_real import REASONS  # noqa: E402
+from kit.templates_matrix import Cell, derived, derived_cells, family_cells, pairs, recognised, telling  # noqa: E402
+from kit.templates_real import CONVERSATIONS, REASONS, real_templates  # noqa: E402
 
 COLORS = ("#c0392b", "#9fd3a8", "#1e8449", "#d9d9d9")
 LABELS = ("not equal", "equal up to how the answer begins", "equal to the character", "no conversation in common")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from source_imports import TESTS, needs_llama
+from kit.source_imports import TESTS, needs_llama
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Before llama.cpp is loaded, here or in a process that a test starts: teams of OpenMP threads that share cores wait for each other.
@@ -62,7 +62,7 @@ def left_out(config: pytest.Config) -> set[Path]:
     """Test files that are not even read, for want of llama.cpp."""
     if HAS_LLAMA and not _only_unit(config):
         return set()
-    return {path for path in TESTS.glob("test_*.py") if needs_llama(path)}
+    return {path for path in TESTS.rglob("test_*.py") if needs_llama(path)}
 
 
 def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:

@@ -4,7 +4,8 @@ A cut is safe when (1) no token of the vocabulary has the neighbours of the cut 
 (2) every pre-tokenizer begins a new piece there, or splits the two sides in the same way as it splits the whole. That holds where
 a letter or digit meets ASCII white space or punctuation (but not an apostrophe: some pre-tokenizers tie "'s" to the word before it),
 where anything but white space meets a space, and within a run of Han and Kana or of Hangul. Whatever is judged lies before the
-cut, but for the character that follows it. tests/test_vocab_boundary.py holds the claim against llama.cpp for every vocabulary at hand.
+cut, but for the character that follows it. tests/model/test_vocab_boundary.py holds the claim against llama.cpp for every
+vocabulary at hand.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""What tests share: scripted parts, makers of files and models, servers."""

@@ -1,0 +1,248 @@
+"""A scripted runtime: one thread that says a given text, a few bytes per round. No model; a token is a byte or one of three specials."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from kit.grammar_kit import GRAMMARS, TABLE
+from uad.calls.format import AnswerFormat
+from uad.calls.parser import Start
+from uad.calls.tools import Calls, Schema
+from uad.config import Config, ModelConfig
+from uad.errors import ContextOverflowError, UadError, UnavailableError
+from uad.runtime.calling import call_constraint
+from uad.types import (
+    Constraint,
+    Crossing,
+    Delta,
+    Done,
+    DrafterStats,
+    DraftStats,
+    Event,
+    Failed,
+    Finish,
+    ModelInfo,
+    Origin,
+    Request,
+    RuntimeInfo,
+    Sink,
+    SlotInfo,
+    StopKind,
+    Timings,
+    TokenProb,
+    Totals,
+    Usage,
+)
+
+BOS, EOS, TURN = 256, 257, 258
+SPECIALS = {BOS: b"<s>", EOS: b"</s>", TURN: b"<|turn|>"}
+N_VOCAB = 259
+CONFIG = Config(target=ModelConfig(path=Path("toy.gguf")))
+TEMPLATE = "{{ bos_token }}{% for m in messages %}…{% endfor %}"
+
+Script = Callable[[Request], bytes]
+
+
+def echo(request: Request) -> bytes:
+    """Says the prompt's bytes back, in upper case, and the seed."""
+    said = bytes(id_ for id_ in request.prompt if id_ < 256).upper()
+    return said + f" [{request.sampling.seed}]".encode()
+
+
+@dataclass
+class Running:
+    id: int
+    request: Request
+    sink: Sink
+    answer: bytes
+    n_sent: int = 0
+    slot: int = -1
+
+
+LONGEST = 8
+"""Bytes that one id of a real vocabulary might stand for."""
+
+
+@dataclass
+class FakeRuntime:
+    """Rounds begin when `go` is set; each says `step` bytes per sequence. every request fails with `fail` after `fail_after` bytes."""
+
+    script: Script = echo
+    config: Config = CONFIG
+    n_slots: int = 2
+    loaded: tuple[Origin, ...] = (Origin.SUFFIX, Origin.MODEL)
+    n_ctx: int = 4096
+    step: int = 3
+    answers: AnswerFormat = field(default_factory=AnswerFormat)
+    fail: Exception | None = None
+    fail_after: int = 0
+    pause: float = 0.0
+    error: UadError | None = None
+    go: threading.Event = field(default_factory=threading.Event)
+    requests: list[Request] = field(default_factory=list)
+    chats: list[tuple[list[Mapping[str, object]], dict[str, object], bool]] = field(default_factory=list)
+    cancelled: list[int] = field(default_factory=list)
+    threads: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        model = ModelInfo("toy.gguf", "toy", 10, 20, 8192, N_VOCAB, 4, 1, "F16", TEMPLATE)
+        self.info = RuntimeInfo(target=model, draft=None, n_ctx=self.n_ctx, n_slots=self.n_slots, build="b1-toy", drafters=self.loaded)
+        self.go.set()
+        self._lock = threading.Condition()
+        self._running: list[Running] = []
+        self._n = 0
+        self._is_closed = False
+        self._totals = Totals()
+        self._thread = threading.Thread(target=self._run, name="model", daemon=True)
+
+    def __enter__(self) -> FakeRuntime:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with self._lock:
+            self._is_closed = True
+            self._lock.notify()
+        self.go.set()
+        self._thread.join(5)
+
+    def when_stopped(self, tell: Callable[[], object]) -> None:
+        self.told_when_stopped = tell
+
+    def submit(self, request: Request, sink: Sink) -> int:
+        if self.error is not None:
+            raise UnavailableError(str(self.error))
+        if len(request.prompt) >= self.n_ctx:
+            raise ContextOverflowError(len(request.prompt), self.n_ctx)
+        with self._lock:
+            self._n += 1
+            self.requests.append(request)
+            self._running.append(Running(self._n, request, sink, self.script(request)))
+            self._lock.notify()
+            return self._n
+
+    def cancel(self, request: int) -> None:
+        with self._lock:
+            self.cancelled.append(request)
+            self._running = [one for one in self._running if one.id != request]
+
+    def check_length(self, text: str) -> None:
+        if len(text) > LONGEST * self.n_ctx:
+            raise ContextOverflowError(len(text) // LONGEST, self.n_ctx)
+
+    def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
+        self.threads.add(threading.current_thread().name)
+        return [BOS] * add_special + list(text.encode())
+
+    def detokenize(self, ids: Sequence[int]) -> bytes:
+        return b"".join(self.piece(id_) for id_ in ids)
+
+    def piece(self, id_: int) -> bytes:
+        self.threads.add(threading.current_thread().name)
+        return SPECIALS.get(id_) or bytes([id_])
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        template_kwargs: Mapping[str, object],
+        add_generation_prompt: bool = True,
+        prefill: str = "",
+    ) -> str:
+        self.chats.append((list(messages), dict(template_kwargs), add_generation_prompt))
+        turns = "".join(f"{message['role']}:{message['content']}\n" for message in messages)
+        return turns + "assistant:" * add_generation_prompt + prefill
+
+    def chat_prompt(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        template_kwargs: Mapping[str, object],
+        add_generation_prompt: bool = True,
+        prefill: str = "",
+    ) -> list[int]:
+        return [BOS, *self.tokenize(self.render_chat(messages, template_kwargs, add_generation_prompt, prefill))]
+
+    def check_constraint(self, constraint: Constraint) -> None:
+        self.threads.add(threading.current_thread().name)
+        GRAMMARS.check(constraint)
+
+    def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
+        return call_constraint(TABLE, self.answers, calls, start, tail, answer)
+
+    def slots(self) -> tuple[SlotInfo, ...]:
+        with self._lock:
+            busy = [one.id for one in self._running[: self.n_slots]]
+        ids = [*busy, *[None] * (self.n_slots - len(busy))]
+        return tuple(SlotInfo(i, id_, 0, id_ is not None) for i, id_ in enumerate(ids))
+
+    def totals(self) -> Totals:
+        return self._totals
+
+    def drafters(self) -> tuple[DrafterStats, ...]:
+        return (DrafterStats(Origin.MODEL, 5, 4, 12, 9, 30.0), DrafterStats(Origin.SUFFIX, 5, 1, 3, 3, 0.5))
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                self._lock.wait_for(lambda: self._running or self._is_closed)
+                if self._is_closed:
+                    return
+            self.go.wait()
+            time.sleep(self.pause)
+            with self._lock:
+                turn = self._running[: self.n_slots]
+            for slot, one in enumerate(turn):
+                one.slot = slot
+                self._round(one)
+
+    def _round(self, one: Running) -> None:
+        if self.fail is not None and one.n_sent >= self.fail_after:
+            return self._end(one, Failed(one.id, self.fail))
+        data = one.answer[: one.request.max_tokens]
+        for word in one.request.stop:
+            if word.encode() in data:
+                return self._end(one, *self._finale(one, data[: data.index(word.encode())], StopKind.WORD, word))
+        if one.n_sent + self.step >= len(data):
+            is_cut = len(data) < len(one.answer)
+            return self._end(one, *self._finale(one, data, StopKind.LIMIT if is_cut else StopKind.EOS, ""))
+        self._emit(one, self._delta(one, data[one.n_sent : one.n_sent + self.step]))
+        return None
+
+    def _finale(self, one: Running, data: bytes, kind: StopKind, word: str) -> tuple[Event, Event]:
+        rest = data[one.n_sent :]
+        delta = self._delta(one, rest[:-1])
+        n = one.n_sent
+        finish = Finish.LENGTH if kind is StopKind.LIMIT else Finish.STOP
+        stats = DraftStats(n_rounds=n, n_drafts=n, n_drafted=2 * n, n_accepted=n, crossing=Crossing(8 * n, 6 * n, 50.0 * n))
+        draft = stats if one.request.speculative.enabled else DraftStats()
+        timings = Timings(1.0, 2.0, len(one.request.prompt), 0, n, draft)
+        usage = Usage(len(one.request.prompt), 1, n)
+        seed = one.request.sampling.seed
+        done = Done(one.id, finish, kind, usage, timings, rest[-1:].decode(), word, 4242 if seed is None else seed, one.slot, False)
+        self._totals += Totals.of(done)
+        return delta, done
+
+    def _delta(self, one: Running, data: bytes) -> Delta:
+        one.n_sent += len(data)
+        probs = tuple(self._prob(id_, one.request.n_probs) for id_ in data) if one.request.logprobs else ()
+        return Delta(one.id, tuple(data), (Origin.TARGET,) * len(data), data.decode("utf-8", "replace"), probs)
+
+    def _prob(self, id_: int, n: int) -> TokenProb:
+        top = tuple(TokenProb(i, bytes([i]), float("-inf") if i else -0.5) for i in range(n))
+        return TokenProb(id_, bytes([id_]), -0.25, top)
+
+    def _emit(self, one: Running, event: Event) -> None:
+        with self._lock:
+            is_running = one in self._running
+        if is_running:
+            one.sink(event)
+
+    def _end(self, one: Running, *events: Event) -> None:
+        for event in events:
+            self._emit(one, event)
+        with self._lock:
+            self._running = [other for other in self._running if other is not one]

@@ -1,0 +1,82 @@
+"""What modules import, read from their sources: for the table of rooms, and to know which tests need llama.cpp."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[1]
+
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in sorted((ROOT / "uad").rglob("*.py"))
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """A module that is imported: at run time of a function (or for type checkers only) if `lazy`."""
+
+    name: str
+    line: int
+    lazy: bool
+
+
+def imports(tree: ast.Module, module: str, is_package: bool) -> Iterator[Import]:
+    """Every import of a module. `from a import b` counts as a.b when that is a module, or uad's version."""
+    package = module.split(".") if is_package else module.split(".")[:-1]
+    for node, lazy in walk(tree, lazy=False):
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, node.lineno, lazy) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            base = ".".join(part for part in (above, node.module) if part)
+            for alias in node.names:
+                inner = f"{base}.{alias.name}"
+                yield Import(inner if inner in MODULES or inner == "uad.__version__" else base, node.lineno, lazy)
+
+
+def walk(node: ast.AST, lazy: bool) -> Iterator[tuple[ast.AST, bool]]:
+    """All nodes below, and whether they run later than the import of the module (or never)."""
+    for child in ast.iter_child_nodes(node):
+        later = lazy or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) or is_type_checking(child)
+        yield child, later
+        yield from walk(child, later)
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+@cache
+def needs_llama(path: Path) -> bool:
+    """Whether importing this file imports llama_cpp: itself, or through modules of uad, of the tests, of lab/ and of scripts/."""
+    seen, ahead = {path}, [path]
+    while ahead:
+        for name in _at_once(ahead.pop()):
+            if name.partition(".")[0] == "llama_cpp":
+                return True
+            new = set(_files(name)) - seen
+            seen |= new
+            ahead += new
+    return False
+
+
+@cache
+def _at_once(path: Path) -> tuple[str, ...]:
+    """Modules imported where this one is, not later in functions."""
+    module = next((name for name, known in MODULES.items() if known == path), path.stem)
+    found = imports(ast.parse(path.read_text(encoding="utf-8")), module, path.name == "__init__.py")
+    return tuple(item.name for item in found if not item.lazy)
+
+
+def _files(name: str) -> Iterator[Path]:
+    """Files of ours that importing a module runs: its own, and the packages above it."""
+    parts = name.split(".")
+    for n in range(1, len(parts) + 1):
+        if (path := MODULES.get(".".join(parts[:n]))) is not None:
+            yield path
+    yield from (path for folder in (TESTS, ROOT / "lab", ROOT / "scripts") if (path := folder / f"{name}.py").exists())

@@ -1,0 +1,52 @@
+"""Real vocabularies for tests: those that `make vocabs` fetched, and the bundled models'. Tests that need a missing one skip and say so."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from uad.llama.vocab import load_vocab
+from uad.vocab.encode import Encoder
+from uad.vocab.table import VocabTable
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import vocabs  # noqa: E402
+
+GENERATING = (
+    *("qwen2", "qwen35", "gpt-neox", "gpt-2", "llama-bpe", "llama-spm", "gemma-4", "phi-3", "deepseek-llm", "deepseek-coder"),
+    *("command-r", "falcon", "mpt", "starcoder", "refact", "baichuan", "aquila"),
+)
+"""Vocabularies of models that write text."""
+
+ENCODERS = ("bert-bge", "nomic-bert-moe")
+BUNDLED = ("target-chatml", "draft-zephyr", "draft-gemma")
+TEXTS = {name: (ROOT / "uad" / "bench" / "texts" / f"{name}.txt").read_bytes() for name in ("code", "mixed")}
+
+
+def path_of(name: str) -> Path:
+    return ROOT / "samples" / f"{name}.gguf" if name in BUNDLED else vocabs.folder() / f"ggml-vocab-{name}.gguf"
+
+
+@cache
+def vocab(name: str) -> VocabTable:
+    path = path_of(name)
+    if not path.exists():
+        pytest.skip(f"vocabulary {name} is not there; make vocabs fetches it")
+    return load_vocab(path)
+
+
+@cache
+def exact(name: str) -> VocabTable:
+    """With llama.cpp's tokenizer for all text."""
+    vocab(name)
+    return load_vocab(path_of(name), quick=False)
+
+
+@cache
+def encoder(name: str) -> Encoder:
+    return Encoder(vocab(name))

@@ -1,0 +1,164 @@
+"""Contexts that fit: what is chosen, what is refused and with which words, and that llama.cpp takes what was reckoned."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from gguf import GGUFReader
+from kit.models import DRAFTS, TARGET, config
+from kit.process import ENV
+
+from uad.config import ModelConfig, load_config
+from uad.errors import ConfigError, ModelLoadError
+from uad.llama.footprint import Footprint, read
+from uad.runtime.available import Limit
+from uad.runtime.fit import Total, choose, fitted, room
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+def total(n_ctx, weights=100 * MIB, mapped=0, per_token=100_000):
+    return Total(weights + n_ctx * per_token, mapped, 0, (f"target {n_ctx * per_token} bytes",))
+
+
+def chosen(n_bytes, asked=0, wanted=32768, step=256, **parts):
+    return choose(lambda n: total(n, **parts), asked, wanted, step, (Limit(n_bytes, "left"),))
+
+
+def test_what_fits_is_taken_as_it_is():
+    assert chosen(8 * GIB) == (32768, ())
+    assert chosen(8 * GIB, asked=1000, wanted=1000) == (1000, ())
+
+
+@pytest.mark.parametrize("n_bytes", [GIB, GIB + 300 * MIB, 2 * GIB, 3 * GIB])
+def test_without_a_wish_it_is_the_largest_that_fits_and_a_line_says_so(n_bytes):
+    n_ctx, (line,) = chosen(n_bytes)
+    most = room(Limit(n_bytes, ""))
+    assert total(n_ctx).host <= most < total(int(n_ctx * 1.02) + 512).host
+    assert n_ctx % 256 == 0
+    assert f"the context is {n_ctx} tokens, the largest that fits, of the model's 32768" in line
+
+
+def test_a_wish_that_does_not_fit_is_refused_with_sizes_and_the_largest():
+    with pytest.raises(
+        ConfigError, match=r"--ctx-size 20000 does not fit .*target 2000000000 bytes.* 1 GiB left.*largest that fits is \d{4}"
+    ):
+        chosen(GIB, asked=20000, wanted=20000)
+
+
+def test_mapped_weights_yield_to_a_wish_but_not_to_a_choice():
+    n_ctx, (line,) = chosen(2 * GIB, asked=10000, wanted=10000, mapped=GIB)
+    assert (n_ctx, "read from the file again" in line) == (10000, True)
+    assert chosen(2 * GIB, wanted=10000, mapped=GIB)[0] < 8000
+    assert chosen(2 * GIB, wanted=10000, mapped=4 * GIB)[0] == 4096  # weights that fit nowhere leave a usable context
+
+
+def test_where_nothing_fits_that_is_said():
+    with pytest.raises(ConfigError, match="not even the smallest fits"):
+        chosen(200 * MIB)
+
+
+def test_address_space_counts_mapped_files_too():
+    limits = (Limit(8 * GIB, "machine"), Limit(2 * GIB, "address space", counts_mapped=True))
+    with pytest.raises(ConfigError):
+        choose(lambda n: total(n, mapped=2 * GIB), 100, 100, 256, limits)
+
+
+# --- with llama.cpp
+
+
+@pytest.mark.parametrize("part", ["ctx", "draft"])
+def test_target_and_draft_share_what_there_is(part):
+    limits = (Limit(256 * MIB, "left"),)
+    alone = fitted(config(draft=None, n_ctx=0), limits).config.target.n_ctx
+    both = fitted(config(n_ctx=0), limits).config.target.n_ctx
+    assert both < alone <= 32768
+    more = config(n_ctx=0) if part == "ctx" else replace(config(n_ctx=0), draft=ModelConfig(DRAFTS["zephyr"], n_ctx=4096))
+    fitted(more, limits)
+
+
+def test_fit_off_takes_it_all_the_same():
+    config_ = load_config(["-m", str(TARGET), "-c", "2000000000", "--fit", "off"], {})
+    assert fitted(config_).config.target.n_ctx == 2_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("changes", "bytes_per_token"),
+    [({}, 3072), ({"type_k": "q8_0", "type_v": "q8_0"}, 1632), ({"type_k": "f32", "type_v": "f32"}, 6144)],
+)
+def test_the_kv_cache_is_reckoned_by_its_types(changes, bytes_per_token):
+    with Footprint(ModelConfig(TARGET, **changes), "target", 2) as footprint:
+        assert footprint.of(16384).kv == pytest.approx(16384 * bytes_per_token, rel=0.01)
+        assert footprint.n_ctx_train == 32768
+
+
+def test_a_context_far_too_large_is_reckoned_on_a_line_and_takes_no_memory():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with Footprint(ModelConfig(TARGET), "target", 1) as footprint:
+        assert footprint.of(2_000_000_000).kv == pytest.approx(2_000_000_000 * 3072, rel=0.01)
+        assert footprint.of(1 << 19).host == pytest.approx(2 * footprint.of(1 << 18).host, rel=0.05)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KiB
+
+
+def test_weights_that_are_read_count_and_mapped_ones_can_be_dropped():
+    with Footprint(ModelConfig(TARGET), "t", 1) as mapped, Footprint(ModelConfig(TARGET, mmap=False), "t", 1) as whole:
+        assert mapped.mapped > 11_000_000 > mapped.weights
+        assert (whole.mapped, whole.weights - mapped.weights) == (0, mapped.mapped)
+
+
+def test_devices_hold_the_layers_that_the_log_puts_there():
+    lines = [
+        "llama_kv_cache: layer   0: dev = CUDA0",
+        "llama_kv_cache: layer   1: dev = CPU",
+        "llama_kv_cache: size =  512.00 MiB (  4096 cells,   2 layers,  1/1 seqs), K (f16):  256.00 MiB, V (f16):  256.00 MiB",
+        "llama_memory_recurrent:        CPU RS buffer size =     7.00 MiB",
+        "sched_reserve:      CUDA0 compute buffer size =   100.00 MiB",
+        "sched_reserve:  CUDA_Host compute buffer size =    10.00 MiB",
+    ]
+    need = read(lines, 1)
+    assert (need.device, need.kv) == (356 * MIB, 512 * MIB)
+    assert need.host == 266 * MIB + 4096 * 144
+
+
+def test_a_log_without_sizes_is_an_error_not_a_guess():
+    with pytest.raises(ModelLoadError, match="--fit off"):
+        read(["llama_context: other words"], 1)
+
+
+def uad(*words: str, limit: int | None = None) -> subprocess.CompletedProcess[str]:
+    def limited() -> None:
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+    command = [sys.executable, "-m", "uad", "generate", "-p", "Hi", "-n", "2", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=dict(ENV), check=False, preexec_fn=limited)
+
+
+@pytest.fixture
+def long(tmp_path):
+    """The bundled target with a context of two million tokens in its header."""
+    path = tmp_path / "long.gguf"
+    shutil.copy(TARGET, path)
+    path.chmod(0o644)
+    reader = GGUFReader(path, "r+")
+    reader.fields[f"{reader.fields['general.architecture'].contents()}.context_length"].parts[-1][0] = 2_000_000
+    reader.data.flush()
+    return path
+
+
+def test_a_limited_process_takes_the_largest_context_and_answers(long):
+    done = uad("-m", str(long), "-t", "1", limit=4 * GIB)
+    assert done.returncode == 0, done.stderr
+    assert "the largest that fits, of the model's 2000000" in done.stderr
+
+
+def test_a_limited_process_refuses_what_it_cannot_hold(long):
+    done = uad("-m", str(long), "-t", "1", "-c", "2000000", limit=4 * GIB)
+    assert done.returncode == 2, done.stderr
+    assert "--ctx-size 2000000 does not fit into memory" in done.stderr
+    assert "Traceback" not in done.stderr

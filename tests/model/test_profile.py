@@ -1,0 +1,330 @@
+"""Cost curves: measured on scripted machines, stored and found again, drawn; and `uad profile` on the bundled models."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kit.models import DRAFTS, TARGET
+
+from uad.cli import cost_plot, main
+from uad.config import ModelConfig, load_config
+from uad.errors import ConfigError, ModelLoadError
+from uad.llama.devices import devices
+from uad.policy.cost import CostSample
+from uad.runtime import profile, profile_store
+from uad.runtime.profile import full, medians, plausible_ids, quick, spread
+from uad.runtime.profiling import MeasuredCurve
+
+SAMPLES = (CostSample(1, 0, 2.5), CostSample(2, 0, 3.0), CostSample(1, 512, 2.75))
+
+
+class Machine:
+    """A context whose decodes take scripted times; `slow(i)` multiplies the time of the i-th timed decode."""
+
+    def __init__(self, ms, n_ctx=4096, n_batch=2048, n_alike=60, slow=lambda i: 1.0):
+        self.ms, self.slow = ms, slow
+        self.n_ctx, self.n_batch, self.n_alike, self.n_vocab = n_ctx, n_batch, n_alike, 1000
+        self.now, self.held, self.sizes = 100.0, 0, []
+
+    def clock(self):
+        return self.now
+
+    def decode(self, rows):
+        (row,) = rows
+        assert row.pos == self.held, "a gap or an overlap in the cache"
+        assert all(0 <= id_ < self.n_vocab for id_ in row.ids)
+        assert self.held + len(row.ids) <= self.n_ctx
+        if row.n_logits:
+            assert row.n_logits == len(row.ids)
+            self.now += self.ms(len(row.ids), row.pos) * self.slow(len(self.sizes)) / 2000
+            self.sizes.append(len(row.ids))
+        self.held += len(row.ids)
+
+    def logits(self):
+        self.now += self.ms(self.sizes[-1], self.held - self.sizes[-1]) * self.slow(len(self.sizes) - 1) / 2000
+        return np.zeros((1, 1), np.float32)
+
+    def keep(self, seq): ...
+
+    def take_back(self, seq, n):
+        self.held = n
+        return n
+
+    def clear(self, seq):
+        self.held = 0
+
+
+def linear(single, more):
+    return lambda n, depth: single * (1 + more * (n - 1)) + depth / 1000
+
+
+@given(single=st.floats(0.01, 5000), more=st.floats(0, 1), seconds=st.sampled_from([0.3, 1.2, 2.0]))
+def test_a_quick_measurement_keeps_its_time_and_always_knows_one_row(single, more, seconds):
+    machine = Machine(linear(single, more))
+    found = quick(machine, range(1, 17), seconds, machine.clock)
+    ones = [sample.ms for sample in found if sample.n == 1]
+    assert len(ones) >= (1 if single / 1e3 > seconds / 2 else 3)
+    assert machine.now - 100 <= max(seconds, 6.001 * single / 1e3)
+    assert machine.held == 0
+    assert all(sample.depth == 0 and sample.ms == pytest.approx(linear(single, more)(sample.n, 0)) for sample in found)
+
+
+def test_the_most_telling_sizes_come_first():
+    machine = Machine(linear(1, 0.5))
+    quick(machine, range(1, 25), 2.0, machine.clock)
+    assert machine.sizes[:7] == [1, 1, 1, 1, 1, 8, 1]  # a cold one, three of one row, a cold one of several, and the first of the rounds
+    assert machine.sizes[7:15] == [8, 4, 16, 2, 3, 6, 12, 5]
+
+
+def test_a_fast_model_is_measured_often_a_slow_one_once():
+    fast, slow = Machine(linear(0.05, 0.2)), Machine(linear(150, 0.3))
+    assert all(sum(sample.n == n for sample in quick(fast, range(1, 17), 2.0, fast.clock)) == 25 for n in range(1, 17))
+    sizes = {sample.n for sample in quick(slow, range(1, 17), 1.7, slow.clock)}
+    assert {1, 2, 4} <= sizes
+
+
+def test_sizes_that_are_more_than_one_pass_are_left_out():
+    machine = Machine(linear(0.1, 0.2), n_alike=6)
+    assert {sample.n for sample in quick(machine, (2, 6, 7, 30), 1.0, machine.clock)} == {1, 2, 6}
+
+
+def test_the_first_decodes_do_not_count():
+    machine = Machine(linear(1, 0.5), slow=lambda i: 40.0 if i == 0 else 1.0)
+    assert max(sample.ms for sample in quick(machine, (1, 2), 1.0, machine.clock)) == pytest.approx(1.5)
+
+
+def test_a_disturbed_first_decode_does_not_pass_for_a_slow_model():
+    machine = Machine(linear(1, 0.5), slow=lambda i: 900.0 if i == 0 else 1.0)
+    found = quick(machine, range(1, 17), 1.7, machine.clock)
+    assert {sample.n for sample in found} == set(range(1, 17))
+    assert max(sample.ms for sample in found if sample.n == 1) == pytest.approx(1)
+
+
+def test_a_full_measurement_has_every_size_behind_every_depth():
+    machine, told = Machine(linear(1, 0.25)), []
+    found = medians(full(machine, range(1, 5), (512, 0), told.append, machine.clock))
+    assert [(sample.n, sample.depth) for sample in found] == [(n, depth) for depth in (0, 512) for n in range(1, 5)]
+    assert all(sample.ms == pytest.approx(linear(1, 0.25)(sample.n, sample.depth)) for sample in found)
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+    assert machine.held == 0
+
+
+def test_a_burst_of_foreign_load_is_shared_out_and_does_not_count():
+    """A fifth of the time ten times as slow, in one piece: in a round, every size suffers once."""
+    machine = Machine(linear(100, 0.5), slow=lambda i: 10.0 if 10 <= i < 18 else 1.0)
+    every = full(machine, range(1, 9), (0,), lambda share: None, machine.clock)
+    found = medians(every)
+    assert [sum(one.n == n for one in every) for n in range(1, 9)] == [15, *[5] * 7]
+    assert 1.0 <= spread(every) < profile.BUSY
+    assert [sample.ms for sample in found] == pytest.approx([linear(100, 0.5)(n, 0) for n in range(1, 9)])
+
+
+def test_what_all_else_is_compared_with_is_not_measured_at_three_moments_only():
+    """Two short bursts where rounds end and begin: with rounds up and down, four of five single rows fell into them."""
+    machine = Machine(linear(100, 0.5), slow=lambda i: 3.0 if 16 <= i < 20 or 32 <= i < 36 else 1.0)
+    found = medians(full(machine, range(1, 9), (0,), lambda share: None, machine.clock))
+    assert [sample.ms for sample in found] == pytest.approx([linear(100, 0.5)(n, 0) for n in range(1, 9)])
+
+
+def test_a_busy_machine_is_noticed():
+    machine = Machine(linear(1, 0.25), slow=lambda i: (1.0, 3.0, 1.1)[i % 3])
+    assert spread(full(machine, range(1, 9), (0,), lambda share: None, machine.clock)) > profile.BUSY
+    assert spread(SAMPLES) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "depths", "named"), [((1, 100), (0,), "--n-max"), ((1, 8), (0, 4090), "--depths"), ((), (0,), "--n-max")]
+)
+def test_what_does_not_fit_is_refused(sizes, depths, named):
+    machine = Machine(linear(1, 1))
+    with pytest.raises(ConfigError, match=named):
+        full(machine, sizes, depths, lambda share: None, machine.clock)
+    assert machine.sizes == []
+
+
+def test_depths_follow_the_context():
+    assert profile.fitting_depths(Machine(linear(1, 1)), 24) == (0, 512, 2048)
+    assert profile.fitting_depths(Machine(linear(1, 1), n_ctx=24), 24) == (0,)
+
+
+def test_plausible_ids_are_spread_over_the_vocabulary():
+    ids = plausible_ids(0, 512, 32_000)
+    assert len(set(ids)) == 512
+    assert max(ids) - min(ids) > 30_000
+    assert plausible_ids(100, 8, 32_000) == ids[100:108]
+    assert 3000 < median(plausible_ids(0, 999, 7919 * 2)) < 13_000
+
+
+# --- stored
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("UAD_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "profiles"
+
+
+CONFIG = ModelConfig(TARGET, n_threads=2)
+
+
+def test_a_curve_comes_back_as_it_was(cache):
+    key = profile_store.key(CONFIG, "target")
+    assert profile_store.load(key) is None
+    file = profile_store.save(key, SAMPLES)
+    assert file.parent == cache
+    assert profile_store.load(key) == SAMPLES
+    assert json.loads(file.read_text())["facts"]["threads"] == 2
+    profile_store.save(key, SAMPLES[:1])
+    assert profile_store.load(key) == SAMPLES[:1]
+    assert list(cache.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[1]",
+        '{"version": 0, "samples": [[1, 0, 2.5]]}',
+        '{"version": 1}',
+        '{"version": 1, "samples": []}',
+        '{"version": 1, "samples": [[1, 0]]}',
+        '{"version": 1, "samples": [[0, 0, 1.0]]}',
+        '{"version": 1, "samples": [[1, 0, -1.0]]}',
+        '{"version": 1, "samples": [[1, 0, NaN]]}',
+        '{"version": 1, "samples": [["1", 0, 1.0]]}',
+        '{"version": 1, "samples": 7}',
+        "[" * 100_000,
+        "\udcff",
+    ],
+)
+def test_a_damaged_file_is_named_and_not_used(cache, caplog, content):
+    key = profile_store.key(CONFIG, "target")
+    file = profile_store.save(key, SAMPLES)
+    file.write_text(content, errors="surrogateescape")
+    with caplog.at_level(logging.WARNING, "uad"):
+        assert profile_store.load(key) is None
+    assert [str(file) in record.getMessage() for record in caplog.records] == [True]
+
+
+def test_a_curve_that_cannot_be_put_in_its_place_leaves_nothing_behind(cache):
+    key = profile_store.key(CONFIG, "target")
+    profile_store.path(key).mkdir(parents=True)
+    with pytest.raises(ConfigError, match="cannot be stored"):
+        profile_store.save(key, SAMPLES)
+    assert [file.name for file in profile_store.folder().iterdir()] == [profile_store.path(key).name]
+
+
+def test_the_key_follows_what_changes_the_cost_and_nothing_else():
+    base = profile_store.key(CONFIG, "target").name
+    assert base.startswith("target-chatml-")
+    costly = [
+        replace(CONFIG, n_threads=1),
+        replace(CONFIG, n_threads=0),
+        replace(CONFIG, n_threads_batch=1),
+        replace(CONFIG, flash_attn="off"),
+        replace(CONFIG, type_k="q8_0"),
+        replace(CONFIG, type_v="q8_0"),
+        replace(CONFIG, n_ubatch=8),
+        replace(CONFIG, repack=False),
+        replace(CONFIG, path=DRAFTS["zephyr"]),
+    ]
+    names = {profile_store.key(config, "target").name for config in costly} | {profile_store.key(CONFIG, "draft").name, base}
+    assert len(names) == len(costly) + 2
+    assert {profile_store.key(config, "target").name for config in (CONFIG, replace(CONFIG, n_ctx=64), replace(CONFIG, mlock=True))} == {
+        base
+    }
+
+
+def test_devices_are_named_with_their_kernels():
+    found = devices()
+    assert found == devices()
+    assert any(line.startswith("CPU: ") for line in found)
+    assert all(line.strip() == line != "" for line in found)
+
+
+def test_the_fingerprint_tells_files_of_one_size_apart(tmp_path):
+    for name, ends in (("a", (b"x", b"y")), ("b", (b"z", b"y")), ("c", (b"x", b"z"))):
+        (tmp_path / name).write_bytes(ends[0] + bytes(3 << 20) + ends[1])
+    assert len({profile_store.fingerprint(tmp_path / name) for name in "abc"}) == 3
+    with pytest.raises(ModelLoadError, match="nowhere"):
+        profile_store.key(ModelConfig(Path("/nowhere/m.gguf")), "target")
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("UAD_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.raises(ConfigError, match="UAD_CACHE_DIR"):
+        profile_store.save(profile_store.key(CONFIG, "target"), SAMPLES)
+
+
+# --- drawn
+
+
+@pytest.mark.parametrize(("name", "magic"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml"), ("p.pdf", b"%PDF")])
+def test_curves_are_drawn(tmp_path, name, magic):
+    cost_plot.draw(
+        [MeasuredCurve("target", "toy", SAMPLES, tmp_path, 1.0), MeasuredCurve("draft", "$_^$ toy", SAMPLES[:1], tmp_path, 1.0)],
+        tmp_path / name,
+    )
+    assert (tmp_path / name).read_bytes().startswith(magic)
+
+
+def test_a_plot_that_cannot_be_drawn_is_refused_before_measuring(tmp_path):
+    for path in (tmp_path / "p.bmp", tmp_path / "none" / "p.png"):
+        with pytest.raises(ConfigError, match="--plot"):
+            cost_plot.check(path)
+
+
+# --- the command
+
+
+@pytest.mark.model
+def test_the_server_finds_what_the_command_stored(cache, capsys, tmp_path):
+    flags = ["-c", "1024", "-t", "1", "-td", "1", "-ctk", "q8_0"]
+    plot = tmp_path / "cost.svg"
+    words = ["profile", str(TARGET), str(DRAFTS["gemma"]), *flags, "--n-max", "3", "--depths", "0,64", "--json", "--plot", str(plot)]
+    assert main(words) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    served = load_config(["-m", str(TARGET), "-md", str(DRAFTS["gemma"]), *flags, "--parallel", "4"], {})
+    for one, model in zip(told["profiles"], (served.target, served.draft), strict=True):
+        found = profile_store.load(profile_store.key(model, one["role"]))
+        assert [(sample.n, sample.depth) for sample in found] == [(n, depth) for depth in (0, 64) for n in (1, 2, 3)]
+        assert [sample["ms"] for sample in one["samples"]] == [sample.ms for sample in found]
+    assert plot.read_bytes().startswith(b"<?xml")
+
+
+@pytest.mark.model
+def test_people_get_a_table_and_the_place(cache, capsys):
+    assert main(["profile", str(TARGET), "-c", "256", "-t", "1", "--n-max", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "T(n)/T(1)" in out
+    assert "1.00" in out
+    (file,) = cache.iterdir()
+    assert out.splitlines()[-1] == f"stored: {file}"
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--n-max", "0"], "--n-max"),
+        (["--n-max", "61"], "--n-max up to 60"),
+        (["--depths", "0,x"], "--depths"),
+        (["--depths", "255"], "--depths: 255"),
+        (["--plot", "x.jpeg"], "--plot"),
+        (["--nmax", "3"], "--n-max"),
+    ],
+)
+def test_wrong_words_are_named(cache, capsys, words, named):
+    assert main(["profile", str(TARGET), "-c", "256", *words]) == 2
+    assert named in capsys.readouterr().err
+    assert not cache.exists()

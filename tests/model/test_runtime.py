@@ -1,0 +1,59 @@
+"""The runtime's door, on a scripted target: what is told to requests that come while it closes."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from types import SimpleNamespace
+
+import pytest
+from kit.toys import TARGET_VOCAB, Collector, ScriptedModel, make_engine
+
+from uad.config import Config
+from uad.errors import UadError, UnavailableError
+from uad.runtime import Runtime, runtime
+from uad.types import Request
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Runtime:
+    info = SimpleNamespace(target=SimpleNamespace(n_vocab=TARGET_VOCAB.n_vocab))
+    parts = SimpleNamespace(engine=make_engine(ScriptedModel(TARGET_VOCAB)), info=info, prompts=None, stack=ExitStack())
+    monkeypatch.setattr(runtime, "build", lambda *_: parts)
+    return Runtime.open(Config(target=None))
+
+
+def test_a_request_that_meets_the_close_is_refused_and_not_forgotten(opened: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opened._engine, "check", lambda request: opened.close())
+    with pytest.raises(UnavailableError, match="shutting down"):
+        opened.submit(Request((1,)), Collector())
+
+
+def test_who_was_let_in_before_a_fatal_error_is_told_of_it_though_clearing_away_fails(
+    opened: Runtime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One request runs into the error, another one's command is still queued behind it, and a third cannot be cancelled any more."""
+    first, second, reached = Collector(), Collector(), threading.Event()
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("broken")
+
+    def step() -> None:
+        real_step()
+        opened._commands.put(lambda: engine.cancel(7))
+        opened.submit(Request((1,)), second)
+        monkeypatch.setattr(engine, "_close", broken)
+        reached.set()
+        broken()
+
+    engine = opened._engine
+    real_step = engine.step
+    monkeypatch.setattr(engine, "cancel", broken)
+    monkeypatch.setattr(engine, "step", step)
+    opened.submit(Request((1, 2)), first)
+    assert reached.wait(10)
+    opened.close()
+    assert "ZeroDivisionError" in str(first.failed.error)
+    assert isinstance(second.failed.error, UadError)
+    with pytest.raises(UnavailableError, match="must be restarted"):
+        opened.submit(Request((1,)), Collector())

@@ -1,0 +1,222 @@
+"""Routes about the server and its model, the tokenizer's routes, keys and browsers."""
+
+import asyncio
+import re
+
+import pytest
+from kit.fake_runtime import BOS, FakeRuntime
+from kit.server_kit import CHAT, CONFIG, HELLO, get, post, serving
+
+from uad.config import ServerConfig
+from uad.server.access import is_trusted_origin
+from uad.types import Origin, Totals
+
+KEYED = ServerConfig(port=0, api_keys=("sk-one", "sk-zwei-ü"))
+
+
+def test_models():
+    for path in ("/v1/models", "/models"):
+        _, body = get(path)
+        (model,) = body["data"]
+        assert (body["object"], model["id"], model["object"], model["owned_by"]) == ("list", "toy", "model", "llamacpp")
+        assert model["meta"] == {
+            "vocab_type": 1,
+            "n_vocab": 259,
+            "n_ctx": 4096,
+            "n_ctx_train": 8192,
+            "n_embd": 4,
+            "n_params": 10,
+            "size": 20,
+            "ftype": "F16",
+        }
+    assert get("/v1/models/toy")[1]["id"] == "toy"
+    status, body = get("/v1/models/other")
+    assert (status, body["error"]["type"]) == (404, "not_found_error")
+
+
+def test_the_model_is_called_after_its_file_without_an_alias():
+    _, body = get("/v1/models", None, ServerConfig(port=0))
+    assert body["data"][0]["id"] == "toy.gguf"
+
+
+def test_props():
+    _, body = get("/props")
+    assert body["default_generation_settings"]["n_ctx"] == 4096
+    assert body["default_generation_settings"]["params"]["temperature"] == 0.8
+    assert body["default_generation_settings"]["params"]["speculative.n_max"] == 48
+    assert body["default_generation_settings"]["params"]["speculative.types"] == "suffix,draft-simple"
+    assert isinstance(body["chat_template"], str)
+    assert (body["total_slots"], body["model_path"], body["build_info"]) == (2, "toy.gguf", "b1-toy")
+
+
+def test_slots():
+    _, body = get("/slots")
+    assert [(slot["id"], slot["is_processing"], slot["id_task"]) for slot in body] == [(0, False, -1), (1, False, -1)]
+    status, body = get("/slots", None, ServerConfig(port=0, slots=False))
+    assert (status, body["error"]["type"]) == (501, "not_supported_error")
+    assert [slot["speculative"] for slot in get("/slots", FakeRuntime(loaded=(Origin.NGRAM_MOD,)))[1]] == [True, True]
+    assert [slot["speculative"] for slot in get("/slots", FakeRuntime(loaded=()))[1]] == [False, False]
+    assert get("/slots?fail_on_no_slot=1")[0] == 200
+    assert get("/slots?fail_on_no_slot=1", FakeRuntime(n_slots=0))[0] == 503
+
+
+def test_metrics():
+    status, body = get("/metrics")
+    assert (status, body["error"]["type"]) == (501, "not_supported_error")
+
+    async def run():
+        async with serving(FakeRuntime(), ServerConfig(port=0, metrics=True)) as session:
+            async with session.post(CHAT, json={"messages": HELLO}) as answer:
+                told = await answer.json()
+            for _ in range(200):  # the last byte of the answer may be here before its slot is free
+                async with session.get("/metrics") as answer:
+                    headers, text = answer.headers, await answer.text()
+                if "llamacpp:requests_processing 0.0\n" in text:
+                    break
+                await asyncio.sleep(0.01)
+            return told, headers, text
+
+    told, headers, text = asyncio.run(run())
+    values = dict(line.split() for line in text.splitlines() if not line.startswith("#"))
+    assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert int(headers["Process-Start-Time-Unix"]) > 1_600_000_000
+    assert float(values["llamacpp:tokens_predicted_total"]) == told["timings"]["predicted_n"]
+    assert float(values["llamacpp:prompt_tokens_total"]) == told["timings"]["prompt_n"]
+    assert float(values["llamacpp:spec_decode_num_draft_tokens_total"]) == told["timings"]["draft_n"]
+    assert float(values["llamacpp:spec_decode_num_accepted_tokens_total"]) == told["timings"]["draft_n_accepted"]
+    assert float(values["llamacpp:tokens_predicted_seconds_total"]) == 0.002
+    assert float(values["uad:translation_words_total"]) == told["timings"]["translate_n"] > 0
+    assert float(values["uad:translation_words_cached_total"]) == told["timings"]["translate_n_cached"]
+    assert float(values["uad:translation_seconds_total"]) == pytest.approx(told["timings"]["translate_us"] / 1e6)
+    assert float(values["llamacpp:requests_processing"]) == 0
+    assert float(values['uad:drafter_tokens_accepted_total{type="suffix"}']) == 3
+    assert float(values['uad:drafter_seconds_total{type="draft-simple"}']) == 0.03
+    for name in values:
+        assert f"# HELP {name.partition('{')[0]} " in text
+        assert f"# TYPE {name.partition('{')[0]} " in text
+
+
+def test_counters_are_exact():
+    fake = FakeRuntime()
+    fake._totals = Totals(n_predicted=123_456_789)
+    text = get("/metrics", fake, ServerConfig(port=0, metrics=True))[1]
+    (value,) = re.findall(r"^llamacpp:tokens_predicted_total (.*)$", text, re.MULTILINE)
+    assert float(value) == 123_456_789
+
+
+def test_tokenize_and_back():
+    assert post("/tokenize", {"content": "ab"})[1] == {"tokens": [97, 98]}
+    assert post("/tokenize", {"content": "ab", "add_special": True})[1] == {"tokens": [BOS, 97, 98]}
+    assert post("/tokenize", {"content": ["a", 98, "c"]})[1] == {"tokens": [97, 98, 99]}
+    assert post("/tokenize", {"content": ""})[1] == {"tokens": []}
+    _, body = post("/tokenize", {"content": "aé", "with_pieces": True})
+    assert body["tokens"] == [{"id": 97, "piece": "a"}, {"id": 0xC3, "piece": [0xC3]}, {"id": 0xA9, "piece": [0xA9]}]
+    assert post("/detokenize", {"tokens": [97, BOS, 98]})[1] == {"content": "a<s>b"}
+    assert post("/detokenize", {"tokens": []})[1] == {"content": ""}
+
+
+@pytest.mark.parametrize("tokens", ["ab", [259], [-1], [True], ["a"], [1.5]])
+def test_detokenize_checks_ids(tokens):
+    assert post("/detokenize", {"tokens": tokens})[0] == 400
+
+
+@pytest.mark.parametrize("content", [[259], {"a": 1}, 5, [[1]], [True]])
+def test_tokenize_checks_content(content):
+    status, body = post("/tokenize", {"content": content})
+    assert (status, body["error"]["param"]) == (400, "content")
+    assert body["error"]["message"].startswith("content")
+
+
+def test_apply_template():
+    assert post("/apply-template", {"messages": HELLO})[1] == {"prompt": "user:hello\nassistant:"}
+    prefilled = [*HELLO, {"role": "assistant", "content": "Hm"}]
+    assert post("/apply-template", {"messages": prefilled})[1] == {"prompt": "user:hello\nassistant:Hm"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"Authorization": "Bearer "}, 401),
+        ({"X-Api-Key": "sk-on"}, 401),
+        ({"Authorization": "Bearer sk-one"}, 200),
+        ({"X-Api-Key": "sk-one"}, 200),
+        ({"Authorization": "Bearer sk-zwei-ü"}, 200),
+    ],
+)
+def test_keys(headers, status):
+    got, body = post(CHAT, {"messages": HELLO}, None, KEYED, headers=headers)
+    assert got == status
+    if status == 401:
+        assert body["error"]["type"] == "authentication_error"
+        assert "sk-one" not in str(body)
+
+
+def test_only_health_is_public():
+    for path in ("/health", "/v1/health"):
+        assert get(path, None, KEYED)[0] == 200
+    for path in ("/v1/models", "/models", "/props", "/slots", "/metrics", "/nowhere"):
+        assert get(path, None, KEYED)[0] == 401
+
+
+def options(headers, config=CONFIG):
+    async def run():
+        async with serving(FakeRuntime(), config) as session, session.options(CHAT, headers=headers) as answer:
+            return answer.status, answer.headers
+
+    return asyncio.run(run())
+
+
+def test_pages_of_this_machine_may_call():
+    status, headers = options({"Origin": "http://localhost:3000"})
+    assert (status, headers["Access-Control-Allow-Origin"], headers["Vary"]) == (200, "http://localhost:3000", "Origin")
+    assert "POST" in headers["Access-Control-Allow-Methods"]
+    assert "Authorization" in headers["Access-Control-Allow-Headers"]
+    assert post(CHAT, {"messages": HELLO}, headers={"Origin": "http://127.0.0.1:5173"})[0] == 200
+
+
+def test_pages_of_other_sites_may_not_without_a_key():
+    evil = {"Origin": "https://evil.example"}
+    status, headers = options(evil)
+    assert status == 403
+    assert "Access-Control-Allow-Origin" not in headers
+    fake = FakeRuntime()
+    status, body = post(CHAT, {"messages": HELLO}, fake, headers={**evil, "Content-Type": "text/plain"})
+    assert (status, body["error"]["type"]) == (403, "permission_error")
+    assert fake.requests == []
+
+
+def test_with_a_key_any_page_may_ask():
+    status, headers = options({"Origin": "https://web.example"}, KEYED)
+    assert (status, headers["Access-Control-Allow-Origin"]) == (200, "https://web.example")
+    assert post(CHAT, {"messages": HELLO}, None, KEYED, headers={"Origin": "https://web.example"})[0] == 401
+
+
+def test_foreign_host_names_are_refused_on_loopback_without_a_key():
+    status, body = get("/v1/models", headers={"Host": "evil.example:8080"})
+    assert (status, body["error"]["type"]) == (403, "permission_error")
+    for host in ("localhost:8080", "127.0.0.1", "[::1]:80", "host.docker.internal", "10.0.0.7:8080"):
+        assert get("/v1/models", headers={"Host": host})[0] == 200
+    assert get("/v1/models", None, KEYED, headers={"Host": "evil.example", "X-Api-Key": "sk-one"})[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("origin", "is_trusted"),
+    [
+        ("http://localhost", True),
+        ("https://localhost:8443", True),
+        ("http://[::1]:3000", True),
+        ("http://app.localhost", True),
+        ("chrome-extension://abc", True),
+        ("tauri://localhost", True),
+        ("http://server.lan:8080", True),
+        ("null", False),
+        ("http://localhost.evil.com", False),
+        ("http://notlocalhost", False),
+        ("http://evil.com", False),
+        ("http://[broken", False),
+    ],
+)
+def test_trusted_origins(origin, is_trusted):
+    assert is_trusted_origin(origin, "server.lan:8080") is is_trusted

@@ -1,0 +1,130 @@
+"""Values in other spellings: they mean what they say or are refused by name, never silently the contrary."""
+
+from __future__ import annotations
+
+import pytest
+from kit.fake_runtime import FakeRuntime
+from kit.server_kit import CHAT, HELLO, get, post
+from pydantic import BaseModel
+
+from uad.config import ServerConfig
+from uad.config.environ import from_environ
+from uad.errors import ConfigError
+from uad.server.schemas import ChatBody, CompletionBody, NativeBody, TokenizeBody
+
+KEYED = ServerConfig(port=0, alias="toy", api_keys=("sk-one", "sk two"))
+FIELDS = {
+    CHAT: (ChatBody, {"messages": HELLO}),
+    "/v1/completions": (CompletionBody, {"prompt": "a"}),
+    "/completion": (NativeBody, {"prompt": "a"}),
+    "/tokenize": (TokenizeBody, {"content": "a"}),
+}
+
+
+def switches(model: type[BaseModel], start: str = "") -> list[str]:
+    """Names of yes-or-no members, those of inner objects with a dot."""
+    found = []
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            found += switches(kind, f"{start}{name}.")
+        elif "bool" in str(kind):
+            found.append(start + name)
+    return found
+
+
+SWITCHES = [(path, name) for path, (model, _) in FIELDS.items() for name in switches(model)] + [
+    (CHAT, "post_sampling_probs"),
+    ("/v1/completions", "echo"),
+]
+
+
+def test_all_switches_are_found():
+    assert {name for _, name in SWITCHES} >= {
+        "stream",
+        "cache_prompt",
+        "stream_options.include_usage",
+        "speculative.enabled",
+        "add_special",
+    }
+
+
+@pytest.mark.parametrize(("path", "name"), SWITCHES)
+@pytest.mark.parametrize("value", ["false", "true", "no", "off", "", 0, 1, 0.0, [], {}])
+def test_a_switch_is_true_or_false(path, name, value):
+    first, _, rest = name.partition(".")
+    status, answer = post(path, {**FIELDS[path][1], first: {rest: value} if rest else value})
+    assert (status, answer["error"]["param"]) == (400, name)
+
+
+@pytest.mark.parametrize(("path", "name"), SWITCHES)
+def test_a_switch_that_is_null_is_not_set(path, name):
+    first, _, rest = name.partition(".")
+    assert post(path, {**FIELDS[path][1], first: {rest: None} if rest else None})[0] == 200
+
+
+@pytest.mark.parametrize(
+    "name", ["max_tokens", "n", "temperature", "top_k", "seed", "min_tokens", "id_slot", "n_probs", "sse_ping_interval"]
+)
+@pytest.mark.parametrize("value", ["1", "", True, False, [1]])
+def test_a_number_is_a_number(name, value):
+    status, answer = post(CHAT, {"messages": HELLO, name: value})
+    assert (status, answer["error"]["param"]) == (400, name)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": "Bearer sk-one"},
+        {"authorization": "bearer sk-one"},
+        {"AUTHORIZATION": "BEARER sk-one"},
+        {"Authorization": "  bEaReR \t  sk-one  "},
+        {"Authorization": "sk-one"},
+        {"Authorization": "Bearer sk two"},
+        {"x-api-key": "sk-one"},
+        {"X-API-KEY": "  Bearer sk-one"},
+        {"api-key": "sk-one"},
+        {"Authorization": "Basic dXNlcjpuYW1l", "X-Api-Key": "sk-one"},
+    ],
+)
+def test_a_key_is_found_in_any_spelling(headers):
+    assert get("/v1/models", None, KEYED, headers=headers)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": ""},
+        {"Authorization": "Bearer"},
+        {"Authorization": "bearer  "},
+        {"Authorization": "Bearersk-one"},
+        {"Authorization": "Basic sk-one"},
+        {"Authorization": "Bearer SK-ONE"},
+        {"Authorization": "Bearer sk-one sk-one"},
+        {"X-Api-Key": ""},
+        {"X-Key": "sk-one"},
+    ],
+)
+def test_what_is_no_key_stays_outside(headers):
+    status, answer = get("/v1/models", None, KEYED, headers=headers)
+    assert (status, answer["error"]["type"]) == (401, "authentication_error")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("", 200), ("0", 200), ("false", 200), ("no", 200), ("1", 503), ("true", 503), ("ON", 503), ("maybe", 400)]
+)
+def test_a_switch_in_the_url(value, expected):
+    assert get(f"/slots?fail_on_no_slot={value}", FakeRuntime(n_slots=0))[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("1", [False]), ("yes", [False]), ("TRUE", [False]), ("0", []), ("no", []), (" false", []), ("", [])]
+)
+def test_a_variable_that_says_no(value, expected):
+    assert [given.value for given in from_environ({"LLAMA_ARG_NO_MMAP": value}).given] == expected
+
+
+def test_a_variable_that_says_neither_yes_nor_no_is_refused():
+    with pytest.raises(ConfigError, match="LLAMA_ARG_NO_MMAP"):
+        from_environ({"LLAMA_ARG_NO_MMAP": "perhaps"})

@@ -1,0 +1,166 @@
+"""No text ends the process: runs of one class, however long, with every pre-tokenizer that llama.cpp has."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import gguf
+import pytest
+from kit.vocab_kit import GENERATING, ROOT, TEXTS, path_of, vocab
+from kit.vocab_makers import bpe
+from test_vocab_boundary import PRE_TOKENIZERS
+
+import uad.llama.model
+from uad.errors import InvalidRequestError, ModelLoadError
+from uad.llama.vocab import load_vocab
+from uad.vocab import bounded
+from uad.vocab.boundary import Boundaries
+from uad.vocab.encode import Encoder
+from uad.vocab.table import VocabTable
+
+DEEP = [pre for pre in (*PRE_TOKENIZERS, "whitespace", "cohere2moe", "llada-moe", "a name of tomorrow") if pre not in bounded.NEVER_DEEP]
+"""llama.cpp refuses the last one at load; the program below says so."""
+CLASSES = ("a", "=", " ", "1", "\u00e9", "\n", "好", "a ", "' ", " \n", "\u3000 ")
+PROGRAM = """
+import sys
+from pathlib import Path
+from uad.errors import ModelLoadError
+from uad.llama.vocab import load_vocab
+folder, n, *names = sys.argv[1:]
+for pre in names:
+    try:
+        vocab = load_vocab(Path(folder) / "v.gguf", pre, quick=False)
+    except ModelLoadError as error:
+        print("refused", pre)
+        continue
+    for run in %r:
+        data = (run * (int(n) // len(run))).encode()
+        ids = vocab.tokenize(data)
+        assert vocab.join(ids) == data or pre == "whitespace", (pre, run)
+print("alive")
+"""
+
+
+def survives(folder: Path, n: int, names: list[str], classes: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    bpe(folder / "v.gguf", "default", 1)
+    command = [sys.executable, "-c", PROGRAM % (classes,), str(folder), str(n), *names]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+@pytest.mark.model
+def test_forty_thousand_characters_of_a_class_end_no_process(tmp_path: Path) -> None:
+    done = survives(tmp_path, 40_000, DEEP, ("=", "1"))
+    assert (done.returncode, done.stdout.split()[-1]) == (0, "alive"), done.stderr[-500:]
+
+
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.parametrize("pre", DEEP)
+def test_a_million_characters_of_any_class_end_no_process(pre: str, tmp_path: Path) -> None:
+    done = survives(tmp_path, 1_000_000, [pre], CLASSES)
+    assert (done.returncode, done.stdout.split()[-1]) == (0, "alive"), done.stderr[-500:]
+
+
+def native(path: Path, pre: str | None = None) -> VocabTable:
+    """With llama.cpp's own tokenizer, on whatever stack it is called."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uad.llama.model, "bounded", lambda table, pre: table.tokenize)
+        return load_vocab(path, pre, quick=False)
+
+
+@pytest.fixture
+def tekken() -> VocabTable:
+    return native(path_of("target-chatml"), "tekken")
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("run", ["A", "=", " ", "1", "\u00e9", "\n", "aB", "x "])
+def test_long_runs_have_the_ids_of_llama_cpp_on_a_huge_stack(run: str, tekken: VocabTable) -> None:
+    ours = bounded.bounded(tekken, "tekken")
+    for n in (600, 9_000, 26_000, 50_000, 100_001):
+        for data in (run * n, f"Some words, {run * n} and more.", f"x{run * n}y1"):
+            text = data.encode()
+            assert ours(text) == bounded._on_deep_stack(lambda text=text: tekken.tokenize(text)), (n, data[:20])
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("name", GENERATING)
+def test_long_texts_have_the_ids_of_llama_cpp(name: str) -> None:
+    vocab(name)  # skips where it is not there
+    table = native(path_of(name))
+    for kind, text in TEXTS.items():
+        long = b"".join([text] * (100_000 // len(text) + 1)).decode(errors="ignore").encode()
+        assert bounded.bounded(table, "default")(long) == table.tokenize(long), kind
+        assert Encoder(table).encode(long) == table.tokenize(long), kind
+
+
+@pytest.mark.model
+def test_blanks_in_a_row_end_no_process_with_the_pre_tokenizer_for_white_space(tmp_path: Path) -> None:
+    """llama.cpp asserts that no merge is looked up for a blank."""
+    done = survives(tmp_path, 300, ["whitespace"], ("a  b", " \n", "\u3000 ", " "))
+    assert (done.returncode, done.stdout.split()) == (0, ["alive"]), done.stderr[-500:]
+    made = bpe(tmp_path / "v.gguf", "whitespace", 1)
+    ours, theirs = load_vocab(made, quick=False), native(made)
+    for text in ("aZ s1\n\n好a é\t\tx", "a\u3000b", "1 2 3.", "\n\n\n"):
+        assert ours.tokenize(text.encode()) == theirs.tokenize(text.encode())
+
+
+@pytest.mark.model
+def test_digits_of_superbpe_are_cut_where_it_cuts_them(tmp_path: Path) -> None:
+    made = bpe(tmp_path / "v.gguf", "superbpe", 1)
+    ours, theirs = load_vocab(made, quick=False), native(made)
+    for n in range(90, 400, 7):
+        for text in (b"1" * n, b"a" + b"12" * n + b".5", "\u0664".encode() + b"7" * n):
+            cuts = bounded._digit_cuts(text)
+            assert cuts or n < 96
+            assert ours.tokenize(text) == theirs.tokenize(text)
+            assert b"".join(bounded._cut(text, bounded._digit_cuts)) == text
+
+
+def test_a_system_without_threads_refuses_the_text_and_nothing_else(tekken: VocabTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    before = threading.stack_size()
+    ours = bounded.bounded(tekken, "tekken")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(InvalidRequestError, match="thread"):
+            ours(b"a" * 5_000)
+        assert ours(b"a b") == tekken.tokenize(b"a b")
+    assert threading.stack_size() == before
+    assert ours(b"a" * 5_000) == tekken.tokenize(b"a" * 5_000)
+
+
+def test_an_error_on_the_other_thread_is_the_caller_s() -> None:
+    def fail() -> None:
+        raise ValueError("here")
+
+    with pytest.raises(ValueError, match="here"):
+        bounded._on_deep_stack(fail)
+
+
+@pytest.mark.model
+def test_pieces_are_bounded_as_far_as_safe_boundaries_allow() -> None:
+    boundaries = Boundaries(vocab("target-chatml"))
+    text = TEXTS["code"] * 20
+    pieces = list(bounded._pieces(text, boundaries))
+    assert b"".join(pieces) == text
+    assert max(map(len, pieces)) <= 8192 < len(text)
+    assert [len(piece) for piece in bounded._pieces(b"a" * 20_000, boundaries)] == [20_000]
+
+
+def test_a_file_without_a_vocabulary_is_refused(tmp_path: Path) -> None:
+    for kind in ("none", "no_vocab"):
+        writer = gguf.GGUFWriter(tmp_path / "v.gguf", "llama")
+        writer.add_tokenizer_model(kind)
+        writer.add_vocab_size(32)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        writer.close()
+        with pytest.raises(ModelLoadError, match="no vocabulary"):
+            load_vocab(tmp_path / "v.gguf")

@@ -1,0 +1,214 @@
+"""Calls that must be made, in a vocabulary that writes every marker as one token: answers drawn at random from what is allowed."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import jsonschema
+import pytest
+from kit.calls_kit import BEGINNING, FORMATS, said
+from kit.grammar_kit import PIECES as WORDS
+from kit.grammar_kit import tokenize
+
+from uad.calls.format import AnswerFormat
+from uad.calls.parser import Start
+from uad.calls.tools import Calls, Tool
+from uad.errors import NotSupportedError
+from uad.grammar.grammars import Grammars
+from uad.grammar.matcher import Matcher
+from uad.grammar.vocabulary import Vocabulary
+from uad.runtime.calling import call_constraint
+from uad.types import Constraint
+from uad.vocab.encode import Encoder
+from uad.vocab.table import VocabTable
+
+pytestmark = pytest.mark.long
+MARKERS = (
+    *("<tool_call>", "</tool_call>", "<think>", "</think>", "<|tool_call|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
+    *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
+    *("<|tool_calls_section_end|>", "<|open|>", "<|close|>", "<|sep|>", '<|"|>', "<|tool_call>", "<tool_call|>", "]<]minimax[>["),
+    *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<tool_call:opensource>", "</arg_value:opensource>"),
+    *("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),
+    *("<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", "<|python_tag|>", "<|tool_call:begin|>", "<|tool_call:end|>"),
+)
+ENDS = ("<eos>", "<|call|>")
+ALL_TAGS = [one.tags for one in FORMATS.values() if one.tags is not None]
+ENDS_OF_VALUES = sorted({"\n" * tags.lines + tags.value_end.replace("{key}", "text") for tags in ALL_TAGS})
+PIECES = (*WORDS, *(text.encode() for text in ENDS_OF_VALUES))
+SPECIALS = {name: len(PIECES) + i for i, name in enumerate((*MARKERS, *ENDS))}
+EOG = frozenset(SPECIALS[name] for name in ENDS)
+TABLE = VocabTable(
+    name="markers", pieces=(*PIECES, *([b""] * len(SPECIALS))), specials=SPECIALS, tokenize=tokenize, eos=SPECIALS["<eos>"], eog=EOG
+)
+GRAMMARS = Grammars(Vocabulary(TABLE, Encoder(TABLE).encode))
+LOOK = {
+    "type": "object",
+    "properties": {"word": {"enum": ["tea", "milk"]}, "n": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["word", "n"],
+    "additionalProperties": False,
+}
+SAY = {
+    "type": "object",
+    "properties": {"text": {"type": "string"}, "loud": {"type": "boolean"}, "to": {"anyOf": [{"enum": ["a b"]}, {"type": "null"}]}},
+    "required": ["text"],
+    "additionalProperties": False,
+}
+TOOLS = (Tool("look_up", LOOK), Tool("say", SAY, strict=True))
+SCHEMAS: dict[str, dict[str, Any]] = {tool.name: dict(tool.parameters) for tool in TOOLS}
+_CLOSING = (b'"', b"}", b"]", b'"}', b"\n", *PIECES[len(WORDS) :])
+N_TRIES = 20
+
+
+def shown(ids: Sequence[int]) -> str:
+    """As a server with the format's markers shows it."""
+    pieces = (TABLE.texts[id_] or (b"" if id_ in EOG else TABLE.special_names[id_].encode()) for id_ in ids)
+    return b"".join(pieces).decode("utf-8", "replace")
+
+
+def allowed(matcher: Matcher) -> list[int]:
+    """The ids that may follow."""
+    mask = matcher.mask()
+    return list(range(TABLE.n_vocab)) if mask is None else mask.allowed(TABLE.n_vocab).tolist()
+
+
+def drawn(matcher: Matcher, rng: random.Random, begun: tuple[int, ...] = (), n_most: int = 1000) -> str | None:
+    """An answer of printable ids, drawn at random; what closes something is drawn more often. None: it did not end in time."""
+    written: list[int] = []
+    while not matcher.is_over:
+        ids = allowed(matcher)
+        fit = [id_ for id_ in ids if PIECES[id_].isascii() and PIECES[id_].decode().isprintable()] if max(ids) < len(PIECES) else ids
+        closing = [id_ for id_ in ids if id_ >= len(PIECES) or PIECES[id_] in _CLOSING]
+        begun, id_ = begun[1:], begun[0] if begun else rng.choice(closing if closing and rng.random() < 0.5 else fit or ids)
+        written.append(id_)
+        matcher.accept(id_)
+        if len(written) > n_most:
+            return None
+    return shown(written)
+
+
+def check(text: str, format_: AnswerFormat, calls: Calls, start: Start = BEGINNING) -> str:
+    """The text says nothing but calls of the tools, which their schemas allow; returns the thoughts before them."""
+    heard = said(text, format_, calls, start)
+    assert heard.content == "", text
+    assert heard.calls, text
+    for name, arguments, _ in heard.calls:
+        jsonschema.validate(json.loads(arguments), SCHEMAS[name])
+    return heard.thought
+
+
+def bound(
+    format_: AnswerFormat, calls: Calls, start: Start = BEGINNING, tail: str = "", answer: dict[str, Any] | None = None
+) -> Constraint:
+    found = call_constraint(TABLE, format_, calls, start, tail, answer)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("choice", ["required", "say"])
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_an_answer_that_must_call_calls(name: str, choice: str) -> None:
+    format_, rng, n = AnswerFormat((FORMATS[name],)), random.Random(7), 0
+    calls = Calls(TOOLS, choice, named=choice == "say", parallel=choice == "say")
+    constraint = bound(format_, calls)
+    for _ in range(N_TRIES):
+        text = drawn(GRAMMARS.start(constraint), rng)
+        if text is not None:
+            check(text, format_, calls)
+            n += 1
+    assert n > N_TRIES // 4
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_a_call_comes_behind_thoughts(name: str) -> None:
+    """Where the prompt ends in a thought; and where the model may begin one, or not."""
+    format_, rng = AnswerFormat((FORMATS[name],), thinks=True), random.Random(7)
+    calls, start = Calls(TOOLS, "required", parallel=False), Start(in_thought=True)
+    end = "<|end|>" if FORMATS[name].channels else "</think>"
+    begun = (*tokenize(b"hm"), SPECIALS[end])
+    texts = [drawn(GRAMMARS.start(bound(format_, calls, start)), rng, begun) for _ in range(5)]
+    thoughts = [check(text, format_, calls, start) for text in texts if text is not None]
+    assert thoughts
+    assert set(thoughts) == {"hm"}
+    texts = [drawn(GRAMMARS.start(bound(format_, calls)), rng) for _ in range(N_TRIES)]
+    thoughts = [check(text, format_, calls) for text in texts if text is not None]
+    assert {bool(thought) for thought in thoughts} == {False, True}
+
+
+def test_no_thought_comes_where_the_prompt_has_closed_one() -> None:
+    format_, calls = AnswerFormat((FORMATS["hermes"],), thinks=True), Calls(TOOLS, "required")
+    closed = bound(format_, calls, tail="<think>\n\n</think>\n\n")
+    assert allowed(GRAMMARS.start(closed)) == [SPECIALS["<tool_call>"]]
+    assert set(allowed(GRAMMARS.start(bound(format_, calls)))) == {SPECIALS["<tool_call>"], SPECIALS["<think>"]}
+
+
+def test_no_end_comes_before_a_required_call() -> None:
+    format_, start = AnswerFormat((FORMATS["hermes"],)), Start(in_thought=True)
+    matcher = GRAMMARS.start(bound(format_, Calls(TOOLS, "required"), start))
+    for id_ in tokenize(b"hm"):
+        assert EOG.isdisjoint(allowed(matcher))
+        matcher.accept(id_)
+
+
+def test_a_call_that_the_prompt_has_begun() -> None:
+    """Functionary's prompt ends with what calls begin with."""
+    format_, calls = AnswerFormat((FORMATS["functionary-3.2"],)), Calls(TOOLS, "required", parallel=False)
+    text = drawn(GRAMMARS.start(bound(format_, calls, tail="<|start_header_id|>assistant<|end_header_id|>\n\n>>>")), random.Random(1))
+    assert text is not None
+    assert text.startswith(("look_up\n{", "say\n{"))
+    check(text, format_, calls)
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_a_strict_tool_binds_calls_that_are_made(name: str) -> None:
+    """The text is free up to a call. Formats whose calls begin like prose bind nothing."""
+    format_, calls, rng = AnswerFormat((FORMATS[name],)), Calls(TOOLS, "auto", parallel=False), random.Random(3)
+    constraint = call_constraint(TABLE, format_, calls, Start(), "")
+    if constraint is None:
+        assert name in ("command-r", "firefunction", "functionary-3.2", "llama-3")
+        return
+    (trigger,) = constraint.triggers
+    assert set(allowed(GRAMMARS.start(constraint))) >= EOG
+    n = 0
+    for _ in range(N_TRIES):
+        text = drawn(GRAMMARS.start(constraint), rng, tuple(encoded("well" + trigger)))
+        if text is not None:
+            heard = said(text, format_, calls)
+            assert heard.content == "well"
+            for called, arguments, _ in heard.calls:
+                jsonschema.validate(json.loads(arguments), SCHEMAS[called])
+            n += bool(heard.calls)
+    assert n > N_TRIES // 5
+
+
+def encoded(text: str) -> list[int]:
+    """The ids of a text with its markers."""
+    found = TABLE.names.search(text) if TABLE.names is not None else None
+    if found is None:
+        return tokenize(text.encode())
+    return [*tokenize(text[: found.start()].encode()), SPECIALS[found[0]], *encoded(text[found.end() :])]
+
+
+def test_what_is_not_strict_binds_nothing() -> None:
+    format_ = AnswerFormat((FORMATS["hermes"],))
+    assert call_constraint(TABLE, format_, Calls(TOOLS[:1]), Start(), "") is None
+    assert call_constraint(TABLE, format_, Calls(TOOLS, "none"), Start(), "") is None
+
+
+def test_a_call_or_the_answer_that_was_asked_for() -> None:
+    format_, calls, rng = AnswerFormat((FORMATS["hermes"],)), Calls(TOOLS[:1]), random.Random(5)
+    constraint = bound(format_, calls, answer={"const": 42})
+    texts = {drawn(GRAMMARS.start(constraint), rng) for _ in range(N_TRIES)}
+    assert "42" in texts
+    for text in texts - {"42", None}:
+        check(text or "", format_, calls)
+    assert len(texts) > 2
+    assert call_constraint(TABLE, AnswerFormat((FORMATS["llama-3"],)), calls, Start(), "", {"const": 42}) is None
+
+
+def test_a_required_call_in_no_known_format_is_refused() -> None:
+    with pytest.raises(NotSupportedError, match="send tool_choice auto"):
+        call_constraint(TABLE, AnswerFormat(), Calls(TOOLS, "required"), Start(), "")
+    assert call_constraint(TABLE, AnswerFormat(), Calls(TOOLS), Start(), "") is None

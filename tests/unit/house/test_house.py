@@ -1,0 +1,93 @@
+"""The Makefile, the workflows and the metadata: what they promise, without running them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+WORKFLOWS = sorted((ROOT / ".github").rglob("*.yml"))
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def recipe(*words: str) -> str:
+    """What `make` would run."""
+    if shutil.which("make") is None:
+        pytest.skip("no make")
+    return subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_bundled_pair_is_served_so_that_drafting_shows_and_one_line_says_why() -> None:
+    lines = recipe("serve")
+    assert "--draft samples/draft-zephyr.gguf --host 127.0.0.1 --port 8080 --spec-policy fixed" in lines
+    assert lines.count("so fast that the automatic policy leaves drafts alone") == 1
+
+
+@pytest.mark.parametrize("given", ["TARGET=mine.gguf", "DRAFT=mine.gguf"])
+def test_models_of_ones_own_get_the_automatic_policy_and_no_line(given: str) -> None:
+    lines = recipe("serve", given)
+    assert "mine.gguf" in lines
+    assert "--spec-policy" not in lines
+    assert "automatic policy" not in lines
+
+
+def test_flags_of_the_user_come_last_and_win() -> None:
+    assert re.search(r"--spec-policy fixed --spec-policy auto$", recipe("serve", "ARGS=--spec-policy auto"), re.MULTILINE)
+
+
+def test_the_demo_serves_a_real_pair_from_the_folder_of_models() -> None:
+    lines = recipe("demo")
+    assert "scripts/fetch_models.py qwen2.5-coder-1.5b-q8_0 smollm2-135m" in lines
+    assert '--draft "$folder/smollm2-135m.gguf"' in lines
+
+
+def test_ci_runs_what_gates_a_change() -> None:
+    run = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "make lint" in run
+    assert "make test" in run
+    assert all(tool in recipe("lint") for tool in ("ruff format --check", "ruff check", "mypy"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_and_forms_are_yaml_and_name_targets_that_exist(path: Path) -> None:
+    assert isinstance(yaml.safe_load(path.read_text(encoding="utf-8")), dict)
+    for target in re.findall(r"\bmake ([a-z]+)", path.read_text(encoding="utf-8").replace("# ", "")):
+        assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), target
+
+
+def test_the_workflow_runs_every_python_that_the_metadata_names() -> None:
+    versions = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))["jobs"]["unit"]["strategy"]["matrix"]
+    named = [one.rpartition(" ")[2] for one in PROJECT["project"]["classifiers"] if re.search(r":: 3\.\d+$", one)]
+    assert versions["python"] == named
+    assert PROJECT["project"]["requires-python"] == f">={named[0]}"
+
+
+def test_types_are_part_of_the_package() -> None:
+    assert (ROOT / "uad" / "py.typed").exists()
+    assert "Typing :: Typed" in PROJECT["project"]["classifiers"]
+
+
+def test_the_wheel_lacks_the_laboratory_and_developers_have_all_that_it_needs() -> None:
+    assert PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["uad"]
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert set(extras["lab"]) <= set(extras["dev"])
+    assert "python lab/scale.py samples/target-chatml.gguf" in recipe("-B", "bench")
+
+
+def test_every_target_is_phony_and_told_at_the_top() -> None:
+    targets = set(re.findall(r"^([a-z]+):", MAKEFILE, re.MULTILINE))
+    assert set(re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[0].split()) == targets
+    assert all(f"make {target} " in MAKEFILE.partition("\n\n")[0] for target in targets)
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "SECURITY.md"])
+def test_links_lead_somewhere(name: str) -> None:
+    for link in re.findall(r"\]\(([\w./-]+)\)", (ROOT / name).read_text(encoding="utf-8")):
+        assert (ROOT / link).exists(), link

@@ -1,0 +1,188 @@
+"""Who may import whom: the table of docs/design.md as data, checked on the source of every module, and by importing each of them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+import pytest
+from kit.source_imports import MODULES, ROOT, imports
+
+BASE = ("uad.errors", "uad.types", "uad.common", "uad.checkpoint")
+
+
+@dataclass(frozen=True)
+class Room:
+    """`allowed` are prefixes of module names beside the standard library and the room itself; `lazy` ones only inside functions."""
+
+    allowed: tuple[str, ...] = ()
+    lazy: tuple[str, ...] = ()
+
+
+ROOMS = {
+    "uad": Room(),
+    "uad.__main__": Room(("uad.cli",)),
+    "uad.checkpoint": Room(),
+    "uad.errors": Room(),
+    "uad.console": Room(("rich",)),
+    "uad.common": Room(("uad.errors", "rapidfuzz", "yaml", "numpy")),
+    "uad.gguf": Room(("uad.errors",)),
+    "uad.types": Room(("uad.common",)),
+    "uad.config": Room((*BASE, "yaml"), lazy=("uad.drafters",)),
+    "uad.llama": Room((*BASE, "uad.config", "uad.gguf", "uad.vocab.table", "llama_cpp", "numpy")),
+    "uad.vocab": Room((*BASE, "numpy", "tokenizers")),
+    "uad.templates": Room((*BASE, "uad.vocab", "yaml", "rapidfuzz", "jinja2")),
+    "uad.calls": Room((*BASE, "uad.templates")),
+    "uad.sampling": Room((*BASE, "uad.grammar.protocol", "numpy")),
+    "uad.grammar": Room((*BASE, "uad.vocab", "uad.drafters.protocol", "llguidance", "numpy")),
+    "uad.drafters": Room((*BASE, "uad.vocab", "uad.templates", "uad.sampling", "numpy")),
+    "uad.policy": Room(BASE),
+    "uad.decode": Room(
+        (*BASE, "uad.vocab", "uad.sampling", "uad.drafters.protocol", "uad.grammar.protocol", "uad.policy.protocol", "numpy")
+    ),
+    "uad.trim": Room((*BASE, "uad.gguf")),
+    "uad.runtime": Room(
+        (
+            *BASE,
+            *("uad.gguf", "uad.trim"),
+            *("uad.config", "uad.llama", "uad.vocab", "uad.templates", "uad.calls", "uad.sampling", "uad.grammar"),
+            *("uad.drafters", "uad.policy", "uad.decode"),
+            *("uad.__version__", "numpy", "platformdirs"),
+        )
+    ),
+    "uad.server": Room(
+        (
+            *(*BASE, "uad.calls", "uad.config", "uad.runtime", "uad.__version__"),
+            *("aiohttp", "numpy", "prometheus_client", "pydantic", "pydantic_core"),
+        )
+    ),
+    "uad.bench": Room((*BASE, "uad.config", "uad.console", "rich", "aiohttp"), lazy=("uad.runtime",)),
+    "uad.cli": Room((*BASE, "uad.config", "uad.console", "uad.__version__", "rich"), lazy=("uad.runtime", "uad.server", "uad.bench")),
+}
+EXTRA = {
+    "uad.llama.model": ("uad.vocab.quick", "uad.vocab.bounded", "uad.vocab.letters", "uad.vocab.markers"),
+    "uad.llama.samplers": ("uad.sampling.stages",),
+    "uad.cli.cost_plot": ("matplotlib",),
+}
+"""Modules that may import more than their room."""
+
+
+def room_of(module: str) -> str:
+    return ".".join(module.split(".")[:2])
+
+
+def within(name: str, prefixes: tuple[str, ...]) -> bool:
+    return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def violations(module: str, source: str, is_package: bool = False) -> list[str]:
+    """What a module imports but may not, one sentence each."""
+    name = room_of(module)
+    if name not in ROOMS:
+        return [f"{module}: the room {name} is not in the table"]
+    room = ROOMS[name]
+    extra = tuple(more for start, names in EXTRA.items() if module.startswith(start) for more in names)
+    found = []
+    for item in imports(ast.parse(source), module, is_package):
+        own = within(item.name, (name,)) if name != "uad" else item.name == "uad"
+        standard = item.name.split(".")[0] in sys.stdlib_module_names
+        if own or standard or within(item.name, (*room.allowed, *extra)) or (item.lazy and within(item.name, room.lazy)):
+            continue
+        where = "; only inside functions" if within(item.name, room.lazy) else ""
+        found.append(f"{module}:{item.line} imports {item.name}{where}")
+    return found
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_follow_the_table(module):
+    path = MODULES[module]
+    assert violations(module, path.read_text(encoding="utf-8"), path.name == "__init__.py") == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "named"),
+    [
+        ("uad.decode.step", "from uad.runtime import Runtime", "uad.runtime"),
+        ("uad.decode.step", "import llama_cpp", "llama_cpp"),
+        ("uad.decode.step", "def f():\n    from llama_cpp import llama_cpp", "llama_cpp"),
+        ("uad.decode.step", "from ..server import app", "uad.server"),
+        ("uad.decode.step", "from uad import drafters", "uad.drafters"),
+        ("uad.decode.step", "from uad.drafters import model", "uad.drafters.model"),
+        ("uad.drafters.model", "from uad.llama import model", "uad.llama.model"),
+        ("uad.bench.report", "import matplotlib.pyplot", "matplotlib.pyplot"),
+        ("uad.bench.report", "def f():\n    from uad.policy.cost import CostCurve", "uad.policy.cost"),
+        ("uad.runtime.parts", "from experiment import Experiment", "experiment"),
+        ("uad.server.app", "import uad.llama.model", "uad.llama.model"),
+        ("uad.cli.serve", "from uad.runtime import Runtime", "only inside functions"),
+        ("uad.cli.serve", "if True:\n    import uad.server.app", "only inside functions"),
+        ("uad.policy.value", "import numpy", "numpy"),
+        ("uad.nowhere", "", "not in the table"),
+    ],
+)
+def test_the_checker_finds_a_violation(module, source, named):
+    (found,) = violations(module, source)
+    assert named in found
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("uad.cli.cost_plot", "import matplotlib.pyplot as plt"),
+        ("uad.decode.step", "from uad.drafters.protocol import Drafter\nimport json, collections.abc\nfrom . import verify"),
+        ("uad.cli.serve", "from uad import __version__\ndef main():\n    from uad.server.app import serve"),
+    ],
+)
+def test_the_checker_leaves_the_rest_alone(module, source):
+    assert violations(module, source) == []
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    """Lazy imports and those for type checkers count, too."""
+    graph = {module: neighbours(module, path.read_text(encoding="utf-8"), path.name == "__init__.py") for module, path in MODULES.items()}
+    assert len(graph["uad.runtime.runtime"]) > 3
+    TopologicalSorter(graph).prepare()  # CycleError names the circle
+
+
+def test_a_circle_is_found():
+    graph = {"uad.a": neighbours("uad.a", "def f():\n    import uad.errors", False), "uad.errors": {"uad.a"}}
+    with pytest.raises(CycleError, match=r"uad\.errors"):
+        TopologicalSorter(graph).prepare()
+
+
+def neighbours(module: str, source: str, is_package: bool) -> set[str]:
+    """The modules of uad that a module imports itself; of packages, what they re-export is theirs."""
+    return {item.name for item in imports(ast.parse(source), module, is_package) if item.name in MODULES and item.name != module}
+
+
+IMPORT_EACH = """
+import importlib, sys
+for name in sys.argv[1:]:
+    for loaded in [loaded for loaded in sys.modules if loaded.partition(".")[0] == "uad"]:
+        del sys.modules[loaded]  # so that each is imported first once; the libraries stay, they take seconds
+    importlib.import_module(name)
+"""
+
+
+@pytest.mark.llama
+def test_every_module_imports_first_and_without_warnings():
+    names = [name for name in MODULES if not name.endswith("__main__")]
+    program = f"import sys, warnings\nwarnings.simplefilter('error')\nsys.argv[1:] = {names!r}\n{IMPORT_EACH}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("module", ["uad", "uad.config", "uad.cli", "uad.types"])
+def test_light_modules_load_nothing_heavy(module):
+    heavy = ("llama_cpp", "matplotlib", "aiohttp", "pydantic", "numpy", "gguf", "tokenizers")
+    program = f"import sys, {module}\nprint(*(name for name in {heavy!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.split() == []
+
+
+def test_importing_the_bench_loads_no_llama():
+    program = "import sys, uad.bench.run\nprint('matplotlib' in sys.modules, 'llama_cpp' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.split() == ["False", "False"]

@@ -1,0 +1,53 @@
+"""What tests need is found from their sources, and what did not run is summed up."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from conftest import not_run
+from kit.source_imports import MODULES, TESTS, needs_llama
+
+ROOT = Path(__file__).parents[3]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import unit_env  # noqa: E402
+
+
+@pytest.mark.parametrize("name", ["uad.llama.context", "uad.runtime.parts", "uad.runtime"])
+def test_modules_that_load_llama_cpp_are_found(name: str) -> None:
+    assert needs_llama(MODULES[name])
+
+
+@pytest.mark.parametrize("name", ["uad", "uad.cli", "uad.policy.auto", "uad.server.app", "uad.vocab.encode"])
+def test_modules_that_do_not_are_not(name: str) -> None:
+    assert not needs_llama(MODULES[name])
+
+
+def test_test_files_are_told_by_what_they_import_through_others() -> None:
+    assert needs_llama(TESTS / "test_decode_loop.py"), "toys.py imports a sampler"
+    assert not needs_llama(TESTS / "test_policy_auto.py")
+    assert not needs_llama(Path(__file__))
+
+
+def test_the_unit_environment_has_every_dependency_but_llama_cpp() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    left = set(project["dependencies"]) - set(unit_env.requirements())
+    assert [one.partition(">")[0] for one in left] == ["llama-cpp-python"]
+    assert set(project["optional-dependencies"]["dev"]) <= set(unit_env.requirements())
+
+
+def test_the_summary_counts_by_reason() -> None:
+    skipped = [("smollm2 is not in /x: make models", True), ("gemma is not in /x: make models", True)]
+    skipped += [("vocabulary phi-3 is not there; make vocabs fetches it", False), ("no IPv6 here", False)]
+    lines = not_run(skipped, 30)
+    assert lines[0] == "not run: 2 real-model tests: the models are not here (make models fetches them)"
+    assert "not run: 1 real-vocabulary and template tests: the files are not here (make vocabs fetches them)" in lines
+    assert "not run: 1 tests: no IPv6 here" in lines
+    assert lines[-1] == "not run: 30 files of tests that need llama.cpp"
+
+
+def test_a_run_without_skips_says_so() -> None:
+    assert not_run([], 0) == ["everything that was asked for has run"]

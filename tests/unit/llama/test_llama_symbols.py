@@ -1,0 +1,119 @@
+"""Every name that uad.llama uses of the binding is checked at start, and what is missing is said in one line. Needs no llama.cpp."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+ROOT = Path(__file__).parents[3]
+ROOM = ROOT / "uad" / "llama"
+
+
+def symbols() -> SimpleNamespace:
+    """uad/llama/symbols.py, read without its room, which needs llama.cpp."""
+    names: dict[str, object] = {}
+    exec(compile((ROOM / "symbols.py").read_text(encoding="utf-8"), "symbols.py", "exec"), names)
+    return SimpleNamespace(**names)
+
+
+def trees() -> Iterator[ast.Module]:
+    for path in sorted(ROOM.glob("*.py")):
+        yield ast.parse(path.read_text(encoding="utf-8"))
+
+
+def used_names(tree: ast.Module) -> set[str]:
+    """Attributes of `lib`, and names imported out of the binding."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "lib":
+            found.add(node.attr)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("llama_cpp"):
+            found.update(alias.name for alias in node.names)
+    return {name for name in found if name.startswith(("llama_", "ggml_"))}
+
+
+def set_fields(tree: ast.Module) -> set[tuple[str, str]]:
+    """(structure, field) of every `params.field = …` in a function where `params = lib.llama_…_default_params()`."""
+    found = set()
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        made = ""
+        for node in sorted((node for node in ast.walk(function) if isinstance(node, ast.Assign)), key=lambda node: node.lineno):
+            target = node.targets[0]
+            if isinstance(target, ast.Name) and target.id == "params" and isinstance(node.value, ast.Call):
+                made = ast.unparse(node.value.func).removeprefix("lib.").replace("_default_params", "_params")
+            elif made and isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "params":
+                found.add((made, target.attr))
+    return found
+
+
+def test_the_checked_names_are_those_that_the_room_uses() -> None:
+    used = set().union(*map(used_names, trees()))
+    assert set(symbols().SYMBOLS) == used, "bring SYMBOLS in uad/llama/symbols.py up to date"
+    assert sorted(set(symbols().SYMBOLS)) == list(symbols().SYMBOLS)
+
+
+def test_the_checked_fields_are_those_that_the_room_sets() -> None:
+    fields = {(structure, field) for structure, names in symbols().FIELDS.items() for field in names}
+    used = {(structure, field) for structure, field in set().union(*map(set_fields, trees())) if structure.startswith("llama_")}
+    assert len(used) > 15
+    assert used <= fields, "bring FIELDS in uad/llama/symbols.py up to date"
+
+
+def test_the_search_finds_names_and_fields() -> None:
+    source = "import llama_cpp.llama_cpp as lib\nfrom llama_cpp.llama_cpp import llama_x\ndef f():\n"
+    source += "    params = lib.llama_model_default_params()\n    params.n_new = lib.llama_new(lib.LLAMA_ONE, other.llama_no)\n"
+    tree = ast.parse(source)
+    assert used_names(tree) == {"llama_x", "llama_new", "llama_model_default_params"}
+    assert set_fields(tree) == {("llama_model_params", "n_new")}
+
+
+def test_what_a_binding_lacks_is_named() -> None:
+    checked = symbols()
+    binding = SimpleNamespace(**dict.fromkeys((*checked.SYMBOLS, *checked.CONSTRUCTORS), 1))
+    for structure, fields in checked.FIELDS.items():
+        setattr(binding, structure, SimpleNamespace(**dict.fromkeys(fields, 1)))
+    assert list(checked.missing(binding)) == []
+    del binding.llama_n_ctx_seq
+    del binding.llama_sampler_init_xtc
+    del binding.llama_context_params.swa_full
+    assert list(checked.missing(binding)) == ["llama_n_ctx_seq", "llama_sampler_init_xtc", "llama_context_params.swa_full"]
+
+
+def test_the_versions_are_those_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"llama-cpp-python{symbols().VERSIONS}" in project["dependencies"]
+
+
+def run(binding: str) -> subprocess.CompletedProcess[str]:
+    """`uad serve` where `llama_cpp.llama_cpp` is what this source makes of `lib`."""
+    program = f"""
+import sys, types
+package, lib = types.ModuleType("llama_cpp"), types.ModuleType("llama_cpp.llama_cpp")
+package.__path__, package.__version__, package.llama_cpp = [], "0.2.9", lib
+{binding}
+from uad.cli import main
+sys.exit(main(["serve", "--target", "no.gguf", "--port", "0"]))
+"""
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+
+
+def test_without_the_binding_one_line_says_how_to_get_it() -> None:
+    done = run("sys.modules['llama_cpp'] = None")
+    assert done.returncode == 2
+    assert done.stderr.startswith("uad: error: llama-cpp-python cannot be loaded")
+    assert "pip install 'llama-cpp-python>=" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_older_binding_is_named_with_what_it_lacks_and_what_is_needed() -> None:
+    done = run("sys.modules.update({'llama_cpp': package, 'llama_cpp.llama_cpp': lib})")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("uad: error: llama-cpp-python 0.2.9 lacks ggml_abort_callback, llama_")
+    assert "llama_n_ctx_seq" in done.stderr
+    assert f"uad needs {symbols().VERSIONS}" in done.stderr
+    assert done.stderr.count("\n") == 1

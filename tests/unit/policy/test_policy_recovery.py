@@ -1,0 +1,112 @@
+"""Drafting comes back after a machine was disturbed, and looking whether it pays again costs little where it does not."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from kit.disturbances import DEAR, between, every, real_pair, real_text, slow_start
+from kit.simulator import BAD, text
+
+from uad.policy.protocol import Wish
+from uad.types import Draft, Origin, SpeculativeParams
+
+DISTURBANCES = {
+    "slow for 5 s from the start": (slow_start(5, 1, 50), 5),
+    "a neighbour for 60 s from the start": (slow_start(60, 3, 20), 60),
+    "a neighbour that slows both alike": (slow_start(60, 10, 10), 60),
+    "a hundred times slower drafts for 60 s": (slow_start(60, 2, 100), 60),
+    "a neighbour for five minutes": (slow_start(300, 3, 30), 300),
+    "a neighbour for twenty minutes": (slow_start(1200, 3, 30), 1200),
+    "a neighbour in mid-run": (between(60, 120, 3, 20), 120),
+    "slow drafts in mid-run": (between(60, 80, 1, 100), 80),
+    "measured slow, then twice as fast for good": (between(0, 20, 2, 2), 20),
+    "measured at rest, a neighbour for 10 s right after": (between(0.001, 10, 10, 10), 10),
+    "measured at rest, a neighbour for 60 s right after": (between(0.001, 60, 3, 20), 60),
+    "measured at rest, both alike for two minutes": (between(0.001, 120, 5, 5), 120),
+    "measured at rest, slow drafts for 30 s": (between(0.001, 30, 1, 50), 30),
+    "slow drafts for 5 minutes in mid-run": (between(60, 360, 3, 20), 360),
+    "a suspended process": (between(20, 20.2, 1, 1000), 30),
+}
+
+
+LENGTHS = (0.3, 2, 10, 30, 60, 120, 300)
+"""Seconds."""
+
+TIMES = ((3, 20), (1, 50), (5, 5), (10, 10), (2, 100), (50, 50))
+"""How many times slower the target is, and the draft."""
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", DISTURBANCES)
+def test_drafts_are_back_within_three_answers_of_a_quiet_machine(name, seed):
+    factor, quiet_at = DISTURBANCES[name]
+    one = real_pair(real_text(60, seed), factor=factor, seed=seed).answers(60)
+    later = one.after(quiet_at)
+    assert len(later) > 3
+    assert any(later[:3]), later
+    assert sum(later[4:8]) > 100, later
+
+
+@pytest.mark.long
+def test_of_many_disturbances_nearly_all_are_over_within_three_answers():
+    """Nearly all of the others slow the draft fifty times as much as the target for minutes, or are over in the fourth or fifth answer."""
+    late = n = 0
+    for begin, seconds, (target, draft), seed in product((0.0, 0.001, 20), LENGTHS, TIMES, (0,)):
+        one = real_pair(real_text(40, seed), factor=between(begin, begin + seconds, target, draft), seed=seed).answers(60)
+        after = one.after(begin + seconds)
+        n += len(after) > 3
+        late += len(after) > 3 and not any(after[:3])
+    assert n > 120
+    assert late <= 13, f"{late} of {n}"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_drafts_go_on_beside_a_neighbour_that_comes_back_every_thirty_seconds(seed):
+    one = real_pair(real_text(40, seed), factor=every(30, 5, 3, 20), seed=seed).answers(60)
+    assert sum(n > 0 for n in one.drafted) > 30
+
+
+@pytest.mark.parametrize("n_cold", [1, 2, 3, 5])
+@pytest.mark.parametrize("seed", range(2))
+def test_cold_pages_in_the_first_calls_cost_a_few_answers(seed, n_cold):
+    """The first calls take a hundred times as long, nothing is known of better ones, and reading a prompt is dear."""
+    one = real_pair(real_text(16, seed), cold=n_cold, seed=seed).answers(60)
+    assert any(one.drafted[:3]), one.drafted
+    assert sum(one.drafted[4:]) > 500, one.drafted
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+@pytest.mark.parametrize("cost", [DEAR, lambda n: 90.0 + 10.0 * n], ids=["bound by arithmetic", "bound by memory"])
+def test_looking_again_costs_little_where_drafts_do_not_pay(cost, times):
+    """Two percent at most, and three where calls of the draft model are dear for good."""
+    one = real_pair(text(100 * 80, BAD), cost=cost, factor=lambda _, is_draft: times if is_draft else 1.0).answers(60)
+    assert one.plain_ms / one.ms > (0.98 if times == 1 else 0.97)
+    late = sum(k for _, k in one.lengths[4000:])
+    assert late < 100
+
+
+@pytest.mark.parametrize("n_read", [8, 0])
+def test_a_call_that_read_nothing_tells_nothing_of_what_calls_cost(n_read):
+    """The draft's KV may hold the prompt already, as in the second turn of a chat."""
+    one = real_pair(text(800, BAD))
+    one.run_text(400, 200)
+    policy = one.policy
+    drafter = policy.drafter(Origin.MODEL)
+    policy.begin(0, 200)
+    drafter.saved = 0.5
+    cost = drafter.cost
+    cost.call_ms, cost.age = 1000.0, 10**6  # known to be dear, long ago
+    use = policy.use(policy.state(0), Origin.MODEL)
+    use.next_at = 10**6
+    before = cost.call_ms, cost.read_ms, cost.timed
+    round_ = policy.plan([Wish(0, SpeculativeParams(), 300, 200)])
+    assert round_ is not None
+    (ask,) = round_.asks(Origin.MODEL)
+    assert ask.n_max == 0
+    assert 0 < ask.n_read < 20
+    round_.wrote(0, 0.9)  # a guess that was left over from an earlier round
+    round_.proposed(Origin.MODEL, [Draft(n_read=n_read)], 1e-6)
+    assert round_.choose() == {}
+    assert (before == (cost.call_ms, cost.read_ms, cost.timed)) is (n_read == 0)
+    assert (policy.state(0).unread(use) == 0) is (n_read == 0)
