@@ -27,8 +27,8 @@ def test_modules_that_do_not_are_not(name: str) -> None:
 
 
 def test_test_files_are_told_by_what_they_import_through_others() -> None:
-    assert needs_llama(TESTS / "test_decode_loop.py"), "toys.py imports a sampler"
-    assert not needs_llama(TESTS / "test_policy_auto.py")
+    assert needs_llama(TESTS / "model" / "test_decode_loop.py"), "toys.py imports a sampler"
+    assert not needs_llama(TESTS / "unit" / "policy" / "test_policy_auto.py")
     assert not needs_llama(Path(__file__))
 
 
