@@ -11,7 +11,7 @@ from time import process_time, thread_time
 import numpy as np
 
 from uad.grammar.grammars import Grammars
-from uad.grammar.vocabulary import Vocabulary
+from uad.grammar.vocabulary import GrammarVocabulary
 from uad.llama.samplers import SamplerChain
 from uad.llama.vocab import load_vocab
 from uad.sampling.noise import Position, token_keys
@@ -37,7 +37,7 @@ def main(path: Path) -> None:
     table = load_vocab(path)
     encoder = Encoder(table).prepare()
     began = thread_time()
-    grammars = Grammars(Vocabulary(table, encoder.encode))
+    grammars = Grammars(GrammarVocabulary(table, encoder.encode))
     print(f"{path.name}, {table.n_vocab} tokens: {thread_time() - began:.2f} s at start")
     print("| constraint | compiling, ms | mask: first answer, µs | median | most | draw at 0.8, µs | greedy, µs | forced |")
     keys = token_keys(table.texts)

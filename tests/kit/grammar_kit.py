@@ -7,8 +7,8 @@ import random
 from collections.abc import Sequence
 
 from uad.grammar.grammars import Grammars
-from uad.grammar.matcher import Matcher
-from uad.grammar.vocabulary import Vocabulary
+from uad.grammar.matcher import GrammarMatcher
+from uad.grammar.vocabulary import GrammarVocabulary
 from uad.types import Constraint, ConstraintKind
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
@@ -62,7 +62,7 @@ TABLE = VocabTable(
     eog=frozenset((END, STOP)),
 )
 ENCODER = Encoder(TABLE)
-GRAMMARS = Grammars(Vocabulary(TABLE, ENCODER.encode))
+GRAMMARS = Grammars(GrammarVocabulary(TABLE, ENCODER.encode))
 
 
 def schema(value: object, **more: object) -> Constraint:
@@ -81,17 +81,17 @@ def choice(*words: str) -> Constraint:
     return Constraint(ConstraintKind.CHOICE, json.dumps(words))
 
 
-def start(constraint: Constraint) -> Matcher:
+def start(constraint: Constraint) -> GrammarMatcher:
     return GRAMMARS.start(constraint)
 
 
-def allowed(matcher: Matcher) -> list[int]:
+def allowed(matcher: GrammarMatcher) -> list[int]:
     """The ids that may follow."""
     mask = matcher.mask()
     return list(range(TABLE.n_vocab)) if mask is None else mask.allowed(TABLE.n_vocab).tolist()
 
 
-def fed(constraint: Constraint, text: str) -> Matcher:
+def fed(constraint: Constraint, text: str) -> GrammarMatcher:
     """A matcher behind this text, which fits."""
     matcher = start(constraint)
     for id_ in tokenize(text.encode()):

@@ -83,4 +83,8 @@ def _files(name: str) -> Iterator[Path]:
     for n in range(1, len(parts) + 1):
         if (path := MODULES.get(".".join(parts[:n]))) is not None:
             yield path
-    yield from (path for folder in (TESTS, TESTS / "model", ROOT / "lab", ROOT / "scripts") if (path := folder / f"{name.replace('.', '/')}.py").exists())
+    yield from (
+        path
+        for folder in (TESTS, TESTS / "model", ROOT / "lab", ROOT / "scripts")
+        if (path := folder / f"{name.replace('.', '/')}.py").exists()
+    )

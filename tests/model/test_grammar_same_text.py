@@ -14,7 +14,7 @@ from uad.drafters import suffix
 from uad.drafters.model import ModelDrafter
 from uad.drafters.protocol import Drafter, Pace
 from uad.grammar.grammars import Grammars
-from uad.grammar.vocabulary import Vocabulary
+from uad.grammar.vocabulary import GrammarVocabulary
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
@@ -22,7 +22,7 @@ from uad.types import GREEDY, Ask, Commit, Constraint, Draft, Finish, Origin, Re
 from uad.vocab.encode import Encoder
 
 ENCODER = Encoder(TARGET_VOCAB)
-GRAMMARS = Grammars(Vocabulary(TARGET_VOCAB, ENCODER.encode))
+GRAMMARS = Grammars(GrammarVocabulary(TARGET_VOCAB, ENCODER.encode))
 START = TARGET_VOCAB.specials["<|im_start|>"]
 N_TOKENS = 140
 

@@ -8,8 +8,8 @@ import pytest
 from kit.vocab_kit import BUNDLED, GENERATING, encoder, vocab
 
 from uad.grammar.grammars import Grammars
-from uad.grammar.matcher import Matcher
-from uad.grammar.vocabulary import Vocabulary
+from uad.grammar.matcher import GrammarMatcher
+from uad.grammar.vocabulary import GrammarVocabulary
 from uad.types import Constraint, ConstraintKind
 
 SCHEMA = {
@@ -21,8 +21,8 @@ SCHEMA = {
 TEXT = '{"name": "Jörg\u2019s 東京 😀 \\n", "count": 12, "kind":"größer than 東京"}'
 
 
-def start(name: str) -> Matcher:
-    grammars = Grammars(Vocabulary(vocab(name), encoder(name).encode))
+def start(name: str) -> GrammarMatcher:
+    grammars = Grammars(GrammarVocabulary(vocab(name), encoder(name).encode))
     assert grammars.notes == ()
     return grammars.start(Constraint(ConstraintKind.JSON_SCHEMA, json.dumps(SCHEMA)))
 

@@ -11,10 +11,10 @@ import pytest
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import post
 
-from uad.common.samplers import SAMPLERS, SETTINGS, Sampler
+from uad.common.samplers import SAMPLERS, SETTINGS, SamplerEntry
 from uad.config import load_config
 from uad.sampling.noise import Position, chance, token_keys
-from uad.sampling.sampler import Sampler as Draw
+from uad.sampling.sampler import SamplerEntry as Draw
 from uad.sampling.stages import SamplerStage, stages
 from uad.types import SamplingParams
 
@@ -58,7 +58,7 @@ def test_every_field_has_a_flag_and_a_request_field_and_is_told_in_the_answer(na
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: sampler.name)
-def test_a_sampler_that_a_request_leaves_out_is_off(sampler: Sampler) -> None:
+def test_a_sampler_that_a_request_leaves_out_is_off(sampler: SamplerEntry) -> None:
     fake = FakeRuntime()
     kept = [one.name for one in SAMPLERS if one != sampler]
     status, answer = post("/completion", {"prompt": "ab", "samplers": kept, **ONES}, fake)

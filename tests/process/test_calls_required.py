@@ -18,8 +18,8 @@ from uad.calls.parser import Start
 from uad.calls.tools import Calls, Tool
 from uad.errors import NotSupportedError
 from uad.grammar.grammars import Grammars
-from uad.grammar.matcher import Matcher
-from uad.grammar.vocabulary import Vocabulary
+from uad.grammar.matcher import GrammarMatcher
+from uad.grammar.vocabulary import GrammarVocabulary
 from uad.runtime.calling import call_constraint
 from uad.types import Constraint
 from uad.vocab.encode import Encoder
@@ -43,7 +43,7 @@ EOG = frozenset(SPECIALS[name] for name in ENDS)
 TABLE = VocabTable(
     name="markers", pieces=(*PIECES, *([b""] * len(SPECIALS))), specials=SPECIALS, tokenize=tokenize, eos=SPECIALS["<eos>"], eog=EOG
 )
-GRAMMARS = Grammars(Vocabulary(TABLE, Encoder(TABLE).encode))
+GRAMMARS = Grammars(GrammarVocabulary(TABLE, Encoder(TABLE).encode))
 LOOK = {
     "type": "object",
     "properties": {"word": {"enum": ["tea", "milk"]}, "n": {"type": "integer", "minimum": 0, "maximum": 99}},
@@ -68,13 +68,13 @@ def shown(ids: Sequence[int]) -> str:
     return b"".join(pieces).decode("utf-8", "replace")
 
 
-def allowed(matcher: Matcher) -> list[int]:
+def allowed(matcher: GrammarMatcher) -> list[int]:
     """The ids that may follow."""
     mask = matcher.mask()
     return list(range(TABLE.n_vocab)) if mask is None else mask.allowed(TABLE.n_vocab).tolist()
 
 
-def drawn(matcher: Matcher, rng: random.Random, begun: tuple[int, ...] = (), n_most: int = 1000) -> str | None:
+def drawn(matcher: GrammarMatcher, rng: random.Random, begun: tuple[int, ...] = (), n_most: int = 1000) -> str | None:
     """An answer of printable ids, drawn at random; what closes something is drawn more often. None: it did not end in time."""
     written: list[int] = []
     while not matcher.is_over:

@@ -47,7 +47,7 @@ class Json:
 
 
 @dataclass(frozen=True)
-class Text:
+class FreeText:
     """Any text up to `until`, which follows it. It does not contain `without`, with which `until` ends."""
 
     until: str
@@ -68,7 +68,7 @@ class Maybe:
     parts: tuple[Part, ...]
 
 
-Part = Literal | Pattern | Json | Text | OneOf | Maybe
+Part = Literal | Pattern | Json | FreeText | OneOf | Maybe
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ def _argument(format_: CallFormat, tags: Tags, gap: str, key: str, schema: Schem
     yield Literal(f"{tags.key}{key}{_key_end(tags, types)}{gap}{tags.value}" + ("\n" if tags.lines else ""))
     close = _close(tags, key)
     ends = (QUOTE, QUOTE) if format_.body == "gemma" else (close, close.removeprefix("\n") if tags.lines else close)
-    text = Text(*ends) if only is None else OneOf(tuple(map(str, only)))
+    text = FreeText(*ends) if only is None else OneOf(tuple(map(str, only)))
     if is_text and format_.body == "gemma":
         yield from (Literal(QUOTE), text, Literal(QUOTE))
     elif is_text and format_.tags is not None:
@@ -288,7 +288,7 @@ class _Lark:
     def _thought(self) -> str:
         """A thought, or none."""
         start, end = self._grammar.thought.start.strip(), self._grammar.thought.end.strip()
-        self._rules.append(f"thought: {self._sequence((Literal(start), Text(end, end), Literal(end)), 'thought')}")
+        self._rules.append(f"thought: {self._sequence((Literal(start), FreeText(end, end), Literal(end)), 'thought')}")
         return f"(thought {self._gap()})?"
 
     def _gap(self) -> str:
@@ -310,7 +310,7 @@ class _Lark:
         for i, part in enumerate(parts):
             rest = Literal(part.text.removeprefix(done)) if isinstance(part, Literal) else part
             written.append(self._part(rest, f"{name}_{i}"))
-            done = self._held(part.until) if isinstance(part, Text) else ""
+            done = self._held(part.until) if isinstance(part, FreeText) else ""
         return " ".join(written) or '""'
 
     def _part(self, part: Part, name: str) -> str:
@@ -322,7 +322,7 @@ class _Lark:
             case Json():
                 self._rules.append(f"{name}: %json {json.dumps(self._styled(part.schema), ensure_ascii=False)}")
                 return name
-            case Text():
+            case FreeText():
                 return self._any_text(name.upper(), part)
             case OneOf():
                 return f"({' | '.join(json.dumps(text, ensure_ascii=False) for text in part.texts)})"
@@ -332,7 +332,7 @@ class _Lark:
     def _styled(self, schema: Schema) -> Schema:
         return {_STYLE: self._style, **schema} if self._style else schema
 
-    def _any_text(self, name: str, part: Text) -> str:
+    def _any_text(self, name: str, part: FreeText) -> str:
         """The text with what is `_held` of its end. It ends where it can, so that nothing else is taken into it."""
         held = self._held(part.until)
         more = "+" if held == part.until else "*"
@@ -361,7 +361,7 @@ def _texts(grammar: CallGrammar) -> Iterator[str]:
         match part:
             case Literal():
                 yield part.text
-            case Text():
+            case FreeText():
                 yield part.until
             case Maybe():
                 waiting += part.parts

@@ -49,7 +49,7 @@ class CallEnd:
 Event = Content | Thought | CallStart | Arguments | CallEnd
 
 
-class Trimmed:
+class TrimmedText:
     """Passes text on. White space at its end is kept back if it `holds`; `strip` drops that, and what comes before the next letter."""
 
     def __init__(self, tell: Callable[[str], None], holds: bool) -> None:

@@ -9,10 +9,10 @@ import json
 from dataclasses import dataclass
 
 from uad.calls.channels import Header, header_of
-from uad.calls.events import Call, Content, Event, Thought, Trimmed
+from uad.calls.events import Call, Content, Event, Thought, TrimmedText
 from uad.calls.format import CHANNEL_MARKERS, QUOTE, AnswerFormat, CallFormat, Tags, head_of
 from uad.calls.nested import of_tags
-from uad.calls.source import MalformedError, Source, Wait, Words, words
+from uad.calls.source import FormatSource, MalformedError, Wait, Words, words
 from uad.calls.tools import Calls
 from uad.calls.values import escaped, of_gemma, of_json, of_python, of_text, quoted
 
@@ -44,8 +44,8 @@ class AnswerParser:
         self._shows_thoughts = shows_thoughts
         self._start = start
         self._formats = [one for one in format_.calls if not one.channels] if self._tools else []
-        self._source = Source()
-        self._said = Trimmed(lambda text: self._events.append(Content(text)), holds=bool(self._formats))
+        self._source = FormatSource()
+        self._said = TrimmedText(lambda text: self._events.append(Content(text)), holds=bool(self._formats))
         self._events: list[Event] = []
         self._n_calls = 0
         self._is_committed = False
@@ -130,8 +130,8 @@ class AnswerParser:
         yield from self._source.until(end, self._thoughts().add)
         self._said.strip()
 
-    def _thoughts(self) -> Trimmed:
-        thoughts = Trimmed(lambda text: self._events.append(Thought(text)), holds=True)
+    def _thoughts(self) -> TrimmedText:
+        thoughts = TrimmedText(lambda text: self._events.append(Thought(text)), holds=True)
         thoughts.strip()
         return thoughts
 
@@ -427,7 +427,7 @@ class AnswerParser:
             yield from self._source.blank()
             if (yield from self._source.peek()) == "{":
                 call = self._begins(header.tool)
-                body = Trimmed(call.add, holds=True)
+                body = TrimmedText(call.add, holds=True)
                 word = yield from self._source.until(ends, body.add)
                 call.end()
                 return word

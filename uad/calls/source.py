@@ -42,7 +42,7 @@ def words(*texts: str) -> Words:
     return Words(*texts)
 
 
-class Source:
+class FormatSource:
     """The text so far, and how much of it is read. From `mark` on it is kept, to be read again."""
 
     def __init__(self) -> None:

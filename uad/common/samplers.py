@@ -1,4 +1,4 @@
-"""The table of samplers. A sampler is a `Sampler` here and its fields in `SamplingParams`; all else is made from them.
+"""The table of samplers. A sampler is a `SamplerEntry` here and its fields in `SamplingParams`; all else is made from them.
 
 That is: flags and variables (`config/flags`), request fields and answers (`server/`), the stages of a request
 (`sampling/stages`), llama.cpp's constructor (`llama/samplers`), and the table in docs/http.md, which a test compares.
@@ -13,7 +13,7 @@ from uad.common.settings import INT32_MAX, Setting, settings_of
 
 
 @dataclass(frozen=True, slots=True)
-class Sampler:
+class SamplerEntry:
     """One stage of llama.cpp's chain.
 
     `native` is llama.cpp's constructor. It takes the size of the vocabulary (`takes_n_vocab`), the fields in their
@@ -33,19 +33,19 @@ class Sampler:
 
 
 _ONE_ID = 1  # fewest ids that a stage leaves
-_PENALTIES = Sampler("penalties", "e", "llama_sampler_init_penalties", changes_best=True, takes_n_vocab=True)
-_TOP_N_SIGMA = Sampler("top_n_sigma", "s", "llama_sampler_init_top_n_sigma")
-_TOP_K = Sampler("top_k", "k", "llama_sampler_init_top_k")
-_TYPICAL = Sampler("typ_p", "y", "llama_sampler_init_typical", (_ONE_ID,), ("typical_p", "typical"))
-_TOP_P = Sampler("top_p", "p", "llama_sampler_init_top_p", (_ONE_ID,), ("nucleus",))
-_MIN_P = Sampler("min_p", "m", "llama_sampler_init_min_p", (_ONE_ID,))
-_XTC = Sampler("xtc", "x", "llama_sampler_init_xtc", (_ONE_ID, 0), changes_best=True, by_chance=True)
-_TEMPERATURE = Sampler("temperature", "t", "llama_sampler_init_temp", (), ("temp",))
+_PENALTIES = SamplerEntry("penalties", "e", "llama_sampler_init_penalties", changes_best=True, takes_n_vocab=True)
+_TOP_N_SIGMA = SamplerEntry("top_n_sigma", "s", "llama_sampler_init_top_n_sigma")
+_TOP_K = SamplerEntry("top_k", "k", "llama_sampler_init_top_k")
+_TYPICAL = SamplerEntry("typ_p", "y", "llama_sampler_init_typical", (_ONE_ID,), ("typical_p", "typical"))
+_TOP_P = SamplerEntry("top_p", "p", "llama_sampler_init_top_p", (_ONE_ID,), ("nucleus",))
+_MIN_P = SamplerEntry("min_p", "m", "llama_sampler_init_min_p", (_ONE_ID,))
+_XTC = SamplerEntry("xtc", "x", "llama_sampler_init_xtc", (_ONE_ID, 0), changes_best=True, by_chance=True)
+_TEMPERATURE = SamplerEntry("temperature", "t", "llama_sampler_init_temp", (), ("temp",))
 
 
-def _of(sampler: Sampler, default: float, help: str, flags: str, low: float, high: float, **more: Any) -> Any:
+def _of(sampler: SamplerEntry, default: float, help: str, flags: str, low: float, high: float, **more: Any) -> Any:
     """A field of a sampler: see `Setting`."""
-    return field(default=default, metadata={Setting: Setting(default, help, flags, low, high, **more), Sampler: sampler})
+    return field(default=default, metadata={Setting: Setting(default, help, flags, low, high, **more), SamplerEntry: sampler})
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +115,9 @@ class SamplingParams:
 SETTINGS = settings_of(SamplingParams)
 """The fields of samplers, by name."""
 
-SAMPLERS: dict[Sampler, tuple[str, ...]] = {}
+SAMPLERS: dict[SamplerEntry, tuple[str, ...]] = {}
 """Each sampler with the names of its fields, in llama.cpp's order."""
 
 for _field in fields(SamplingParams):
-    if Sampler in _field.metadata:
-        SAMPLERS[_field.metadata[Sampler]] = (*SAMPLERS.get(_field.metadata[Sampler], ()), _field.name)
+    if SamplerEntry in _field.metadata:
+        SAMPLERS[_field.metadata[SamplerEntry]] = (*SAMPLERS.get(_field.metadata[SamplerEntry], ()), _field.name)

@@ -24,7 +24,7 @@ NO_MATCHERS: Mapping[int, Matcher] = {}
 
 
 @dataclass(slots=True)
-class _Text:
+class _DraftedText:
     """A sequence that runs: its prompt, how its answer is drawn, and the answer so far. All that who begins anew must hear. n_cached ids of
     the prompt are those of the sequence's last text."""
 
@@ -67,7 +67,7 @@ class Drafting:
         self._eog = eog
         self._clock = clock
         self._stats = {drafter.origin: DrafterStats(drafter.origin) for drafter in drafters}
-        self._texts: dict[int, _Text] = {}
+        self._texts: dict[int, _DraftedText] = {}
         self._crossings: dict[int, Crossing] = {}
 
     def __contains__(self, seq: int) -> bool:
@@ -87,7 +87,7 @@ class Drafting:
         the seed included. Where nothing but a constraint could draft for it, and it has none, nothing is remembered."""
         if seq not in self._matchers and all(one.part.origin is Origin.GRAMMAR for one in self._drafters):
             return
-        text = self._texts[seq] = _Text(seq, prompt, sampling, n_cached)
+        text = self._texts[seq] = _DraftedText(seq, prompt, sampling, n_cached)
         self._policy.do(text.tell_policy)
         for one in self._drafters:
             one.do(text.tell_drafter)
@@ -140,7 +140,7 @@ class Drafting:
             origin = one.part.origin
             asks = round_.asks(origin) if one.is_on else ()
             if asks:
-                began, pace = self._clock(), _Pace(round_)
+                began, pace = self._clock(), _GuardedPace(round_)
                 drafts = self._ask(one, asks, pace)
                 seconds = self._clock() - began
                 self._stats[origin] = self._stats[origin].called(len(asks), seconds)
@@ -208,7 +208,7 @@ class Drafting:
         self._policy.do(lambda policy: policy.plain_round(seconds))
 
 
-class _Pace:
+class _GuardedPace:
     """The round, as a drafter asks it while it drafts. What the round raises waits here, as it is not the drafter's, and ends drafting."""
 
     __slots__ = ("_error", "_round")

@@ -33,7 +33,7 @@ _NO_LOGITS = np.empty((0, 0), np.float32)
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _SequenceRows:
     """One sequence's rows in this round: committed ids the KV lacks, then the draft. n_logits 0: a prompt's chunk that is not its last.
     n_level: how many rows it should have at least, so that it shares passes with its neighbours.
     """
@@ -174,10 +174,10 @@ class Engine:
         return Wish(running.slot, running.request.speculative, room, running.n_past, running.n_left, n_pending, is_forced)
 
     @staticmethod
-    def _part(running: Running, chosen: Chosen) -> _Part:
-        return _Part(running, running.pending(), chosen.draft, 1 + len(chosen.draft.ids), chosen.n_rows)
+    def _part(running: Running, chosen: Chosen) -> _SequenceRows:
+        return _SequenceRows(running, running.pending(), chosen.draft, 1 + len(chosen.draft.ids), chosen.n_rows)
 
-    def _write(self, parts: Sequence[_Part]) -> float:
+    def _write(self, parts: Sequence[_SequenceRows]) -> float:
         """The round's decode of all sequences that write; returns the seconds that it took, and tells them to the policy."""
         if not parts:
             return 0.0
@@ -194,7 +194,7 @@ class Engine:
         n_logits = 1 if last and running.request.max_tokens != 0 else 0
         expected = self._prefill.seconds(running, n)
         self._pass_ends = self._clock() + expected
-        part = _Part(running, running.pending()[:n], NO_DRAFT, n_logits)
+        part = _SequenceRows(running, running.pending()[:n], NO_DRAFT, n_logits)
         seconds, _ = self._run([part], may_stop=expected > ROUND_S and self._target.can_stop)
         self._pass_ends = inf
         self._prefill.took(running, n, seconds)
@@ -214,7 +214,7 @@ class Engine:
 
     # --- decode, verify, commit
 
-    def _run(self, parts: Sequence[_Part], may_stop: bool = False) -> tuple[float, dict[int, int]]:
+    def _run(self, parts: Sequence[_SequenceRows], may_stop: bool = False) -> tuple[float, dict[int, int]]:
         """Decode, verify and commit; returns the seconds that the decode took (0: it failed, and its requests with it, or was interrupted)
         and the rows of each sequence."""
         extra = self._padding(parts)
@@ -252,7 +252,7 @@ class Engine:
             self._target.decode([Rows(seq, 0, _ANY_IDS, 1)])
             self._target.clear(seq)
 
-    def _padding(self, parts: Sequence[_Part]) -> dict[int, int]:
+    def _padding(self, parts: Sequence[_SequenceRows]) -> dict[int, int]:
         """Dummy rows by sequence: up to the level that makes one pass, then up to the least that computes the same bits."""
         extra: dict[int, int] = {}
         for part in parts:
@@ -266,7 +266,7 @@ class Engine:
             extra[seq] = extra.get(seq, 0) + n
         return extra
 
-    def _settle(self, part: _Part, logits: Logits, n_extra: int) -> None:
+    def _settle(self, part: _SequenceRows, logits: Logits, n_extra: int) -> None:
         """Verify, take back what was not accepted and the dummy rows, commit, tell everybody."""
         running = part.running
         end = running.n_past + part.n_rows + n_extra

@@ -14,7 +14,7 @@ from uad.types import GREEDY, Ask, Commit, Draft, Origin, SamplingParams
 from uad.vocab.prefix import common_prefix
 
 
-class Found(NamedTuple):
+class Located(NamedTuple):
     """A place to copy from: `length` ids up to it are the text's last ones."""
 
     source: Source
@@ -33,7 +33,7 @@ class SlotText:
     n_submitted: int | None = None
     aligner: CopyAligner = field(default_factory=CopyAligner)
 
-    def copy(self, n: int, n_match: int, find: Callable[[], Found | None]) -> Draft | None:
+    def copy(self, n: int, n_match: int, find: Callable[[], Located | None]) -> Draft | None:
         """At most n ids of the copy that is followed, else of one that is found, else of what may be a copy behind a difference. n_match:
         ids that a look-up needs."""
         if not self.follow:

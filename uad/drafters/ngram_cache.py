@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from uad.drafters.counts import LONGER, LONGEST, SIZES, WIDTH, Followers, NgramCounts, best, longer_key
-from uad.drafters.lookup import Found, LookupDrafter, SlotText
+from uad.drafters.lookup import Located, LookupDrafter, SlotText
 from uad.drafters.sources import TableWalk, WalkSource
 from uad.drafters.store import StoreFile
 from uad.types import Draft, Origin
@@ -153,14 +153,14 @@ class NgramCache:
         start, self.size = max(size - LONGER, 0), min(len(ids), size + _STEP)
         self.context.add(ids[start : self.size], size - start)
 
-    def _find(self) -> Found | None:
+    def _find(self) -> Located | None:
         ids = self._text.ids[-LONGER:]
         if len(ids) < LONGEST or self.size < len(self._text.ids):
             return None
         pick = self._pick(ids)
         if pick is None or pick.size < _N_MATCH:
             return None
-        return Found(WalkSource(TableWalk(ids, self._step), len(ids) - 1), pick.size)
+        return Located(WalkSource(TableWalk(ids, self._step), len(ids) - 1), pick.size)
 
     def _step(self, ids: list[int]) -> tuple[int, float] | None:
         """The next id of a walk, and how far it is believed: what alone followed so many ids in the context is beyond doubt."""

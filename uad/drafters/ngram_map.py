@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from uad.drafters.history import GramIndex, agreement, match_length
-from uad.drafters.lookup import Found, LookupDrafter, SlotText
+from uad.drafters.lookup import Located, LookupDrafter, SlotText
 from uad.drafters.sources import TextSource
 from uad.types import Draft, Origin
 
@@ -69,7 +69,7 @@ class NgramMap:
     def _n_accepted(self, name: tuple[int, ...]) -> int:
         return self.accepted.get(name, (self._size_m, 0))[0]
 
-    def _find(self) -> Found | None:
+    def _find(self) -> Located | None:
         ids, n, m = self._text.ids, self.index.n, self._size_m
         if len(ids) < n + m:
             return None
@@ -79,7 +79,7 @@ class NgramMap:
             return None
         name = ids[-n:] if self._n_values == 1 else ids[-n:] + ids[start : start + m]
         self.tried = _Tried(tuple(name), start, len(ids))
-        return Found(TextSource(ids, start - 1), match_length(ids, start, ids, n))
+        return Located(TextSource(ids, start - 1), match_length(ids, start, ids, n))
 
     def _choose(self, ends: list[int]) -> int | None:
         """Where the value begins that is to be drafted. A further value than n_values is not counted."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from uad.drafters.history import agreement
-from uad.drafters.lookup import Found, LookupDrafter, SlotText
+from uad.drafters.lookup import Located, LookupDrafter, SlotText
 from uad.drafters.sources import TableWalk, WalkSource
 from uad.types import Draft, Origin
 
@@ -151,10 +151,10 @@ class NgramMod:
         self.guess = draft.ids if draft.kind == draft.origin else ()  # what was resumed says little of the pool
         return draft.first(n)
 
-    def _find(self) -> Found | None:
+    def _find(self) -> Located | None:
         ids = self._text.ids[-max(self.pool.longer, self.pool.n) :]
         source, n = WalkSource(TableWalk(ids, self.pool.follower), len(ids) - 1), max(self._n_min, 1)
-        return Found(source, self.pool.n + self.streak) if len(source.ahead(n)) > n else None
+        return Located(source, self.pool.n + self.streak) if len(source.ahead(n)) > n else None
 
     def _settle(self) -> None:
         """Empty the pool where too little of what it drafts is right."""

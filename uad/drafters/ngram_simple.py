@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from uad.drafters.history import GramIndex, match_length
-from uad.drafters.lookup import Found, LookupDrafter, SlotText
+from uad.drafters.lookup import Located, LookupDrafter, SlotText
 from uad.drafters.sources import TextSource
 from uad.types import Draft, Origin
 
@@ -33,10 +33,10 @@ class NgramSimple:
         self.index.grow()
         return self._text.copy(min(n, self._size_m), self.index.n, self._find)
 
-    def _find(self) -> Found | None:
+    def _find(self) -> Located | None:
         ids, n = self._text.ids, self.index.n
         ends = self.index.ends(ids[-n:], len(ids), self._min_hits) if len(ids) > n else []
-        return Found(TextSource(ids, ends[0] - 1), match_length(ids, ends[0], ids, n)) if len(ends) >= self._min_hits else None
+        return Located(TextSource(ids, ends[0] - 1), match_length(ids, ends[0], ids, n)) if len(ends) >= self._min_hits else None
 
     def end(self) -> None:
         """Nothing more is known then."""

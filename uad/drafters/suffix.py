@@ -84,13 +84,13 @@ class SuffixIndex:
         for level in self.levels:
             level.shrink(size)
 
-    def matches(self, ids: list[int]) -> list[Match]:
+    def matches(self, ids: list[int]) -> list[SuffixMatch]:
         """The newest occurrences of the longest suffix of ids that is indexed; the end of the text is none."""
         self.grow()
         for index, most in zip(reversed(self.levels), reversed(_N_ENDS), strict=True):
             n = index.n
             if len(ids) >= n and (ends := index.ends(ids[-n:], len(self.ids), most)):
-                return [Match(self.ids, end, match_length(self.ids, end, ids, n), self.ids is ids) for end in ends]
+                return [SuffixMatch(self.ids, end, match_length(self.ids, end, ids, n), self.ids is ids) for end in ends]
         return []
 
 
@@ -144,7 +144,7 @@ class AnswerSource(NamedTuple):
         return ids[: ids.index(SEPARATOR)] if SEPARATOR in ids else ids
 
 
-class Match(NamedTuple):
+class SuffixMatch(NamedTuple):
     """An earlier occurrence of the text's suffix: the text it is in, where it ends, its length, and whether that text is the own one."""
 
     text: list[int]
@@ -195,14 +195,14 @@ class SuffixLookup:
             return guess.draft(min(n, _most(max(guess.length, _GOOD))), Origin.SUFFIX, LEVELS[1])
         return self._voted(matches, min(n, _most(max(match.length for match in matches)))) if matches else None
 
-    def _voted(self, matches: list[Match], n: int) -> Draft:
+    def _voted(self, matches: list[SuffixMatch], n: int) -> Draft:
         n_ahead, aligner = n + MARGIN, self._text.aligner
         source, p, winner = vote([(match, match.continuation(n_ahead)) for match in matches], n_ahead)
         aligner.start(winner.source, winner.length, n)
         ids, p = aligner.with_edits(self._text.ids[-1], source, p)
         return Draft(ids[:n], p[:n], Origin.SUFFIX, kind=Origin.SUFFIX if winner.own else _ANSWERS_KIND)
 
-    def _matches(self) -> list[Match]:
+    def _matches(self) -> list[SuffixMatch]:
         """Occurrences of the longest suffix that is found, in the text and in both halves of the answers; and the source of the last draft,
         whose place may be older than the occurrences that are looked at."""
         texts = [self.index, *(self._answers.texts if self._answers is not None else ())]
@@ -212,12 +212,12 @@ class SuffixLookup:
             found.append(followed)
         return [match for match in found if match.length >= self._n_match]
 
-    def _followed(self) -> Match | None:
+    def _followed(self) -> SuffixMatch | None:
         """The source that is followed, as a match; None within an edit, and where it ends."""
         source = self._text.aligner.source
         if not isinstance(source, TextSource | AnswerSource) or source.place + 1 >= len(source.text):
             return None
-        return Match(source.text, source.place + 1, min(self._text.aligner.length, MAX_MATCH), isinstance(source, TextSource))
+        return SuffixMatch(source.text, source.place + 1, min(self._text.aligner.length, MAX_MATCH), isinstance(source, TextSource))
 
 
 def _most(length: int) -> int:
@@ -225,14 +225,14 @@ def _most(length: int) -> int:
     return _FREE + 2 * length
 
 
-def vote(matches: list[tuple[Match, list[int]]], n: int) -> tuple[tuple[int, ...], tuple[float, ...], Match]:
+def vote(matches: list[tuple[SuffixMatch, list[int]]], n: int) -> tuple[tuple[int, ...], tuple[float, ...], SuffixMatch]:
     """The continuation that most matches agree on, id by id, with the probability of each id; and the longest match behind it.
 
     Each match comes with its continuation. Matches that disagree with a chosen id have no vote on the next ones. Of equal weights the
     longest match wins, then the newest.
     """
     live = sorted(matches, key=lambda match: -match[0].length)
-    winner: Match | None = None
+    winner: SuffixMatch | None = None
     ids: list[int] = []
     p: list[float] = []
     while len(ids) < n:

@@ -26,7 +26,7 @@ _PLAIN = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class GbnfText:
     """These characters."""
 
     text: str
@@ -70,16 +70,16 @@ class Repeat:
     high: int | None
 
 
-Node: TypeAlias = Text | Chars | Ref | Seq | Either | Repeat
+Node: TypeAlias = GbnfText | Chars | Ref | Seq | Either | Repeat
 
 
 def to_lark(text: str) -> str:
     """The same grammar in llguidance's notation. Raises InvalidRequestError, which names line and column."""
-    rules = _Reader(text).rules()
-    return _Writer(rules).lark()
+    rules = _GbnfReader(text).rules()
+    return _LarkWriter(rules).lark()
 
 
-class _Reader:
+class _GbnfReader:
     """Reads rules from a text."""
 
     def __init__(self, text: str) -> None:
@@ -161,7 +161,7 @@ class _Reader:
         """The next part of a sequence; None where it ends."""
         start = self._peek()
         if start == '"':
-            return Text("".join(self._until('"')))
+            return GbnfText("".join(self._until('"')))
         if start == "[":
             return self._class()
         if start == "(":
@@ -267,7 +267,7 @@ def _refs(node: Node) -> Iterator[Ref]:
         yield from _refs(child)
 
 
-class _Writer:
+class _LarkWriter:
     """Writes rules: T1, T2, … are lexemes, r1, r2, … are made of lexemes."""
 
     def __init__(self, rules: Mapping[str, Node]) -> None:
@@ -289,7 +289,7 @@ class _Writer:
     def _lexeme(self, node: Node) -> str:
         """A node without recursion."""
         match node:
-            case Text(text):
+            case GbnfText(text):
                 return json.dumps(text, ensure_ascii=False)
             case Chars(regex):
                 return f"/{regex}/"

@@ -13,10 +13,10 @@ import llguidance
 
 from uad.errors import InvalidRequestError, NotSupportedError
 from uad.grammar.compiling import limited
-from uad.grammar.matcher import Matcher, Trigger, can_begin, mask_of
+from uad.grammar.matcher import GrammarMatcher, Trigger, can_begin, mask_of
 from uad.grammar.schema import culprit, parsed
 from uad.grammar.source import schema_source, source
-from uad.grammar.vocabulary import Vocabulary
+from uad.grammar.vocabulary import GrammarVocabulary
 from uad.types import Constraint, ConstraintKind
 
 _log = logging.getLogger("uad.request")
@@ -42,7 +42,7 @@ class Compiled(NamedTuple):
 class Grammars:
     """May be used from several threads; matchers from one at a time. notes: the line for the start, if there is something to say."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: GrammarVocabulary) -> None:
         self._vocabulary = vocabulary
         self.notes = (f"answers cannot be constrained: {vocabulary.reason}",) if vocabulary.reason else ()
         self._known: OrderedDict[Constraint, Compiled] = OrderedDict()
@@ -55,12 +55,12 @@ class Grammars:
         """
         self._compiled(constraint)
 
-    def start(self, constraint: Constraint) -> Matcher:
+    def start(self, constraint: Constraint) -> GrammarMatcher:
         """A matcher at the beginning of an answer."""
         compiled = self._compiled(constraint)
         trigger = Trigger(constraint, self._vocabulary.table) if constraint.triggers else None
         failed = partial(self._forget, constraint)
-        return Matcher(compiled.native.deep_copy(), self._vocabulary, failed, trigger, compiled.barred)
+        return GrammarMatcher(compiled.native.deep_copy(), self._vocabulary, failed, trigger, compiled.barred)
 
     def _forget(self, constraint: Constraint) -> None:
         """An answer exceeded a limit. All copies share what was counted, so the next one needs a fresh grammar."""

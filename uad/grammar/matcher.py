@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from uad.errors import UadError
 from uad.grammar.protocol import Ids, Mask
-from uad.grammar.vocabulary import Vocabulary
+from uad.grammar.vocabulary import GrammarVocabulary
 from uad.types import Constraint
 from uad.vocab.table import VocabTable
 
@@ -85,13 +85,13 @@ def _ids_of(bits: npt.NDArray[np.uint8], n_vocab: int) -> Ids:
     return ids[: np.searchsorted(ids, n_vocab)]
 
 
-def can_begin(native: llguidance.LLMatcher, data: bytes, vocabulary: Vocabulary) -> bool:
+def can_begin(native: llguidance.LLMatcher, data: bytes, vocabulary: GrammarVocabulary) -> bool:
     """Whether these bytes may follow in the grammar."""
     ids = vocabulary.encode(data)
     return int(native.validate_tokens(ids)) == len(ids)
 
 
-class Matcher:
+class GrammarMatcher:
     """See `protocol.Matcher`. Made by `Grammars.start`.
 
     failed: called where a limit is exceeded. barred: ids that cannot follow while it waits for the trigger.
@@ -100,7 +100,7 @@ class Matcher:
     def __init__(
         self,
         native: llguidance.LLMatcher,
-        vocabulary: Vocabulary,
+        vocabulary: GrammarVocabulary,
         failed: Callable[[], None],
         trigger: Trigger | None = None,
         barred: Collection[int] = (),

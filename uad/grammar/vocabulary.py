@@ -13,7 +13,7 @@ _EVERY = 61  # ids between two that are compared at load
 _WINDOW, _UNSURE = 256, 8  # bytes, ids
 
 
-class Vocabulary:
+class GrammarVocabulary:
     """Made once for a target. encode: bytes to ids, as the target's text is cut.
 
     reason: why answers cannot be constrained with it; empty where they can.

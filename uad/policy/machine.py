@@ -47,7 +47,7 @@ class Machine:
         self.n_free = n_free
         self.keep_ms = keep_ms
         self.n_again = _AGAIN
-        self._tables: dict[tuple[tuple[int, ...], int], Table] = {}
+        self._tables: dict[tuple[tuple[int, ...], int], CostTable] = {}
         self.overhead_ms = 0.0
 
     def table(self, groups: tuple[int, ...], depth: int, n_pending: int = 1) -> RoundTable:
@@ -56,13 +56,13 @@ class Machine:
         table = self._table(groups, depth)
         return table if n_pending == 1 and self.n_free >= _ANY else Behind(self, table, sum(groups), n_pending - 1)
 
-    def _table(self, groups: tuple[int, ...], depth: int) -> Table:
+    def _table(self, groups: tuple[int, ...], depth: int) -> CostTable:
         key = (groups, depth // _DEPTH_STEP)
         table = self._tables.get(key)
         if table is None or table.n_uses >= _REFRESH or table.n_found != self.target.n_found:
             if len(self._tables) > 256:
                 self._tables.clear()
-            table = self._tables[key] = Table(self, groups, depth)
+            table = self._tables[key] = CostTable(self, groups, depth)
         table.n_uses += 1
         return table
 
@@ -96,7 +96,7 @@ class Machine:
         self.overhead_ms += _OVERHEAD_RATE * (0.5 * min(ms, 4 * self.overhead_ms + 1) - self.overhead_ms)
 
 
-class Table:
+class CostTable:
     """Milliseconds of a round by the rows of each sequence, made as far as they are asked for.
 
     Where more rows cost less, as on machines whose curve has steps, fewer are padded: `level` says to how many, and costs are those of it.
@@ -148,14 +148,14 @@ class Behind:
     """A table behind rows that are decoded in any case, of a target whose memory may need checkpoints. No round is padded: dummy rows would
     have to be taken back."""
 
-    def __init__(self, machine: Machine, table: Table, n_seq: int, n_before: int) -> None:
+    def __init__(self, machine: Machine, table: CostTable, n_seq: int, n_before: int) -> None:
         self._machine = machine
         self._table = table
         self._n_seq = n_seq
         self._n_before = n_before
 
     def upto(self, n: int) -> list[float]:
-        """See `Table.upto`."""
+        """See `CostTable.upto`."""
         machine, again = self._machine, int(self._machine.n_again + 0.5)
         costs = self._table.upto(n + self._n_before + again + 1)
         price = machine.keep_ms * self._n_seq + max(costs[1 + again] - costs[1], 0.0)
@@ -163,8 +163,8 @@ class Behind:
         return [ms if k <= free else ms + price for k, ms in enumerate(costs[self._n_before :])]
 
     def level(self, n: int) -> int:
-        """See `Table.level`."""
+        """See `CostTable.level`."""
         return n
 
 
-RoundTable = Table | Behind
+RoundTable = CostTable | Behind

@@ -11,7 +11,7 @@ from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
 from uad.runtime.profile import BUSY, spread
-from uad.runtime.target import Target
+from uad.runtime.target import LoadedTarget
 from uad.runtime.wiring import Wiring
 from uad.types import Origin, SpecPolicy
 
@@ -48,7 +48,7 @@ def draft_steps(config: Config, draft: Context, draft_config: ModelConfig, wirin
     return Steps(samples, _is_rough(samples, stored))
 
 
-def open_policy(config: Config, target: Target, steps: Steps | None, wiring: Wiring) -> tuple[Policies, tuple[str, ...]]:
+def open_policy(config: Config, target: LoadedTarget, steps: Steps | None, wiring: Wiring) -> tuple[Policies, tuple[str, ...]]:
     """The policies, and the lines that say what decoding several tokens at once costs here."""
     context, least = target.context, target.least
     # sizes of longer automatic drafts take too long for a quick look; the curve follows them while it runs

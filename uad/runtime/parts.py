@@ -20,7 +20,7 @@ from uad.errors import ConfigError, InvalidRequestError, MappingError, ModelLoad
 from uad.grammar.drafter import GrammarDrafter
 from uad.grammar.grammars import Grammars
 from uad.grammar.protocol import Matcher
-from uad.grammar.vocabulary import Vocabulary
+from uad.grammar.vocabulary import GrammarVocabulary
 from uad.llama import native
 from uad.llama.context import Context
 from uad.llama.model import Model
@@ -33,7 +33,7 @@ from uad.runtime.fit import fitted, fitted_alone
 from uad.runtime.open import open_model, tokenizer_notes
 from uad.runtime.pacing import Policies, Steps, draft_steps, open_policy
 from uad.runtime.prompts import Prompts
-from uad.runtime.target import Progress, Target, open_target
+from uad.runtime.target import LoadedTarget, Progress, open_target
 from uad.runtime.wiring import WIRING, Wiring
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
@@ -56,7 +56,7 @@ class Parts:
     engine: Engine
     prompts: Prompts
     grammars: Grammars
-    target: Target
+    target: LoadedTarget
     samplers: SamplerFactory
     info: RuntimeInfo
     drafter: ModelDrafter | None
@@ -138,14 +138,14 @@ def alone(parts: Parts) -> Parts:
 
 
 def _engine(
-    target: Target, drafting: Drafting | None, samplers: SamplerFactory, wiring: Wiring, matchers: dict[int, Matcher] | None = None
+    target: LoadedTarget, drafting: Drafting | None, samplers: SamplerFactory, wiring: Wiring, matchers: dict[int, Matcher] | None = None
 ) -> Engine:
     decoder, seeds = wiring.target(target.context), lambda: secrets.randbits(32)
     return Engine(decoder, drafting, samplers, seeds, least=target.least, clock=wiring.clock, matchers=matchers)
 
 
 def _grammars(config: Config, model: Model, encoder: Encoder) -> Grammars:
-    grammars = Grammars(Vocabulary(model.vocab, encoder.encode))
+    grammars = Grammars(GrammarVocabulary(model.vocab, encoder.encode))
     if config.constraint is not None:
         try:
             grammars.check(config.constraint)
@@ -154,14 +154,14 @@ def _grammars(config: Config, model: Model, encoder: Encoder) -> Grammars:
     return grammars
 
 
-def _forced(config: Config, target: Target, matchers: Mapping[int, Matcher]) -> tuple[Drafter, ...]:
+def _forced(config: Config, target: LoadedTarget, matchers: Mapping[int, Matcher]) -> tuple[Drafter, ...]:
     """The drafter of what constraints force. Where it is the only one, its drafts are taken as they come: no costs are weighed."""
     if not (target.context.can_take_back and config.drafting.grammar and config.drafting.defaults.enabled):
         return ()
     return (GrammarDrafter(matchers),)
 
 
-def _open_lookup(config: Config, stack: ExitStack, target: Target) -> tuple[Lookup, ...]:
+def _open_lookup(config: Config, stack: ExitStack, target: LoadedTarget) -> tuple[Lookup, ...]:
     """The drafters that need no model. Closing them writes their files."""
     if not target.context.can_take_back or not config.drafting.defaults.enabled:
         return ()
@@ -194,7 +194,7 @@ def _name(info: ModelInfo) -> str:
 
 
 @dataclass(frozen=True)
-class _Draft:
+class _OpenedDraft:
     """The draft model's part, or why there is none."""
 
     notes: tuple[str, ...]
@@ -203,12 +203,14 @@ class _Draft:
     info: ModelInfo | None = None
 
 
-def _open_draft(config: Config, stack: ExitStack, target: Target, encoder: Encoder, progress: Progress, wiring: Wiring) -> _Draft:
+def _open_draft(
+    config: Config, stack: ExitStack, target: LoadedTarget, encoder: Encoder, progress: Progress, wiring: Wiring
+) -> _OpenedDraft:
     """The draft model's part on the stack; where it loads and then fails, none, and the line that says so."""
     if config.draft is None:
-        return _Draft(("no draft model",) if set(config.drafting.types) - {Origin.MODEL} else ("no draft model: plain decoding",))
+        return _OpenedDraft(("no draft model",) if set(config.drafting.types) - {Origin.MODEL} else ("no draft model: plain decoding",))
     if not target.context.can_take_back:
-        return _Draft((f"the memory of {_name(target.model.info)} cannot take drafts back: plain decoding, the draft is not loaded",))
+        return _OpenedDraft((f"the memory of {_name(target.model.info)} cannot take drafts back: plain decoding, the draft is not loaded",))
     model = stack.enter_context(open_model(config.draft, "draft", lambda share: progress("loading draft", share)))
     with ExitStack() as attempt:
         try:
@@ -217,15 +219,17 @@ def _open_draft(config: Config, stack: ExitStack, target: Target, encoder: Encod
             raise
         except Exception as error:
             _log.debug("the draft model failed at start", exc_info=error)
-            return _Draft((f"draft {_name(model.info)} failed at start ({reason(error)}): plain decoding",))
+            return _OpenedDraft((f"draft {_name(model.info)} failed at start ({reason(error)}): plain decoding",))
         stack.enter_context(attempt.pop_all())
         return opened
 
 
-def _draft_of(config: Config, own: ModelConfig, stack: ExitStack, model: Model, target: Target, encoder: Encoder, wiring: Wiring) -> _Draft:
+def _draft_of(
+    config: Config, own: ModelConfig, stack: ExitStack, model: Model, target: LoadedTarget, encoder: Encoder, wiring: Wiring
+) -> _OpenedDraft:
     draft = stack.enter_context(Context(model, _draft_config(own, model, target.context), config.n_parallel, "draft"))
     if not draft.can_take_back:
-        return _Draft((f"the memory of the draft {_name(model.info)} cannot take back ids: plain decoding",))
+        return _OpenedDraft((f"the memory of the draft {_name(model.info)} cannot take back ids: plain decoding",))
     draft.choose_threads(own)
     rules = plan(side(target.model, config.templates.chat_template), side(model), template_options(config))
     drafter = ModelDrafter(
@@ -243,7 +247,7 @@ def _draft_of(config: Config, own: ModelConfig, stack: ExitStack, model: Model, 
         *rules.notes,
         *_window_note(draft, target.context),
     )
-    return _Draft(notes, drafter, draft_steps(config, draft, own, wiring), model.info)
+    return _OpenedDraft(notes, drafter, draft_steps(config, draft, own, wiring), model.info)
 
 
 def _draft_config(config: ModelConfig, model: Model, target: Context) -> ModelConfig:

@@ -24,7 +24,7 @@ Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
-class Target:
+class LoadedTarget:
     """A loaded target. `config` is the one it was really loaded with; `notes` are lines to print."""
 
     model: Model
@@ -34,7 +34,7 @@ class Target:
     notes: tuple[str, ...]
 
 
-def open_target(config: Config, stack: ExitStack, progress: Progress) -> Target:
+def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedTarget:
     """Load it onto the stack. `--exact` loads it again without rearranged weights where only those stand in the way. Raises ModelLoadError,
     or ConfigError for a tokenizer that disagrees with it and for a batch too small for `--exact`."""
     with ExitStack() as attempt:
@@ -52,7 +52,7 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> Target:
         least, exact_notes, again = _exactness(context, config)
         if not again:
             stack.enter_context(attempt.pop_all())
-            return Target(model, context, own, least, (*notes, *exact_notes, *_length_note(config, context, least)))
+            return LoadedTarget(model, context, own, least, (*notes, *exact_notes, *_length_note(config, context, least)))
     return open_target(replace(config, target=replace(config.target, repack=False)), stack, progress)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from uad.common.samplers import SAMPLERS, SETTINGS, Sampler
+from uad.common.samplers import SAMPLERS, SETTINGS, SamplerEntry
 from uad.types import SamplingParams
 
 _REACH = "repeat_last_n"  # the field that penalties begin with
@@ -23,7 +23,7 @@ class LogitBias:
 class SamplerStage:
     """A sampler with the arguments of its constructor. `chance`: with which probability it acts at a position."""
 
-    sampler: Sampler
+    sampler: SamplerEntry
     args: tuple[float, ...]
     chance: float = 1.0
 
@@ -54,14 +54,14 @@ def is_typical(chain: Sequence[Stage]) -> bool:
     return any(isinstance(one, SamplerStage) and _TYPICAL in SAMPLERS[one.sampler] for one in chain)
 
 
-def _is_on(sampler: Sampler, params: SamplingParams) -> bool:
+def _is_on(sampler: SamplerEntry, params: SamplingParams) -> bool:
     """Whether one of its fields has a value that is not off. Penalties need something to look back on as well."""
     names = SAMPLERS[sampler]
     has_reach = _REACH not in names or params.repeat_last_n != 0
     return has_reach and any(getattr(params, name) not in SETTINGS[name].off for name in names if SETTINGS[name].off)
 
 
-def _stage(sampler: Sampler, params: SamplingParams, n_ctx: int) -> SamplerStage:
+def _stage(sampler: SamplerEntry, params: SamplingParams, n_ctx: int) -> SamplerStage:
     last_n = n_ctx if params.repeat_last_n < 0 else min(params.repeat_last_n, n_ctx)  # llama.cpp makes a ring of as many
     args = tuple(last_n if name == _REACH else getattr(params, name) for name in SAMPLERS[sampler])
     return SamplerStage(sampler, (1.0, *args[1:]), args[0]) if sampler.by_chance else SamplerStage(sampler, args)

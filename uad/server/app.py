@@ -21,7 +21,7 @@ from uad.config import ServerConfig
 from uad.errors import ConfigError, UnavailableError
 from uad.server import completions, info
 from uad.server.access import allow_origin, errors, guard
-from uad.server.engine import Engine
+from uad.server.engine import Backend
 from uad.server.state import STATE, Gate, State
 
 log = logging.getLogger("uad.server")
@@ -54,7 +54,7 @@ GET_ROUTES = {
 ABSENT = ("/v1/embeddings", "/embeddings", "/embedding", "/infill", "/rerank", "/v1/rerank", "/v1/responses", "/v1/messages")
 
 
-def make_app(runtime: Engine, config: ServerConfig) -> web.Application:
+def make_app(runtime: Backend, config: ServerConfig) -> web.Application:
     """The application over `runtime`, which it neither opens nor closes."""
     app = web.Application(client_max_size=MAX_BODY, middlewares=[errors, guard])
     app[STATE] = State(runtime, config, Gate(runtime.info.n_slots + config.max_queue))
@@ -87,7 +87,7 @@ def _without_traceback(record: logging.LogRecord) -> bool:
     return True
 
 
-def serve(runtime: Engine, config: ServerConfig, ready: Callable[[str], None] | None = None) -> None:
+def serve(runtime: Backend, config: ServerConfig, ready: Callable[[str], None] | None = None) -> None:
     """Serve until SIGINT or SIGTERM; a second signal ends the process at once. `ready` gets the base URL once the port is open.
 
     Main thread only. Raises ConfigError where host or port cannot be used, and the fatal error that stopped the engine, when all clients
@@ -104,7 +104,7 @@ def _keep_pauses_short() -> None:
     gc.freeze()  # what is loaded stays: collections of garbage, which stop all threads, need not look through it
 
 
-async def _serve(runtime: Engine, config: ServerConfig, ready: Callable[[str], None]) -> None:
+async def _serve(runtime: Backend, config: ServerConfig, ready: Callable[[str], None]) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     runtime.when_stopped(partial(loop.call_soon_threadsafe, stop.set))
     runner = make_runner(make_app(runtime, config))

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from uad.calls.parser import Start
 from uad.calls.tools import Calls
 from uad.errors import InvalidRequestError, NotSupportedError
-from uad.server.engine import Engine
+from uad.server.engine import Backend
 from uad.server.schemas import ChatBody, GenerationBody
 from uad.types import Constraint, ConstraintKind
 
 _JSON, _GRAMMAR, _REGEX, _CHOICE = ConstraintKind
 
 
-def constraint_of(engine: Engine, body: GenerationBody) -> Constraint | None:
+def constraint_of(engine: Backend, body: GenerationBody) -> Constraint | None:
     """The request's constraint, else the server's. Compiles it: for worker threads. Raises InvalidRequestError."""
     found = [(name, constraint) for name, read in _FIELDS.items() if (constraint := read(name, getattr(body, name))) is not None]
     if len(found) > 1:
@@ -28,7 +28,7 @@ def constraint_of(engine: Engine, body: GenerationBody) -> Constraint | None:
     return constraint
 
 
-def with_calls(engine: Engine, body: ChatBody, own: Constraint | None, calls: Calls, start: Start, tail: str) -> Constraint | None:
+def with_calls(engine: Backend, body: ChatBody, own: Constraint | None, calls: Calls, start: Start, tail: str) -> Constraint | None:
     """The constraint of a chat with tools, compiled. own: what `constraint_of` says.
 
     A call that is required takes the server's own constraint's place. Where calls are possible, one may stand in place of the JSON that
@@ -53,7 +53,7 @@ def with_calls(engine: Engine, body: ChatBody, own: Constraint | None, calls: Ca
     return bound
 
 
-def _check(engine: Engine, name: str, constraint: Constraint) -> None:
+def _check(engine: Backend, name: str, constraint: Constraint) -> None:
     try:
         engine.check_constraint(constraint)
     except (InvalidRequestError, NotSupportedError) as error:

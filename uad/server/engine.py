@@ -26,7 +26,7 @@ log = logging.getLogger("uad.server")
 Arrival = tuple[int, Delta | Done]
 
 
-class Engine(Protocol):
+class Backend(Protocol):
     """Generation behind one door. Every method may be called from any thread; `submit` and `cancel` return at once."""
 
     @property
@@ -140,7 +140,7 @@ class Inbox:
 class Generation:
     """A context manager around submitted requests; `take` hands out their events, numbered by position in `requests`."""
 
-    def __init__(self, engine: Engine, requests: Sequence[Request]) -> None:
+    def __init__(self, engine: Backend, requests: Sequence[Request]) -> None:
         self._engine = engine
         self._requests = requests
         self._inbox = Inbox(asyncio.get_running_loop(), self._overflow)

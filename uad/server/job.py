@@ -10,7 +10,7 @@ from uad.checkpoint import checkpoint
 from uad.common.samplers import SAMPLERS, SETTINGS
 from uad.errors import InvalidRequestError, NotSupportedError
 from uad.server.constraint import constraint_of
-from uad.server.engine import Engine
+from uad.server.engine import Backend
 from uad.server.json_out import LOWEST
 from uad.server.outcome import Json
 from uad.server.prompt_ids import Prompt
@@ -39,7 +39,7 @@ class Job:
     drafters: tuple[Origin, ...] = ()
 
 
-def check_counts(engine: Engine, body: GenerationBody, n_prompts: int, limit: int) -> int:
+def check_counts(engine: Backend, body: GenerationBody, n_prompts: int, limit: int) -> int:
     """How many sequences the request asks for, or InvalidRequestError where the server could never run them."""
     n_slots = engine.info.n_slots
     if body.n > n_slots:
@@ -51,7 +51,7 @@ def check_counts(engine: Engine, body: GenerationBody, n_prompts: int, limit: in
     return n_prompts * body.n
 
 
-def make_job(engine: Engine, body: GenerationBody, prompts: list[Prompt], ping: float) -> Job:
+def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping: float) -> Job:
     """Requests for every prompt and choice. May tokenize and compile: for worker threads."""
     n_probs, logprobs = _probs(body)
     max_tokens = _max_tokens(body.max_tokens, engine.config.n_predict)
@@ -90,7 +90,7 @@ def _choice(model: Request, prompt: Prompt, i: int) -> Request:
     return replace(model, prompt=prompt.ids, sampling=sampling)
 
 
-def _check_stops(engine: Engine, body: GenerationBody, max_tokens: int | None) -> None:
+def _check_stops(engine: Backend, body: GenerationBody, max_tokens: int | None) -> None:
     n_vocab = engine.info.target.n_vocab
     if any(id_ >= n_vocab for id_ in body.stop_token_ids):
         raise InvalidRequestError(f"stop_token_ids: token ids must lie between 0 and {n_vocab - 1}", "stop_token_ids")
@@ -117,7 +117,7 @@ def _probs(body: GenerationBody) -> tuple[int, bool]:
     return n_probs or 0, is_wanted
 
 
-def sampling_params(engine: Engine, body: GenerationBody) -> SamplingParams:
+def sampling_params(engine: Backend, body: GenerationBody) -> SamplingParams:
     """Sampling of one request. May tokenize (logit_bias): for worker threads."""
     changes = {name: value for name in DIRECT if (value := getattr(body, name)) is not None}
     if changes.get("repeat_last_n", 0) < 0:
@@ -131,7 +131,7 @@ def sampling_params(engine: Engine, body: GenerationBody) -> SamplingParams:
     return replace(engine.config.sampling, **changes)
 
 
-def drafters_of(engine: Engine, params: SpeculativeParams) -> tuple[Origin, ...]:
+def drafters_of(engine: Backend, params: SpeculativeParams) -> tuple[Origin, ...]:
     """Those that draft for such a request, in the order in which a fixed policy asks them, which is the server's."""
     if not params.enabled or params.longest <= 0:
         return ()
@@ -141,7 +141,7 @@ def drafters_of(engine: Engine, params: SpeculativeParams) -> tuple[Origin, ...]
     return tuple(one for one in engine.info.drafters if one not in left_out)
 
 
-def speculative_params(engine: Engine, body: GenerationBody) -> SpeculativeParams:
+def speculative_params(engine: Backend, body: GenerationBody) -> SpeculativeParams:
     """Draft control of one request."""
     changes = body.speculative.model_dump(exclude_none=True)
     params = replace(engine.config.drafting.defaults, **changes)
@@ -184,7 +184,7 @@ def _stage_names(samplers: list[str]) -> Iterator[str]:
             yield stage
 
 
-def _biases(engine: Engine, value: object) -> Iterator[tuple[int, float]]:
+def _biases(engine: Backend, value: object) -> Iterator[tuple[int, float]]:
     n = 0
     for key, bias in _pairs(value):
         addend = _addend(bias)
@@ -214,7 +214,7 @@ def _addend(bias: object) -> float:
     return float(bias)
 
 
-def _ids(engine: Engine, key: object) -> list[int]:
+def _ids(engine: Backend, key: object) -> list[int]:
     if isinstance(key, str) and not _is_integer(key):
         if len(key) > MAX_BIASES:
             raise InvalidRequestError(f"logit_bias: a text of at most {MAX_BIASES} characters", "logit_bias")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from uad.checkpoint import checkpoint
 from uad.errors import ContextOverflowError, InvalidRequestError
-from uad.server.engine import Engine, Message
+from uad.server.engine import Backend, Message
 from uad.server.json_out import chunks
 from uad.server.schemas import MessageBody, TemplateBody
 from uad.server.toolfields import template_fields
@@ -48,7 +48,7 @@ def parts_of(value: object, n_vocab: int, param: str) -> list[Part]:
     return list(_checked(items, n_vocab, param))
 
 
-def ids_of(value: object, engine: Engine, param: str) -> list[int]:
+def ids_of(value: object, engine: Backend, param: str) -> list[int]:
     """The token ids in a list of numbers, checked."""
     n_vocab = engine.info.target.n_vocab
     if not isinstance(value, list):
@@ -59,7 +59,7 @@ def ids_of(value: object, engine: Engine, param: str) -> list[int]:
     return ids
 
 
-def mixed_ids(engine: Engine, parts: list[Part], add_special: bool, parse_special: bool) -> list[int]:
+def mixed_ids(engine: Backend, parts: list[Part], add_special: bool, parse_special: bool) -> list[int]:
     """Ids of strings and ids in a row; special ids are added in front of the first string only."""
     ids: list[int] = []
     for i, part in enumerate(parts):
@@ -71,7 +71,7 @@ def mixed_ids(engine: Engine, parts: list[Part], add_special: bool, parse_specia
     return ids
 
 
-def text_of(engine: Engine, ids: Sequence[int]) -> str:
+def text_of(engine: Backend, ids: Sequence[int]) -> str:
     """The text of ids, some thousand at a time; bytes that are no text become U+FFFD."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     texts: list[str] = []
@@ -81,7 +81,7 @@ def text_of(engine: Engine, ids: Sequence[int]) -> str:
     return "".join(texts) + decoder.decode(b"", final=True)
 
 
-def encode_prompt(engine: Engine, prompt: object) -> Prompt:
+def encode_prompt(engine: Backend, prompt: object) -> Prompt:
     """One prompt of a completion. Every part but an empty text is taken for one id at least, so that too many are not tokenized."""
     parts = parts_of(prompt, engine.info.target.n_vocab, "prompt")
     n_least = sum(part != "" for part in parts)
@@ -95,20 +95,20 @@ def encode_prompt(engine: Engine, prompt: object) -> Prompt:
     return _filled(Prompt(ids, text), "prompt")
 
 
-def encode_chat(engine: Engine, body: TemplateBody) -> Prompt:
+def encode_chat(engine: Backend, body: TemplateBody) -> Prompt:
     """The prompt of a chat. A last message of the assistant is the beginning of the answer, as llama-server has it."""
     prefill, messages = _split_prefill(body)
     ids = engine.chat_prompt(messages, _template_kwargs(body), _opens_answer(body, prefill), prefill)
     return _filled(Prompt(tuple(ids), ""), "messages")
 
 
-def render_chat(engine: Engine, body: TemplateBody) -> str:
+def render_chat(engine: Backend, body: TemplateBody) -> str:
     """The same prompt as text."""
     prefill, messages = _split_prefill(body)
     return engine.render_chat(messages, _template_kwargs(body), _opens_answer(body, prefill), prefill)
 
 
-def chat_template(engine: Engine) -> str:
+def chat_template(engine: Backend) -> str:
     """The template in use, empty where neither the model nor the configuration has one."""
     return engine.config.templates.template(engine.info.target.chat_template)
 

@@ -13,7 +13,7 @@ from uad.calls.parser import AnswerParser, Start
 from uad.calls.tools import Calls, Tool
 from uad.errors import InvalidRequestError
 from uad.server.constraint import with_calls
-from uad.server.engine import Engine
+from uad.server.engine import Backend
 from uad.server.job import Job, make_job
 from uad.server.json_out import dumps, dumps_large
 from uad.server.outcome import Json, Outcome, logprobs_json
@@ -58,7 +58,7 @@ def calls_of(body: ChatBody) -> Calls:
     return Calls(tools, choice.name, named=True, parallel=body.parallel_tool_calls)
 
 
-def _start(engine: Engine, body: ChatBody, tail: str) -> Start:
+def _start(engine: Backend, body: ChatBody, tail: str) -> Start:
     """Where the answer begins, by the beginning that the request gives, or by the end of its prompt."""
     last = body.messages[-1]
     begun = "\n".join(part.text for part in last.content or ()) if last.role == "assistant" else ""
@@ -68,7 +68,7 @@ def _start(engine: Engine, body: ChatBody, tail: str) -> Start:
     return Start(in_thought, in_content=not in_thought)
 
 
-def chat_job(engine: Engine, body: ChatBody, ping: float, default: str) -> tuple[Job, Reading]:
+def chat_job(engine: Backend, body: ChatBody, ping: float, default: str) -> tuple[Job, Reading]:
     """What to generate for a chat, and how to read it. Renders, tokenizes and compiles: for worker threads.
 
     default: the server's reasoning format.

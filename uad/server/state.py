@@ -17,7 +17,7 @@ from aiohttp import web
 from uad.checkpoint import DroppedError, checkpoint, wanted_while
 from uad.config import ServerConfig
 from uad.errors import UnavailableError
-from uad.server.engine import Engine, Generation
+from uad.server.engine import Backend, Generation
 from uad.server.json_in import SMALL, parse_object
 from uad.server.json_out import chunks
 from uad.server.problems import BusyError
@@ -109,7 +109,7 @@ class Workers:
 class State:
     """One application: the runtime behind it, its settings, and everything that is running."""
 
-    engine: Engine
+    engine: Backend
     config: ServerConfig
     gate: Gate
     workers: Workers = field(default_factory=Workers)

@@ -13,7 +13,7 @@ _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 CHOICES = ("none", "auto", "required")
 
 
-class _Body(BaseModel):
+class _ToolBody(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
@@ -46,7 +46,7 @@ def _reasoning(value: object) -> object:
     return value
 
 
-class FunctionBody(_Body):
+class FunctionBody(_ToolBody):
     """What a tool is called, what it does, and the JSON schema of its arguments."""
 
     name: StrictStr = Field(min_length=1, max_length=MAX_NAME)
@@ -59,21 +59,21 @@ class FunctionBody(_Body):
         return {"name": self.name, "description": self.description or "", "parameters": self.parameters or _NO_PARAMETERS}
 
 
-class ToolBody(_Body):
+class ToolBody(_ToolBody):
     """One of `tools`."""
 
     type: Annotated[Literal["function"], BeforeValidator(_function_only)] = "function"
     function: FunctionBody
 
 
-class CalledBody(_Body):
+class CalledBody(_ToolBody):
     """The function of a call in the history. `arguments` is JSON text; an object is taken, too."""
 
     name: StrictStr = Field(min_length=1, max_length=MAX_NAME)
     arguments: Annotated[Any, AfterValidator(_arguments)] = "{}"
 
 
-class CallBody(_Body):
+class CallBody(_ToolBody):
     """One of a message's `tool_calls`."""
 
     id: StrictStr | None = None
@@ -81,7 +81,7 @@ class CallBody(_Body):
     function: CalledBody
 
 
-class NamedTool(_Body):
+class NamedTool(_ToolBody):
     """`tool_choice` that names the function to call."""
 
     name: StrictStr

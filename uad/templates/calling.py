@@ -48,10 +48,10 @@ class Calling:
 @lru_cache(maxsize=16)
 def calling(template: str) -> Calling:
     """What a template does with tools and calls."""
-    probe = _Probe(template)
+    probe = _CallProbe(template)
     tools = probe.tells_tools()
     for (ids, id_), empty, objects in product(_IDS.items(), ("", None), (True, False)):
-        way = _Way(objects, empty, id_)
+        way = _CallWay(objects, empty, id_)
         answer = probe.answer(way)
         if _shows_call(answer):
             return Calling(
@@ -74,7 +74,7 @@ def _shows_call(text: str) -> bool:
     return all(part in text for part in (TOOL, "word", WORD, str(NUMBER))) and python not in text and double not in text
 
 
-class _Probe:
+class _CallProbe:
     def __init__(self, template: str) -> None:
         self._template = template
         self._budget = Budget()
@@ -84,24 +84,24 @@ class _Probe:
         with_tools = self._render([_asked()], [_tool(TOOL)], prompt=True)
         return TOOL in with_tools or TOOL in self._render([{"role": "system", "content": "wqz"}, _asked()], [_tool(TOOL)], prompt=True)
 
-    def answer(self, way: _Way) -> str:
+    def answer(self, way: _CallWay) -> str:
         """What the template writes for an answer with one call, with what ends its turn."""
         whole = self._render([_asked(), way.called(TOOL)], [_tool(TOOL)])
         asked = self._render([_asked()], [_tool(TOOL)], prompt=True)
         return whole[len(_OPEN_NAME.sub("", _common(whole, asked))) :]
 
-    def writes_both(self, way: _Way) -> bool:
+    def writes_both(self, way: _CallWay) -> bool:
         """Whether two calls in one answer are both there."""
         messages = [_asked(), way.called(TOOL, _OTHER), way.result(TOOL), way.result(_OTHER)]
         text = self._render(messages, [_tool(TOOL), _tool(_OTHER)], prompt=True)
         bare = self._render([_asked()], [_tool(TOOL), _tool(_OTHER)], prompt=True)
         return text.count(_OTHER) > bare.count(_OTHER) and text.count(TOOL) > bare.count(TOOL)
 
-    def writes_result(self, way: _Way) -> bool:
+    def writes_result(self, way: _CallWay) -> bool:
         """Whether the result of a call is there."""
         return _RESULT in self._render([_asked(), way.called(TOOL), way.result(TOOL)], [_tool(TOOL)], prompt=True)
 
-    def thoughts(self, way: _Way | None) -> str:
+    def thoughts(self, way: _CallWay | None) -> str:
         """The member of an assistant's message that the template writes thoughts from, before a call or in a plain answer."""
         for name in ("reasoning_content", "thinking", "reasoning"):
             said: dict[str, object] = {"role": "assistant", "content": "wqz answer"}
@@ -134,7 +134,7 @@ def _common(a: str, b: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Way:
+class _CallWay:
     """How the probe puts calls: their arguments, the content beside them, and the first one's id."""
 
     objects: bool

@@ -10,7 +10,7 @@ from uad.templates.families import Family
 from uad.templates.patterns import Items, parse_marker, parse_rule, show
 from uad.templates.reader import Patterns, has_bare_system, has_bare_thoughts, reader_patterns
 from uad.templates.rules import CompiledRules, Step, Table, symbols
-from uad.templates.turns import OUTSIDE, REASONING, TOOL_CALL, Format, Kind, Mark
+from uad.templates.turns import OUTSIDE, REASONING, TOOL_CALL, Format, Mark, TurnKind
 from uad.vocab.table import VocabTable
 
 
@@ -128,7 +128,7 @@ def _marks_in(items: Items, family: dict[str, Patterns]) -> tuple[Mark, ...]:
             at += 1
             continue
         marks += table[key].marks
-        state = marks[-1].role if marks and marks[-1].kind is Kind.START else OUTSIDE
+        state = marks[-1].role if marks and marks[-1].kind is TurnKind.START else OUTSIDE
         at += len(key)
     return tuple(marks)
 

@@ -117,13 +117,13 @@ class _Probe:
 
 
 @dataclass(frozen=True)
-class _Turns:
+class _DerivedTurns:
     user: Turn
     assistant: Turn
     prompt: str
 
 
-def _turns(probe: _Probe, texts: _Texts) -> _Turns:
+def _turns(probe: _Probe, texts: _Texts) -> _DerivedTurns:
     """Where one turn ends and the next begins: what is there without a generation prompt, and what is there before the first user."""
     closed = probe.after(_TALK, U3) or probe.after((_SYSTEM, *_TALK), U3)
     n = min(probe.common(texts.to_answer, closed), probe.common(texts.to_answer, texts.tail))
@@ -133,10 +133,10 @@ def _turns(probe: _Probe, texts: _Texts) -> _Turns:
     n = max(probe.common(texts.to_user, answered), earliest)
     if n == earliest < len(user_end) and texts.to_user.startswith(user_end):
         n = len(user_end)
-    return _Turns(Turn(texts.to_user[n:], user_end), Turn(start, texts.to_user[:n]), prompt)
+    return _DerivedTurns(Turn(texts.to_user[n:], user_end), Turn(start, texts.to_user[:n]), prompt)
 
 
-def _family(side: Side, probe: _Probe, turns: _Turns, texts: _Texts, with_system: _Texts | None, notes: list[str]) -> Family:
+def _family(side: Side, probe: _Probe, turns: _DerivedTurns, texts: _Texts, with_system: _Texts | None, notes: list[str]) -> Family:
     head = texts.head[: len(texts.head) - len(turns.user.start)] if texts.head.endswith(turns.user.start) else ""
     if texts.system is not None:
         head = probe.bos if texts.system[0].startswith(probe.bos) else ""
@@ -155,7 +155,7 @@ def _family(side: Side, probe: _Probe, turns: _Turns, texts: _Texts, with_system
     return family if turns.prompt == family.opening else replace(family, prompt=turns.prompt)
 
 
-def _system(probe: _Probe, turns: _Turns, texts: _Texts | None, begin: str, notes: list[str]) -> tuple[str, Turn]:
+def _system(probe: _Probe, turns: _DerivedTurns, texts: _Texts | None, begin: str, notes: list[str]) -> tuple[str, Turn]:
     """How a system message is expressed, and what stands around it."""
     if texts is None:
         text = probe.render((_SYSTEM, *_TALK))

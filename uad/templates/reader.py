@@ -8,7 +8,7 @@ from itertools import takewhile
 from uad.templates.families import Family
 from uad.templates.patterns import Items, normalise, parse_marker
 from uad.templates.rules import Step
-from uad.templates.turns import BEGIN, OUTSIDE, REASONING, TOOL_CALL, Kind, Mark, bare, rest_of
+from uad.templates.turns import BEGIN, OUTSIDE, REASONING, TOOL_CALL, Mark, TurnKind, bare, rest_of
 from uad.vocab.table import VocabTable
 
 Patterns = dict[Items, Step]
@@ -25,10 +25,10 @@ class _Marker:
     end: Items
 
     def opens(self) -> Mark:
-        return Mark(self.role, Kind.START)
+        return Mark(self.role, TurnKind.START)
 
     def closes(self, whole: bool = True) -> Mark:
-        return Mark(self.role, Kind.END, whole)
+        return Mark(self.role, TurnKind.END, whole)
 
 
 def reader_patterns(family: Family, vocab: VocabTable) -> dict[str, Patterns]:
@@ -50,7 +50,7 @@ def reader_patterns(family: Family, vocab: VocabTable) -> dict[str, Patterns]:
                 outside.setdefault(items, step)
     _add_spans(states, family, vocab)
     for marker in markers:
-        tails = {tail: Step((Mark(marker.role, Kind.SETTLE),)) for tail in marker.tails}
+        tails = {tail: Step((Mark(marker.role, TurnKind.SETTLE),)) for tail in marker.tails}
         spans = _openings(family, vocab) if marker.role == "assistant" else {}
         states[marker.role + "!"] = tails | states[marker.role] | spans
     return {OUTSIDE: outside, BEGIN: _begin(family, vocab, _leading(markers), outside, states), **states}
@@ -115,7 +115,7 @@ def _add_starts(starts: Patterns, marker: _Marker, markers: list[_Marker]) -> No
     for part in (bare(marker.start), lead):
         if part and part not in starts:
             shared = sum(other.start[: len(part)] == part for other in markers) > 1
-            starts[part] = Step((Mark("user", Kind.START),)) if shared else step
+            starts[part] = Step((Mark("user", TurnKind.START),)) if shared else step
 
 
 def _ends(marker: _Marker, markers: list[_Marker]) -> Patterns:
@@ -142,7 +142,7 @@ def _openings(family: Family, vocab: VocabTable) -> Patterns:
     """Thoughts after the start of an answer, also as the prompt begins them (often with or without the white space of the marker)."""
     if family.reasoning is None or not family.reasoning.start:
         return {}
-    step = Step((Mark(REASONING, Kind.OPEN),))
+    step = Step((Mark(REASONING, TurnKind.OPEN),))
     patterns = {parse_marker(family.reasoning.start, vocab): step}
     prompted = (family.prompt or "")[len(family.opening) :]
     if prompted.strip() and prompted.strip() == family.reasoning.start.strip():
@@ -157,22 +157,22 @@ def _add_spans(states: dict[str, Patterns], family: Family, vocab: VocabTable) -
         if wrap is None:
             continue
         start, end = parse_marker(wrap.start, vocab), parse_marker(wrap.end, vocab)
-        inside = {end: Step((Mark(name, Kind.CLOSE),))}
+        inside = {end: Step((Mark(name, TurnKind.CLOSE),))}
         if bare(end):
-            inside.setdefault(bare(end), Step((Mark(name, Kind.CLOSE),)))
+            inside.setdefault(bare(end), Step((Mark(name, TurnKind.CLOSE),)))
         states[f"assistant/{name}"] = {items: step for items, step in answer.items() if items not in inside} | inside
         if name == TOOL_CALL or (start and isinstance(start[0], int)):
-            states["assistant"] = {start: Step((Mark(name, Kind.OPEN),))} | states["assistant"]
+            states["assistant"] = {start: Step((Mark(name, TurnKind.OPEN),))} | states["assistant"]
 
 
 def _add_wrapped_system(starts: Patterns, family: Family, vocab: VocabTable) -> None:
     """A system message that stands inside the first user turn can be told from it only if it has a marker of its own."""
     if family.roles["system"].start:
         items = parse_marker(family.roles["user"].start + family.roles["system"].start, vocab)
-        starts.setdefault(items, Step((Mark("system", Kind.START),)))
+        starts.setdefault(items, Step((Mark("system", TurnKind.START),)))
 
 
 def _wrapped_system_end(family: Family, vocab: VocabTable) -> Patterns:
     end = parse_marker(family.roles["system"].end, vocab)
-    marks = (Mark("system", Kind.END), Mark("user", Kind.START))
+    marks = (Mark("system", TurnKind.END), Mark("user", TurnKind.START))
     return {end: Step(marks)} if end and family.roles["system"].start else {}

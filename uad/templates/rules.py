@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from uad.templates.patterns import Item, Items, normalise
-from uad.templates.turns import BEGIN, OUTSIDE, Format, Kind, Mark, Turns
+from uad.templates.turns import BEGIN, OUTSIDE, Format, Mark, TurnKind, Turns
 from uad.vocab.table import VocabTable
 
 __all__ = ["CompiledRules", "Item", "Items", "Node", "RuleStream", "Step", "Table", "Writer", "normalise"]
@@ -243,9 +243,9 @@ class RuleStream:
             if step.emit is not None:
                 self._turns.skip(mark)
             else:
-                self._out.write(self._turns.apply(mark), opens=mark.kind is Kind.START)
+                self._out.write(self._turns.apply(mark), opens=mark.kind is TurnKind.START)
         if step.emit is not None:
-            self._out.write(step.emit, opens=bool(step.marks) and step.marks[-1].kind is Kind.START)
+            self._out.write(step.emit, opens=bool(step.marks) and step.marks[-1].kind is TurnKind.START)
         self._enter()
 
     def _enter(self) -> None:

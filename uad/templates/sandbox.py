@@ -73,7 +73,7 @@ class Budget:
         raise InvalidRequestError("the chat template writes too much text with these messages; it was stopped", "messages")
 
 
-class _Meter(NodeTransformer):
+class _OutputMeter(NodeTransformer):
     """Puts a tick into every loop and macro, and a size check around every assigned value."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
@@ -97,7 +97,7 @@ def _call(method: str, *arguments: nodes.Expr) -> nodes.Call:
     return nodes.Call(budget, list(arguments), [], None, None)
 
 
-class _Generation(Extension):
+class _GenerationTag(Extension):
     """`{% generation %}` marks what the assistant wrote, for training; here its body passes."""
 
     tags = {"generation"}  # noqa: RUF012 (Jinja's own convention)
@@ -149,7 +149,7 @@ class ChatTemplate:
         try:
             parsed = environment.parse(source)
             self.switches = switch_names(parsed)
-            tree = _Meter().visit(parsed)
+            tree = _OutputMeter().visit(parsed)
             code = environment.compile(tree)
             self._template = Template.from_code(environment, code, environment.globals)
         except TemplateSyntaxError as error:
@@ -172,14 +172,14 @@ class ChatTemplate:
             raise RefusedError(f"the chat template fails on these messages: {error}", str(error)) from None
 
 
-class _Given(list[Any]):
+class _GivenText(list[Any]):
     """A list of the request, which templates cannot change."""
 
 
 def _fixed(value: object) -> object:
     if isinstance(value, Mapping):
         return {name: _fixed(item) for name, item in value.items()}
-    return _Given(map(_fixed, value)) if isinstance(value, list | tuple) else value
+    return _GivenText(map(_fixed, value)) if isinstance(value, list | tuple) else value
 
 
 def _check_product(left: Any, right: Any) -> None:
@@ -225,7 +225,7 @@ def compile_template(source: str) -> ChatTemplate:
 
 
 def _environment() -> _Environment:
-    environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation])
+    environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationTag])
     environment.filters["tojson"] = _tojson
     environment.filters["fromjson"] = json.loads
     environment.filters |= {"replace": _replace, "join": _join, "indent": _indent}

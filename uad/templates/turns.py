@@ -16,7 +16,7 @@ _DROPPED = "dropped"
 REASONING, TOOL_CALL = "reasoning", "tool_call"
 
 
-class Kind(Enum):
+class TurnKind(Enum):
     """What happens: a turn starts or ends, a span inside the assistant's turn does, or a turn's text begins without a span."""
 
     START = "start"
@@ -32,7 +32,7 @@ class Mark:
     marker was seen."""
 
     role: str
-    kind: Kind
+    kind: TurnKind
     whole: bool = True
 
 
@@ -127,7 +127,7 @@ class Turns:
                 return out
             return []
         if self._bare_thoughts and self.state == "assistant!":
-            out = self.apply(Mark(REASONING, Kind.OPEN))
+            out = self.apply(Mark(REASONING, TurnKind.OPEN))
             self._span_is_empty = False
             return out
         self.state = self.state.removesuffix("!")
@@ -136,29 +136,29 @@ class Turns:
     def apply(self, mark: Mark) -> list[Item]:
         """Moves on by one mark; what the draft's stream gets for it."""
         match mark.kind:
-            case Kind.START:
+            case TurnKind.START:
                 out = self._start(mark.role)
                 self.state = self.role + "!"
-            case Kind.END:
+            case TurnKind.END:
                 out = self._end(mark)
                 self.state = OUTSIDE
-            case Kind.OPEN:
+            case TurnKind.OPEN:
                 out = self._open(mark.role)
                 self.state = f"{self.role}/{mark.role}"
-            case Kind.CLOSE:
+            case TurnKind.CLOSE:
                 out = self._close_span(mark.role)
                 self.state = self.role
-            case Kind.SETTLE:
+            case TurnKind.SETTLE:
                 out = [] if _is_white(self._rest) else self._settle()
                 self.state = self.role
         return out
 
     def skip(self, mark: Mark) -> None:
         """Moves on by a mark whose text an explicit rule has written."""
-        if mark.kind not in (Kind.START, Kind.END):
+        if mark.kind not in (TurnKind.START, TurnKind.END):
             return
         self._carried, self._begun, self._rest, self._span_is_empty = False, True, (), False
-        is_start = mark.kind is Kind.START
+        is_start = mark.kind is TurnKind.START
         self.role = mark.role if is_start else OUTSIDE
         self.state = self.role
         role = self._format.family.role_of(mark.role)

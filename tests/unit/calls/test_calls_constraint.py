@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kit.calls_kit import FORMATS, TOOLS, said
 
-from uad.calls.constraint import CallGrammar, CallShape, Json, Literal, Maybe, Opening, Part, Pattern, Text, grammar_of
+from uad.calls.constraint import CallGrammar, CallShape, FreeText, Json, Literal, Maybe, Opening, Part, Pattern, grammar_of
 from uad.calls.format import AnswerFormat
 from uad.calls.tools import Calls, Tool, types_in
 
@@ -34,7 +34,7 @@ def filled(shape: CallShape, arguments: dict[str, Any]) -> str:
                 return "0" if part.regex.startswith("[0-9]") else "a1b2c3d4e"
             case Json():
                 return json.dumps(arguments if part.schema.get("type") == "object" else next(values))
-            case Text():
+            case FreeText():
                 return str(next(values))
             case Maybe():
                 return "".join(map(text, part.parts))

@@ -12,7 +12,7 @@ from kit.drafter_kit import IDS, STEPS, Slot, play
 
 from uad.drafters import suffix
 from uad.drafters.history import BELIEFS, MAX_MATCH
-from uad.drafters.suffix import LEVELS, SEPARATOR, Answers, Match, SuffixIndex, store_file, vote
+from uad.drafters.suffix import LEVELS, SEPARATOR, Answers, SuffixIndex, SuffixMatch, store_file, vote
 from uad.vocab.prefix import common_prefix
 
 
@@ -70,11 +70,11 @@ def test_long_matches_count_as_64():
     text = SuffixIndex([*ids, 9, *ids])
     text.grow()
     (found,) = text.matches(text.ids)
-    assert found == Match(text.ids, 100, MAX_MATCH, True)
+    assert found == SuffixMatch(text.ids, 100, MAX_MATCH, True)
 
 
-def match(length: int, own: bool = True) -> Match:
-    return Match([], 0, length, own)
+def match(length: int, own: bool = True) -> SuffixMatch:
+    return SuffixMatch([], 0, length, own)
 
 
 def test_the_vote_goes_by_frequency_and_length():

@@ -31,8 +31,8 @@ from kit.grammar_kit import (
 from uad.errors import InvalidRequestError, NotSupportedError
 from uad.grammar import compiling
 from uad.grammar.grammars import Grammars
-from uad.grammar.matcher import GrammarError, Matcher
-from uad.grammar.vocabulary import Vocabulary
+from uad.grammar.matcher import GrammarError, GrammarMatcher
+from uad.grammar.vocabulary import GrammarVocabulary
 from uad.types import Constraint, ConstraintKind
 from uad.vocab.table import VocabTable
 
@@ -206,7 +206,7 @@ def test_what_is_large_only_when_written_out_is_quick(constraint: Constraint) ->
 
 
 def test_a_grammar_is_compiled_once() -> None:
-    one = Grammars(Vocabulary(TABLE, ENCODER.encode))
+    one = Grammars(GrammarVocabulary(TABLE, ENCODER.encode))
     one.check(schema(PERSON))
     first = one._compiled(schema(PERSON))
     assert one._compiled(schema(dict(PERSON))) is first
@@ -241,10 +241,10 @@ def test_errors_of_limited_work_are_its_callers() -> None:
 def test_a_vocabulary_without_an_end_cannot_be_constrained() -> None:
     table = VocabTable("endless", TABLE.pieces, TABLE.specials, tokenize)
     with pytest.raises(NotSupportedError, match="no token that ends an answer"):
-        Grammars(Vocabulary(table, tokenize)).check(regex("a"))
+        Grammars(GrammarVocabulary(table, tokenize)).check(regex("a"))
 
 
-def _banned(matcher: Matcher) -> set[bytes]:
+def _banned(matcher: GrammarMatcher) -> set[bytes]:
     return {PIECES[i] for i in range(len(PIECES))} - {PIECES[i] for i in allowed(matcher) if i < len(PIECES)}
 
 

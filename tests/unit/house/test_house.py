@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -91,3 +92,13 @@ def test_every_target_is_phony_and_told_at_the_top() -> None:
 def test_links_lead_somewhere(name: str) -> None:
     for link in re.findall(r"\]\(([\w./-]+)\)", (ROOT / name).read_text(encoding="utf-8")):
         assert (ROOT / link).exists(), link
+
+
+def test_a_class_name_means_one_thing() -> None:
+    """Classes of any two modules have different names, a leading underscore left out."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "uad").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name.lstrip("_"), []).append(path.relative_to(ROOT).as_posix())
+    assert {name: where for name, where in found.items() if len(where) > 1} == {}
