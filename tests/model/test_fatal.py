@@ -21,7 +21,7 @@ from uad.config import Config
 from uad.drafters.store import StoreFile
 from uad.errors import ConfigError, DecodeError, ModelLoadError, UnavailableError
 from uad.llama.context import Context
-from uad.runtime import Runtime, pacing, parts, profile_store, runtime
+from uad.runtime import Runtime, parts, profile_store, runtime, wiring
 from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 BREAKS = """
@@ -170,12 +170,12 @@ def test_a_draft_that_fails_at_start_is_left_out_with_one_line(where: str, monke
         case "threads":
             monkeypatch.setattr(Context, "choose_threads", fail)
         case "measuring":
-            monkeypatch.setattr(pacing, "curve", fails_for_the_draft(pacing.curve, 2))
+            monkeypatch.setattr(wiring, "curve", fails_for_the_draft(wiring.curve, 2))
         case "rules":
             monkeypatch.setattr(parts, "plan", fail)
         case "first decode":
-            real = Context._probe_truncate
-            monkeypatch.setattr(Context, "_probe_truncate", lambda self: fail() if self._role == "draft" else real(self))
+            real = Context.decode
+            monkeypatch.setattr(Context, "decode", lambda self, *args: fail() if self._role == "draft" else real(self, *args))
     with Runtime.open(config()) as opened:
         assert opened.info.draft is None
         (line,) = [note for note in opened.info.notes if "injected" in note]

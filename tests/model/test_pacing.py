@@ -19,6 +19,8 @@ def test_costs_of_a_busy_machine_are_called_rough(times, stored, is_rough):
             return tuple(CostSample(n, 0, float(ms)) for n in (1, 2, 4) for ms in times), stored
 
     config = SimpleNamespace(drafting=DraftingConfig(), n_parallel=1)
-    target = SimpleNamespace(context=SimpleNamespace(n_ubatch=512, n_alike=60), config=None, least=SimpleNamespace(rows=1, of_each=False))
+    target = SimpleNamespace(
+        context=SimpleNamespace(n_ubatch=512, n_alike=60, n_free=1, keep_ms=0.0), config=None, least=SimpleNamespace(rows=1, of_each=False)
+    )
     _, (line,) = pacing.open_policy(config, target, None, Measured())
     assert ("rough" in line) is is_rough
