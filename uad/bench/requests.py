@@ -76,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-n", "--predict", "--n-predict", metavar="N", type=typed(integer(2)), default=96, help=most)
     add("--repeats", metavar="N", type=whole, default=3, help="requests of each size or prompt (default: %(default)s)")
     add("--temperature", metavar="T", type=typed(number(0.0, 100.0)), default=0.0, help="temperature (default: %(default)g)")
+    add("--thinking", choices=("on", "off"), help="whether chats may think, for templates that know `enable_thinking` (default: their own)")
     add("--json-only", action="store_true", help="print nothing but the JSON line")
 
 
@@ -95,7 +96,9 @@ def main(args: argparse.Namespace, out: TextIO = sys.stdout, err: TextIO = sys.s
 
 def _answer(args: argparse.Namespace, out: TextIO, err: TextIO) -> int:
     """The prompts of workloads."""
-    settings = {"max_tokens": args.predict, "temperature": args.temperature, "seed": 1}
+    settings: dict[str, object] = {"max_tokens": args.predict, "temperature": args.temperature, "seed": 1}
+    if args.thinking:
+        settings["chat_template_kwargs"] = {"enable_thinking": args.thinking == "on"}
     given = [one.head(args.prompts) for one in load_all(args.workload)]
     servers = list(_servers(args))
     n_prompts = sum(len(workload.prompts) for workload in given)

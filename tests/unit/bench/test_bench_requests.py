@@ -84,11 +84,12 @@ def test_prompts_have_the_wanted_length_and_differ(n_tokens):
 
 def test_prompts_of_workloads_go_to_each_server_in_turn():
     with server(CHUNKS) as (url, seen), server(CHUNKS) as (other, others):
-        text = run(url, "--vs", other, "--workload", "coding,qa", "--prompts", "2", "-n", "7", "--repeats", "2")
+        text = run(url, "--vs", other, "--workload", "coding,qa", "--prompts", "2", "-n", "7", "--repeats", "2", "--thinking", "off")
     line = json.loads(text.splitlines()[-1])
     mine, theirs = asked(seen), asked(others)
     assert [len(mine), len(theirs)] == [2 * (1 + 2 * 2 * 2), 1 + 2 * 2 * 2]
     assert all(body["max_tokens"] == 7 and not body["cache_prompt"] for body in theirs[1:])
+    assert all(body["chat_template_kwargs"] == {"enable_thinking": False} for body in theirs[1:])
     prompts = [body["messages"][0]["content"] for body in theirs[1:]]
     assert prompts[:4] == prompts[4:], "each repeat asks for all of them once"
     assert sum("speculative" in body for body in mine) == len(mine) // 2
