@@ -62,6 +62,7 @@ class Tensor:
 
     @property
     def n_bytes(self) -> int:
+        """Bytes of its data in the file."""
         return self.span[1] - self.span[0]
 
 
@@ -76,6 +77,7 @@ class NewTensor:
 
     @property
     def n_bytes(self) -> int:
+        """Bytes of its data, all stretches together."""
         return sum(end - start for start, end in self.spans)
 
 
@@ -107,6 +109,7 @@ class GgufFile:
 
     @property
     def size(self) -> int:
+        """Bytes of the whole file."""
         return len(self._data)
 
     @property
@@ -116,6 +119,7 @@ class GgufFile:
         return _ALIGNMENT if found is None else int(found)
 
     def bytes_of(self, span: Span) -> bytes:
+        """A copy of the bytes of a span; what lies beyond the end of the file is missing."""
         return self._data[span[0] : span[1]]
 
     def text(self, key: str) -> str | None:

@@ -165,6 +165,7 @@ class Crossing(Sums):
 
     @property
     def hit_rate(self) -> float:
+        """Known words as a share of all, 0 to 1; 0 where there were none."""
         return self.n_known / self.n_words if self.n_words else 0.0
 
 
@@ -264,9 +265,11 @@ class DrafterStats(Sums):
     is_off: bool = False
 
     def called(self, n_calls: int, seconds: float) -> DrafterStats:
+        """The same with n_calls more calls, which took so many seconds together."""
         return replace(self, n_calls=self.n_calls + n_calls, ms=self.ms + 1e3 * seconds)
 
     def judged(self, n_drafted: int, n_accepted: int) -> DrafterStats:
+        """The same with one more draft that was submitted, and how many of its ids were accepted."""
         return replace(self, n_drafts=self.n_drafts + 1, n_drafted=self.n_drafted + n_drafted, n_accepted=self.n_accepted + n_accepted)
 
 
@@ -306,14 +309,17 @@ class DraftStats(Sums):
 
     @property
     def n_rejected(self) -> int:
+        """Drafted ids that were not accepted."""
         return self.n_drafted - self.n_accepted
 
     @property
     def accept_rate(self) -> float:
+        """Accepted ids as a share of drafted ones, 0 to 1; 0 where there were none."""
         return self.n_accepted / self.n_drafted if self.n_drafted else 0.0
 
     @property
     def mean_accepted_run(self) -> float:
+        """Accepted ids per draft; 0 where there were none."""
         return self.n_accepted / self.n_drafts if self.n_drafts else 0.0
 
 
@@ -330,10 +336,12 @@ class Timings(Sums):
 
     @property
     def prompt_per_second(self) -> float:
+        """Ids of the prompt read per second; 0 where no time was taken."""
         return 1e3 * self.n_prompt / self.prompt_ms if self.prompt_ms > 0 else 0.0
 
     @property
     def predicted_per_second(self) -> float:
+        """Ids written per second behind the first; 0 where no time was taken."""
         n = max(self.n_predicted - 1, 0)
         return 1e3 * n / self.predicted_ms if self.predicted_ms > 0 else 0.0
 

@@ -27,25 +27,41 @@ class BenchEngine(Protocol):
     """What the bench uses of `uad.runtime.Stepper`."""
 
     @property
-    def info(self) -> RuntimeInfo: ...
+    def info(self) -> RuntimeInfo:
+        """The models, the context of a slot in ids, and the drafters."""
+        ...
 
     @property
-    def clock(self) -> Clock: ...
+    def clock(self) -> Clock:
+        """What requests are timed with, in seconds."""
+        ...
 
     @property
-    def is_idle(self) -> bool: ...
+    def is_idle(self) -> bool:
+        """Whether nothing runs or waits."""
+        ...
 
-    def submit(self, request: Request, sink: Sink) -> int: ...
+    def submit(self, request: Request, sink: Sink) -> int:
+        """Queue a request, whose events sink gets; returns its number. Raises InvalidRequestError or
+        ContextOverflowError."""
+        ...
 
-    def cancel(self, request: int) -> None: ...
+    def cancel(self, request: int) -> None:
+        """Free the slot of the request with this number at once; no event follows."""
 
-    def step(self) -> None: ...
+    def step(self) -> None:
+        """One round for all requests."""
 
-    def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]: ...
+    def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
+        """The target's ids of a text. add_special: with BOS, where the model wants one. parse_special: names of
+        specials become their ids."""
+        ...
 
     def chat_prompt(
         self, messages: Sequence[Mapping[str, object]], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True
-    ) -> list[int]: ...
+    ) -> list[int]:
+        """The target's ids of a conversation. Raises InvalidRequestError or ContextOverflowError."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +105,9 @@ class Arm(Protocol):
     """One of the things compared."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What tables and progress call it; a policy's is its own name."""
+        ...
 
     def beside(self, plain: EngineArm, jobs: Sequence[BenchJob], first: bool) -> ArmPair:
         """Run the jobs at once, and the same jobs on `plain`, and wait for all of them; first: this one begins. Raises UadError."""
@@ -109,6 +127,7 @@ class ArmPair:
 
     @property
     def ratio(self) -> float:
+        """Speed under the arm divided by plain speed. Raises ZeroDivisionError where the plain one is 0."""
         return self.arm.tps / self.plain.tps
 
 

@@ -41,18 +41,22 @@ class GroupResult:
 
     @property
     def plain(self) -> list[Sample]:
+        """The plain half of every run."""
         return [one.plain for one in self.runs]
 
     @property
     def arm(self) -> list[Sample]:
+        """The arm's half of every run, in the order of `plain`."""
         return [one.arm for one in self.runs]
 
     @property
     def plain_tps(self) -> float:
+        """Tokens per second of plain decoding, the median over the runs."""
         return median(one.tps for one in self.plain)
 
     @property
     def tps(self) -> float:
+        """Tokens per second under the arm, the median over the runs."""
         return median(one.tps for one in self.arm)
 
     @property
@@ -121,6 +125,7 @@ def make_cell(labels: Labels, measured: Sequence[Measured], arm: int) -> Cell | 
 
 
 def share(part: int, whole: int) -> float | None:
+    """The part divided by the whole; None where the whole is 0."""
     return part / whole if whole else None
 
 
@@ -157,6 +162,7 @@ class Summary:
 
     @property
     def auto_over_best_fixed(self) -> float | None:
+        """Quotient of the two geometric means of ratios; None where either policy is missing."""
         return self.auto.geomean / self.best_fixed.geomean if self.auto and self.best_fixed else None
 
 

@@ -59,6 +59,7 @@ class TrimmedText:
         self._strips = False
 
     def add(self, text: str) -> None:
+        """Pass on what was kept, and the text up to where something is to be kept back again."""
         if self._strips:
             text = text.lstrip()
             self._strips = not text
@@ -70,9 +71,11 @@ class TrimmedText:
             self._tell(text)
 
     def strip(self) -> None:
+        """Drop what is kept, and white space that follows."""
         self._kept, self._strips = "", True
 
     def flush(self) -> None:
+        """Pass on what is kept."""
         if self._kept:
             self._tell(self._kept)
         self._kept = ""
@@ -90,6 +93,7 @@ class Call:
         self._tell(CallStart(self._index, self.tool.name, id_))
 
     def add(self, text: str) -> None:
+        """Tell a piece of the arguments' JSON text; an empty one is left out."""
         if text:
             self._tell(Arguments(self._index, text))
 

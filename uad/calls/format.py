@@ -40,6 +40,7 @@ class Tags:
 
     @property
     def key_ends(self) -> tuple[str, ...]:
+        """All texts that may end an argument's name: `key_end` unless empty, then `text_ends` and `json_ends`."""
         return (*([self.key_end] if self.key_end else []), *self.text_ends, *self.json_ends)
 
 

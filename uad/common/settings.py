@@ -31,6 +31,7 @@ class Setting:
 
     @property
     def is_whole(self) -> bool:
+        """Whether its values are whole numbers."""
         return isinstance(self.default, int)
 
 

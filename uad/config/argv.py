@@ -28,6 +28,7 @@ class Parser(argparse.ArgumentParser):
         self.set_defaults(given=(), ignored=())
 
     def error(self, message: str) -> NoReturn:
+        """What argparse calls for arguments that it cannot take. Always raises ConfigError."""
         raise ConfigError(message.replace("argument ", "", 1))
 
     def _get_option_tuples(self, option_string: str) -> list[tuple[argparse.Action, str, str | None]]:

@@ -27,15 +27,19 @@ _NEWEST = 0.3  # share of the newest piece in the rate
 
 
 class Reader(Protocol):
-    """A sequence that reads its prompt; `number` is larger for those that came later. rate: ids per second, lately; 0: not known."""
+    """A sequence that reads its prompt. rate: ids per second, lately; 0: not known."""
 
     rate: float
 
     @property
-    def number(self) -> int: ...
+    def number(self) -> int:
+        """Of the request; larger for those that came later."""
+        ...
 
     @property
-    def n_unread(self) -> int: ...
+    def n_unread(self) -> int:
+        """Ids of the prompt that are still to be decoded."""
+        ...
 
 
 R = TypeVar("R", bound=Reader)

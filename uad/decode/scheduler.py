@@ -81,6 +81,7 @@ class Scheduler:
 
     @property
     def writing(self) -> list[Running]:
+        """Those whose prompts are read, in the order of slots."""
         return [running for running in self.running if not running.is_prefilling]
 
     @property

@@ -31,6 +31,7 @@ class Search:
 
     @property
     def is_found(self) -> bool:
+        """Whether the text ends with the word."""
         return self.n == len(self.word)
 
     def read(self, char: str) -> bool:

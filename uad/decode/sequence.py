@@ -61,14 +61,17 @@ class Running:
 
     @property
     def n_prompt(self) -> int:
+        """Ids of the prompt."""
         return len(self.request.prompt)
 
     @property
     def n_predicted(self) -> int:
+        """Ids of the answer so far."""
         return len(self.ids) - self.n_prompt
 
     @property
     def is_prefilling(self) -> bool:
+        """Whether the answer has no id yet."""
         return self.n_predicted == 0
 
     @property

@@ -14,11 +14,7 @@ from uad.vocab.table import VocabTable
 
 class Target(Protocol):
     """n_ctx positions in each of n_seq sequences; at most n_batch rows a call, n_ubatch in one pass over the weights. Passes of up to
-    n_alike rows of a sequence compute a row in the same way.
-
-    can_take_back: whether drafts can be taken back at all; n_free ids of one at no cost, more for keep_ms and what must be decoded again.
-    can_stop: whether a decode may be interrupted. tail: ids of a prompt that are best decoded apart, behind a mark (0: no marks).
-    """
+    n_alike rows of a sequence compute a row in the same way."""
 
     n_seq: int
     n_ctx: int
@@ -28,15 +24,29 @@ class Target(Protocol):
     vocab: VocabTable
 
     @property
-    def can_take_back(self) -> bool: ...
+    def can_take_back(self) -> bool:
+        """Whether drafts can be taken back at all."""
+        ...
+
     @property
-    def can_stop(self) -> bool: ...
+    def can_stop(self) -> bool:
+        """Whether a decode may be interrupted."""
+        ...
+
     @property
-    def n_free(self) -> int: ...
+    def n_free(self) -> int:
+        """Ids of a draft that can be taken back at no cost."""
+        ...
+
     @property
-    def keep_ms(self) -> float: ...
+    def keep_ms(self) -> float:
+        """Milliseconds that it costs to take back more than n_free ids, beside what must be decoded again."""
+        ...
+
     @property
-    def tail(self) -> int: ...
+    def tail(self) -> int:
+        """Ids at the end of a prompt that are best decoded apart, behind a mark; 0: no marks."""
+        ...
 
     def prepare(self, rows: Sequence[Rows]) -> list[Rows]:
         """What is left to decode of these rows, when all is done that lets the last n_unsure of each be taken back. Raises what decoding

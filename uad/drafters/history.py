@@ -33,6 +33,7 @@ class GramIndex:
 
     @property
     def size(self) -> int:
+        """How many ids are indexed."""
         return len(self._before) - 1
 
     @property

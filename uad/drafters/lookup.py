@@ -98,6 +98,7 @@ class LookupDrafter:
 
     @property
     def origin(self) -> Origin:
+        """Which look-up it is."""
         return self._origin
 
     @property

@@ -68,6 +68,7 @@ class Pool:
 
     @property
     def is_full(self) -> bool:
+        """Whether so much of the table is used that it should be emptied."""
         return self.n_used > _FULL * len(self.table)
 
     def reset(self) -> None:

@@ -29,7 +29,9 @@ class Drafter(Protocol):
     """
 
     @property
-    def origin(self) -> Origin: ...
+    def origin(self) -> Origin:
+        """What its drafts are counted and logged as; no two drafters of a server have the same."""
+        ...
 
     def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
         """A sequence starts (again) with this prompt of target ids; what fits of earlier state is reused. sampling: how its answer is

@@ -50,6 +50,7 @@ class Batch:
         return first
 
     def seal(self) -> Any:
+        """llama.cpp's batch of the rows added so far: always the same object, over the memory that `add` writes."""
         self.native.n_tokens = self.n
         return self.native
 

@@ -114,6 +114,7 @@ class Memory:
 
     @property
     def n_free(self) -> int:
+        """How many ids can be taken back after a decode without a checkpoint."""
         return FREE if self.way is Way.POSITIONS else self.n_snapshots
 
     @property

@@ -49,6 +49,7 @@ class Model:
 
     @property
     def handle(self) -> ctypes.c_void_p:
+        """llama.cpp's pointer to the model. Raises ValueError once it is closed."""
         if not self._handle:
             raise ValueError(f"model {self.path} is closed")
         return self._handle
@@ -101,6 +102,7 @@ class Model:
 
 
 def check_file(path: Path, role: str) -> None:
+    """Raises ModelLoadError unless the path is a readable file that begins like a GGUF file; role: whose it is."""
     if not path.exists():
         raise ModelLoadError(f"{role} {path}: no such file")
     if not path.is_file():

@@ -16,12 +16,17 @@ _WRONG = 3  # ids that are taken back while it is tried whether that changes bit
 
 
 class Probed(Protocol):
+    """What the probe needs of a context; `uad.llama.context.Context` is one."""
+
     n_ctx: int
     n_ubatch: int
     n_vocab: int
 
     @property
-    def n_free(self) -> int: ...
+    def n_free(self) -> int:
+        """Ids that can be taken back after a decode at no cost."""
+        ...
+
     def take_back(self, seq: int, n: int) -> int: ...
     def decode(self, rows: Sequence[Rows]) -> None: ...
     def logits(self) -> npt.NDArray[np.float32]: ...

@@ -64,6 +64,7 @@ class Tally:
     runs: list[list[bool]] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
+        """Add the sums of another one to these; its runs come behind these."""
         for name in ("n_places", "n_target", "n_draft", "n_same", "n_alike", "kl", "kl_byte", "target_mass", "draft_mass", "runs"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 

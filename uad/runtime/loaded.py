@@ -50,9 +50,11 @@ class Loaded:
         return call_constraint(self._parts.target.model.vocab, self.answers, calls, start, tail, answer)
 
     def slots(self) -> tuple[SlotInfo, ...]:
+        """What each slot does and holds."""
         return self._engine.slots()
 
     def totals(self) -> Totals:
+        """Counts over all finished requests since start."""
         return self._engine.totals()
 
     def drafters(self) -> tuple[DrafterStats, ...]:
@@ -71,6 +73,7 @@ class Loaded:
         self._prompts.check_length(text)
 
     def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
+        """See `Prompts.tokenize`."""
         return self._prompts.tokenize(text, add_special, parse_special)
 
     def detokenize(self, ids: Sequence[int]) -> bytes:
@@ -80,6 +83,7 @@ class Loaded:
         return b"".join(self.piece(id_) for id_ in ids)
 
     def piece(self, id_: int) -> bytes:
+        """See `Prompts.piece`."""
         return self._prompts.piece(id_)
 
     def is_special(self, id_: int) -> bool:
@@ -93,6 +97,7 @@ class Loaded:
         add_generation_prompt: bool = True,
         prefill: str = "",
     ) -> list[int]:
+        """See `Prompts.chat`. Raises InvalidRequestError or ContextOverflowError."""
         return self._prompts.chat(messages, template_kwargs, add_generation_prompt, prefill)
 
     def render_chat(
@@ -102,4 +107,5 @@ class Loaded:
         add_generation_prompt: bool = True,
         prefill: str = "",
     ) -> str:
+        """The prompt of a conversation as text. Raises InvalidRequestError."""
         return self._prompts.render(messages, template_kwargs, add_generation_prompt, prefill).text

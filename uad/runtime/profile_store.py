@@ -86,6 +86,7 @@ def folder() -> Path:
 
 
 def path(key: ProfileKey) -> Path:
+    """The file of a curve, in `folder()`; it need not exist."""
     return folder() / f"{key.name}.json"
 
 

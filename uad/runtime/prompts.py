@@ -88,9 +88,12 @@ class Prompts:
             raise ContextOverflowError(n_least, self._n_ctx)
 
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+        """The ids of a text. add_special: with BOS, where the model wants one and the text has none. parse_special:
+        names of specials become their ids."""
         return encode_text(text, self._vocab, self._encode, add_special=add_special, parse_special=parse_special)
 
     def piece(self, id_: int) -> bytes:
+        """The bytes that an id shows in an answer; the name of a special that shows nothing."""
         return self._vocab.texts[id_] or self._vocab.special_names.get(id_, "").encode()
 
 

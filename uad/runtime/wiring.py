@@ -24,6 +24,7 @@ class Wiring:
     clock: Callable[[], float] = staticmethod(perf_counter)
 
     def twin(self) -> Wiring:
+        """The wiring of a second engine on the same target; here the same."""
         return self
 
     def target(self, context: Context) -> Target:

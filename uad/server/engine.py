@@ -30,39 +30,64 @@ class Backend(Protocol):
     """Generation behind one door. Every method may be called from any thread; `submit` and `cancel` return at once."""
 
     @property
-    def config(self) -> Config: ...
+    def config(self) -> Config:
+        """What the server was started with."""
+        ...
 
     @property
-    def info(self) -> RuntimeInfo: ...
+    def info(self) -> RuntimeInfo:
+        """The models, the context of a slot in ids, the drafters, and the lines printed at start."""
+        ...
 
     @property
-    def error(self) -> UadError | None: ...
+    def error(self) -> UadError | None:
+        """The fatal error that stopped the engine; None while it runs."""
+        ...
 
     @property
-    def answers(self) -> AnswerFormat: ...
+    def answers(self) -> AnswerFormat:
+        """How the target writes thoughts and calls."""
+        ...
 
     def when_stopped(self, tell: Callable[[], object]) -> None:
         """Call `tell`, on any thread, when a fatal error has stopped the engine and all requests have been told."""
 
-    def submit(self, request: Request, sink: Sink) -> int: ...
+    def submit(self, request: Request, sink: Sink) -> int:
+        """Queue a request, whose events sink gets on another thread; returns its number. Raises InvalidRequestError,
+        ContextOverflowError or UnavailableError."""
+        ...
 
-    def cancel(self, request: int) -> None: ...
+    def cancel(self, request: int) -> None:
+        """Free the slot of the request with this number within one round; no event follows."""
 
-    def check_length(self, text: str) -> None: ...
+    def check_length(self, text: str) -> None:
+        """Raises ContextOverflowError where a prompt with this text cannot fit into a slot. Cheaper than `tokenize`."""
 
-    def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]: ...
+    def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
+        """The target's ids of a text. add_special: with BOS, where the model wants one. parse_special: names of
+        specials become their ids."""
+        ...
 
-    def detokenize(self, ids: Sequence[int]) -> bytes: ...
+    def detokenize(self, ids: Sequence[int]) -> bytes:
+        """The bytes of ids, specials as their names. Raises InvalidRequestError for an id outside the vocabulary."""
+        ...
 
-    def piece(self, id_: int) -> bytes: ...
+    def piece(self, id_: int) -> bytes:
+        """The bytes of one id, a special as its name."""
+        ...
 
     def chat_prompt(
         self, messages: Sequence[Message], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True, prefill: str = ""
-    ) -> list[int]: ...
+    ) -> list[int]:
+        """The target's ids of a conversation; prefill: how the answer begins. Raises InvalidRequestError or
+        ContextOverflowError."""
+        ...
 
     def render_chat(
         self, messages: Sequence[Message], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True, prefill: str = ""
-    ) -> str: ...
+    ) -> str:
+        """The text of the same prompt. Raises InvalidRequestError."""
+        ...
 
     def check_constraint(self, constraint: Constraint) -> None:
         """Compile it: for worker threads. Raises InvalidRequestError."""
@@ -70,11 +95,17 @@ class Backend(Protocol):
     def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
         """What an answer may be by what the request says about calls; tail: the end of the prompt. Raises NotSupportedError."""
 
-    def slots(self) -> tuple[SlotInfo, ...]: ...
+    def slots(self) -> tuple[SlotInfo, ...]:
+        """What each slot does and holds."""
+        ...
 
-    def totals(self) -> Totals: ...
+    def totals(self) -> Totals:
+        """Counts over all finished requests since start."""
+        ...
 
-    def drafters(self) -> tuple[DrafterStats, ...]: ...
+    def drafters(self) -> tuple[DrafterStats, ...]:
+        """What each drafter did since start."""
+        ...
 
 
 class Inbox:

@@ -20,17 +20,25 @@ _ALPHABET = string.ascii_letters + string.digits
 
 
 class Shape(Protocol):
-    """How one route answers. `closing` gets all sequences where the one that ends is the last of them, else nothing."""
+    """How one route answers."""
 
     ends_with_done: bool
 
-    def opening(self, outcome: Outcome) -> list[str]: ...
+    def opening(self, outcome: Outcome) -> list[str]:
+        """JSON texts that a stream has before the first event of a sequence."""
+        ...
 
-    def piece(self, outcome: Outcome, delta: Delta) -> list[str]: ...
+    def piece(self, outcome: Outcome, delta: Delta) -> list[str]:
+        """JSON texts of a streamed piece of one sequence; none where there is nothing to show."""
+        ...
 
-    def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]: ...
+    def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:
+        """JSON texts at the end of a sequence in a stream; finished: all sequences after the last one, else empty."""
+        ...
 
-    def whole(self, outcomes: Sequence[Outcome]) -> object: ...
+    def whole(self, outcomes: Sequence[Outcome]) -> object:
+        """The answer that is not streamed, to be written as JSON."""
+        ...
 
 
 class Identity:

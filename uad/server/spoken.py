@@ -44,6 +44,7 @@ class Reading:
         return self.shows_thoughts and not self.calls.are_possible
 
     def parser(self) -> AnswerParser:
+        """A new parser, for one sequence."""
         return AnswerParser(self.format, self.calls, self.start, self.shows_thoughts)
 
 

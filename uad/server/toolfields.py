@@ -95,13 +95,19 @@ class Asking(Protocol):
     """What a body says about tools and thoughts."""
 
     @property
-    def tools(self) -> list[ToolBody]: ...
+    def tools(self) -> list[ToolBody]:
+        """The functions that may be called, often none."""
+        ...
 
     @property
-    def enable_thinking(self) -> bool | None: ...
+    def enable_thinking(self) -> bool | None:
+        """Whether the model shall think first; None: as its template has it."""
+        ...
 
     @property
-    def thinking_budget(self) -> int | None: ...
+    def thinking_budget(self) -> int | None:
+        """Most ids of thoughts; None or -1: no bound of the request's own."""
+        ...
 
 
 def template_fields(body: Asking) -> dict[str, object]:

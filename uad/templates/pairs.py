@@ -25,6 +25,7 @@ class Match:
     specials: tuple[str, ...]
 
     def holds(self, side: Side, recognition: Recognition) -> bool:
+        """Whether a model meets all conditions; one of no known family counts as "plain"."""
         family = recognition.family.name if recognition.family else "plain"
         if self.family is not None and self.family != family:
             return False

@@ -37,6 +37,7 @@ class Rendered:
 
     @property
     def text(self) -> str:
+        """All pieces as one text."""
         return "".join(part.text for part in self.parts)
 
 

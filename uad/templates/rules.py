@@ -102,10 +102,12 @@ class Writer:
         self._last: int | None = -1
 
     def take(self) -> list[Item]:
+        """What has come since the last call: specials, and the bytes between them joined."""
         items, self._items = self._items, []
         return normalise(items)
 
     def text(self, data: bytes) -> None:
+        """Text of the stream, in UTF-8 bytes."""
         if self._last is not None:
             data = self._after_special(data)
         if data:

@@ -49,6 +49,8 @@ class Budget:
         return Budget(seconds=self._deadline - time.monotonic())
 
     def tick(self) -> str:
+        """Count one step; returns "", since a template prints it. Raises InvalidRequestError past the last step or the
+        deadline, DroppedError where nobody waits."""
         checkpoint()
         self._n_steps -= 1
         if self._n_steps < 0 or time.monotonic() > self._deadline:
@@ -56,11 +58,13 @@ class Budget:
         return ""
 
     def sized(self, value: Any) -> Any:
+        """The value. Raises InvalidRequestError for a text or collection longer than the output that is left."""
         if isinstance(value, (str, list, tuple, dict)) and len(value) > self._n_output:
             self._too_large()
         return value
 
     def join(self, pieces: Iterable[str]) -> str:
+        """The pieces as one text, which counts as output. Raises InvalidRequestError past what is left."""
         out: list[str] = []
         for piece in pieces:
             self._n_output -= len(piece)

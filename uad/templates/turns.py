@@ -51,6 +51,7 @@ class Format:
 
     @classmethod
     def of(cls, family: Family, draft: VocabTable) -> Format:
+        """The family in the draft's ids, with BOS in front where the vocabulary adds it."""
         begin = parse_marker(family.begin, draft)
         if draft.add_bos and draft.bos is not None and draft.bos not in begin:
             begin = (draft.bos, *begin)

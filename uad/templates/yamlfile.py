@@ -50,6 +50,7 @@ class Fields:
         self._values[name] = value
 
     def error(self, node: yaml.Node | None, message: str) -> MappingError:
+        """An error that points at the node, or at the whole mapping without one. Returned, not raised."""
         return MappingError(f"{place(self.path, (node or self._node).start_mark)}: {message}")
 
     def fail(self, key: str, message: str) -> MappingError:
@@ -57,15 +58,19 @@ class Fields:
         return self.error(self._values.get(key), message)
 
     def has(self, key: str) -> bool:
+        """Whether the key is given."""
         return key in self._values
 
     def keys(self) -> tuple[str, ...]:
+        """The keys that are given, in their order."""
         return tuple(self._values)
 
     def where(self, key: str) -> str:
+        """path:line:column of the key's value, or of the whole mapping if it is missing."""
         return place(self.path, self._values.get(key, self._node).start_mark)
 
     def text(self, key: str, default: str | None = None) -> str:
+        """The text of a key. Raises MappingError where it is no text, or missing without a default."""
         node = self._values.get(key)
         if node is None:
             if default is None:
@@ -74,12 +79,14 @@ class Fields:
         return self._text(node, f"'{key}'")
 
     def choice(self, key: str, options: Collection[str], default: str) -> str:
+        """The same, but one of the options. Raises MappingError for any other."""
         value = self.text(key, default)
         if value not in options:
             raise self.fail(key, f"'{key}' is '{value}'; expected one of {', '.join(options)}")
         return value
 
     def flag(self, key: str) -> bool:
+        """Whether a key is true; false if it is missing. Raises MappingError for what is no truth value."""
         node = self._values.get(key)
         if node is None:
             return False
@@ -88,15 +95,18 @@ class Fields:
         return str(node.value).lower() in ("true", "yes", "on")
 
     def texts(self, key: str) -> tuple[str, ...]:
+        """The list of texts of a key; empty if it is missing. Raises MappingError where it is no such list."""
         return tuple(self._text(item, f"an entry of '{key}'") for item in self._items(key))
 
     def child(self, key: str, allowed: Collection[str]) -> Fields:
+        """The mapping of a key, with these keys allowed. Raises MappingError where it is missing or no such mapping."""
         node = self._values.get(key)
         if node is None:
             raise self.error(None, f"the key '{key}' is missing")
         return Fields(self.path, node, allowed)
 
     def children(self, key: str, allowed: Collection[str]) -> tuple[Fields, ...]:
+        """The list of mappings of a key; empty if it is missing. Raises MappingError where it is no such list."""
         return tuple(Fields(self.path, item, allowed) for item in self._items(key))
 
     def _items(self, key: str) -> list[yaml.Node]:

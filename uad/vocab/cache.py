@@ -23,6 +23,7 @@ class WordCache:
         return len(self._young) + len(self._old)
 
     def get(self, word: bytes) -> Ids | None:
+        """The word's ids, which are kept for longer now; None where it is not known."""
         ids = self._young.get(word)
         if ids is None:
             ids = self._old.get(word)
@@ -31,6 +32,7 @@ class WordCache:
         return ids
 
     def put(self, word: bytes, ids: Ids) -> None:
+        """Store the word's ids; may drop the old generation."""
         with self._lock:
             self._young[word] = ids
             if len(self._young) > self._half:

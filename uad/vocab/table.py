@@ -52,14 +52,17 @@ class VocabTable:
 
     @property
     def n_vocab(self) -> int:
+        """Number of ids."""
         return len(self.pieces)
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
+        """The ids of all specials."""
         return frozenset(self.specials.values())
 
     @cached_property
     def special_names(self) -> dict[int, str]:
+        """The name of each special by its id; of several names of one id, the last."""
         return {id_: name for name, id_ in self.specials.items()}
 
     @cached_property
@@ -73,6 +76,7 @@ class VocabTable:
         return re.compile(longest_of(self.specials)) if any(self.specials) else None
 
     def is_special(self, id_: int) -> bool:
+        """Whether the id is a special; false for ids outside the vocabulary, too."""
         return id_ in self.special_ids
 
     @cached_property

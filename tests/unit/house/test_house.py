@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,34 @@ def test_a_class_name_means_one_thing() -> None:
             if isinstance(node, ast.ClassDef):
                 found.setdefault(node.name.lstrip("_"), []).append(path.relative_to(ROOT).as_posix())
     assert {name: where for name, where in found.items() if len(where) > 1} == {}
+
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def public_classes_and_functions() -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Those at module level of all files of uad, each with its file."""
+    for path in sorted((ROOT / "uad").rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, (ast.ClassDef, *FUNCTIONS)) and not node.name.startswith("_"):
+                yield path.relative_to(ROOT).as_posix(), node
+
+
+def public_methods(node: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Methods and properties of a class; of a function none."""
+    body = node.body if isinstance(node, ast.ClassDef) else []
+    return [one for one in body if isinstance(one, FUNCTIONS) and not one.name.startswith("_")]
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    """A method needs none where a protocol documents a method of that name."""
+    found = list(public_classes_and_functions())
+    classes = [node for _, node in found if isinstance(node, ast.ClassDef)]
+    protocols = [node for node in classes if "Protocol" in map(ast.unparse, node.bases)]
+    told = {one.name for node in protocols for one in public_methods(node) if ast.get_docstring(one)}
+    missing = [f"{where}: {node.name}" for where, node in found if not ast.get_docstring(node)]
+    for where, node in found:
+        methods = [one for one in public_methods(node) if one.name not in told and not ast.get_docstring(one)]
+        missing += [f"{where}: {node.name}.{one.name}" for one in methods]
+    assert told
+    assert missing == []
