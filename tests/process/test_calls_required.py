@@ -111,7 +111,7 @@ def bound(
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_an_answer_that_must_call_calls(name: str, choice: str) -> None:
     format_, rng, n = AnswerFormat((FORMATS[name],)), random.Random(7), 0
-    calls = Calls(TOOLS, choice, named=choice == "say", parallel=choice == "say")
+    calls = Calls(TOOLS, choice, named=choice == "say", parallel=choice == "required")
     constraint = bound(format_, calls)
     for _ in range(N_TRIES):
         text = drawn(GRAMMARS.start(constraint), rng)

@@ -63,8 +63,8 @@ class _Tokenizer:
 
 
 def _token(table: VocabTable, id_: int) -> bytes:
-    """The bytes of an id. One that ends answers is no text, whatever it shows: text must not end an answer."""
+    """The bytes of an id. One without bytes is no text, and so is one that ends answers, whatever it shows."""
     text = table.texts[id_]
-    if id_ in table.eog or (not text and table.is_special(id_)):
+    if id_ in table.eog or not text:
         return _SPECIAL + (table.special_names.get(id_) or f"<|{id_}|>").encode()
     return text

@@ -13,7 +13,7 @@ _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 CHOICES = ("none", "auto", "required")
 
 
-class _ToolBody(BaseModel):
+class _AnyBody(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
@@ -46,7 +46,7 @@ def _reasoning(value: object) -> object:
     return value
 
 
-class FunctionBody(_ToolBody):
+class FunctionBody(_AnyBody):
     """What a tool is called, what it does, and the JSON schema of its arguments."""
 
     name: StrictStr = Field(min_length=1, max_length=MAX_NAME)
@@ -59,21 +59,21 @@ class FunctionBody(_ToolBody):
         return {"name": self.name, "description": self.description or "", "parameters": self.parameters or _NO_PARAMETERS}
 
 
-class ToolBody(_ToolBody):
+class ToolBody(_AnyBody):
     """One of `tools`."""
 
     type: Annotated[Literal["function"], BeforeValidator(_function_only)] = "function"
     function: FunctionBody
 
 
-class CalledBody(_ToolBody):
+class CalledBody(_AnyBody):
     """The function of a call in the history. `arguments` is JSON text; an object is taken, too."""
 
     name: StrictStr = Field(min_length=1, max_length=MAX_NAME)
     arguments: Annotated[Any, AfterValidator(_arguments)] = "{}"
 
 
-class CallBody(_ToolBody):
+class CallBody(_AnyBody):
     """One of a message's `tool_calls`."""
 
     id: StrictStr | None = None
@@ -81,7 +81,7 @@ class CallBody(_ToolBody):
     function: CalledBody
 
 
-class NamedTool(_ToolBody):
+class NamedTool(_AnyBody):
     """`tool_choice` that names the function to call."""
 
     name: StrictStr
