@@ -60,17 +60,13 @@ def test_what_a_constraint_allows_is_read_as_calls(name: str):
     assert [(called, json.loads(text)) for called, text, _ in heard.calls] == list(zip(("look_up", "open"), arguments, strict=True))
 
 
-<<<<<<< HEAD:tests/unit/calls/test_calls_constraint.py
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_a_grammar_begins_with_its_trigger(name: str):
     found = grammar(name, Calls(TOOLS[:1]))
     assert (found.begin + filled(found.calls[0], EXAMPLE["look_up"])).startswith(found.trigger)
 
 
-def test_only_a_named_tool_is_allowed_and_none_without_tools():
-=======
 def test_only_a_named_tool_is_allowed_once_and_none_without_tools():
->>>>>>> h-cli:tests/test_calls_constraint.py
     assert [one.name for one in grammar("hermes", Calls((*TOOLS, OPEN), "open", named=True)).calls] == ["open"]
     assert not grammar("hermes", Calls((*TOOLS, OPEN), "open", named=True)).many
     assert grammar_of(FORMATS["hermes"], Calls()) is None

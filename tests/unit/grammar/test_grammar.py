@@ -245,20 +245,16 @@ def test_a_vocabulary_without_an_end_cannot_be_constrained() -> None:
         Grammars(GrammarVocabulary(table, tokenize)).check(regex("a"))
 
 
-<<<<<<< HEAD:tests/unit/grammar/test_grammar.py
-def _banned(matcher: GrammarMatcher) -> set[bytes]:
-=======
 def test_ids_that_fill_a_vocabulary_up_and_have_no_bytes_are_never_drawn() -> None:
     table = replace(TABLE, pieces=(*TABLE.pieces, *[b""] * 100))  # as Qwen2.5's has 271 of them
-    filled = Grammars(Vocabulary(table, tokenize))
+    filled = Grammars(GrammarVocabulary(table, tokenize))
     assert filled.notes == ()
     mask = filled.start(regex("(?s:.*)")).mask()
     assert mask is not None
     assert max(mask.allowed(table.n_vocab)) < TABLE.n_vocab
 
 
-def _banned(matcher: Matcher) -> set[bytes]:
->>>>>>> h-cli:tests/test_grammar.py
+def _banned(matcher: GrammarMatcher) -> set[bytes]:
     return {PIECES[i] for i in range(len(PIECES))} - {PIECES[i] for i in allowed(matcher) if i < len(PIECES)}
 
 
