@@ -58,9 +58,7 @@ def judged(results: Sequence[Result], peers: Sequence[Result]) -> list[Result]:
     """The results, where those that failed on the peer as well are the model's. peers: what the same checks gave there."""
     also = {(one.client, one.what) for one in peers if one.verdict == FAILED}
     return [
-        Result(one.client, one.version, one.what, MODEL, one.error)
-        if one.verdict == FAILED and (one.client, one.what) in also
-        else one
+        Result(one.client, one.version, one.what, MODEL, one.error) if one.verdict == FAILED and (one.client, one.what) in also else one
         for one in results
     ]
 
@@ -84,7 +82,7 @@ def python_environment(folder: Path) -> Path:
         print(f"installing Python clients into {home}", file=sys.stderr)
         shutil.rmtree(home, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", home], check=True, timeout=INSTALL_S)
-        install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-r", wanted]
+        install: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-r", wanted]
         subprocess.run(install, check=True, timeout=INSTALL_S)
         done.touch()
     return python
@@ -111,7 +109,7 @@ def command_of(name: str, folder: Path) -> list[str | Path]:
 
 def names() -> list[str]:
     """The files of checks, without what all of their names have."""
-    return sorted(path.stem.removeprefix("with_") for path in CHECKS.glob("with_*.py")) + ["ai_sdk", "recorded"]
+    return [*sorted(path.stem.removeprefix("with_") for path in CHECKS.glob("with_*.py")), "ai_sdk", "recorded"]
 
 
 def results_of(name: str, url: str, folder: Path) -> list[Result]:

@@ -51,14 +51,16 @@ def opencode() -> None:
 
 def codex() -> None:
     """The Responses API is not here: the error has to say so, and that it is useless to try again."""
+    body = {"model": "local", "input": [ASKED], "tools": [{"type": "function", **FUNCTION}], "stream": True}
+    refusal = None
     try:
-        opened("/responses", {"model": "local", "input": [ASKED], "tools": [{"type": "function", **FUNCTION}], "stream": True})
+        opened("/responses", body)
     except urllib.error.HTTPError as error:
-        assert error.code == 501, f"status {error.code}"
-        assert "/v1/responses" in json.load(error)["error"]["message"], "the route is not named"
-        assert error.headers["x-should-retry"] == "false", "clients will try again"
-        return
-    raise AssertionError("an answer: check it here")
+        refusal = error
+    assert refusal is not None, "it is answered: check the answer here"
+    assert refusal.code == 501, f"status {refusal.code}"
+    assert "/v1/responses" in json.load(refusal)["error"]["message"], "the route is not named"
+    assert refusal.headers["x-should-retry"] == "false", "clients will try again"
 
 
 for name, what, function in (

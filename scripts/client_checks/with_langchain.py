@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kit import BASE_URL, KEY, MAX_TOKENS, MODEL, PERSON, REPORT, TIMEOUT_S, WEATHER
-from kit import Person, check, is_bob, is_paris, run, tells_report
+from kit import BASE_URL, KEY, MAX_TOKENS, MODEL, PERSON, REPORT, TIMEOUT_S, WEATHER, Person, check, is_bob, is_paris, run, tells_report
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 
-model = ChatOpenAI(
-    base_url=BASE_URL, api_key=KEY, model=MODEL, temperature=0, max_tokens=MAX_TOKENS, timeout=TIMEOUT_S, max_retries=0
-)
+model = ChatOpenAI(base_url=BASE_URL, api_key=KEY, model=MODEL, temperature=0, max_tokens=MAX_TOKENS, timeout=TIMEOUT_S, max_retries=0)
 
 
 @tool

@@ -5,8 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import litellm
-from kit import BASE_URL, KEY, MAX_TOKENS, MODEL, PERSON, REPORT, TIMEOUT_S, WEATHER, WEATHER_TOOL
-from kit import Person, check, is_bob, is_paris, run, tells_report
+from kit import (
+    BASE_URL,
+    KEY,
+    MAX_TOKENS,
+    MODEL,
+    PERSON,
+    REPORT,
+    TIMEOUT_S,
+    WEATHER,
+    WEATHER_TOOL,
+    Person,
+    check,
+    is_bob,
+    is_paris,
+    run,
+    tells_report,
+)
 
 
 def completion(messages: list[Any], **fields: Any) -> Any:

@@ -6,10 +6,26 @@ import json
 from typing import Any
 
 import openai
-from kit import BASE_URL, KEY, MAX_TOKENS, MODEL, PERSON, REPORT, TIMEOUT_S, TOOL_PERSON, WEATHER, WEATHER_TOOL
-from kit import Person, check, is_bob, is_paris, run, tells_report
+from kit import (
+    BASE_URL,
+    KEY,
+    MAX_TOKENS,
+    MODEL,
+    PERSON,
+    REPORT,
+    TIMEOUT_S,
+    TOOL_PERSON,
+    WEATHER,
+    WEATHER_TOOL,
+    Person,
+    check,
+    is_bob,
+    is_paris,
+    run,
+    tells_report,
+)
 
-client = openai.OpenAI(base_url=BASE_URL, api_key=KEY, timeout=TIMEOUT_S, max_retries=0)
+client: Any = openai.OpenAI(base_url=BASE_URL, api_key=KEY, timeout=TIMEOUT_S, max_retries=0)
 ASKED: list[Any] = [{"role": "user", "content": WEATHER}]
 COMMON: dict[str, Any] = {"model": MODEL, "temperature": 0, "max_tokens": MAX_TOKENS}
 
@@ -79,7 +95,7 @@ def parsed_tool() -> None:
     answer = client.chat.completions.parse(
         messages=[{"role": "user", "content": TOOL_PERSON}], tools=[tool], tool_choice="required", parallel_tool_calls=False, **COMMON
     )
-    (call,) = answer.choices[0].message.tool_calls or ()
+    (call,) = answer.choices[0].message.tool_calls
     is_bob(call.function.parsed_arguments)
 
 
