@@ -3,6 +3,7 @@
 # make models  fetch all real models that tests and bench use            make unit    the tests that need no llama.cpp (a minute)
 # make vocabs  fetch real vocabularies and chat templates for the tests  make lint    format, lint and types only
 # make bench   plain against drafted, on a scaled target                 make clean   remove environments and caches
+# make clients real clients of OpenAI's API against a real pair (fetches it, and the clients)
 #
 # PORT=8080, TARGET=…, DRAFT=…, ARGS=… choose what is served and how; PYTHON=… the interpreter; CMAKE_ARGS=… go to llama.cpp's build
 # (for example make serve CMAKE_ARGS=-DGGML_CUDA=on, after make clean if there is an environment already). MODELS="NAME …" chooses models.
@@ -29,7 +30,7 @@ ifeq ($(TARGET) $(DRAFT),$(SAMPLES))
 SHOWN := --spec-policy fixed
 endif
 
-.PHONY: serve demo test check unit lint bench models vocabs clean
+.PHONY: serve demo test check unit lint bench models vocabs clients clean
 .DEFAULT_GOAL := serve
 
 serve: $(VENV)/.installed
@@ -64,6 +65,10 @@ models: $(VENV)/.installed
 
 vocabs: $(VENV)/.installed-dev
 	@$(BIN)/python scripts/vocabs.py
+
+clients: $(VENV)/.installed
+	@$(BIN)/python scripts/fetch_models.py $(DEMO_TARGET) $(DEMO_DRAFT)
+	@$(BIN)/python scripts/clients.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-unit .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

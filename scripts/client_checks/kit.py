@@ -1,0 +1,89 @@
+"""What the checks of clients share: where the server is, what they ask for, and how a result is told.
+
+A file of checks marks its functions with `check` and ends with `run`. It is started by `scripts/clients.py` with UAD_CLIENTS_URL.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+BASE_URL = os.environ.get("UAD_CLIENTS_URL", "http://127.0.0.1:8080") + "/v1"
+KEY = "none"
+MODEL = "local"
+MAX_TOKENS = 256
+TIMEOUT_S = 240
+MAX_ERROR = 300
+
+WEATHER = "What is the weather in Paris? Write a <tool_call>, and then tell me its answer."
+REPORT = "It is 18 degrees and rains in Paris."
+PERSON = "Bob is 42 years old and lives in Rome. Give his name, age and city as JSON."
+TOOL_PERSON = "Bob is 42 years old and lives in Rome. Save him."
+
+
+class City(BaseModel):
+    """The arguments of get_weather."""
+
+    model_config = ConfigDict(extra="forbid")
+    city: str = Field(description="name of the city")
+
+
+class Person(BaseModel):
+    """A person."""
+
+    model_config = ConfigDict(extra="forbid")
+    name: str
+    age: int
+    city: str
+
+
+WEATHER_TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "get_weather", "description": "Tells the weather of a city", "parameters": City.model_json_schema()},
+}
+
+_checks: list[tuple[str, Callable[[], None]]] = []
+
+
+def check(what: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Put a function among those that `run` calls. It raises where the answer is not what was asked for."""
+
+    def put(function: Callable[[], None]) -> Callable[[], None]:
+        _checks.append((what, function))
+        return function
+
+    return put
+
+
+def is_bob(person: object) -> None:
+    """Raises AssertionError unless it is the person of PERSON."""
+    assert person == Person(name="Bob", age=42, city="Rome"), f"another person: {person!r}"
+
+
+def is_paris(name: str, arguments: str | dict[str, Any]) -> None:
+    """Raises unless the call is get_weather for Paris. arguments: JSON text or what was read from it."""
+    assert name == "get_weather", f"another tool: {name!r}"
+    city = City.model_validate_json(arguments) if isinstance(arguments, str) else City.model_validate(arguments)
+    assert "paris" in city.city.lower(), f"another city: {city!r}"
+
+
+def tells_report(text: object) -> None:
+    """Raises AssertionError unless the text tells what the tool answered."""
+    assert isinstance(text, str), f"no text: {text!r}"
+    assert "18" in text, f"the tool's answer is not told: {text!r}"
+
+
+def run(package: str) -> None:
+    """Do all checks; a line of JSON for each: client, version, what, error (empty if there is none)."""
+    for what, function in _checks:
+        error = ""
+        try:
+            function()
+        except Exception as problem:  # whatever a client raises is the result
+            error = f"{type(problem).__name__}: {problem}"[:MAX_ERROR]
+        print(json.dumps({"client": package, "version": version(package), "what": what, "error": error}), flush=True)

@@ -1,0 +1,57 @@
+"""LiteLLM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import litellm
+from kit import (
+    BASE_URL,
+    KEY,
+    MAX_TOKENS,
+    MODEL,
+    PERSON,
+    REPORT,
+    TIMEOUT_S,
+    WEATHER,
+    WEATHER_TOOL,
+    Person,
+    check,
+    is_bob,
+    is_paris,
+    run,
+    tells_report,
+)
+
+
+def completion(messages: list[Any], **fields: Any) -> Any:
+    """An answer of the server."""
+    return litellm.completion(
+        f"openai/{MODEL}", messages, api_base=BASE_URL, api_key=KEY, timeout=TIMEOUT_S, temperature=0, max_tokens=MAX_TOKENS, **fields
+    )
+
+
+@check("a tool, and the result answered")
+def a_tool() -> None:
+    messages: list[Any] = [{"role": "user", "content": WEATHER}]
+    message = completion(messages, tools=[WEATHER_TOOL]).choices[0].message
+    (call,) = message.tool_calls
+    is_paris(call.function.name, call.function.arguments)
+    messages += [message, {"role": "tool", "tool_call_id": call.id, "content": REPORT}]
+    tells_report(completion(messages, tools=[WEATHER_TOOL]).choices[0].message.content)
+
+
+@check("a tool, streamed")
+def a_tool_streamed() -> None:
+    chunks = list(completion([{"role": "user", "content": WEATHER}], tools=[WEATHER_TOOL], stream=True))
+    (call,) = litellm.stream_chunk_builder(chunks).choices[0].message.tool_calls
+    is_paris(call.function.name, call.function.arguments)
+
+
+@check("response_format: a model of pydantic")
+def by_schema() -> None:
+    answer = completion([{"role": "user", "content": PERSON}], response_format=Person)
+    is_bob(Person.model_validate_json(answer.choices[0].message.content))
+
+
+run("litellm")

@@ -1,0 +1,220 @@
+"""Run real clients against `uad serve` with a real model, and print what works: `make clients`.
+
+    python scripts/clients.py                     all of them
+    python scripts/clients.py openai ai_sdk       only these files of scripts/client_checks
+    python scripts/clients.py --url URL           against a server that runs already
+    python scripts/clients.py --peer LLAMA_SERVER failed checks are repeated there; what fails there, too, is the model's fault
+
+The clients are installed into a folder of their own, in the versions of scripts/client_checks/requirements.txt and package-lock.json.
+Prints a table in Markdown. Exit code 1: something failed. Clients that could not be installed are listed as not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fetch_models import folder as models_folder
+from platformdirs import user_cache_path
+
+ROOT = Path(__file__).parent.parent
+CHECKS = Path(__file__).parent / "client_checks"
+TARGET, DRAFT = "qwen2.5-coder-1.5b-q8_0", "smollm2-135m"
+INSTALL_S, CHECK_S, START_S = 600, 900, 300
+OK, MODEL, FAILED, NOT_RUN = "ok", "model", "failed", "not run"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a check. verdict: one of OK, MODEL, FAILED, NOT_RUN; error: why it is not OK."""
+
+    client: str
+    version: str
+    what: str
+    verdict: str
+    error: str = ""
+
+
+def read(output: str) -> list[Result]:
+    """The results among the lines that a file of checks printed."""
+    found = [json.loads(line) for line in output.splitlines() if line.startswith('{"client"')]
+    return [Result(one["client"], one["version"], one["what"], FAILED if one["error"] else OK, one["error"]) for one in found]
+
+
+def judged(results: Sequence[Result], peers: Sequence[Result]) -> list[Result]:
+    """The results, where those that failed on the peer as well are the model's. peers: what the same checks gave there."""
+    also = {(one.client, one.what) for one in peers if one.verdict == FAILED}
+    return [
+        Result(one.client, one.version, one.what, MODEL, one.error) if one.verdict == FAILED and (one.client, one.what) in also else one
+        for one in results
+    ]
+
+
+def table(results: Sequence[Result]) -> str:
+    """In Markdown, one line for each check."""
+    rows = ["| client | version | what | result |", "|---|---|---|---|"]
+    for one in results:
+        error = " ".join(one.error.split()).replace("|", "\\|")
+        rows.append(f"| {one.client} | {one.version} | {one.what} | {one.verdict}{f': {error}' if error else ''} |")
+    return "\n".join(rows)
+
+
+def python_environment(folder: Path) -> Path:
+    """The interpreter that has the clients; installed where the folder has not these versions yet. Raises SubprocessError."""
+    wanted = CHECKS / "requirements.txt"
+    digest = hashlib.sha256(wanted.read_bytes()).hexdigest()[:16]
+    home = folder / f"python-{digest}"
+    python, done = home / "bin" / "python", home / ".installed"
+    if not done.exists():
+        print(f"installing Python clients into {home}", file=sys.stderr)
+        shutil.rmtree(home, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", home], check=True, timeout=INSTALL_S)
+        install: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-r", wanted]
+        subprocess.run(install, check=True, timeout=INSTALL_S)
+        done.touch()
+    return python
+
+
+def node_environment(folder: Path) -> Path:
+    """The folder that has the clients for Node, and the checks beside them. Raises SubprocessError, or OSError without npm."""
+    home = folder / "node"
+    home.mkdir(parents=True, exist_ok=True)
+    for name in ("package.json", "package-lock.json", "ai_sdk.mjs"):
+        shutil.copy(CHECKS / name, home)
+    subprocess.run(["npm", "ci", "--silent", "--no-audit", "--no-fund"], cwd=home, check=True, timeout=INSTALL_S)
+    return home
+
+
+def command_of(name: str, folder: Path) -> list[str | Path]:
+    """What runs a file of checks; installs what it needs."""
+    if name == "ai_sdk":
+        return ["node", node_environment(folder) / "ai_sdk.mjs"]
+    if name == "recorded":
+        return [sys.executable, CHECKS / "recorded.py"]
+    return [python_environment(folder), CHECKS / f"with_{name}.py"]
+
+
+def names() -> list[str]:
+    """The files of checks, without what all of their names have."""
+    return [*sorted(path.stem.removeprefix("with_") for path in CHECKS.glob("with_*.py")), "ai_sdk", "recorded"]
+
+
+def results_of(name: str, url: str, folder: Path) -> list[Result]:
+    """What a file of checks gives on a server. Where it cannot be run, or ends before its end, the last result says why."""
+    try:
+        command = command_of(name, folder)
+    except (OSError, subprocess.SubprocessError) as error:
+        return [Result(name, "", "all", NOT_RUN, str(error))]
+    env = {**os.environ, "UAD_CLIENTS_URL": url, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONPATH": ""}
+    try:
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=CHECK_S)
+    except subprocess.TimeoutExpired as late:
+        said = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
+        return [*read(said), Result(name, "", "the rest", FAILED, f"not done after {CHECK_S} s")]
+    found = read(done.stdout)
+    if done.returncode:
+        found.append(Result(name, "", "the rest", FAILED, done.stderr.strip()[-300:]))
+    return found
+
+
+def all_results(wanted: Sequence[str], url: str, folder: Path) -> list[Result]:
+    """Of several files, told on stderr as they come."""
+    out: list[Result] = []
+    for name in wanted:
+        found = results_of(name, url, folder)
+        print(f"{name}: {sum(one.verdict == OK for one in found)} of {len(found)} ok", file=sys.stderr)
+        out += found
+    return out
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+@contextmanager
+def served(command: Sequence[str | Path], log: Path) -> Iterator[str]:
+    """A server on loopback until the end of the block; its address. Raises RuntimeError where it does not start."""
+    port = free_port()
+    with log.open("w", encoding="utf-8") as out:
+        process = subprocess.Popen([*command, "--host", "127.0.0.1", "--port", str(port)], stdout=out, stderr=out, cwd=ROOT)
+        try:
+            url = f"http://127.0.0.1:{port}"
+            _wait(url, process, log)
+            yield url
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{url}/health", timeout=5):
+                return
+        except OSError:
+            time.sleep(0.5)
+    raise RuntimeError(f"the server did not start:\n{log.read_text(encoding='utf-8')[-2000:]}")
+
+
+def uad_command(words: Sequence[str]) -> list[str | Path]:
+    """`uad serve` with the real pair. words: further flags."""
+    models = [models_folder() / f"{name}.gguf" for name in (TARGET, DRAFT)]
+    return [sys.executable, "-m", "uad", "serve", "--target", models[0], "--draft", models[1], "-c", "8192", *words]
+
+
+def peer_command(program: str, words: Sequence[str]) -> list[str | Path]:
+    """llama-server with the same target."""
+    return [program, "-m", models_folder() / f"{TARGET}.gguf", "-c", "8192", "-np", "1", "--jinja", *words]
+
+
+def arguments() -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(description="Run real clients against uad serve.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(names())}; without one, all")
+    parser.add_argument("--url", help="a server that runs already")
+    parser.add_argument("--peer", metavar="PROGRAM", help="a llama-server on which failed checks are repeated")
+    parser.add_argument("--threads", default="", metavar="N", help="threads of the servers")
+    given = parser.parse_args()
+    if unknown := set(given.names) - set(names()):
+        parser.error(f"no checks are called {', '.join(sorted(unknown))}; there are {', '.join(names())}")
+    return given
+
+
+def main() -> int:
+    """0 where all that ran is ok, or the model's fault."""
+    given = arguments()
+    wanted, folder = given.names or names(), user_cache_path("uad") / "clients"
+    folder.mkdir(parents=True, exist_ok=True)
+    words = ["-t", given.threads] if given.threads else []
+    if given.url:
+        results = all_results(wanted, re.sub(r"/(v1/?)?$", "", given.url), folder)
+    else:
+        with served(uad_command(words), folder / "uad.log") as url:
+            results = all_results(wanted, url, folder)
+    if given.peer and any(one.verdict == FAILED for one in results):
+        with served(peer_command(given.peer, words), folder / "peer.log") as url:
+            results = judged(results, all_results(wanted, url, folder))
+    print(table(results))
+    return int(any(one.verdict == FAILED for one in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
