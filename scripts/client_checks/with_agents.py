@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
-from kit import BASE_URL, KEY, MAX_TOKENS, MODEL, PERSON, REPORT, TIMEOUT_S, WEATHER, Person, check, is_bob, is_paris, run
+from checks import BASE_URL, KEY, MAX_TOKENS, MODEL, PERSON, REPORT, TIMEOUT_S, WEATHER, Person, check, is_bob, is_paris, run
 from openai import AsyncOpenAI
 
 set_tracing_disabled(True)

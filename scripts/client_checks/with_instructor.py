@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import instructor
 import openai
-from kit import BASE_URL, KEY, MAX_TOKENS, MODEL, PERSON, TIMEOUT_S, Person, check, is_bob, run
+from checks import BASE_URL, KEY, MAX_TOKENS, MODEL, PERSON, TIMEOUT_S, Person, check, is_bob, run
 
 
 def answered(mode: instructor.Mode) -> None:

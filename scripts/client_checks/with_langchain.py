@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kit import BASE_URL, KEY, MAX_TOKENS, MODEL, PERSON, REPORT, TIMEOUT_S, WEATHER, Person, check, is_bob, is_paris, run, tells_report
+from checks import BASE_URL, KEY, MAX_TOKENS, MODEL, PERSON, REPORT, TIMEOUT_S, WEATHER, Person, check, is_bob, is_paris, run, tells_report
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI

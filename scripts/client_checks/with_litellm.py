@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import litellm
-from kit import (
+from checks import (
     BASE_URL,
     KEY,
     MAX_TOKENS,

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from kit import BASE_URL, KEY, MAX_TOKENS, MODEL, PERSON, TIMEOUT_S, Person, check, is_bob, run
+from checks import BASE_URL, KEY, MAX_TOKENS, MODEL, PERSON, TIMEOUT_S, Person, check, is_bob, run
 
 TOOL = '''
 def multiply(a: int, b: int) -> int:

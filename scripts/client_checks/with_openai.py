@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import openai
-from kit import (
+from checks import (
     BASE_URL,
     KEY,
     MAX_TOKENS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kit import BASE_URL, KEY, MAX_TOKENS, MODEL, REPORT, TIMEOUT_S, WEATHER, check, is_paris, run, tells_report
+from checks import BASE_URL, KEY, MAX_TOKENS, MODEL, REPORT, TIMEOUT_S, WEATHER, check, is_paris, run, tells_report
 from smolagents import OpenAIServerModel, ToolCallingAgent, tool
 
 asked: list[str] = []
