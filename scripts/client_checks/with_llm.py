@@ -40,8 +40,8 @@ def llm(*words: str) -> str:
 
 @check("--functions: a tool, called and answered")
 def a_tool() -> None:
-    answer = llm("--functions", TOOL, "How much is 1234 times 5678? Write a <tool_call>, and then tell me its answer.")
-    assert "7006652" in answer.replace(",", ""), f"another product: {answer!r}"
+    answer = llm("--functions", TOOL, "How much is 123 times 45? Write a <tool_call>, and then tell me its answer.")
+    assert "5535" in answer.replace(",", ""), f"another product: {answer!r}"
 
 
 @check("-T llm_version")
