@@ -411,13 +411,15 @@ class AnswerParser:
             header = (yield from self._header()) if word else Header("final", "")
 
     def _header(self) -> Wait[Header]:
-        """What stands before a message. A text that is no header is content."""
+        """What stands before a message. A text that is no header is content, its first marker too: else it would be found for ever."""
         self._source.set_mark()
         try:
             text, _ = yield from self._source.collect(words("<|message|>"), 2 * MAX_HEAD)
         except MalformedError:
             self._source.rewind()
-            text = "<|channel|>final"
+            self._source.clear_mark()
+            self._said.add((yield from self._source.take(words("<|channel|>"))))
+            return Header("final", "")
         self._source.clear_mark()
         return header_of(text)
 

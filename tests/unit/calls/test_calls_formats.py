@@ -231,6 +231,8 @@ def test_thoughts_of_families(family: str, text: str, content: str, thought: str
 MALFORMED = (
     ("hermes", '<tool_call>{"name": "unknown", "arguments": {}}</tool_call>'),
     ("hermes", "<tool_call>what</tool_call>"),
+    ("harmony", "<|channel|> x"),
+    ("harmony", '{"name": <|channel|>final <|channel|> x{x'),
     ("hermes", '<tool_call>{"name": "say", "arguments": [1]}</tool_call>'),
     ("hermes", "<tool_call>"),
     ("hermes", '<tool_call>{"na'),
