@@ -167,7 +167,8 @@ class Memory:
             return max(min(n, end), 0)
         if self._can_remove(seq, n, end):
             return n
-        return max((one.pos for one in self._points(seq) if one.pos <= n), default=0)
+        point = self._before(seq, n)
+        return point.pos if point is not None else 0
 
     def take_back(self, seq: int, n: int) -> int:
         """Forget ids so that at most n are held; returns how many are: what lies between must be decoded again. Raises DecodeError."""
@@ -177,7 +178,7 @@ class Memory:
         if n > 0 and self._can_remove(seq, n, end) and self._remove(seq, n):
             self._forget(kept, n)
             return n
-        point = max((one for one in self._points(seq) if one.pos <= n), key=lambda one: one.pos, default=None)
+        point = self._before(seq, n)
         if point is None or n <= 0:
             self.clear(seq)
             return 0
@@ -201,6 +202,10 @@ class Memory:
     def _points(self, seq: int) -> list[Checkpoint]:
         kept = self._kept[seq]
         return [*kept.marks, *([kept.last] if kept.last is not None else [])]
+
+    def _before(self, seq: int, n: int) -> Checkpoint | None:
+        """The last checkpoint behind n ids at most."""
+        return max((one for one in self._points(seq) if one.pos <= n), key=lambda one: one.pos, default=None)
 
     @staticmethod
     def _forget(kept: _Kept, n: int) -> None:
