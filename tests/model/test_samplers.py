@@ -14,7 +14,7 @@ from kit.server_kit import post
 from uad.common.samplers import SAMPLERS, SETTINGS, SamplerEntry
 from uad.config import load_config
 from uad.sampling.noise import Position, chance, token_keys
-from uad.sampling.sampler import SamplerEntry as Draw
+from uad.sampling.sampler import Sampler as Draw
 from uad.sampling.stages import SamplerStage, stages
 from uad.types import SamplingParams
 
