@@ -69,7 +69,9 @@ def own_words(name: str) -> str:
     if found.family.no_system.strip():
         said.append("text where there is no system message")
     if family is not None and real_templates()[name].texts["with system"]:
-        system = [message for message in telling(name, "with system").messages if message.role in ("system", "developer")]
+        system = [
+            message for message in telling(name, "with system").messages if message.role in ("system", "developer")
+        ]
         if "".join(message.content for message in system) != CONVERSATIONS["with system"][0].content:
             said.append("text around the system message")
     if found.family.asking != found.family.roles["assistant"].start.rstrip(" "):
@@ -84,7 +86,10 @@ def report(by_rules: list[Cell], by_families: list[Cell]) -> str:
         "",
         "Written by `docs/draw_matrix.py`; [mappings.md](mappings.md#how-well-it-works) says what is compared.",
         "",
-        f"{len(real_templates())} templates; ordered pairs times conversations (system, user, assistant, user; and without system).",
+        (
+            f"{len(real_templates())} templates; ordered pairs times conversations (system, user, assistant, user; and "
+            "without system)."
+        ),
         "",
         "| rules | equal | equal to the character, with how the answer begins |",
         "|---|---|---|",
@@ -97,10 +102,14 @@ def report(by_rules: list[Cell], by_families: list[Cell]) -> str:
         "",
     ]
     for name, reason in REASONS.items():
-        counts = [sum(not cell.is_equal and name in (cell.target, cell.draft) for cell in cells) for cells in (by_rules, by_families)]
+        counts = [
+            sum(not cell.is_equal and name in (cell.target, cell.draft) for cell in cells)
+            for cells in (by_rules, by_families)
+        ]
         lines.append(f"- {name}: {counts[0]} by derived rules, {counts[1]} by families: {reason}")
     rest = [
-        sum(not cell.is_equal and not REASONS.keys() & {cell.target, cell.draft} for cell in cells) for cells in (by_rules, by_families)
+        sum(not cell.is_equal and not REASONS.keys() & {cell.target, cell.draft} for cell in cells)
+        for cells in (by_rules, by_families)
     ]
     lines += [
         f"- others: {rest[0]} by derived rules, {rest[1]} by families",

@@ -2,7 +2,8 @@
 
     .venv/bin/python docs/effect_matrix.py
 
-With the families' rules, with the same pair's markers given by hand as --spec-replace (and no families), and without any rule.
+With the families' rules, with the same pair's markers given by hand as --spec-replace (and no families), and without
+any rule.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from pathlib import Path
 from uad.bench.workloads import WorkloadPrompt, load
 from uad.config import Config
 from uad.config.slices import ModelConfig, TemplateConfig
+from uad.events import Done, Failed
 from uad.runtime import Runtime
-from uad.types import Done, DraftStats, Failed, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.types import DraftStats, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 SAMPLES = Path(__file__).parent.parent / "samples"
 MAX_TOKENS = 160
@@ -55,7 +57,10 @@ def answer(opened: Runtime, prompt: WorkloadPrompt, temperature: float) -> tuple
     sampling = SamplingParams(temperature=temperature, seed=1)
     opened.submit(
         Request(
-            tuple(ids), sampling=sampling, speculative=SpeculativeParams(n_max=8, p_min=0.0, policy=SpecPolicy.FIXED), max_tokens=MAX_TOKENS
+            tuple(ids),
+            sampling=sampling,
+            speculative=SpeculativeParams(n_max=8, p_min=0.0, policy=SpecPolicy.FIXED),
+            max_tokens=MAX_TOKENS,
         ),
         events.put,
     )
@@ -68,7 +73,9 @@ def answer(opened: Runtime, prompt: WorkloadPrompt, temperature: float) -> tuple
 
 
 def measure(draft: str, templates: TemplateConfig, temperature: float, prompts: tuple[WorkloadPrompt, ...]) -> Row:
-    config = Config(ModelConfig(SAMPLES / "target-chatml.gguf"), ModelConfig(SAMPLES / f"{draft}.gguf"), templates=templates)
+    config = Config(
+        ModelConfig(SAMPLES / "target-chatml.gguf"), ModelConfig(SAMPLES / f"{draft}.gguf"), templates=templates
+    )
     with Runtime.open(config) as opened:
         found = [answer(opened, prompt, temperature) for prompt in prompts]
     return Row(
@@ -84,8 +91,15 @@ def main() -> None:
     print(f"{len(prompts)} chat prompts, up to {MAX_TOKENS} tokens each, drafts of 8\n")
     print("| draft | temperature | rules | acceptance | tokens per round |\n|---|---|---|---|---|")
     for draft, temperature in ((draft, temperature) for draft in HAND for temperature in (0.0, 0.8)):
-        for name, templates in (("families", TemplateConfig()), ("by hand", replace(NONE, replace=HAND[draft])), ("none", NONE)):
-            print(f"| {draft} | {temperature} | {name} | {measure(draft, templates, temperature, prompts).text()} |", flush=True)
+        for name, templates in (
+            ("families", TemplateConfig()),
+            ("by hand", replace(NONE, replace=HAND[draft])),
+            ("none", NONE),
+        ):
+            print(
+                f"| {draft} | {temperature} | {name} | {measure(draft, templates, temperature, prompts).text()} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""`uad bench` with bounds, plots, counted time and prescribed answers: `python lab/bench.py --target T.gguf --draft D.gguf`.
+"""`uad bench` with bounds, plots, counted time and prescribed answers: `python lab/bench.py --target T.gguf --draft
+D.gguf`.
 
-Takes the flags of `uad bench` and prints what it prints. Beside that: how far automatic lengths are from the oracle, who knows which ids
-are right, and from foresight, who knows how often.
+Takes the flags of `uad bench` and prints what it prints. Beside that: how far automatic lengths are from the oracle,
+who knows which ids are right, and from foresight, who knows how often.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ DESCRIPTION = "`uad bench` with bounds, plots, counted time and prescribed answe
 
 @dataclass(frozen=True, slots=True)
 class LabOptions(BenchOptions):
-    """What only the lab's bench is told. costs: files of cost curves, the target's and the draft model's. rename: (old, new)."""
+    """What only the lab's bench is told. costs: files of cost curves, the target's and the draft model's. rename: (old,
+    new).
+    """
 
     oracle: bool = True
     report: Path | None = None
@@ -49,7 +52,9 @@ class LabOptions(BenchOptions):
     rename: tuple[str, str] | None = None
 
     def has_oracle(self, drafters: Drafters) -> bool:
-        """True if automatic lengths are to be compared with the best possible ones: the draft model's alone are known beforehand."""
+        """True if automatic lengths are to be compared with the best possible ones: the draft model's alone are known
+        beforehand.
+        """
         return self.oracle and drafters.types == (MODEL_TYPE,) and any(policy.is_auto for policy in self.policies)
 
 
@@ -64,7 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--report", metavar="DIR", help="write report.md with plots into this folder")
     costs = (
-        "count time instead of measuring it: decodes take what the target's cost curve (and the draft model's) says, files that "
+        "count time instead of measuring it: decodes take what the target's cost curve (and the draft model's) says, "
+        "files that "
         "`uad profile` wrote, of this machine or another; a small target then stands for a large one"
     )
     add("--costs", metavar="FILE[,FILE]", help=costs)
@@ -82,7 +88,8 @@ def options_from(args: argparse.Namespace) -> LabOptions:
     prompts = [prompt for workload in options.workloads for prompt in workload.prompts]
     if rename and not any(renamed(prompt, *rename) for prompt in prompts):
         raise ConfigError(
-            f"--rename: no prompt that is measured has {rename[0]!r} in a part fenced by ```; choose with --workload, --prompt"
+            f"--rename: no prompt that is measured has {rename[0]!r} in a part fenced by ```; choose with --workload, "
+            "--prompt"
         )
     report = _report_folder(args.report)
     return widened(LabOptions, options, oracle=not args.no_oracle, report=report, costs=costs, rename=rename)
@@ -132,7 +139,11 @@ def opener(costs: Sequence[Path]) -> Opener:
 
     @contextmanager
     def opened(config: Config, report: Report) -> Iterator[LabEngines]:
-        with LabStepper.load(config, report, counted) as drafted, drafted.alone() as alone, drafted.recital() as recital:
+        with (
+            LabStepper.load(config, report, counted) as drafted,
+            drafted.alone() as alone,
+            drafted.recital() as recital,
+        ):
             yield LabEngines(drafted, alone, recital)
 
     return opened
@@ -172,18 +183,26 @@ def bench(options: LabOptions, opener: Opener, out: TextIO, err: TextIO) -> int:
 
 
 class LabPairing(Pairing):
-    """The measurement of one target with all that drafts for it, with recordings for the oracle and notes for the plots."""
+    """The measurement of one target with all that drafts for it, with recordings for the oracle and notes for the
+    plots.
+    """
 
     arm_type = LabArm
 
-    def __init__(self, options: BenchOptions, engines: Engines, target: Path, lineup: Lineup, bar: Bar, findings: Findings) -> None:
+    def __init__(
+        self, options: BenchOptions, engines: Engines, target: Path, lineup: Lineup, bar: Bar, findings: Findings
+    ) -> None:
         super().__init__(options, engines, target, lineup, bar, findings)
         assert isinstance(options, LabOptions)
         assert isinstance(engines, LabEngines)
         assert isinstance(findings, LabFindings)
         self._lab, self._known, self._findings = options, engines.drafted, findings
         self._wants_oracle = any(map(options.has_oracle, lineup.compared))
-        self._recorder = Recorder(engines.drafted, engines.recital) if self._wants_oracle and engines.drafted.costs() is not None else None
+        self._recorder = (
+            Recorder(engines.drafted, engines.recital)
+            if self._wants_oracle and engines.drafted.costs() is not None
+            else None
+        )
         self._recorded: list[Recorded] = []
         self._runs: dict[Drafters, list[Run]] = {one: [] for one in lineup.compared}
 
@@ -195,13 +214,17 @@ class LabPairing(Pairing):
     def run(self) -> None:
         notes, costs = self.findings.notes, self._lab.costs
         if costs:
-            notes.append(f"time is counted, not measured: decodes take what {' and '.join(file.name for file in costs)} says")
+            notes.append(
+                f"time is counted, not measured: decodes take what {' and '.join(file.name for file in costs)} says"
+            )
         super().run()
         if self._wants_oracle and self._recorder is None:
             notes.append(f"{self.target}: nothing drafts, so no costs are known and there is no oracle")
         for drafters, runs in self._runs.items():
             known = self._known
-            self._findings.pairs.append(collect(self.target, drafters.label, drafters.types, known.costs(), known.calibration(), runs))
+            self._findings.pairs.append(
+                collect(self.target, drafters.label, drafters.types, known.costs(), known.calibration(), runs)
+            )
 
     def job(self, prompt: WorkloadPrompt, temperature: float, seed: int) -> BenchJob:
         job = super().job(prompt, temperature, seed)
@@ -222,7 +245,9 @@ class LabPairing(Pairing):
         rounds = [one for group in recorded for each in group.rounds for one in each[1:]]
         with_oracle = {one.label for one in self.lineup.compared if self._lab.has_oracle(one)}
         cells = self.findings.cells
-        cells[before:] = [_bounded(cell, recorded if cell.labels.draft in with_oracle else []) for cell in cells[before:]]
+        cells[before:] = [
+            _bounded(cell, recorded if cell.labels.draft in with_oracle else []) for cell in cells[before:]
+        ]
         for drafters, runs in self._runs.items():
             runs.append(Run(workload, self._take_chosen(drafters), rounds if self._lab.has_oracle(drafters) else []))
 

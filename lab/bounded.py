@@ -1,4 +1,6 @@
-"""Cells with what could have been gained at best: their table, their lines, and what they add to the JSON line. Measures nothing."""
+"""Cells with what could have been gained at best: their table, their lines, and what they add to the JSON line.
+Measures nothing.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ from uad.bench.table import coloured
 
 @dataclass(frozen=True, slots=True)
 class Bounded(Cell):
-    """`oracle` is the ratio of the oracle over the same prompts, `foresight` that of who knows how often beliefs are right; None if it was
-    not measured."""
+    """`oracle` is the ratio of the oracle over the same prompts, `foresight` that of who knows how often beliefs are
+    right; None if it was not measured.
+    """
 
     oracle: float | None = None
     foresight: float | None = None
@@ -60,7 +63,9 @@ def bounds(cells: Sequence[Bounded]) -> list[str]:
     if of_oracle is not None:
         lines.append(f"automatic lengths reach {of_oracle:.0%} of the oracle's speed")
     if of_foresight is not None:
-        lines.append(f"one sequence: {of_foresight:.0%} of what the beliefs of these drafts allow, whoever goes by them")
+        lines.append(
+            f"one sequence: {of_foresight:.0%} of what the beliefs of these drafts allow, whoever goes by them"
+        )
     return lines
 
 
@@ -71,7 +76,12 @@ def print_bounds(console: Console, cells: Sequence[Bounded]) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for cell in _autos(cells):
         if cell.oracle is not None:
-            numbers = (_ratio(cell.oracle), _share(cell.oracle_share), _ratio(cell.foresight), _share(cell.foresight_share))
+            numbers = (
+                _ratio(cell.oracle),
+                _share(cell.oracle_share),
+                _ratio(cell.foresight),
+                _share(cell.foresight_share),
+            )
             table.add_row(cell.labels.line, coloured(cell.ratio), *numbers)
     if table.row_count:
         console.print(table)

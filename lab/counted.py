@@ -1,7 +1,8 @@
 """Time that is counted, not measured: decodes take what stored cost curves say, texts and drafts are the real ones.
 
-So a small target stands for a large one, or this machine for another, and every run gives the same numbers. Wraps contexts and drafters;
-knows no policy and no text. What is not counted takes no time at all: sampling, the loop, the server.
+So a small target stands for a large one, or this machine for another, and every run gives the same numbers. Wraps
+contexts and drafters; knows no policy and no text. What is not counted takes no time at all: sampling, the loop, the
+server.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from uad.types import GREEDY, Ask, Commit, Draft, Origin, Rows, SamplingParams
 
 _CALL_MS = {Origin.MODEL: 0.7}
 _LOOKUP_MS = 0.03
-"""What a call of a drafter takes beside the draft model's decodes, as measured for many: book-keeping, translation, reading logits."""
+"""What a call of a drafter takes beside the draft model's decodes, as measured for many: book-keeping, translation,
+reading logits.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,8 @@ class Counting(Experiment):
         """Raises ConfigError where the draft model's costs are not known."""
         if not self.costs.draft:
             raise ConfigError(
-                "--costs has no curve of the draft model: give its file behind a comma (`uad profile TARGET DRAFT` writes both)"
+                "--costs has no curve of the draft model: give its file behind a comma (`uad profile TARGET DRAFT` "
+                "writes both)"
             )
         return CountedContext(context, self.costs.draft, self.counted)
 
@@ -84,7 +88,11 @@ class Counting(Experiment):
         return (self.costs.target if role == "target" else self.costs.draft), True
 
     def drafting(
-        self, drafters: Sequence[Drafter], policies: Callable[[], Policy], model: Model, matchers: Mapping[int, Matcher] = NO_MATCHERS
+        self,
+        drafters: Sequence[Drafter],
+        policies: Callable[[], Policy],
+        model: Model,
+        matchers: Mapping[int, Matcher] = NO_MATCHERS,
     ) -> Drafting:
         return super().drafting([self.drafter(one) for one in drafters], policies, model, matchers)
 
@@ -99,7 +107,12 @@ class CountedContext:
         self._decode = context.decode
         self._curve = CostCurve(costs)
         self._clock = clock
-        self.n_seq, self.n_ctx, self.n_batch, self.n_ubatch = context.n_seq, context.n_ctx, context.n_batch, context.n_ubatch
+        self.n_seq, self.n_ctx, self.n_batch, self.n_ubatch = (
+            context.n_seq,
+            context.n_ctx,
+            context.n_batch,
+            context.n_ubatch,
+        )
         self.n_alike, self.interrupt = context.n_alike, context.interrupt
         self.vocab, self.can_take_back, self.can_stop = context.vocab, context.can_take_back, context.can_stop
         self.n_free, self.keep_ms, self.tail = context.n_free, context.keep_ms, context.tail

@@ -1,4 +1,6 @@
-"""The cost of getting from one vocabulary to another in one round, by length of context. Simulated commits, real code; runs no model."""
+"""The cost of getting from one vocabulary to another in one round, by length of context. Simulated commits, real code;
+runs no model.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,9 @@ REFERENCE = (1024, 32768)
 class Cost:
     """Medians in microseconds per round.
 
-    us: a text read for the first time, behind a context of the same kind; cache_hit: share of the words that were known then.
-    warm_us: the same rounds again. cold_us: every cache emptied before every round. naive_us: everything re-encoded in every round.
+    us: a text read for the first time, behind a context of the same kind; cache_hit: share of the words that were known
+    then. warm_us: the same rounds again. cold_us: every cache emptied before every round. naive_us: everything
+    re-encoded in every round.
     """
 
     n_ctx: int
@@ -68,7 +71,9 @@ class Kinship:
 def kinship(target: Side, draft: Side) -> Kinship:
     """one_to_one: share of draft tokens that are one target token in the same place."""
     spans = [set(zip([0, *side.ends], side.ends, strict=False)) for side in (target, draft)]
-    return Kinship(target.ends[-1] / len(target.ids), draft.ends[-1] / len(draft.ids), len(spans[0] & spans[1]) / len(draft.ids))
+    return Kinship(
+        target.ends[-1] / len(target.ids), draft.ends[-1] / len(draft.ids), len(spans[0] & spans[1]) / len(draft.ids)
+    )
 
 
 def measure(target: Encoder, draft: Encoder, seen: bytes, text: bytes, n_ctx: int, n_rounds: int) -> Cost:
@@ -90,17 +95,23 @@ def measure(target: Encoder, draft: Encoder, seen: bytes, text: bytes, n_ctx: in
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Of one function in an average round: how often it is called, and microseconds in it and what it calls, under the profiler."""
+    """Of one function in an average round: how often it is called, and microseconds in it and what it calls, under the
+    profiler.
+    """
 
     n_calls: float
     us: float
 
 
 def profile(target: Encoder, draft: Encoder, seen: bytes, text: bytes, n_ctx: int, n_rounds: int) -> dict[str, Spent]:
-    """cProfile's view of rounds that write text for the first time, by module and function; "all" has all calls, and their own time."""
+    """cProfile's view of rounds that write text for the first time, by module and function; "all" has all calls, and
+    their own time.
+    """
     for encoder in (target.prepare(), draft.prepare()):
         encoder.forget()
-    rounds = Rounds(Translator(target, draft), target, draft, context_of(draft, seen, n_ctx), _long_enough(text, n_rounds + 3))
+    rounds = Rounds(
+        Translator(target, draft), target, draft, context_of(draft, seen, n_ctx), _long_enough(text, n_rounds + 3)
+    )
     rounds.median_us(3)
     profiler = cProfile.Profile()
     profiler.runcall(rounds.median_us, n_rounds)
@@ -148,14 +159,22 @@ class Rounds:
     """A sequence that goes on behind the context; half of the drafts go wrong somewhere."""
 
     def __init__(
-        self, translator: Translator, target: Encoder, draft: Encoder, context: bytes, text: bytes, *, is_cold: bool = False
+        self,
+        translator: Translator,
+        target: Encoder,
+        draft: Encoder,
+        context: bytes,
+        text: bytes,
+        *,
+        is_cold: bool = False,
     ) -> None:
         self._translator, self._target, self._draft, self._is_cold = translator, target, draft, is_cold
         self._rng = random.Random(0)
         self._start = target.boundaries.last(context, len(context) - 1)
         begun = context[self._start :]
         self._stream = begun + text * 2
-        self._side = Side.of(Encoder(target.vocab), self._stream)  # with a memory of its own: what is measured must not know the text
+        # with a memory of its own: what is measured must not know the text
+        self._side = Side.of(Encoder(target.vocab), self._stream)
         self._n = max(bisect_right(self._side.ends, len(begun)), 1)
         self._teacher = Encoder(draft.vocab).prepare()
         self._mirror = Mirror(draft)

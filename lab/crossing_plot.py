@@ -33,8 +33,20 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
             ls=":",
             label="uad, caches emptied before every round" if first else None,
         )
-        axes.plot(contexts, [cost.us for cost in curve.costs], color=_OURS, marker="o", label="uad, new text" if first else None)
-        axes.plot(contexts, [cost.warm_us for cost in curve.costs], color=_OURS, ls="--", label="uad, words seen before" if first else None)
+        axes.plot(
+            contexts,
+            [cost.us for cost in curve.costs],
+            color=_OURS,
+            marker="o",
+            label="uad, new text" if first else None,
+        )
+        axes.plot(
+            contexts,
+            [cost.warm_us for cost in curve.costs],
+            color=_OURS,
+            ls="--",
+            label="uad, words seen before" if first else None,
+        )
     axes.set(xscale="log", yscale="log", xlabel="context, draft tokens", ylabel="mirror and translation, µs per round")
     axes.set_xticks(contexts, [f"{n // 1024}k" if n >= 1024 else str(n) for n in contexts])
     axes.minorticks_off()

@@ -12,9 +12,10 @@ _GPU_MS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """target[n - 1]: one pass of n rows; beyond the last one with the slope of the last half. step: a step of the draft model; reading an
-    id takes read_ms. call_ms: what a call takes beside its decodes, look_ms a look into the text, loop_ms a round's own work. n_free ids of
-    a draft are taken back at no cost, more for keep_ms."""
+    """target[n - 1]: one pass of n rows; beyond the last one with the slope of the last half. step: a step of the draft
+    model; reading an id takes read_ms. call_ms: what a call takes beside its decodes, look_ms a look into the text,
+    loop_ms a round's own work. n_free ids of a draft are taken back at no cost, more for keep_ms.
+    """
 
     name: str
     target: tuple[float, ...]
@@ -28,7 +29,9 @@ class Curve:
     keep_ms: float = 0.0
 
     def with_memory(self, n_free: str, share: str) -> Curve:
-        """The same where a draft of more than n_free ids needs a checkpoint, which takes this share of a plain decode."""
+        """The same where a draft of more than n_free ids needs a checkpoint, which takes this share of a plain
+        decode.
+        """
         return replace(self, n_free=int(n_free), keep_ms=float(share) * self.target_ms(1))
 
     def target_ms(self, n: int) -> float:

@@ -1,7 +1,9 @@
-"""What drafting without a model costs per round, by length of history; and the policy (`policy.py`): `python lab/drafters.py`.
+"""What drafting without a model costs per round, by length of history; and the policy (`policy.py`): `python
+lab/drafters.py`.
 
-A scripted target writes a text that is known beforehand, in rounds: propose, accept what agrees and one id more, observe. The same
-rounds run several times and each counts with its fastest time, so that what other programs do at the same time does not.
+A scripted target writes a text that is known beforehand, in rounds: propose, accept what agrees and one id more,
+observe. The same rounds run several times and each counts with its fastest time, so that what other programs do at the
+same time does not.
 """
 
 from __future__ import annotations
@@ -34,10 +36,11 @@ TYPES = tuple(str(one.origin) for one in LOOKUP_TYPES)
 _N_VOCAB = 32000
 _EDIT_EVERY = 97
 _LEAST_HISTORY = 256
-DESCRIPTION = """Measure what the drafters without a model cost per round, by length of history, and how much memory they take.
+DESCRIPTION = """Measure what the drafters without a model cost per round, by length of history, and how much memory
+they take.
 
-A scripted target repeats its history with edits (copy), writes words by their frequency (zipf), or repeats nothing (random). No model
-is needed. The last line is JSON."""
+A scripted target repeats its history with edits (copy), writes words by their frequency (zipf), or repeats nothing
+(random). No model is needed. The last line is JSON."""
 
 Make = Callable[[], LookupDrafter]
 Text = Callable[[random.Random, int, int], list[int]]
@@ -47,8 +50,18 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The command line. Raises ConfigError."""
     parser = Parser("lab/drafters.py", DESCRIPTION)
     add, whole = parser.add_argument, typed(integer(1))
-    add("--types", metavar="NAMES", default=",".join(TYPES), help="comma list of drafters (default: all without a model)")
-    add("--history", metavar="N,N", default=",".join(map(str, HISTORIES)), help="lengths of history in tokens (default: %(default)s)")
+    add(
+        "--types",
+        metavar="NAMES",
+        default=",".join(TYPES),
+        help="comma list of drafters (default: all without a model)",
+    )
+    add(
+        "--history",
+        metavar="N,N",
+        default=",".join(map(str, HISTORIES)),
+        help="lengths of history in tokens (default: %(default)s)",
+    )
     add("--rounds", metavar="N", type=whole, default=300, help="rounds per cell (default: %(default)s)")
     add("--repeats", metavar="N", type=whole, default=5, help="runs of the same rounds (default: %(default)s)")
     most = "most tokens per draft (default: %(default)s, as the automatic policy asks)"
@@ -58,7 +71,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One drafter on one workload behind one length of history (tokens). Times are microseconds per round of one sequence, memory MB.
+    """One drafter on one workload behind one length of history (tokens). Times are microseconds per round of one
+    sequence, memory MB.
 
     `begin_ms` is what reading the history took, `n_ids` the mean number of ids that a round committed.
     """
@@ -95,7 +109,10 @@ def main(argv: Sequence[str]) -> int:
     console = console_on(width=140)
     console.print(table(cells, histories))
     console.print(policy.table(policy_cells))
-    print(json.dumps({"types": [_rounded(cell) for cell in cells], "policy": [_rounded(cell) for cell in policy_cells]}), flush=True)
+    print(
+        json.dumps({"types": [_rounded(cell) for cell in cells], "policy": [_rounded(cell) for cell in policy_cells]}),
+        flush=True,
+    )
     return 0
 
 
@@ -112,7 +129,9 @@ def measure(make: Make, workload: str, n_history: int, args: argparse.Namespace)
     best = [min(times) for times in zip(*([us for us, _ in run] for run, _, _ in runs), strict=True)]
     n_ids = sum(n for _, n in runs[0][0]) / len(best)
     began_ms = min(begin_ms for _, begin_ms, _ in runs)
-    return Cell(str(drafter.origin), workload, n_history, sum(best) / len(best), max(best), runs[0][2] / 1e6, began_ms, n_ids)
+    return Cell(
+        str(drafter.origin), workload, n_history, sum(best) / len(best), max(best), runs[0][2] / 1e6, began_ms, n_ids
+    )
 
 
 def _read(drafter: LookupDrafter, prompt: Sequence[int]) -> None:
@@ -122,7 +141,9 @@ def _read(drafter: LookupDrafter, prompt: Sequence[int]) -> None:
         drafter.propose([Ask(0, 0)])
 
 
-def rounds(drafter: LookupDrafter, text: Sequence[int], start: int, n_rounds: int, n_max: int) -> Iterator[tuple[float, int]]:
+def rounds(
+    drafter: LookupDrafter, text: Sequence[int], start: int, n_rounds: int, n_max: int
+) -> Iterator[tuple[float, int]]:
     """Microseconds of propose and observe, and how many ids were committed, round by round."""
     asks, at = [Ask(0, n_max)], start
     for _ in range(n_rounds):
@@ -163,7 +184,9 @@ def table(cells: Sequence[Cell], histories: Sequence[int]) -> Table:
     """A row per type and workload, a column per length of history."""
     heads = [f"{n:,} tokens" for n in histories]
     result = Table("type", "workload", *heads, "longest / shortest", "ids per round", "MB", "reading, ms")
-    result.title = f"µs per round (propose and observe), by length of history; memory and reading at {histories[-1]:,} tokens"
+    result.title = (
+        f"µs per round (propose and observe), by length of history; memory and reading at {histories[-1]:,} tokens"
+    )
     by_row: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         by_row.setdefault((cell.type, cell.workload), []).append(cell)
@@ -171,7 +194,9 @@ def table(cells: Sequence[Cell], histories: Sequence[int]) -> Table:
         last = row[-1]
         numbers = (f"{cell.us_per_round:.1f}" for cell in row)
         flat = f"{last.us_per_round / row[0].us_per_round:.2f}"
-        result.add_row(name, workload, *numbers, flat, f"{last.n_ids:.1f}", f"{last.memory_mb:.1f}", f"{last.begin_ms:.1f}")
+        result.add_row(
+            name, workload, *numbers, flat, f"{last.n_ids:.1f}", f"{last.memory_mb:.1f}", f"{last.begin_ms:.1f}"
+        )
     return result
 
 

@@ -1,4 +1,6 @@
-"""Draws lab/gpus.png: what recorded answers would gain on cost curves like a GPU's. `python lab/draw_gpus.py` (a minute)."""
+"""Draws lab/gpus.png: what recorded answers would gain on cost curves like a GPU's. `python lab/draw_gpus.py` (a
+minute).
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,14 @@ def speeds(recording: Recording, curve: Curve) -> dict[str, float]:
     answers = [one for one in recording.answers if len(one.ids) > 2]
     known = hindsight_of(recording.answers)
     plain = [(len(one.ids) - 1) * (curve.target_ms(1) + curve.loop_ms) for one in answers]
-    runs = [score(recording, curve, automatic, SpeculativeParams(), seed, 1, list(answers[0].guesses)) for seed in range(4)]
+    runs = [
+        score(recording, curve, automatic, SpeculativeParams(), seed, 1, list(answers[0].guesses)) for seed in range(4)
+    ]
     return {
         "policy": geometric_mean([run.mean for run in runs]),
-        "calibrated": geometric_mean([ms / calibrated_ms(one, curve, known) for one, ms in zip(answers, plain, strict=True)]),
+        "calibrated": geometric_mean(
+            [ms / calibrated_ms(one, curve, known) for one, ms in zip(answers, plain, strict=True)]
+        ),
         "oracle": geometric_mean([ms / oracle_ms(one, curve) for one, ms in zip(answers, plain, strict=True)]),
     }
 
@@ -41,7 +47,9 @@ def main() -> None:
             found = speeds(recording, curve)
             print(name, curve.name, " ".join(f"{what} {speed:.2f}" for what, speed in found.items()), flush=True)
             for shift, (what, speed) in enumerate(found.items()):
-                axis.bar(place + 0.27 * (shift - 1), speed, 0.25, color=COLOURS[what], label=what if not place else None)
+                axis.bar(
+                    place + 0.27 * (shift - 1), speed, 0.25, color=COLOURS[what], label=what if not place else None
+                )
         axis.set_xticks(range(len(GPUS)), [curve.name.replace("-", "\n") for curve in GPUS], fontsize=8)
         axis.axhline(1.0, color="black", linewidth=0.8)
         axis.set_title(title, fontsize=10)

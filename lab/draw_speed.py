@@ -1,4 +1,5 @@
-"""Draws lab/speed.png, and prints the table of lab/toys.md, from lab/speed.jsonl: JSON lines of `lab/bench.py`, one for each run.
+"""Draws lab/speed.png, and prints the table of lab/toys.md, from lab/speed.jsonl: JSON lines of `lab/bench.py`, one for
+each run.
 
     .venv/bin/python lab/draw_speed.py
 
@@ -81,7 +82,10 @@ def _median(values: Iterable[float | None]) -> float | None:
 def table(cells: Cells) -> str:
     """Markdown: a row for each target, draft and number of sequences."""
     lines = [
-        "| target | draft | sequences | auto | chat | code | copy-edit | story | chat, temperature 1 | least | of the oracle |",
+        (
+            "| target | draft | sequences | auto | chat | code | copy-edit | story | chat, temperature 1 | least | of "
+            "the oracle |"
+        ),
         "|" + "---|" * 11,
     ]
     for target, about in TARGETS.items():
@@ -95,7 +99,9 @@ def table(cells: Cells) -> str:
                 shares = [cell.oracle_share for cell in found if cell.oracle_share is not None]
                 ratios = [f"{cell.ratio:.2f}" if cell is not None else "" for cell in row]
                 ends = [f"{min(cell.ratio for cell in found):.3f}", f"{geometric_mean(shares):.2f}" if shares else ""]
-                lines.append(" | ".join([f"| {about}", name, str(n), f"**{geometric_mean(greedy):.2f}**", *ratios, *ends]) + " |")
+                lines.append(
+                    " | ".join([f"| {about}", name, str(n), f"**{geometric_mean(greedy):.2f}**", *ratios, *ends]) + " |"
+                )
     return "\n".join(lines)
 
 
@@ -107,22 +113,34 @@ def summary(chosen: Sequence[Cell], about: str) -> str:
     run = min(ratio for cell in chosen for ratio in cell.runs)
     oracle = f"; {geometric_mean(shares):.3f} of the oracle over {len(shares)}" if shares else ""
     same = sum(cell.same_text for cell in chosen)
-    return f"{about}: {len(chosen)} cells, least {least}; {n_again} run twice, least run {run:.3f}; same text in {same}{oracle}"
+    return (
+        f"{about}: {len(chosen)} cells, least {least}; {n_again} run twice, least run {run:.3f}; same text in "
+        f"{same}{oracle}"
+    )
 
 
 def draw(cells: Cells, path: Path) -> None:
     """A panel for each target: the ratio of every cell, and what the oracle reaches with the same drafts."""
     targets = [target for target in TARGETS if any(labels.target == target for labels in cells)]
-    plt.rcParams.update({"font.size": 9.5, "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left"})
-    figure, panels = plt.subplots(1, len(targets), sharey=True, figsize=(3.4 * len(targets), 4.4), layout="constrained", squeeze=False)
+    plt.rcParams.update(
+        {"font.size": 9.5, "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left"}
+    )
+    figure, panels = plt.subplots(
+        1, len(targets), sharey=True, figsize=(3.4 * len(targets), 4.4), layout="constrained", squeeze=False
+    )
     for axes, target in zip(panels[0], targets, strict=True):
         _panel(axes, [(labels, cell) for labels, cell in cells.items() if labels.target == target])
         axes.set_title(TARGETS[target])
     least = min(cell.ratio for cell in cells.values())
     figure.suptitle(
-        f"Speed in plain decodings, by the clock: of {len(cells)} cells the least is {least:.3f}", x=0.01, ha="left", weight="bold"
+        f"Speed in plain decodings, by the clock: of {len(cells)} cells the least is {least:.3f}",
+        x=0.01,
+        ha="left",
+        weight="bold",
     )
-    figure.legend(handles=_keys(), loc="outside lower center", ncols=6, frameon=False, handlelength=1.2, columnspacing=1.4)
+    figure.legend(
+        handles=_keys(), loc="outside lower center", ncols=6, frameon=False, handlelength=1.2, columnspacing=1.4
+    )
     figure.savefig(path, dpi=130)
 
 
@@ -140,7 +158,9 @@ def _panel(axes: Axes, cells: Sequence[tuple[Labels, Cell]]) -> None:
     axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks], minor=False)
     axes.set_xticks([], minor=True)
     axes.set(xlim=(0.9, 4.6), ylim=(len(ROWS) - 0.5, -0.5))
-    axes.set_yticks(range(len(ROWS)), [f"{workload}{', temperature 1' if temperature else ''}" for workload, temperature in ROWS])
+    axes.set_yticks(
+        range(len(ROWS)), [f"{workload}{', temperature 1' if temperature else ''}" for workload, temperature in ROWS]
+    )
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="#e4e4e4")
     axes.set_axisbelow(True)
@@ -153,7 +173,9 @@ def _keys() -> list[Line2D]:
         ("|", "the oracle with the same drafts", {"ms": 8, "mew": 1.2}),
     )
     drafts = [Line2D([], [], color=colour, lw=5, label=name) for name, colour in DRAFTS.values()]
-    return drafts + [Line2D([], [], color="#222222", ls="", marker=marker, label=label, **more) for marker, label, more in shapes]
+    return drafts + [
+        Line2D([], [], color="#222222", ls="", marker=marker, label=label, **more) for marker, label, more in shapes
+    ]
 
 
 def main() -> None:

@@ -1,4 +1,6 @@
-"""What experiments put between the parts of a runtime: answers that are prescribed, and notes of every round. Runs nothing itself."""
+"""What experiments put between the parts of a runtime: answers that are prescribed, and notes of every round. Runs
+nothing itself.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,11 @@ class Experiment(Wiring):
         return Experiment()
 
     def drafting(
-        self, drafters: Sequence[Drafter], policies: Callable[[], Policy], model: Model, matchers: Mapping[int, Matcher] = NO_MATCHERS
+        self,
+        drafters: Sequence[Drafter],
+        policies: Callable[[], Policy],
+        model: Model,
+        matchers: Mapping[int, Matcher] = NO_MATCHERS,
     ) -> Drafting:
         noting = Noting(drafters, policies, model.info.n_vocab, model.vocab.eog, self.clock, matchers)
         noting.rounds = self.rounds

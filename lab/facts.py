@@ -1,4 +1,6 @@
-"""What plots need to know of a pair besides its cells: costs, lengths chosen and accepted, calibration. Runs nothing."""
+"""What plots need to know of a pair besides its cells: costs, lengths chosen and accepted, calibration. Runs
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class PairFacts:
-    """costs: (rows, milliseconds of a pass); chosen: rounds by drafted ids, of automatic policies; accepted: per workload, rounds by
-    accepted ids, where N_MAX_AUTO were drafted. What was not measured is empty."""
+    """costs: (rows, milliseconds of a pass); chosen: rounds by drafted ids, of automatic policies; accepted: per
+    workload, rounds by accepted ids, where N_MAX_AUTO were drafted. What was not measured is empty.
+    """
 
     target: str
     draft: str
@@ -56,10 +59,16 @@ class PairFacts:
 
 
 def collect(
-    target: str, draft: str, types: Collection[str], costs: Costs | None, calibration: Iterable[Bin], runs: Sequence[Run]
+    target: str,
+    draft: str,
+    types: Collection[str],
+    costs: Costs | None,
+    calibration: Iterable[Bin],
+    runs: Sequence[Run],
 ) -> PairFacts:
-    """The facts of a pair that was measured. Of the bins those of these drafters: what the engine learned of one is shared by all lists in
-    which it is."""
+    """The facts of a pair that was measured. Of the bins those of these drafters: what the engine learned of one is
+    shared by all lists in which it is.
+    """
     names = dict.fromkeys(run.workload for run in runs)
     recorded = {name: [one for run in runs if run.workload == name for one in run.recorded] for name in names}
     return PairFacts(

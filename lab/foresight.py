@@ -1,8 +1,8 @@
-"""What drafting could have gained by what its drafts believed: recorded rounds replayed by one who knows how often ids of such a belief
-are right, but not which.
+"""What drafting could have gained by what its drafts believed: recorded rounds replayed by one who knows how often ids
+of such a belief are right, but not which.
 
-Stands between a policy and the oracle: what it lacks to the oracle the drafts cannot tell, what a policy lacks to it the policy may gain.
-Arithmetic on beliefs and costs; knows no engine and no clock.
+Stands between a policy and the oracle: what it lacks to the oracle the drafts cannot tell, what a policy lacks to it
+the policy may gain. Arithmetic on beliefs and costs; knows no engine and no clock.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ _REFINEMENTS: Final = 5  # of the exchange rate between ids and milliseconds
 
 def hindsight_of(rounds: Sequence[Round]) -> Hindsight:
     """What is known of the beliefs of these rounds: of the ids that were right, and of the first that was not."""
-    return Hindsight((belief, k < one.n_accepted) for one in rounds for k, belief in enumerate(one.beliefs[: one.n_accepted + 1]))
+    return Hindsight(
+        (belief, k < one.n_accepted) for one in rounds for k, belief in enumerate(one.beliefs[: one.n_accepted + 1])
+    )
 
 
 def speed_up(rounds: Sequence[Round], depth: int, costs: Costs, plain_ms: float, known: Hindsight) -> float:
     """How many times faster than plain one sequence is, in rounds with long drafts. depth, plain_ms: as for the oracle.
 
-    In every round the length is taken whose ids, at the best rate for this text, are worth most beyond their cost; none is one of them.
+    In every round the length is taken whose ids, at the best rate for this text, are worth most beyond their cost; none
+    is one of them.
     """
     n_ids = sum(one.n_ids for one in rounds)
     if not n_ids or plain_ms <= 0:
@@ -40,7 +43,9 @@ def speed_up(rounds: Sequence[Round], depth: int, costs: Costs, plain_ms: float,
     return plain_ms / best
 
 
-def _replay(rounds: Sequence[Round], chances: Sequence[list[float]], depth: int, machine: Machine, ms_per_id: float) -> float:
+def _replay(
+    rounds: Sequence[Round], chances: Sequence[list[float]], depth: int, machine: Machine, ms_per_id: float
+) -> float:
     total = 0.0
     for one, its_chances in zip(rounds, chances, strict=True):
         at = 0

@@ -21,8 +21,9 @@ UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """The sizes of a model like llama's; tied: the output matrix is the embedding; biased: queries, keys and values have biases, as in
-    qwen2."""
+    """The sizes of a model like llama's; tied: the output matrix is the embedding; biased: queries, keys and values
+    have biases, as in qwen2.
+    """
 
     vocab: int
     width: int
@@ -38,7 +39,9 @@ class Geometry:
     def layer_shapes(self) -> dict[str, tuple[int, ...]]:
         """Tensor name within a layer to numpy shape (rows, columns)."""
         q, kv = self.heads * self.head_dim, self.heads_kv * self.head_dim
-        biases: dict[str, tuple[int, ...]] = {"attn_q.bias": (q,), "attn_k.bias": (kv,), "attn_v.bias": (kv,)} if self.biased else {}
+        biases: dict[str, tuple[int, ...]] = (
+            {"attn_q.bias": (q,), "attn_k.bias": (kv,), "attn_v.bias": (kv,)} if self.biased else {}
+        )
         return biases | {
             "attn_norm.weight": (self.width,),
             "attn_q.weight": (q, self.width),
@@ -54,7 +57,10 @@ class Geometry:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Tensor name to numpy shape, in file order."""
-        table: dict[str, tuple[int, ...]] = {"token_embd.weight": (self.vocab, self.width), "output_norm.weight": (self.width,)}
+        table: dict[str, tuple[int, ...]] = {
+            "token_embd.weight": (self.vocab, self.width),
+            "output_norm.weight": (self.width,),
+        }
         if not self.tied:
             table["output.weight"] = (self.vocab, self.width)
         for layer in range(self.layers):
@@ -84,22 +90,30 @@ def parse_params(params: str | int) -> int:
         raise ConfigError(f"--params {params!r} is not a number of parameters; write it like 1b, 300m or 7b")
     count = round(float(match[1]) * UNITS[match[2]])
     if not 0 < count <= MAX_PARAMS:
-        raise ConfigError(f"--params {params!r} is out of range; it goes from the size of the source to {short(MAX_PARAMS)}")
+        raise ConfigError(
+            f"--params {params!r} is out of range; it goes from the size of the source to {short(MAX_PARAMS)}"
+        )
     return count
 
 
 def plan(source: Geometry, params: int) -> Geometry:
     """The geometry of about `params` parameters that holds `source`: same head size, head ratio and feed-forward ratio.
 
-    Among the widths whose best number of layers is within 5 % of `params`, the one with the most usual width per layer wins; where none is
-    that near, the nearest. ConfigError if `params` is smaller than the source or cannot be met within a quarter.
+    Among the widths whose best number of layers is within 5 % of `params`, the one with the most usual width per layer
+    wins; where none is that near, the nearest. ConfigError if `params` is smaller than the source or cannot be met
+    within a quarter.
     """
     if params < source.params:
-        raise ConfigError(f"--params {short(params)} is smaller than the source ({short(source.params)} parameters); scaling only adds")
+        raise ConfigError(
+            f"--params {short(params)} is smaller than the source ({short(source.params)} parameters); scaling only "
+            "adds"
+        )
     fits = list(_fits(source, params))
     best = min(fits, key=lambda fit: _miss(fit, params))
     if _miss(best, params) > MAX_MISS:
-        raise ConfigError(f"--params {short(params)} cannot be met from this source; the nearest is {short(best.params)}")
+        raise ConfigError(
+            f"--params {short(params)} cannot be met from this source; the nearest is {short(best.params)}"
+        )
     near = [fit for fit in fits if _miss(fit, params) <= NEAR_MISS]
     return min(near, key=lambda fit: abs(math.log(fit.width / fit.layers / ASPECT)), default=best)
 

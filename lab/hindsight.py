@@ -10,7 +10,8 @@ _N_BINS: Final = 24
 
 
 class Hindsight:
-    """From a belief to the share of such ids that were right, in bins of about equally many, counted with one that was half right.
+    """From a belief to the share of such ids that were right, in bins of about equally many, counted with one that was
+    half right.
 
     judged: of each id what was believed, and whether it was right.
     """

@@ -1,7 +1,9 @@
-"""The ideal drafter: what a translation loses when the draft proposes exactly the bytes that the target will write. Runs no model.
+"""The ideal drafter: what a translation loses when the draft proposes exactly the bytes that the target will write.
+Runs no model.
 
-Round by round from random places of a text: the draft's next 8 tokens (its cuts, the text's bytes) become target ids, which are compared
-with the target's own tokenization of the text. Everything that is not accepted is the translation's fault, or the cut's.
+Round by round from random places of a text: the draft's next 8 tokens (its cuts, the text's bytes) become target ids,
+which are compared with the target's own tokenization of the text. Everything that is not accepted is the translation's
+fault, or the cut's.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Counts over rounds. used: draft tokens of which any byte was offered; the others wait in the mirror for the next round."""
+    """Counts over rounds. used: draft tokens of which any byte was offered; the others wait in the mirror for the next
+    round.
+    """
 
     n_proposed: int = 0
     n_accepted: int = 0
@@ -70,7 +74,9 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """naive: the draft's bytes encoded alone by llama.cpp. all: every id of ours, however doubtful. ours: those that can be trusted."""
+    """naive: the draft's bytes encoded alone by llama.cpp. all: every id of ours, however doubtful. ours: those that
+    can be trusted.
+    """
 
     naive: Score = Score()
     all: Score = Score()

@@ -1,4 +1,6 @@
-"""Jobs of the lab's bench: answers that are prescribed, and notes of the rounds in which they were written. Knows no llama.cpp."""
+"""Jobs of the lab's bench: answers that are prescribed, and notes of the rounds in which they were written. Knows no
+llama.cpp.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def told(job: BenchJob, answer: Sequence[int]) -> ToldJob:
 
 
 class LabArm(EngineArm):
-    """Runs jobs on an engine that notes its rounds. `chosen`: those of measured runs under an automatic policy, without the prompts'."""
+    """Runs jobs on an engine that notes its rounds. `chosen`: those of measured runs under an automatic policy, without
+    the prompts'.
+    """
 
     def __init__(self, name: str, engine: BenchEngine, speculative: SpeculativeParams) -> None:
         super().__init__(name, engine, speculative)
@@ -71,7 +75,8 @@ class LabArm(EngineArm):
 
 
 def renamed(prompt: WorkloadPrompt, old: str, new: str) -> str:
-    """The fenced part of a prompt with one name instead of another, empty where it does not occur: the answer to a task that small models
-    cannot do."""
+    """The fenced part of a prompt with one name instead of another, empty where it does not occur: the answer to a task
+    that small models cannot do.
+    """
     _, fence, code = prompt.text.partition("```")
     return fence + code.replace(old, new) if old in code else ""

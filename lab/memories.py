@@ -1,8 +1,8 @@
 """Which models draft with the same text, by how their memory takes ids back: `python lab/memories.py MODEL.gguf ...`.
 
-For each file: how drafts are taken back, how many ids were drafted and accepted, and how many texts are those of the target alone.
-Greedy and at temperature 0.8, one and four sequences; with itself as draft, with a draft of another vocabulary, and with suffix.
-Then the same with --exact, where every text must be the same.
+For each file: how drafts are taken back, how many ids were drafted and accepted, and how many texts are those of the
+target alone. Greedy and at temperature 0.8, one and four sequences; with itself as draft, with a draft of another
+vocabulary, and with suffix. Then the same with --exact, where every text must be the same.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from uad.config import Config, DraftingConfig, ModelConfig
+from uad.events import Delta, Done, Event, Failed
 from uad.llama.memory import Way
 from uad.runtime import Runtime
-from uad.types import Delta, Done, Event, Failed, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 FOREIGN = Path(__file__).parent.parent / "samples" / "draft-zephyr.gguf"
 PROMPTS = (
@@ -99,7 +100,11 @@ def measure(path: Path, exact: bool) -> tuple[str, dict[str, Tally]]:
         plain = {t: [one.ids for one in answers(runtime, t, off)] for t in temperatures}
     tallies: dict[str, Tally] = {}
     way = ""
-    kinds = (("itself", path, (Origin.MODEL,)), ("foreign", FOREIGN, (Origin.MODEL,)), ("suffix", None, (Origin.SUFFIX,)))
+    kinds = (
+        ("itself", path, (Origin.MODEL,)),
+        ("foreign", FOREIGN, (Origin.MODEL,)),
+        ("suffix", None, (Origin.SUFFIX,)),
+    )
     for name, draft, types in kinds:
         tally = tallies[name] = Tally()
         for slots in (1, 4):
@@ -126,7 +131,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     for path in args.models:
         for exact in (False, True):
             way, tallies = measure(path, exact)
-            print(f"| {path.stem} | {'exact' if exact else ''} | {way} | " + " | ".join(map(str, tallies.values())) + " |", flush=True)
+            print(
+                f"| {path.stem} | {'exact' if exact else ''} | {way} | "
+                + " | ".join(map(str, tallies.values()))
+                + " |",
+                flush=True,
+            )
             wrong += sum(one.n - one.n_same for one in tallies.values()) if exact else 0
     return int(wrong > 0)
 

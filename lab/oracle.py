@@ -1,7 +1,8 @@
-"""What drafting could have gained at best: recorded rounds replayed by one who knows how many ids the target will accept.
+"""What drafting could have gained at best: recorded rounds replayed by one who knows how many ids the target will
+accept.
 
-Arithmetic on counts and costs; knows no engine and no clock. Ids of a recorded round may be cut into shorter drafts, down to none at all,
-where the costs make that quicker; a round never yields more than was recorded.
+Arithmetic on counts and costs; knows no engine and no clock. Ids of a recorded round may be cut into shorter drafts,
+down to none at all, where the costs make that quicker; a round never yields more than was recorded.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ _REFINEMENTS = 6  # of the exchange rate between ids and milliseconds; it settle
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One decode of one sequence: how many ids came out, what was believed of those that were submitted, how many were accepted."""
+    """One decode of one sequence: how many ids came out, what was believed of those that were submitted, how many were
+    accepted.
+    """
 
     n_ids: int
     beliefs: tuple[float, ...] = ()
@@ -42,8 +45,10 @@ class Costs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RoundCosts:
-    """What rounds consist of, at the machine's speeds of one moment. draft: None without a draft model, a call of which writes the first id
-    of each sequence, and what else of the target's that step makes, in call_ms (0: not known); each step makes ids_per_step of them."""
+    """What rounds consist of, at the machine's speeds of one moment. draft: None without a draft model, a call of which
+    writes the first id of each sequence, and what else of the target's that step makes, in call_ms (0: not known); each
+    step makes ids_per_step of them.
+    """
 
     target: CostCurve
     draft: CostCurve | None
@@ -67,9 +72,9 @@ class RoundCosts:
 def speed_up(runs: Sequence[Sequence[int]], depth: int, costs: Costs, plain_ms: float) -> float:
     """How many times faster than plain the oracle is.
 
-    runs[s]: ids per recorded round of sequence s, accepted ones and the target's own. depth: positions at the start. plain_ms: how long
-    plain decoding took for the same ids; what the costs do not explain of it is overhead, the same for every round of the oracle, too.
-    Where it was quicker than they say, so are the oracle's rounds without drafts.
+    runs[s]: ids per recorded round of sequence s, accepted ones and the target's own. depth: positions at the start.
+    plain_ms: how long plain decoding took for the same ids; what the costs do not explain of it is overhead, the same
+    for every round of the oracle, too. Where it was quicker than they say, so are the oracle's rounds without drafts.
     """
     lengths = [sum(run) for run in runs]
     if not any(lengths) or plain_ms <= 0:
@@ -80,7 +85,9 @@ def speed_up(runs: Sequence[Sequence[int]], depth: int, costs: Costs, plain_ms: 
 
 
 def passes(rows: Sequence[int]) -> Iterator[int]:
-    """Sizes of the passes that a batch makes, for sequences with these numbers of rows: llama.cpp computes equal lengths together."""
+    """Sizes of the passes that a batch makes, for sequences with these numbers of rows: llama.cpp computes equal
+    lengths together.
+    """
     done = 0
     for length in sorted(set(rows)):
         yield (length - done) * sum(1 for n in rows if n >= length)
@@ -89,8 +96,9 @@ def passes(rows: Sequence[int]) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Costs brought into line with the plain run that was measured beside them: `undrafted` times those of rounds without drafts, which
-    say nothing of passes with more rows, and `overhead` milliseconds per round."""
+    """Costs brought into line with the plain run that was measured beside them: `undrafted` times those of rounds
+    without drafts, which say nothing of passes with more rows, and `overhead` milliseconds per round.
+    """
 
     costs: Costs
     undrafted: float = 1.0
@@ -103,7 +111,9 @@ class Machine:
         return cls(costs, min(plain_ms / expected, 1.0), max(plain_ms - expected, 0.0) / n_rounds)
 
     def round_ms(self, ids: Sequence[int], depth: int) -> float:
-        """A round in which each sequence gets that many ids, all but one of them drafted; drafts are written side by side."""
+        """A round in which each sequence gets that many ids, all but one of them drafted; drafts are written side by
+        side.
+        """
         apart = sum(self.costs.target_ms(size, depth) for size in passes(ids))
         if max(ids) == 1:
             return self.overhead + self.undrafted * apart
@@ -125,7 +135,9 @@ def _alone(run: Sequence[int], depth: int, machine: Machine) -> float:
 
 
 def _together(runs: Sequence[Sequence[int]], depth: int, machine: Machine, plain_ms: float) -> float:
-    """Several sequences in one batch: in each round the cap on all drafts that wins most over the average rate found before."""
+    """Several sequences in one batch: in each round the cap on all drafts that wins most over the average rate found
+    before.
+    """
     n_ids = sum(map(sum, runs))
     best = plain_ms
     for _ in range(_REFINEMENTS):
@@ -140,7 +152,9 @@ def _capped(runs: Sequence[Sequence[int]], depth: int, machine: Machine, ms_per_
         heads = [stack[-1] for stack in left if stack]
         here = depth + round(start - sum(map(sum, left)) / len(left))
         rounds = [[min(head, cap) for head in heads] for cap in range(1, max(heads) + 1)]
-        spent, ids = min(((machine.round_ms(ids, here), ids) for ids in rounds), key=lambda one: one[0] - ms_per_id * sum(one[1]))
+        spent, ids = min(
+            ((machine.round_ms(ids, here), ids) for ids in rounds), key=lambda one: one[0] - ms_per_id * sum(one[1])
+        )
         total += spent
         _take(left, ids)
     return total

@@ -27,7 +27,7 @@ from uad.bench.workloads import WorkloadPrompt, load
 from uad.cli import run
 from uad.config import Config, ModelConfig
 from uad.config.argv import Parser, add_group, typed, words_of
-from uad.config.flags import CONTEXT, MODEL
+from uad.config.flag_groups import CONTEXT, MODEL
 from uad.config.kinds import FILE, integer
 from uad.config.load import models_from
 from uad.console import Bar, set_up_logging
@@ -60,7 +60,13 @@ class Overhead:
     def json_line(self) -> str:
         """The last line of the output."""
         return json.dumps(
-            {"overhead": {"http_tps": round(self.http_tps, 4), "bare_tps": round(self.bare_tps, 4), "ratio": round(self.ratio, 4)}}
+            {
+                "overhead": {
+                    "http_tps": round(self.http_tps, 4),
+                    "bare_tps": round(self.bare_tps, 4),
+                    "ratio": round(self.ratio, 4),
+                }
+            }
         )
 
 
@@ -80,19 +86,43 @@ def parse(argv: Sequence[str]) -> Settings:
     parser = Parser("lab/overhead.py", DESCRIPTION)
     add = parser.add_argument
     add("-m", "--target", "--model", type=typed(FILE), metavar="GGUF", help="target model")
-    add("-n", "--max-tokens", type=typed(integer(2)), default=160, metavar="N", help="tokens per run (default: %(default)s)")
-    add("--repeats", type=typed(integer(1)), default=3, metavar="N", help="counted runs of each; the median counts (default: %(default)s)")
-    add("-c", "--ctx-size", type=typed(integer(0)), default=0, metavar="N", help="context in tokens (default: what the prompt needs)")
+    add(
+        "-n",
+        "--max-tokens",
+        type=typed(integer(2)),
+        default=160,
+        metavar="N",
+        help="tokens per run (default: %(default)s)",
+    )
+    add(
+        "--repeats",
+        type=typed(integer(1)),
+        default=3,
+        metavar="N",
+        help="counted runs of each; the median counts (default: %(default)s)",
+    )
+    add(
+        "-c",
+        "--ctx-size",
+        type=typed(integer(0)),
+        default=0,
+        metavar="N",
+        help="context in tokens (default: what the prompt needs)",
+    )
     add("--json-only", action="store_true", help="print the JSON line only")
     for group in (MODEL, CONTEXT):
         add_group(parser, group, without=OWN)
     args = parser.parse(argv)
     if args.target is None or not args.target.is_file():
-        raise ConfigError(f"--target: no such file: {args.target}" if args.target else "--target is missing: give a GGUF file")
+        raise ConfigError(
+            f"--target: no such file: {args.target}" if args.target else "--target is missing: give a GGUF file"
+        )
     prompt = load("code").prompts[0]
     target, _ = models_from(args, os.environ, without=OWN)
     n_ctx = args.ctx_size or context_for([prompt], args.max_tokens)
-    return Settings(replace(target, path=args.target, n_ctx=n_ctx), prompt, args.max_tokens, args.repeats, args.json_only)
+    return Settings(
+        replace(target, path=args.target, n_ctx=n_ctx), prompt, args.max_tokens, args.repeats, args.json_only
+    )
 
 
 def main(argv: Sequence[str]) -> int:
@@ -105,14 +135,19 @@ def main(argv: Sequence[str]) -> int:
             bar.at("plain decoding: over HTTP, and bare")
             result = compare(settings, client, loop.tps, bar.step)
     if not settings.json_only:
-        line = f"over HTTP {result.http_tps:.1f} tok/s, bare llama_decode loop {result.bare_tps:.1f} tok/s, ratio {result.ratio:.3f}"
+        line = (
+            f"over HTTP {result.http_tps:.1f} tok/s, bare llama_decode loop {result.bare_tps:.1f} tok/s, ratio "
+            f"{result.ratio:.3f}"
+        )
         Console().print(line, highlight=False, soft_wrap=True)
     print(result.json_line(), flush=True)
     return 0
 
 
 def compare(settings: Settings, client: Client, bare: Bare, on_run: Callable[[], None]) -> Overhead:
-    """Medians of interleaved runs, never both at once; a short run of each goes first and is not counted. Raises UadError."""
+    """Medians of interleaved runs, never both at once; a short run of each goes first and is not counted. Raises
+    UadError.
+    """
     prompt = settings.prompt
     ids = _tokenize(client, prompt)
     arms: tuple[Callable[[int], float], ...] = (lambda n: _http_tps(client, prompt, n), lambda n: bare(ids, n))
@@ -142,7 +177,9 @@ def _http_tps(client: Client, prompt: WorkloadPrompt, n: int) -> float:
 
 
 class BareLoop:
-    """A target and nothing around it. It stays loaded between runs, as in a server: freshly mapped weights are read faster."""
+    """A target and nothing around it. It stays loaded between runs, as in a server: freshly mapped weights are read
+    faster.
+    """
 
     def __init__(self, target: ModelConfig) -> None:
         from uad.llama.context import Context
@@ -190,9 +227,12 @@ def free_port() -> int:
 
 @contextmanager
 def serving(arguments: Sequence[str]) -> Iterator[Client]:
-    """Run a server (its `--port` is among the arguments) until the block ends; the client is given when it is healthy."""
+    """Run a server (its `--port` is among the arguments) until the block ends; the client is given when it is
+    healthy.
+    """
     client = Client(f"http://{_HOST}:{arguments[arguments.index('--port') + 1]}")
-    env = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_")}  # all that is meant is in the arguments
+    # all that is meant is in the arguments
+    env = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_")}
     with (
         tempfile.TemporaryFile() as log,
         subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env) as process,
@@ -208,7 +248,9 @@ def _wait_until_healthy(client: Client, process: subprocess.Popen[bytes], log: I
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise UnavailableError(f"the server ended with code {process.returncode} before it was ready:\n{_tail(log)}")
+            raise UnavailableError(
+                f"the server ended with code {process.returncode} before it was ready:\n{_tail(log)}"
+            )
         try:
             client.get("/health", timeout=5.0)
         except UnavailableError:

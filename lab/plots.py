@@ -1,4 +1,6 @@
-"""The plots of `lab/bench.py --report`: costs and chosen lengths, speed-up, accepted lengths, reliability. Draws what it is given."""
+"""The plots of `lab/bench.py --report`: costs and chosen lengths, speed-up, accepted lengths, reliability. Draws what
+it is given.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 # Okabe and Ito's colours, which stay apart for the colour-blind
-_INK, _GREY, _AUTO, _SERIES = "#222222", "#8c8c8c", "#d55e00", ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#555555")
+_INK, _GREY, _AUTO, _SERIES = (
+    "#222222",
+    "#8c8c8c",
+    "#d55e00",
+    ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#555555"),
+)
 _FIXED = ("#b9d3e8", "#86b3d6", "#4f8fc0", "#20669c", "#0b3c62")  # light to dark: shorter to longer
 _MARKERS = "osD^vP"
 _COLUMNS = 3
@@ -45,7 +52,9 @@ _STYLE: Any = {
 
 
 def draw_costs(pairs: Sequence[PairFacts], path: Path) -> None:
-    """T(n) / T(1) of every pair with costs, and beneath it how often the automatic policy submitted a pass of that many rows."""
+    """T(n) / T(1) of every pair with costs, and beneath it how often the automatic policy submitted a pass of that many
+    rows.
+    """
     with _figure(path, len(pairs), 4.6, 4.2) as (figure, cells):
         dear = [pair.costs[-1][1] / pair.costs[0][1] for pair in pairs]
         n_rows = pairs[0].costs[-1][0]
@@ -63,18 +72,26 @@ def _costs(cell: SubFigure, pair: PairFacts) -> None:
     top.set(title=f"{pair.name}\none row: {one:.2g} ms", ylabel="cost of a pass, T(n) / T(1)", ylim=(0, None))
     top.grid(axis="y")
     total = sum(n for _, n in pair.chosen)
-    bottom.bar([1 + length for length, _ in pair.chosen], [100 * n / total for _, n in pair.chosen], color=_AUTO, width=0.7)
-    bottom.set(xlabel="rows of a sequence in the pass (1 + drafted ids)", ylabel="rounds of auto, %", xlim=(0, rows[-1] + 1))
+    bottom.bar(
+        [1 + length for length, _ in pair.chosen], [100 * n / total for _, n in pair.chosen], color=_AUTO, width=0.7
+    )
+    bottom.set(
+        xlabel="rows of a sequence in the pass (1 + drafted ids)", ylabel="rounds of auto, %", xlim=(0, rows[-1] + 1)
+    )
     bottom.grid(axis="y")
     if not total:
         bottom.text(0.5, 0.5, "no automatic policy was measured", transform=bottom.transAxes, ha="center", color=_GREY)
 
 
 def draw_speed_up(cells: Sequence[Bounded], path: Path) -> None:
-    """Ratio to plain of every cell, with the range over its prompts; one panel for each pair. The peer's cells are not among them."""
+    """Ratio to plain of every cell, with the range over its prompts; one panel for each pair. The peer's cells are not
+    among them.
+    """
     pairs = list(dict.fromkeys((cell.labels.target, cell.labels.draft) for cell in cells))
     colours = _policy_colours(list(dict.fromkeys(cell.labels.policy for cell in cells)))
-    n_lines = max(len({_row(cell) for cell in cells if (cell.labels.target, cell.labels.draft) == pair}) for pair in pairs)
+    n_lines = max(
+        len({_row(cell) for cell in cells if (cell.labels.target, cell.labels.draft) == pair}) for pair in pairs
+    )
     with _figure(path, len(pairs), 4.6, 1.6 + n_lines * (0.18 + 0.1 * len(colours))) as (figure, subfigures):
         _title(figure, _speed_finding(cells))
         for pair, subfigure in zip(pairs, subfigures, strict=True):
@@ -95,7 +112,9 @@ def _speed_finding(cells: Sequence[Bounded]) -> str:
 
 def _row(cell: Bounded) -> str:
     labels = cell.labels
-    more = [f"t={labels.temperature:g}"] * (labels.temperature > 0) + [f"{labels.sequences} at once"] * (labels.sequences > 1)
+    more = [f"t={labels.temperature:g}"] * (labels.temperature > 0) + [f"{labels.sequences} at once"] * (
+        labels.sequences > 1
+    )
     return ", ".join([labels.workload, *more])
 
 
@@ -112,14 +131,20 @@ def _speed(axes: Axes, cells: Sequence[Bounded], colours: Mapping[str, str]) -> 
             axes.plot(cell.oracle, y, "D", mfc="none", mec=_INK, ms=5, mew=0.9, zorder=2)
     axes.axvline(1, color=_INK, lw=0.9)
     axes.axvspan(0, SLOWER, color="#f7e3da", lw=0, zorder=0)
-    axes.set(xlabel="speed, times plain (line: range over the prompts)", ylim=(len(rows) - 0.5, -0.5), xlim=_limits(cells))
+    axes.set(
+        xlabel="speed, times plain (line: range over the prompts)", ylim=(len(rows) - 0.5, -0.5), xlim=_limits(cells)
+    )
     axes.set_yticks(range(len(rows)), rows)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
 
 
 def _limits(cells: Sequence[Bounded]) -> tuple[float, float]:
-    ends = [x for cell in cells for x in (cell.low, cell.high, *((cell.oracle,) if cell.oracle and is_auto(cell.labels.policy) else ()))]
+    ends = [
+        x
+        for cell in cells
+        for x in (cell.low, cell.high, *((cell.oracle,) if cell.oracle and is_auto(cell.labels.policy) else ()))
+    ]
     low, high = min(0.9, *ends), max(1.1, *ends)
     return max(low - 0.04 * (high - low), 0.0), high + 0.04 * (high - low)
 
@@ -128,7 +153,10 @@ def _policy_colours(policies: Sequence[str]) -> dict[str, str]:
     """Plain grey, fixed lengths from light to dark in their order, automatic ones in a colour of their own."""
     fixed = [policy for policy in policies if policy.startswith("fixed")]
     autos = [policy for policy in policies if is_auto(policy)]
-    shades = {policy: _FIXED[min(i + max(len(_FIXED) - len(fixed), 0) // 2, len(_FIXED) - 1)] for i, policy in enumerate(fixed)}
+    shades = {
+        policy: _FIXED[min(i + max(len(_FIXED) - len(fixed), 0) // 2, len(_FIXED) - 1)]
+        for i, policy in enumerate(fixed)
+    }
     own = {policy: (_AUTO, *_SERIES[2:])[min(i, 4)] for i, policy in enumerate(autos)}
     return {policy: shades.get(policy) or own.get(policy) or _GREY for policy in policies}
 
@@ -145,17 +173,34 @@ def _handles(colours: Mapping[str, str], with_oracle: bool) -> tuple[list[Any], 
 
 
 def draw_accepted(pairs: Sequence[PairFacts], path: Path) -> None:
-    """For each workload the share of rounds in which at least n drafted ids were accepted, where as many as possible were drafted."""
+    """For each workload the share of rounds in which at least n drafted ids were accepted, where as many as possible
+    were drafted.
+    """
     with _figure(path, len(pairs), 4.4, 3.4) as (figure, cells):
         all_counts = [counts for pair in pairs for _, counts in pair.accepted]
-        _title(figure, f"Of {N_MAX_AUTO} drafted ids {_span([_mean(counts) for counts in all_counts])} are accepted in a round on average")
+        _title(
+            figure,
+            f"Of {N_MAX_AUTO} drafted ids {_span([_mean(counts) for counts in all_counts])} are accepted in a round "
+            "on average",
+        )
         for pair, cell in zip(pairs, cells, strict=True):
             axes = cell.subplots()
             for i, (workload, counts) in enumerate(pair.accepted):
                 lengths, shares = _at_least(counts)
-                style: dict[str, Any] = {"color": _SERIES[i % len(_SERIES)], "marker": _MARKERS[i % len(_MARKERS)], "ms": 3.5, "lw": 1.4}
+                style: dict[str, Any] = {
+                    "color": _SERIES[i % len(_SERIES)],
+                    "marker": _MARKERS[i % len(_MARKERS)],
+                    "ms": 3.5,
+                    "lw": 1.4,
+                }
                 axes.plot(lengths, shares, label=f"{workload} ({_mean(counts):.1f})", **style)
-            axes.set(title=pair.name, xlabel="accepted ids n", ylabel="rounds with at least n accepted, %", ylim=(0, 102), xlim=(0, None))
+            axes.set(
+                title=pair.name,
+                xlabel="accepted ids n",
+                ylabel="rounds with at least n accepted, %",
+                ylim=(0, 102),
+                xlim=(0, None),
+            )
             axes.grid()
             axes.legend(title="workload (mean)", title_fontsize=9, fontsize=9, alignment="left")
 
@@ -171,7 +216,9 @@ def _mean(counts: Sequence[tuple[int, int]]) -> float:
 
 
 def draw_reliability(pairs: Sequence[PairFacts], path: Path) -> None:
-    """Predicted probability of acceptance against what was observed; points are bins, their area the number of drafted ids."""
+    """Predicted probability of acceptance against what was observed; points are bins, their area the number of drafted
+    ids.
+    """
     with _figure(path, len(pairs), 4.0, 3.9) as (figure, cells):
         bins = [one for pair in pairs for one in pair.bins]
         off = sum(one.n * abs(one.observed - one.predicted) for one in bins) / sum(one.n for one in bins)
@@ -186,12 +233,33 @@ def _reliability(axes: Axes, pair: PairFacts) -> None:
     axes.plot((0, 1), (0, 1), color=_GREY, lw=0.9)
     for i, kind in enumerate(dict.fromkeys(one.kind for one in bins)):
         own = sorted((one for one in bins if one.kind == kind), key=lambda one: one.predicted)
-        x, y, size = [one.predicted for one in own], [one.observed for one in own], [12 + 90 * one.n / most for one in own]
+        x, y, size = (
+            [one.predicted for one in own],
+            [one.observed for one in own],
+            [12 + 90 * one.n / most for one in own],
+        )
         colour = _SERIES[i % len(_SERIES)]
         axes.plot(x, y, color=colour, lw=1, alpha=0.6)
-        axes.scatter(x, y, s=size, color=colour, marker=_MARKERS[i % len(_MARKERS)], edgecolor="white", lw=0.5, label=kind, zorder=3)
+        axes.scatter(
+            x,
+            y,
+            s=size,
+            color=colour,
+            marker=_MARKERS[i % len(_MARKERS)],
+            edgecolor="white",
+            lw=0.5,
+            label=kind,
+            zorder=3,
+        )
     axes.text(0.97, 0.06, "below the line:\ntoo confident", ha="right", color=_GREY, fontsize=8.5)
-    axes.set(title=pair.name, xlabel="predicted acceptance", ylabel="observed acceptance", xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal")
+    axes.set(
+        title=pair.name,
+        xlabel="predicted acceptance",
+        ylabel="observed acceptance",
+        xlim=(0, 1.02),
+        ylim=(0, 1.02),
+        aspect="equal",
+    )
     axes.grid()
     handles: list[Any] = axes.legend(loc="upper left", fontsize=8.5).legend_handles
     for handle in handles:
@@ -211,7 +279,9 @@ def _span(values: Sequence[float]) -> str:
 
 @contextmanager
 def _figure(path: Path, n: int, width: float, height: float) -> Iterator[tuple[Figure, list[SubFigure]]]:
-    """A figure with n panels in rows of three, written to `path` at the end. width, height: inches of a panel. Raises ConfigError."""
+    """A figure with n panels in rows of three, written to `path` at the end. width, height: inches of a panel. Raises
+    ConfigError.
+    """
     plt = pyplot()
     n_columns = 2 if n == 4 else min(n, _COLUMNS)
     n_rows = -(-n // n_columns)

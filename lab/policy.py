@@ -1,8 +1,8 @@
 """What the automatic policy itself costs per round, for `drafters.py`. Knows no model: machine and drafts are scripted.
 
-The target decodes 16 rows for little more than one, the draft is often right, and each round drafts as far as it is allowed to. Times that
-the policy is told are scripted, too, so that it decides the same in every run; what is measured is the time spent in its methods, the loop
-that calls them taken off.
+The target decodes 16 rows for little more than one, the draft is often right, and each round drafts as far as it is
+allowed to. Times that the policy is told are scripted, too, so that it decides the same in every run; what is measured
+is the time spent in its methods, the loop that calls them taken off.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ _YES = (True,) * max(N_SEQS)
 
 @dataclass(frozen=True, slots=True)
 class PolicyCell:
-    """n_seq sequences that draft n_ids each per round (0: a draft that the policy leaves alone). Microseconds per sequence and round;
-    `n_written` is the mean number of ids that were really drafted."""
+    """n_seq sequences that draft n_ids each per round (0: a draft that the policy leaves alone). Microseconds per
+    sequence and round; `n_written` is the mean number of ids that were really drafted.
+    """
 
     n_seq: int
     n_ids: int
@@ -53,7 +54,9 @@ def measure(n_seq: int, n_ids: int, n_rounds: int, n_repeats: int) -> PolicyCell
 
 
 class Script:
-    """A policy, and rounds for it. Where the draft is right it says the id's place in the round, -1 where it is wrong."""
+    """A policy, and rounds for it. Where the draft is right it says the id's place in the round, -1 where it is
+    wrong.
+    """
 
     def __init__(self, n_seq: int, n_ids: int) -> None:
         target = CostCurve([CostSample(n, 0, _DECODE_MS + _ROW_MS * n) for n in range(1, n_seq * (_N_TOLD + 1) + 1)])
@@ -71,7 +74,11 @@ class Script:
 
     def loop_seconds(self, n_repeats: int) -> float:
         """What the loop around the policy's methods takes for each id, at its fastest."""
-        asks, beliefs, fastest = [Ask(wish.seq, self._n_ids) for wish in self._wishes], [[0.5] * self._n_ids] * len(self._wishes), inf
+        asks, beliefs, fastest = (
+            [Ask(wish.seq, self._n_ids) for wish in self._wishes],
+            [[0.5] * self._n_ids] * len(self._wishes),
+            inf,
+        )
         for _ in range(n_repeats):
             began = perf_counter()
             self._write(_Idle(), asks, beliefs)
@@ -91,7 +98,10 @@ class Script:
         chosen = _submit(round_, drafts) if round_ is not None else {}
         seconds += perf_counter() - began
         n_rows = max([1, *(max(one.n_rows, 1 + len(one.draft.ids)) for one in chosen.values())])
-        commits = [_commit(wish.seq, chosen[wish.seq].draft if wish.seq in chosen else _NOTHING, right[wish.seq]) for wish in self._wishes]
+        commits = [
+            _commit(wish.seq, chosen[wish.seq].draft if wish.seq in chosen else _NOTHING, right[wish.seq])
+            for wish in self._wishes
+        ]
         began = perf_counter()
         self.policy.decoded([(len(commits), n_rows)], 0, 1e-3 * (_DECODE_MS + _ROW_MS * n_rows * len(commits)))
         for commit in commits:

@@ -1,4 +1,5 @@
-"""Answers that are prescribed: given ids are written, whatever the target thinks, for measurements on what a model could not write.
+"""Answers that are prescribed: given ids are written, whatever the target thinks, for measurements on what a model
+could not write.
 
 Knows no logits and no text.
 """
@@ -28,7 +29,9 @@ class Told(Request):
 
 
 class Prescribed:
-    """Draws ids[0], ids[1], … whatever the target thinks, and `last` behind them. Verification, KV and costs are as ever."""
+    """Draws ids[0], ids[1], … whatever the target thinks, and `last` behind them. Verification, KV and costs are as
+    ever.
+    """
 
     matcher = None
 

@@ -1,4 +1,6 @@
-"""A target that computes nothing, for answers whose ids are prescribed: what the draft model would have made of a text, at no cost."""
+"""A target that computes nothing, for answers whose ids are prescribed: what the draft model would have made of a text,
+at no cost.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,16 @@ from uad.types import Rows
 
 
 def recital(parts: Parts) -> Parts:
-    """The draft model beside a target that computes nothing. Drafts are as long as a request says, whatever that costs, no time passes, and
-    nothing is learned. Not to be run while `parts` runs anything."""
+    """The draft model beside a target that computes nothing. Drafts are as long as a request says, whatever that costs,
+    no time passes, and nothing is learned. Not to be run while `parts` runs anything.
+    """
     wiring = Experiment(lambda: 0.0)
     target, drafting = parts.target, None
     if parts.drafter is not None:
         drafting = wiring.drafting([parts.drafter], FixedPolicy, target.model)
-    engine = Engine(SilentTarget(target.context), drafting, parts.samplers, lambda: 0, least=target.least, clock=wiring.clock)
+    engine = Engine(
+        SilentTarget(target.context), drafting, parts.samplers, lambda: 0, least=target.least, clock=wiring.clock
+    )
     return replace(parts, engine=engine, policies=None, wiring=wiring, stack=ExitStack())
 
 
@@ -32,7 +37,12 @@ class SilentTarget:
     """Batches are cut as for the target it stands for; logits are zeros, a single one in each row."""
 
     def __init__(self, target: Target) -> None:
-        self.n_seq, self.n_ctx, self.n_batch, self.n_ubatch = target.n_seq, target.n_ctx, target.n_batch, target.n_ubatch
+        self.n_seq, self.n_ctx, self.n_batch, self.n_ubatch = (
+            target.n_seq,
+            target.n_ctx,
+            target.n_batch,
+            target.n_ubatch,
+        )
         self.n_alike = target.n_alike
         self.vocab, self.can_take_back, self.can_stop = target.vocab, target.can_take_back, False
         self.n_free, self.keep_ms, self.tail = target.n_free, 0.0, 0

@@ -1,8 +1,9 @@
-"""Record what drafters propose along real answers: `python lab/record.py TARGET DRAFT OUT.json.gz [--temperature T] [--prompts N]`.
+"""Record what drafters propose along real answers: `python lab/record.py TARGET DRAFT OUT.json.gz [--temperature T]
+[--prompts N]`.
 
-The target writes an answer to each prompt of the twelve categories, alone. Then each drafter is asked behind every id of it. Drafts have up
-to 20 ids and end where hardly anything is left of their probability. With --answers the texts are those of an earlier recording. Takes
-minutes for a small pair on two cores.
+The target writes an answer to each prompt of the twelve categories, alone. Then each drafter is asked behind every id
+of it. Drafts have up to 20 ids and end where hardly anything is left of their probability. With --answers the texts are
+those of an earlier recording. Takes minutes for a small pair on two cores.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from rounds import Answer, Guess, Recording, read, write
 from uad.bench.workloads import WorkloadPrompt, category_names, load
 from uad.config import load_config
 from uad.drafters.protocol import Drafter
+from uad.events import Delta, Done, Event
 from uad.runtime import drafters
 from uad.runtime.loaded import Loaded
 from uad.runtime.parts import Parts, alone, build
-from uad.types import Ask, Commit, Delta, Done, Event, Origin, Request, SamplingParams, SpeculativeParams
+from uad.types import Ask, Commit, Origin, Request, SamplingParams, SpeculativeParams
 
 N_DRAFT, LEAST = 20, 0.003
 PLAIN = SpeculativeParams(enabled=False)
@@ -54,8 +56,12 @@ def answer_of(parts: Parts, request: Request) -> tuple[int, ...]:
     return tuple(id_ for event in events if isinstance(event, Delta) for id_ in event.ids)
 
 
-def guesses_along(drafter: Drafter, prompt: Sequence[int], answer: Sequence[int], sampling: SamplingParams) -> Iterator[Guess]:
-    """What it proposes behind 0, 1, 2 … ids of the answer. Behind none nothing is asked: the first id comes out of the prompt's decode."""
+def guesses_along(
+    drafter: Drafter, prompt: Sequence[int], answer: Sequence[int], sampling: SamplingParams
+) -> Iterator[Guess]:
+    """What it proposes behind 0, 1, 2 … ids of the answer. Behind none nothing is asked: the first id comes out of the
+    prompt's decode.
+    """
     drafter.begin(0, prompt, sampling)
     yield Guess()
     for t in range(1, len(answer)):
@@ -70,16 +76,25 @@ def guesses_along(drafter: Drafter, prompt: Sequence[int], answer: Sequence[int]
 
 
 def record(
-    parts: Parts, prompts: Sequence[tuple[str, WorkloadPrompt]], sampling: SamplingParams, n: int, known: Mapping[str, tuple[int, ...]]
+    parts: Parts,
+    prompts: Sequence[tuple[str, WorkloadPrompt]],
+    sampling: SamplingParams,
+    n: int,
+    known: Mapping[str, tuple[int, ...]],
 ) -> Iterator[Answer]:
-    """One answer after the other, with a line on stderr for each. known: answers that need not be written again, by prompt."""
+    """One answer after the other, with a line on stderr for each. known: answers that need not be written again, by
+    prompt.
+    """
     vocab = parts.target.model.vocab
     plain = alone(parts)
     with plain.stack:
         for i, (category, prompt) in enumerate(prompts, 1):
             ids = tuple(Loaded(parts).chat_prompt([{"role": "user", "content": prompt.text}], {}))
             written = known.get(prompt.name) or answer_of(plain, Request(ids, sampling, PLAIN, n))
-            asked: list[Drafter] = [*drafters.build(parts.config.drafting, vocab, 1), *([parts.drafter] if parts.drafter else [])]
+            asked: list[Drafter] = [
+                *drafters.build(parts.config.drafting, vocab, 1),
+                *([parts.drafter] if parts.drafter else []),
+            ]
             guesses = {str(one.origin): tuple(guesses_along(one, ids, written, sampling)) for one in asked}
             right = sum(one.n_right for one in guesses.get(Origin.MODEL, ())) / max(len(written), 1)
             print(
@@ -101,7 +116,12 @@ def main() -> int:
     parser.add_argument("-n", type=int, default=96, help="most ids of an answer (default: 96)")
     args = parser.parse_args()
     config = load_config(["--target", args.target, "--draft", args.draft, "-c", "4096", "--spec-share", "off"], {})
-    prompts = [(one.name, prompt) for i in range(args.prompts) for one in map(load, category_names()) for prompt in one.prompts[i : i + 1]]
+    prompts = [
+        (one.name, prompt)
+        for i in range(args.prompts)
+        for one in map(load, category_names())
+        for prompt in one.prompts[i : i + 1]
+    ]
     known = {one.name: one.ids for one in read(args.answers).answers} if args.answers else {}
     parts = build(config, lambda what, share: None)
     with parts.stack:

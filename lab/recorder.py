@@ -1,4 +1,6 @@
-"""Records what the oracle and foresight must know, once for each group of prompts, and asks them. Knows no arithmetic."""
+"""Records what the oracle and foresight must know, once for each group of prompts, and asks them. Knows no
+arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,18 @@ from uad.bench.measure import BenchJob, Sample
 from uad.types import N_MAX_AUTO, Origin, SpecPolicy, SpeculativeParams
 
 RECORDING = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=N_MAX_AUTO, p_min=0.0, types=(Origin.MODEL,))
-"""What the oracle is told: how many of the most ids that an automatic policy drafts would have been accepted in each round."""
+"""What the oracle is told: how many of the most ids that an automatic policy drafts would have been accepted in each
+round.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """A group of prompts: the same texts again, with drafts of a fixed length, whatever their probability.
 
-    rounds: of each prompt, the first is its decode. plain_tps: of plain decoding. `oracle` is the speed-up over plain of who had known how
-    many ids are right, `foresight` of who had known how often each belief is right (of a single prompt); None if it is not known.
+    rounds: of each prompt, the first is its decode. plain_tps: of plain decoding. `oracle` is the speed-up over plain
+    of who had known how many ids are right, `foresight` of who had known how often each belief is right (of a single
+    prompt); None if it is not known.
     """
 
     rounds: tuple[tuple[Round, ...], ...] = ()
@@ -55,7 +60,10 @@ class Recorder:
     def foresee(self, groups: Sequence[Sequence[BenchJob]], recorded: Sequence[Recorded]) -> list[Recorded]:
         """Recorded groups of one workload with the speed-up that beliefs allow, where each is of a single prompt."""
         costs = self._engine.costs()
-        rounds = [one.rounds[0][1:] if len(jobs) == len(one.rounds) == 1 else () for jobs, one in zip(groups, recorded, strict=True)]
+        rounds = [
+            one.rounds[0][1:] if len(jobs) == len(one.rounds) == 1 else ()
+            for jobs, one in zip(groups, recorded, strict=True)
+        ]
         known = hindsight_of([round_ for each in rounds for round_ in each])
         out = []
         for jobs, its_rounds, one in zip(groups, rounds, recorded, strict=True):

@@ -1,8 +1,9 @@
 """Run a policy on recorded rounds, with time counted: `python lab/replay.py RECORDING.json.gz ... --costs NAME`.
 
-A policy sees what it would see in the loop: beliefs step by step, verdicts, and times with noise. Decodes cost what a curve says. A table
-has the speed over plain decoding by category, and two bounds: the best that anybody could do who knows how many ids are right (oracle), and
-who knows how often such beliefs are right (calibrated). Takes seconds. Runs no model.
+A policy sees what it would see in the loop: beliefs step by step, verdicts, and times with noise. Decodes cost what a
+curve says. A table has the speed over plain decoding by category, and two bounds: the best that anybody could do who
+knows how many ids are right (oracle), and who knows how often such beliefs are right (calibrated). Takes seconds. Runs
+no model.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ READ_AGAIN = 16  # as in uad.llama.memory
 
 @dataclass
 class Text:
-    """One answer that is being written. `covered`: up to which id of it the draft model's last draft reaches, as far as it is right.
-    n_pending: its ids that the target's memory does not hold."""
+    """One answer that is being written. `covered`: up to which id of it the draft model's last draft reaches, as far as
+    it is right. n_pending: its ids that the target's memory does not hold.
+    """
 
     answer: Answer
     seq: int = 0
@@ -62,7 +64,13 @@ class Replay:
     """Rounds of a policy over texts that run side by side, on one machine."""
 
     def __init__(
-        self, policy: Policy, curve: Curve, params: SpeculativeParams, seed: int, origins: Sequence[str], temperature: float
+        self,
+        policy: Policy,
+        curve: Curve,
+        params: SpeculativeParams,
+        seed: int,
+        origins: Sequence[str],
+        temperature: float,
     ) -> None:
         self._policy = policy
         self._curve = curve
@@ -72,8 +80,9 @@ class Replay:
         self._temperature = temperature
 
     def run(self, texts: Sequence[Text], n_seq: int) -> float:
-        """Writes all of them, n_seq at a time, and returns how long that took without the last ones, beside which slots are empty, over the
-        same time without drafts. Each is charged its share of the rounds that it takes part in."""
+        """Writes all of them, n_seq at a time, and returns how long that took without the last ones, beside which slots
+        are empty, over the same time without drafts. Each is charged its share of the rounds that it takes part in.
+        """
         waiting, free, live = list(texts), list(range(n_seq)), list[Text]()
         spent = plain = 0.0
         while waiting or live:
@@ -83,7 +92,11 @@ class Replay:
             ms = self._round(live)
             if len(live) == n_seq:
                 spent += ms
-                plain += (sum(text.t for text in live) - before) * (self._curve.target_ms(n_seq) + self._curve.loop_ms) / n_seq
+                plain += (
+                    (sum(text.t for text in live) - before)
+                    * (self._curve.target_ms(n_seq) + self._curve.loop_ms)
+                    / n_seq
+                )
             for text in live:
                 text.ms += ms / len(live)
                 text.n_passes += 1
@@ -105,7 +118,14 @@ class Replay:
 
     def _round(self, live: Sequence[Text]) -> float:
         wishes = [
-            Wish(one.seq, self._params, self._room(one), one.answer.n_prompt + one.t, len(one.answer.ids) - one.t, one.n_pending)
+            Wish(
+                one.seq,
+                self._params,
+                self._room(one),
+                one.answer.n_prompt + one.t,
+                len(one.answer.ids) - one.t,
+                one.n_pending,
+            )
             for one in live
         ]
         round_ = self._policy.plan(wishes)
@@ -121,7 +141,10 @@ class Replay:
             chosen = round_.choose()
         picked = {one.seq: chosen[one.seq].draft if one.seq in chosen else Draft() for one in live}
         pending = {one.seq: one.n_pending for one in live}
-        rows = {seq: max(pending[seq] + len(draft.ids), chosen[seq].n_rows if seq in chosen else 0) for seq, draft in picked.items()}
+        rows = {
+            seq: max(pending[seq] + len(draft.ids), chosen[seq].n_rows if seq in chosen else 0)
+            for seq, draft in picked.items()
+        }
         for seq, draft in picked.items():
             if len(draft.ids) > self._curve.n_free:
                 spent += self._curve.keep_ms
@@ -147,7 +170,9 @@ class Replay:
     def _room(text: Text) -> int:
         return max(min(len(text.answer.ids) - text.t - 1, LONGEST), 0)
 
-    def _propose(self, origin: str, asks: Sequence[Ask], round_: Round, texts: dict[int, Text]) -> tuple[float, list[Draft]]:
+    def _propose(
+        self, origin: str, asks: Sequence[Ask], round_: Round, texts: dict[int, Text]
+    ) -> tuple[float, list[Draft]]:
         if origin != MODEL:
             return self._curve.look_ms * self._noise(), [self._looked_up(origin, texts[ask.seq], ask) for ask in asks]
         return self._write(asks, round_, texts)
@@ -157,7 +182,9 @@ class Replay:
         return Draft(guess.ids, guess.p, Origin(origin), kind=guess.kind).first(min(ask.n_max, LONGEST))
 
     def _write(self, asks: Sequence[Ask], pace: Pace, texts: dict[int, Text]) -> tuple[float, list[Draft]]:
-        """The draft model reads what it has not read, then writes for all of them in lockstep, as long as the policy lets it."""
+        """The draft model reads what it has not read, then writes for all of them in lockstep, as long as the policy
+        lets it.
+        """
         ms, n_read, n_written, live = self._curve.call_ms * self._noise(), {}, {}, []
         for ask in asks:
             text, guess = texts[ask.seq], texts[ask.seq].answer.guesses[MODEL][texts[ask.seq].t]
@@ -215,7 +242,8 @@ class Replay:
         while n < len(draft.ids) and n < len(rest) - 1 and draft.ids[n] == rest[n]:
             n += 1
         ids = rest[: n + 1]
-        text.unread += text.t + len(ids) - min(max(text.covered, text.t), text.t + len(ids))  # accepted guesses are in the draft's KV
+        # accepted guesses are in the draft's KV
+        text.unread += text.t + len(ids) - min(max(text.covered, text.t), text.t + len(ids))
         text.t += len(ids)
         is_back = n < len(draft.ids) > self._curve.n_free
         text.n_pending = (text.n_pending if text.n_pending <= READ_AGAIN else 1) + len(ids) if is_back else 1
@@ -225,15 +253,18 @@ class Replay:
 
 
 def oracle_ms(answer: Answer, curve: Curve) -> float:
-    """The time for this answer with the draft model and what was looked up, for one who knows what is right. Left-over guesses are
-    written anew, and no prompt is read."""
+    """The time for this answer with the draft model and what was looked up, for one who knows what is right. Left-over
+    guesses are written anew, and no prompt is read.
+    """
     n = len(answer.ids)
     best = [0.0] * (n + 1)
     for t in range(n - 1, 0, -1):
         ways = [curve.target_ms(1) + curve.loop_ms + best[t + 1]]
         for origin, guesses in answer.guesses.items():
             for k in range(1, min(guesses[t].n_right, n - t - 1) + 1):
-                ways.append(curve.target_ms(k + 1) + curve.loop_ms + _draft_ms(origin, guesses[t], k, curve) + best[t + k + 1])
+                ways.append(
+                    curve.target_ms(k + 1) + curve.loop_ms + _draft_ms(origin, guesses[t], k, curve) + best[t + k + 1]
+                )
         best[t] = min(ways)
     return best[1]
 
@@ -259,8 +290,10 @@ def hindsight_of(answers: Sequence[Answer]) -> dict[str, Hindsight]:
 
 
 def calibrated_ms(answer: Answer, curve: Curve, known: Mapping[str, Hindsight]) -> float:
-    """The time for this answer, for one who goes by calibrated beliefs and knows this answer's best rate, and whether the draft model is
-    worth asking in it. Beliefs are paid for: the step that shows that the next id is not worth submitting, too."""
+    """The time for this answer, for one who goes by calibrated beliefs and knows this answer's best rate, and whether
+    the draft model is worth asking in it. Beliefs are paid for: the step that shows that the next id is not worth
+    submitting, too.
+    """
     n, plain = len(answer.ids), curve.target_ms(1) + curve.loop_ms
     best = (n - 1) * plain
     for origins in ({MODEL}, {*answer.guesses} - {MODEL}, {*answer.guesses}):
@@ -273,16 +306,21 @@ def calibrated_ms(answer: Answer, curve: Curve, known: Mapping[str, Hindsight]) 
     return best
 
 
-def _by_belief(guesses: Mapping[str, Sequence[Guess]], n: int, curve: Curve, known: Mapping[str, Hindsight], rate: float) -> float:
+def _by_belief(
+    guesses: Mapping[str, Sequence[Guess]], n: int, curve: Curve, known: Mapping[str, Hindsight], rate: float
+) -> float:
     spent, t, covered = 0.0, 1, 1
     while t < n:
         most, ms, n_right, asked_ms = 0.0, curve.target_ms(1), 0, 0.0
         for origin, all_guesses in guesses.items():
             guess = all_guesses[t]
             gains = list(accumulate(accumulate(map(known[origin].share, guess.p), mul)))[: max(n - t - 1, 0)]
-            free = max(covered - t, 0) if origin == MODEL else len(gains) + 1  # guesses that are left over, or looked up
+            # guesses that are left over, or looked up
+            free = max(covered - t, 0) if origin == MODEL else len(gains) + 1
             steps = [max(k + 2 - free, 0) * curve.step_ms(1) for k in range(len(gains))]
-            worth = [rate * gain - curve.target_ms(k + 2) + curve.target_ms(1) - steps[k] for k, gain in enumerate(gains)]
+            worth = [
+                rate * gain - curve.target_ms(k + 2) + curve.target_ms(1) - steps[k] for k, gain in enumerate(gains)
+            ]
             k = max(range(len(worth)), key=worth.__getitem__) + 1 if worth and max(worth) > 0 else 0
             if origin == MODEL:
                 asked_ms += curve.call_ms + max(min(k + 1, len(gains)) - free, 0) * curve.step_ms(1)
@@ -298,8 +336,9 @@ def _by_belief(guesses: Mapping[str, Sequence[Guess]], n: int, curve: Curve, kno
 
 @dataclass
 class Score:
-    """Speeds over plain decoding of one run: by answer, in the order in which they were begun. Answers that were written side by side
-    have that of all of them together."""
+    """Speeds over plain decoding of one run: by answer, in the order in which they were begun. Answers that were
+    written side by side have that of all of them together.
+    """
 
     texts: list[Text] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
@@ -344,14 +383,21 @@ def automatic(curve: Curve) -> AutoPolicy:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recordings", type=Path, nargs="+")
-    parser.add_argument("--costs", default="", help="names of lab/curves.py with commas between them (default: all that fit)")
+    parser.add_argument(
+        "--costs", default="", help="names of lab/curves.py with commas between them (default: all that fit)"
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sequences", type=int, default=1)
     parser.add_argument("--types", default="suffix,draft-simple")
-    parser.add_argument("--fixed", metavar="N:P", help="a fixed length and least probability instead of the automatic policy")
+    parser.add_argument(
+        "--fixed", metavar="N:P", help="a fixed length and least probability instead of the automatic policy"
+    )
     parser.add_argument("--bounds", action="store_true")
     parser.add_argument(
-        "--memory", default="", metavar="N:SHARE", help="of a draft N ids are taken back at no cost, more for this share of T(1)"
+        "--memory",
+        default="",
+        metavar="N:SHARE",
+        help="of a draft N ids are taken back at no cost, more for this share of T(1)",
     )
     args = parser.parse_args()
     make: Callable[[Curve], Policy] = automatic
@@ -366,7 +412,9 @@ def main() -> int:
         for curve in curves(recording, args.costs.split(",") if args.costs else ()):
             if args.memory:
                 curve = curve.with_memory(*args.memory.split(":"))
-            scores = [score(recording, curve, make, params, seed, args.sequences, origins) for seed in range(args.seeds)]
+            scores = [
+                score(recording, curve, make, params, seed, args.sequences, origins) for seed in range(args.seeds)
+            ]
             print(line(path.name.removesuffix(".json.gz"), curve, recording, scores, args.bounds), flush=True)
     return 0
 

@@ -35,10 +35,15 @@ def _summary(cells: Sequence[Bounded]) -> str:
         for one in summarize(cells).standings
     ]
     lines = [*[line.plain for line in totals(cells)][len(rows) :], *bounds(cells)]
-    head = "Ratios are tokens per second of decoding over plain decoding, measured beside it, round by round, in one process."
+    head = (
+        "Ratios are tokens per second of decoding over plain decoding, measured beside it, round by round, in one "
+        "process."
+    )
     legend = f"Bold: more than {FASTER:g}. With (!): less than {SLOWER:g}."
     table = _table(("policy", "cells", "geometric mean", "worst", "worst cell"), rows)
-    return "\n\n".join([f"{head} {legend}", *([table] if rows else []), *(f"{line[0].upper()}{line[1:]}." for line in lines)])
+    return "\n\n".join(
+        [f"{head} {legend}", *([table] if rows else []), *(f"{line[0].upper()}{line[1:]}." for line in lines)]
+    )
 
 
 def _pictures(folder: Path, cells: Sequence[Bounded], pairs: Sequence[PairFacts]) -> list[str]:
@@ -50,14 +55,35 @@ def _pictures(folder: Path, cells: Sequence[Bounded], pairs: Sequence[PairFacts]
     return [
         _picture(folder, "Speed-up", "speed-up.png", plots.draw_speed_up, own, "only the peer was measured"),
         _picture(
-            folder, "Cost of a pass and lengths chosen", "costs.png", plots.draw_costs, costs, "nothing drafts, so there are no costs"
+            folder,
+            "Cost of a pass and lengths chosen",
+            "costs.png",
+            plots.draw_costs,
+            costs,
+            "nothing drafts, so there are no costs",
         ),
-        _picture(folder, "Accepted lengths", "accepted.png", plots.draw_accepted, accepted, "nothing was recorded for the oracle"),
-        _picture(folder, "Reliability", "reliability.png", plots.draw_reliability, bins, "nothing was drafted, so there is no calibration"),
+        _picture(
+            folder,
+            "Accepted lengths",
+            "accepted.png",
+            plots.draw_accepted,
+            accepted,
+            "nothing was recorded for the oracle",
+        ),
+        _picture(
+            folder,
+            "Reliability",
+            "reliability.png",
+            plots.draw_reliability,
+            bins,
+            "nothing was drafted, so there is no calibration",
+        ),
     ]
 
 
-def _picture(folder: Path, title: str, name: str, draw: Callable[[Sequence[T], Path], None], data: Sequence[T], why_not: str) -> str:
+def _picture(
+    folder: Path, title: str, name: str, draw: Callable[[Sequence[T], Path], None], data: Sequence[T], why_not: str
+) -> str:
     if not data:
         return f"## {title}\n\nNo plot: {why_not}."
     draw(data, folder / name)

@@ -1,6 +1,8 @@
-"""Recorded answers of real pairs: at every position of an answer, what each drafter would have proposed there, and how much was right.
+"""Recorded answers of real pairs: at every position of an answer, what each drafter would have proposed there, and how
+much was right.
 
-One JSON file, gzipped, for each pair and temperature. `lab/record.py` writes them, `lab/replay.py` runs policies on them. Knows no model.
+One JSON file, gzipped, for each pair and temperature. `lab/record.py` writes them, `lab/replay.py` runs policies on
+them. Knows no model.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from typing import Any
 class Guess:
     """What a drafter proposes behind `t` ids of an answer.
 
-    `ids` and `p` are target ids and the drafter's beliefs in them. `written` has the draft model's own beliefs, one for each of its steps
-    (empty for a drafter that looks texts up). The first `n_right` ids are those of the answer.
+    `ids` and `p` are target ids and the drafter's beliefs in them. `written` has the draft model's own beliefs, one for
+    each of its steps (empty for a drafter that looks texts up). The first `n_right` ids are those of the answer.
     """
 
     ids: tuple[int, ...] = ()
@@ -34,7 +36,9 @@ class Guess:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer: its prompt's category, name and length, its ids, and what each drafter proposes behind the first t of them, by t."""
+    """One answer: its prompt's category, name and length, its ids, and what each drafter proposes behind the first t of
+    them, by t.
+    """
 
     category: str
     name: str

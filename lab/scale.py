@@ -1,7 +1,8 @@
-"""Writes a model that costs as much as a large one and computes what a small one does: `python lab/scale.py SRC.gguf OUT.gguf --params 1b`.
+"""Writes a model that costs as much as a large one and computes what a small one does: `python lab/scale.py SRC.gguf
+OUT.gguf --params 1b`.
 
-Width, heads and feed-forward are padded with zeros and the extra layers add exactly zero, so speed can be measured without large weights.
-Knows only files and tensors: nothing of llama.cpp or of the runtime.
+Width, heads and feed-forward are padded with zeros and the extra layers add exactly zero, so speed can be measured
+without large weights. Knows only files and tensors: nothing of llama.cpp or of the runtime.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ OUTPUTS = ("attn_output.weight", "ffn_down.weight")
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """What was written: `n_bytes` is the size of the file, `params` and `source_params` count parameters, `type` is GGUF's name."""
+    """What was written: `n_bytes` is the size of the file, `params` and `source_params` count parameters, `type` is
+    GGUF's name.
+    """
 
     source: Path
     path: Path
@@ -83,15 +86,17 @@ def pad(tensor: Floats, shape: tuple[int, ...]) -> Floats:
 
 
 def norm_factor(source: Geometry, target: Geometry) -> float:
-    """What norm weights are multiplied by: the mean square of a row padded with zeros is smaller by width ratio (so is epsilon made)."""
+    """What norm weights are multiplied by: the mean square of a row padded with zeros is smaller by width ratio (so is
+    epsilon made).
+    """
     return math.sqrt(source.width / target.width)
 
 
 def scale(src: Path, out: Path, params: str | int, type_: str = "bf16", progress: Progress | None = None) -> Scaled:
     """Writes `out`, the model `src` at the cost of about `params` parameters stored as `type_`; overwrites.
 
-    Memory stays at a tensor or two, and an error leaves nothing half-written. ModelLoadError for a source that cannot be used,
-    ConfigError for arguments, a missing gguf or an output that cannot be written.
+    Memory stays at a tensor or two, and an error leaves nothing half-written. ModelLoadError for a source that cannot
+    be used, ConfigError for arguments, a missing gguf or an output that cannot be written.
     """
     kind = _quant_type(type_)
     wanted = parse_params(params)
@@ -99,13 +104,17 @@ def scale(src: Path, out: Path, params: str | int, type_: str = "bf16", progress
     target = plan(source.geometry, wanted)
     _check_rows(target, kind)
     if out.exists() and (out.is_dir() or out.samefile(src)):
-        raise ConfigError(f"cannot write {out}: it is {'a folder' if out.is_dir() else 'the source itself'}; name another file")
+        raise ConfigError(
+            f"cannot write {out}: it is {'a folder' if out.is_dir() else 'the source itself'}; name another file"
+        )
     try:
         n_bytes = _write(source, target, kind, out, progress or _silent)
     except OSError as error:
         raise ConfigError(f"cannot write {out}: {error.strerror or error}") from error
     name = kind.name
-    return Scaled(src, out, name, target.params, source.geometry.params, n_bytes, target.width, target.layers, target.ff)
+    return Scaled(
+        src, out, name, target.params, source.geometry.params, n_bytes, target.width, target.layers, target.ff
+    )
 
 
 def _silent(done: int, total: int) -> None:
@@ -113,7 +122,9 @@ def _silent(done: int, total: int) -> None:
 
 
 def quantizable() -> tuple[str, ...]:
-    """Names of the types that can be written and keep the function of a model not trained for them, which ternary ones do not."""
+    """Names of the types that can be written and keep the function of a model not trained for them, which ternary ones
+    do not.
+    """
     import_gguf()
     from gguf import GGMLQuantizationType, quants
 
@@ -152,7 +163,8 @@ def _check_rows(target: Geometry, kind: GGMLQuantizationType) -> None:
     row = target.heads * target.head_dim
     if row % block:
         raise ConfigError(
-            f"--type {kind.name.lower()} stores blocks of {block}, but the attention output has rows of {row}; use bf16 or f16"
+            f"--type {kind.name.lower()} stores blocks of {block}, but the attention output has rows of {row}; use "
+            "bf16 or f16"
         )
 
 
@@ -171,7 +183,9 @@ class _Source:
         fields, tensors = dict(reader.fields), {tensor.name: tensor for tensor in reader.tensors}
         architecture = _value(path, fields, "general.architecture", str)
         if architecture not in BIASED:
-            raise ModelLoadError(f"{path}: architecture is {architecture!r}; only {' and '.join(BIASED)} models can be scaled")
+            raise ModelLoadError(
+                f"{path}: architecture is {architecture!r}; only {' and '.join(BIASED)} models can be scaled"
+            )
         geometry = _geometry(path, architecture, fields, tensors)
         _check_tensors(path, geometry, tensors)
         eps = _value(path, fields, f"{architecture}.attention.layer_norm_rms_epsilon", float)
@@ -203,11 +217,15 @@ def read_gguf(path: Path) -> GGUFReader:
 def _value(path: Path, fields: dict[str, ReaderField], key: str, kind: type[T]) -> T:
     value = fields[key].contents() if key in fields else None
     if not isinstance(value, kind):
-        raise ModelLoadError(f"{path}: metadata {key} is {'missing' if value is None else 'not a single ' + kind.__name__}")
+        raise ModelLoadError(
+            f"{path}: metadata {key} is {'missing' if value is None else 'not a single ' + kind.__name__}"
+        )
     return value
 
 
-def _geometry(path: Path, architecture: str, fields: dict[str, ReaderField], tensors: dict[str, ReaderTensor]) -> Geometry:
+def _geometry(
+    path: Path, architecture: str, fields: dict[str, ReaderField], tensors: dict[str, ReaderTensor]
+) -> Geometry:
     def count(key: str) -> int:
         return _value(path, fields, f"{architecture}.{key}", int)
 
@@ -215,7 +233,9 @@ def _geometry(path: Path, architecture: str, fields: dict[str, ReaderField], ten
         return f"{architecture}.{key}" in fields
 
     if "token_embd.weight" not in tensors:
-        raise ModelLoadError(f"{path}: tensor token_embd.weight is missing; a file with a vocabulary only cannot be scaled")
+        raise ModelLoadError(
+            f"{path}: tensor token_embd.weight is missing; a file with a vocabulary only cannot be scaled"
+        )
     width, heads = count("embedding_length"), count("attention.head_count")
     return Geometry(
         vocab=int(tensors["token_embd.weight"].shape[1]),
@@ -233,7 +253,9 @@ def _geometry(path: Path, architecture: str, fields: dict[str, ReaderField], ten
 def _check_tensors(path: Path, geometry: Geometry, tensors: dict[str, ReaderTensor]) -> None:
     shapes = geometry.shapes
     for name in tensors.keys() ^ shapes.keys():
-        raise ModelLoadError(f"{path}: tensor {name} is {'missing' if name in shapes else 'not one that scaling knows'}")
+        raise ModelLoadError(
+            f"{path}: tensor {name} is {'missing' if name in shapes else 'not one that scaling knows'}"
+        )
     for name, shape in shapes.items():
         found = tuple(int(size) for size in reversed(tensors[name].shape))
         if found != shape:
@@ -278,11 +300,19 @@ def _add_metadata(writer: GGUFWriter, source: _Source, target: Geometry, kind: G
     own = f"{source.architecture}."
     for key, field in source.fields.items():
         if key.startswith((own, *CARRIED)) and key.removeprefix(own) not in REPLACED:
-            writer.add_key_value(key, raw_value(field), field.types[0], field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None)
-    origin = _value(source.path, source.fields, "general.name", str) if "general.name" in source.fields else source.path.stem
+            writer.add_key_value(
+                key,
+                raw_value(field),
+                field.types[0],
+                field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None,
+            )
+    origin = (
+        _value(source.path, source.fields, "general.name", str) if "general.name" in source.fields else source.path.stem
+    )
     writer.add_name(f"{origin} scaled to {short(target.params)} (cost emulation)")
     writer.add_description(
-        f"Cost emulation: computes the same function as {source.path.name} ({short(source.geometry.params)} parameters) at the cost of "
+        f"Cost emulation: computes the same function as {source.path.name} ({short(source.geometry.params)} "
+        "parameters) at the cost of "
         f"{short(target.params)}; the text is no better than the source's."
     )
     writer.add_bool("uad.cost_emulation", True)
@@ -325,21 +355,33 @@ def _add_shapes(writer: GGUFWriter, target: Geometry, kind: GGMLQuantizationType
 def _weights(source: _Source, target: Geometry, kind: GGMLQuantizationType) -> Iterator[NDArray[Any]]:
     """The tensors in the order of `target.shapes`, as stored."""
     factor = norm_factor(source.geometry, target)
-    filler = np.random.default_rng(0).standard_normal((CHUNK_ROWS, max(target.width, target.ff)), dtype=np.float32) * np.float32(0.02)
+    filler = np.random.default_rng(0).standard_normal(
+        (CHUNK_ROWS, max(target.width, target.ff)), dtype=np.float32
+    ) * np.float32(0.02)
     for name, shape in target.shapes.items():
         if name.endswith(".bias"):
             yield pad(source.load(name), shape) if name in source.tensors else np.zeros(shape, np.float32)
         elif len(shape) == 1:
-            yield pad(source.load(name) * np.float32(factor), shape) if name in source.tensors else np.ones(shape, np.float32)
+            yield (
+                pad(source.load(name) * np.float32(factor), shape)
+                if name in source.tensors
+                else np.ones(shape, np.float32)
+            )
         elif name in source.tensors:
             yield _stored(source.load(name), shape, kind)
         else:
             # an extra layer writes nothing into the residual stream, but must read and multiply like any other
-            yield _stored(np.zeros((0, shape[1]), np.float32), shape, kind) if name.endswith(OUTPUTS) else _tiled(filler, shape, kind)
+            yield (
+                _stored(np.zeros((0, shape[1]), np.float32), shape, kind)
+                if name.endswith(OUTPUTS)
+                else _tiled(filler, shape, kind)
+            )
 
 
 def _stored(tensor: Floats, shape: tuple[int, ...], kind: GGMLQuantizationType) -> NDArray[Any]:
-    """`tensor` padded to `shape` and quantized, a chunk of rows at a time; rows beyond the tensor are one quantized row of zeros."""
+    """`tensor` padded to `shape` and quantized, a chunk of rows at a time; rows beyond the tensor are one quantized row
+    of zeros.
+    """
     from gguf import quants
 
     zero = quants.quantize(np.zeros((1, shape[1]), np.float32), kind)
@@ -361,8 +403,8 @@ def _tiled(filler: Floats, shape: tuple[int, ...], kind: GGMLQuantizationType) -
 _PARAMS, _TYPE = "1b", "bf16"
 DESCRIPTION = """Write a target that computes the same function as SRC at the cost of a larger model.
 
-Width is padded with zeros and layers are added that change nothing, so that speed can be measured without large weights.
-The text is SRC's: what such a model shows is cost, not quality.
+Width is padded with zeros and layers are added that change nothing, so that speed can be measured without large
+weights. The text is SRC's: what such a model shows is cost, not quality.
 
 With --random-weights it is SRC with other weights instead, of the same size: a deliberately bad draft."""
 
@@ -376,7 +418,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--type", metavar="TYPE", help=f"weight type, such as bf16, f16 or q8_0 (default: {_TYPE})")
     seed, random = typed(integer(0)), "draw all weights at random from this seed, at SRC's size and type"
     parser.add_argument("--random-weights", metavar="SEED", type=seed, help=random)
-    parser.add_argument("--confident", action="store_true", help="with --random-weights: nonsense with high probabilities")
+    parser.add_argument(
+        "--confident", action="store_true", help="with --random-weights: nonsense with high probabilities"
+    )
     args = parser.parse(argv)
     if args.random_weights is not None:
         print(_scrambled(args))

@@ -1,6 +1,7 @@
 """Writes a deliberately bad draft: another model's architecture, vocabulary and cost with weights drawn at random.
 
-Knows files and tensors only. Norms stay as they are, so that activations keep their size; a confident one has its last norm raised.
+Knows files and tensors only. Norms stay as they are, so that activations keep their size; a confident one has its last
+norm raised.
 """
 
 from __future__ import annotations
@@ -41,19 +42,25 @@ class Scrambled:
 def sentence(scrambled: Scrambled) -> str:
     """The one honest sentence about a scrambled model, for people."""
     kind = "confident nonsense" if scrambled.confident else "nonsense"
-    return f"{scrambled.path.name}: {scrambled.source.name} with random weights (seed {scrambled.seed}); it writes {kind} at the same cost"
+    return (
+        f"{scrambled.path.name}: {scrambled.source.name} with random weights (seed {scrambled.seed}); it writes "
+        f"{kind} at the same cost"
+    )
 
 
 def scramble(src: Path, out: Path, seed: int, confident: bool = False) -> Scrambled:
     """Writes `out`; overwrites. `confident` makes the top probability large, though no better founded.
 
-    ModelLoadError for a source that cannot be used; ConfigError for a missing gguf, a type that cannot be written, or a bad output.
+    ModelLoadError for a source that cannot be used; ConfigError for a missing gguf, a type that cannot be written, or a
+    bad output.
     """
     import_gguf()
     reader = read_gguf(src)
     _check(src, reader)
     if out.exists() and (out.is_dir() or out.samefile(src)):
-        raise ConfigError(f"cannot write {out}: it is {'a folder' if out.is_dir() else 'the source itself'}; name another file")
+        raise ConfigError(
+            f"cannot write {out}: it is {'a folder' if out.is_dir() else 'the source itself'}; name another file"
+        )
     try:
         n_bytes = _write(reader, out, np.random.default_rng(seed), confident, seed)
     except OSError as error:
@@ -64,11 +71,16 @@ def scramble(src: Path, out: Path, seed: int, confident: bool = False) -> Scramb
 def _check(src: Path, reader: GGUFReader) -> None:
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     if _NORM not in tensors or "token_embd.weight" not in tensors:
-        raise ModelLoadError(f"{src}: tensor {_NORM} or token_embd.weight is missing; only language models with weights can be scrambled")
+        raise ModelLoadError(
+            f"{src}: tensor {_NORM} or token_embd.weight is missing; only language models with weights can be scrambled"
+        )
     for tensor in tensors.values():
         kind = tensor.tensor_type.name
         if kind.lower() not in quantizable():
-            raise ConfigError(f"{src}: {tensor.name} is stored as {kind}, which cannot be written; start from an F16, BF16 or Q8_0 file")
+            raise ConfigError(
+                f"{src}: {tensor.name} is stored as {kind}, which cannot be written; start from an F16, BF16 or Q8_0 "
+                "file"
+            )
 
 
 def _write(reader: GGUFReader, out: Path, rng: np.random.Generator, confident: bool, seed: int) -> int:
@@ -89,18 +101,25 @@ def _add_metadata(writer: GGUFWriter, reader: GGUFReader, seed: int) -> None:
     for key, field in reader.fields.items():
         if key.startswith("GGUF.") or key in ("general.architecture", "general.name", "general.description"):
             continue
-        writer.add_key_value(key, raw_value(field), field.types[0], field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None)
+        writer.add_key_value(
+            key, raw_value(field), field.types[0], field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
+        )
     name = reader.fields["general.name"].contents() if "general.name" in reader.fields else "model"
     writer.add_name(f"{name} with random weights")
-    writer.add_description(f"Random weights (seed {seed}): a deliberately bad draft, to measure what a bad draft costs.")
+    writer.add_description(
+        f"Random weights (seed {seed}): a deliberately bad draft, to measure what a bad draft costs."
+    )
 
 
-def _weights(reader: GGUFReader, rng: np.random.Generator, confident: bool) -> Iterator[tuple[ReaderTensor, NDArray[Any]]]:
+def _weights(
+    reader: GGUFReader, rng: np.random.Generator, confident: bool
+) -> Iterator[tuple[ReaderTensor, NDArray[Any]]]:
     """Every tensor of the file as it is stored: vectors as they were, matrices drawn with their old mean square."""
     from gguf import quants
 
     std = {}
-    for tensor in sorted(reader.tensors, key=lambda one: one.name == _NORM):  # the last norm last: it needs the output's size
+    # the last norm last: it needs the output's size
+    for tensor in sorted(reader.tensors, key=lambda one: one.name == _NORM):
         values = np.asarray(quants.dequantize(tensor.data, tensor.tensor_type), np.float32)
         if values.ndim > 1:
             std[tensor.name] = float(np.sqrt(np.mean(values**2)))

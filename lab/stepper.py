@@ -11,10 +11,11 @@ from recital import recital
 
 from uad.config import Config
 from uad.errors import InvalidRequestError
+from uad.events import Sink
 from uad.policy.drafter import CallCost
 from uad.runtime import Stepper
 from uad.runtime.target import Progress
-from uad.types import Origin, Request, Sink
+from uad.types import Origin, Request
 
 
 class LabStepper(Stepper):
@@ -22,7 +23,9 @@ class LabStepper(Stepper):
 
     @classmethod
     def load(cls, config: Config, progress: Progress | None = None, costs: Costs | None = None) -> LabStepper:
-        """Load everything; costs: count time by these instead of measuring it. Raises ModelLoadError, MappingError or ConfigError."""
+        """Load everything; costs: count time by these instead of measuring it. Raises ModelLoadError, MappingError or
+        ConfigError.
+        """
         return cls.open(config, progress, Experiment() if costs is None else Counting(costs))
 
     def recital(self) -> LabStepper:
@@ -31,7 +34,9 @@ class LabStepper(Stepper):
 
     def submit(self, request: Request, sink: Sink) -> int:
         if isinstance(request, Told) and request.needs_end and not self._parts.target.model.vocab.eog:
-            raise InvalidRequestError("an answer can be prescribed to a target only that has an id to end it with", "answer")
+            raise InvalidRequestError(
+                "an answer can be prescribed to a target only that has an id to end it with", "answer"
+            )
         return super().submit(request, sink)
 
     @property
@@ -46,7 +51,10 @@ class LabStepper(Stepper):
         if self._parts.policies is None:
             return None
         policy = self._parts.policies.last
-        machine, cost = policy.machine, policy.drafters[Origin.MODEL].cost if Origin.MODEL in policy.drafters else CallCost()
+        machine, cost = (
+            policy.machine,
+            policy.drafters[Origin.MODEL].cost if Origin.MODEL in policy.drafters else CallCost(),
+        )
         draft = machine.draft if self.info.draft is not None else None
         return RoundCosts(machine.target, draft, cost.call_ms, cost.ids_per_step, machine.target.speeds())
 

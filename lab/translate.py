@@ -1,4 +1,6 @@
-"""What it costs and what is lost to cross from one vocabulary to another: `python lab/translate.py --pair TARGET DRAFT`. Runs no model."""
+"""What it costs and what is lost to cross from one vocabulary to another: `python lab/translate.py --pair TARGET
+DRAFT`. Runs no model.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,12 @@ _HEAD = (
 )
 
 
-DESCRIPTION = """Measure the crossing between two vocabularies: cost per round at several context lengths, and what is lost.
+DESCRIPTION = """Measure the crossing between two vocabularies: cost per round at several context lengths, and what is
+lost.
 
-Losses are those of an ideal drafter, which proposes exactly the bytes that the target will write, cut into 8 of its own tokens.
-The naive method beside it encodes the draft's bytes alone, and the whole context in every round. The last line is JSON."""
+Losses are those of an ideal drafter, which proposes exactly the bytes that the target will write, cut into 8 of its own
+tokens. The naive method beside it encodes the draft's bytes alone, and the whole context in every round. The last line
+is JSON."""
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -54,9 +58,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         type=path_of,
         action="append",
         default=[],
-        help="two GGUF files, with weights or vocabularies only: measure cost by context, likeness and losses; repeatable",
+        help="two GGUF files, with weights or vocabularies only: measure cost by context, likeness and losses; "
+        "repeatable",
     )
-    parser.add_argument("--vocabs", metavar="DIR", type=path_of, help="losses for every ordered pair of the .gguf files in a folder")
+    parser.add_argument(
+        "--vocabs", metavar="DIR", type=path_of, help="losses for every ordered pair of the .gguf files in a folder"
+    )
     parser.add_argument(
         "--text",
         metavar="FILE",
@@ -66,13 +73,23 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         help="text to measure on; repeatable (default: code and mixed scripts)",
     )
     parser.add_argument(
-        "--contexts", metavar="N,N", default=",".join(map(str, _CONTEXTS)), help="context lengths in draft tokens (default: %(default)s)"
+        "--contexts",
+        metavar="N,N",
+        default=",".join(map(str, _CONTEXTS)),
+        help="context lengths in draft tokens (default: %(default)s)",
     )
-    parser.add_argument("--rounds", metavar="N", type=typed(integer(1)), default=400, help="rounds per cell (default: %(default)s)")
     parser.add_argument(
-        "--plot", metavar="FILE", type=path_of, help="draw cost against context, ours beside the naive method's (.png, .svg)"
+        "--rounds", metavar="N", type=typed(integer(1)), default=400, help="rounds per cell (default: %(default)s)"
     )
-    parser.add_argument("--profile", action="store_true", help="show what a round calls, and how often, behind each context")
+    parser.add_argument(
+        "--plot",
+        metavar="FILE",
+        type=path_of,
+        help="draw cost against context, ours beside the naive method's (.png, .svg)",
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="show what a round calls, and how often, behind each context"
+    )
     parser.add_argument("--markdown", metavar="FILE", type=path_of, help="write the table of losses as Markdown")
     return parser.parse(argv)
 
@@ -97,7 +114,9 @@ def main(argv: Sequence[str]) -> int:
     folder = sorted(args.vocabs.glob("*.gguf")) if args.vocabs else []
     if not args.pair and len(folder) < 2:
         raise ConfigError(
-            f"no two .gguf files in {args.vocabs}" if args.vocabs else "nothing to measure: give --pair TARGET DRAFT, or --vocabs DIR"
+            f"no two .gguf files in {args.vocabs}"
+            if args.vocabs
+            else "nothing to measure: give --pair TARGET DRAFT, or --vocabs DIR"
         )
     if args.markdown and not args.markdown.absolute().parent.is_dir():
         raise ConfigError(f"--markdown {args.markdown}: there is no directory {args.markdown.parent}")
@@ -110,7 +129,11 @@ def main(argv: Sequence[str]) -> int:
     with Bar(sys.stderr, len(pairs) + len(args.pair) * len(contexts)) as bar:
         losses = [loss for target, draft in pairs if (loss := _loss(vocabularies, target, draft, args.rounds, bar))]
         curves = [_curve(vocabularies, target, draft, contexts, args.rounds, bar) for target, draft in args.pair]
-    profiles = [_profile(vocabularies, target, draft, contexts, args.rounds) for target, draft in args.pair] if args.profile else []
+    profiles = (
+        [_profile(vocabularies, target, draft, contexts, args.rounds) for target, draft in args.pair]
+        if args.profile
+        else []
+    )
     console = console_on()
     _print(console, losses, curves, vocabularies.skipped)
     for name, by_context in profiles:
@@ -196,7 +219,12 @@ def _loss(vocabularies: _Vocabularies, target: Path, draft: Path, n_rounds: int,
     names = f"{name_of(target)} {name_of(draft)}"
     sides = list(zip(ours, theirs, vocabularies.texts, strict=True))
     results = [ideal.run(a, b, text, n_rounds, f"{names} {i}") for i, (a, b, text) in enumerate(sides)]
-    return Loss(name_of(target), name_of(draft), _mean_kinship(crossing.kinship(a, b) for a, b, _ in sides), reduce(add, results))
+    return Loss(
+        name_of(target),
+        name_of(draft),
+        _mean_kinship(crossing.kinship(a, b) for a, b, _ in sides),
+        reduce(add, results),
+    )
 
 
 def _mean_kinship(all_: Iterable[crossing.Kinship]) -> crossing.Kinship:
@@ -208,7 +236,9 @@ def _mean_kinship(all_: Iterable[crossing.Kinship]) -> crossing.Kinship:
     )
 
 
-def _curve(vocabularies: _Vocabularies, target: Path, draft: Path, contexts: Sequence[int], n_rounds: int, bar: Bar) -> crossing.Curve:
+def _curve(
+    vocabularies: _Vocabularies, target: Path, draft: Path, contexts: Sequence[int], n_rounds: int, bar: Bar
+) -> crossing.Curve:
     name = f"{name_of(target)} + {name_of(draft)}"
     encoders = vocabularies.encoder(target), vocabularies.encoder(draft)
     seen, text = vocabularies.halves()
@@ -224,7 +254,9 @@ def _curve(vocabularies: _Vocabularies, target: Path, draft: Path, contexts: Seq
 Profile = dict[int, dict[str, crossing.Spent]]
 
 
-def _profile(vocabularies: _Vocabularies, target: Path, draft: Path, contexts: Sequence[int], n_rounds: int) -> tuple[str, Profile]:
+def _profile(
+    vocabularies: _Vocabularies, target: Path, draft: Path, contexts: Sequence[int], n_rounds: int
+) -> tuple[str, Profile]:
     encoders = vocabularies.encoder(target), vocabularies.encoder(draft)
     seen, text = vocabularies.halves()
     by_context = {n_ctx: crossing.profile(*encoders, seen, text, n_ctx, n_rounds) for n_ctx in contexts}
@@ -288,9 +320,11 @@ def summary(losses: Sequence[Loss]) -> str:
         f"{len(losses)} pairs. Accepted share of the proposed target tokens: {sum(ours) / len(ours):.4f} on average, "
         f"{worst.result.ours.share:.4f} in the worst pair ({worst.target} with {worst.draft}); "
         f"naive {sum(naive) / len(naive):.4f} and {min(naive):.4f}. "
-        f"Accepted bytes per draft token used: {total.ours.per_used:.3f} (naive {total.naive.per_used:.3f}; below it in {below} pairs); "
+        f"Accepted bytes per draft token used: {total.ours.per_used:.3f} (naive {total.naive.per_used:.3f}; below it "
+        f"in {below} pairs); "
         f"per draft token written {total.ours.per_drafted:.3f}. With every id proposed, however doubtful, the share is "
-        f"{total.all.share:.4f} and the bytes are {total.all.per_drafted:.3f} per draft token written (below naive in {below_all} pairs)."
+        f"{total.all.share:.4f} and the bytes are {total.all.per_drafted:.3f} per draft token written (below naive in "
+        f"{below_all} pairs)."
     )
 
 

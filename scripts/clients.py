@@ -1,12 +1,13 @@
 """Run real clients against `uad serve` with a real model, and print what works: `make clients`.
 
-    python scripts/clients.py                     all of them
-    python scripts/clients.py openai ai_sdk       only these files of scripts/client_checks
-    python scripts/clients.py --url URL           against a server that runs already
-    python scripts/clients.py --peer LLAMA_SERVER failed checks are repeated there; what fails there, too, is the model's fault
+    python scripts/clients.py                     all of them python scripts/clients.py openai ai_sdk       only these
+    files of scripts/client_checks python scripts/clients.py --url URL           against a server that runs already
+    python scripts/clients.py --peer LLAMA_SERVER failed checks are repeated there; what fails there, too, is the
+    model's fault
 
-The clients are installed into a folder of their own, in the versions of scripts/client_checks/requirements.txt and package-lock.json.
-Prints a table in Markdown. Exit code 1: something failed. Clients that could not be installed are listed as not run.
+The clients are installed into a folder of their own, in the versions of scripts/client_checks/requirements.txt and
+package-lock.json. Prints a table in Markdown. Exit code 1: something failed. Clients that could not be installed are
+listed as not run.
 """
 
 from __future__ import annotations
@@ -51,14 +52,21 @@ class Result:
 def read(output: str) -> list[Result]:
     """The results among the lines that a file of checks printed."""
     found = [json.loads(line) for line in output.splitlines() if line.startswith('{"client"')]
-    return [Result(one["client"], one["version"], one["what"], FAILED if one["error"] else OK, one["error"]) for one in found]
+    return [
+        Result(one["client"], one["version"], one["what"], FAILED if one["error"] else OK, one["error"])
+        for one in found
+    ]
 
 
 def judged(results: Sequence[Result], peers: Sequence[Result]) -> list[Result]:
-    """The results, where those that failed on the peer as well are the model's. peers: what the same checks gave there."""
+    """The results, where those that failed on the peer as well are the model's. peers: what the same checks gave
+    there.
+    """
     also = {(one.client, one.what) for one in peers if one.verdict == FAILED}
     return [
-        Result(one.client, one.version, one.what, MODEL, one.error) if one.verdict == FAILED and (one.client, one.what) in also else one
+        Result(one.client, one.version, one.what, MODEL, one.error)
+        if one.verdict == FAILED and (one.client, one.what) in also
+        else one
         for one in results
     ]
 
@@ -73,7 +81,9 @@ def table(results: Sequence[Result]) -> str:
 
 
 def python_environment(folder: Path) -> Path:
-    """The interpreter that has the clients; installed where the folder has not these versions yet. Raises SubprocessError."""
+    """The interpreter that has the clients; installed where the folder has not these versions yet. Raises
+    SubprocessError.
+    """
     wanted = CHECKS / "requirements.txt"
     digest = hashlib.sha256(wanted.read_bytes()).hexdigest()[:16]
     home = folder / f"python-{digest}"
@@ -82,14 +92,26 @@ def python_environment(folder: Path) -> Path:
         print(f"installing Python clients into {home}", file=sys.stderr)
         shutil.rmtree(home, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", home], check=True, timeout=INSTALL_S)
-        install: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-r", wanted]
+        install: list[str | Path] = [
+            python,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "-r",
+            wanted,
+        ]
         subprocess.run(install, check=True, timeout=INSTALL_S)
         done.touch()
     return python
 
 
 def node_environment(folder: Path) -> Path:
-    """The folder that has the clients for Node, and the checks beside them. Raises SubprocessError, or OSError without npm."""
+    """The folder that has the clients for Node, and the checks beside them. Raises SubprocessError, or OSError without
+    npm.
+    """
     home = folder / "node"
     home.mkdir(parents=True, exist_ok=True)
     for name in ("package.json", "package-lock.json", "ai_sdk.mjs"):
@@ -113,7 +135,9 @@ def names() -> list[str]:
 
 
 def results_of(name: str, url: str, folder: Path) -> list[Result]:
-    """What a file of checks gives on a server. Where it cannot be run, or ends before its end, the last result says why."""
+    """What a file of checks gives on a server. Where it cannot be run, or ends before its end, the last result says
+    why.
+    """
     try:
         command = command_of(name, folder)
     except (OSError, subprocess.SubprocessError) as error:
@@ -153,7 +177,9 @@ def served(command: Sequence[str | Path], log: Path) -> Iterator[str]:
     """A server on loopback until the end of the block; its address. Raises RuntimeError where it does not start."""
     port = free_port()
     with log.open("w", encoding="utf-8") as out:
-        process = subprocess.Popen([*command, "--host", "127.0.0.1", "--port", str(port)], stdout=out, stderr=out, cwd=ROOT)
+        process = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--port", str(port)], stdout=out, stderr=out, cwd=ROOT
+        )
         try:
             url = f"http://127.0.0.1:{port}"
             _wait(url, process, log)

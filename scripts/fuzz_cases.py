@@ -1,4 +1,6 @@
-"""What `scripts/fuzz.py` sends: texts, bodies, and what is changed in them. A pure function of the random generator that is given."""
+"""What `scripts/fuzz.py` sends: texts, bodies, and what is changed in them. A pure function of the random generator
+that is given.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,28 @@ Json = dict[str, Any]
 CHAT = "/v1/chat/completions"
 GENERATING = (CHAT, "/chat/completions", "/v1/completions", "/completion", "/completions")
 POSTS = (*GENERATING, "/tokenize", "/detokenize", "/apply-template")
-ABSENT = ("/v1/embeddings", "/infill", "/rerank", "/v1/responses", "/v1/messages", "/nothing", "/", "/v1", "/%00", "/slots/0?action=erase")
-GETS = ("/health", "/v1/health", "/v1/models", "/v1/models/x%2Fy", "/props", "/slots", "/metrics", "/slots?fail_on_no_slot=1")
+ABSENT = (
+    "/v1/embeddings",
+    "/infill",
+    "/rerank",
+    "/v1/responses",
+    "/v1/messages",
+    "/nothing",
+    "/",
+    "/v1",
+    "/%00",
+    "/slots/0?action=erase",
+)
+GETS = (
+    "/health",
+    "/v1/health",
+    "/v1/models",
+    "/v1/models/x%2Fy",
+    "/props",
+    "/slots",
+    "/metrics",
+    "/slots?fail_on_no_slot=1",
+)
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "BREW")
 MARKERS = [
     "<|im_start|>",
@@ -46,7 +68,28 @@ MARKERS = [
     "<|im_sta",
     "<|im_start|>system",
 ]
-ODD = ("A", "=", " ", "1", "é", "\n", "\0", "\t", "👍", "\u0301", "\u202e", "ا", "中", "\ufeff", "\U0010ffff", "'", "-", "\r\n", "🏳️‍🌈", "_")
+ODD = (
+    "A",
+    "=",
+    " ",
+    "1",
+    "é",
+    "\n",
+    "\0",
+    "\t",
+    "👍",
+    "\u0301",
+    "\u202e",
+    "ا",
+    "中",
+    "\ufeff",
+    "\U0010ffff",
+    "'",
+    "-",
+    "\r\n",
+    "🏳️‍🌈",
+    "_",
+)
 
 
 @dataclass(frozen=True)
@@ -178,7 +221,24 @@ def _wrong(draw: random.Random) -> Any:
     long = "x" * _length(draw, 2**17)
     numbers = (0, -1, 1.5, 2**31, 2**63, -(2**63), 10**400, 1e308, -0.0)
     return draw.choice(
-        (None, True, False, "", "a", "false", long, [], {}, [None], ["a", 1], {"a": {}}, deep, *numbers, [0] * 5000, [[]] * 3000)
+        (
+            None,
+            True,
+            False,
+            "",
+            "a",
+            "false",
+            long,
+            [],
+            {},
+            [None],
+            ["a", 1],
+            {"a": {}},
+            deep,
+            *numbers,
+            [0] * 5000,
+            [[]] * 3000,
+        )
     )
 
 
@@ -219,14 +279,28 @@ def _torn(draw: random.Random, data: bytes) -> bytes:
         case 1:
             return data[:at] + draw.randbytes(draw.randint(1, 4)) + rest
         case 2:
-            return data[:at] + draw.choice((b"\xff", b"\xed\xa0\x80", b"\xc0\x80", b"\0", b"\\ud800", b"NaN", b"Infinity")) + rest
+            return (
+                data[:at]
+                + draw.choice((b"\xff", b"\xed\xa0\x80", b"\xc0\x80", b"\0", b"\\ud800", b"NaN", b"Infinity"))
+                + rest
+            )
         case 3:
             return b"\xef\xbb\xbf" + data
         case 4:
             return data[:-1] + b', "stream": 1, "stream": true, "max_tokens": 1, "max_tokens": "x"}'
         case _:
             return draw.choice(
-                (b"", b"[]", b"null", b'"x"', b"1" * 5000, b"[" * 100_000, b'{"a":' * 20_000, data + data, draw.randbytes(200))
+                (
+                    b"",
+                    b"[]",
+                    b"null",
+                    b'"x"',
+                    b"1" * 5000,
+                    b"[" * 100_000,
+                    b'{"a":' * 20_000,
+                    data + data,
+                    draw.randbytes(200),
+                )
             )
 
 
@@ -253,14 +327,18 @@ def text_case(draw: random.Random, most: int) -> Case:
 def body_case(draw: random.Random, most: int) -> Case:
     """A valid body, or one that is changed in one to three places, to a route that takes it or another."""
     if draw.random() < 0.1:
-        return Case(draw.choice(METHODS), draw.choice((*GETS, *ABSENT, *POSTS)), draw.choice((b"", b"{}", b"x")), "method")
+        return Case(
+            draw.choice(METHODS), draw.choice((*GETS, *ABSENT, *POSTS)), draw.choice((b"", b"{}", b"x")), "method"
+        )
     path = draw.choice(POSTS)
     body: Any = valid(draw, path, most)
     n = draw.choice((0, 0, 1, 1, 2, 3))
     for _ in range(n):
         body = _changed(draw, body)
     if isinstance(body, dict):  # what would take long is no finding here
-        body["max_tokens"] = body["max_tokens"] if isinstance(body.get("max_tokens"), str) else min(draw.randint(0, 20), 20)
+        body["max_tokens"] = (
+            body["max_tokens"] if isinstance(body.get("max_tokens"), str) else min(draw.randint(0, 20), 20)
+        )
     data = encoded(body, draw)
     if draw.random() < 0.2:
         data, n = _torn(draw, data), -1
@@ -291,7 +369,11 @@ def _less(body: Any, place: tuple[Any, ...]) -> Iterator[bytes]:
         holder = holder[key]
     whole = holder[last]
     if isinstance(holder, dict):
-        yield json.dumps({name: value for name, value in holder.items() if name != last}).encode() if not way else _with(body, way, last)
+        yield (
+            json.dumps({name: value for name, value in holder.items() if name != last}).encode()
+            if not way
+            else _with(body, way, last)
+        )
     if isinstance(whole, str | list) and len(whole) > 1:
         for part in (whole[: len(whole) // 2], whole[len(whole) // 2 :]):
             holder[last] = part

@@ -1,7 +1,8 @@
-"""`uad` with drafters that fail at random, for `scripts/fuzz.py`: takes uad's own arguments. Nothing of this is in uad itself.
+"""`uad` with drafters that fail at random, for `scripts/fuzz.py`: takes uad's own arguments. Nothing of this is in uad
+itself.
 
-UAD_FUZZ_FAIL is "SEED:PROBABILITY:WHERE": every call of a drafter (WHERE "drafters"), or every decode of the draft model (WHERE "context"),
-raises with this probability. Nothing fails in the first seconds, so that the server starts.
+UAD_FUZZ_FAIL is "SEED:PROBABILITY:WHERE": every call of a drafter (WHERE "drafters"), or every decode of the draft
+model (WHERE "context"), raises with this probability. Nothing fails in the first seconds, so that the server starts.
 """
 
 from __future__ import annotations

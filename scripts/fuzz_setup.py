@@ -1,4 +1,6 @@
-"""The servers that `scripts/fuzz.py` starts: settings by lot, models with other pre-tokenizers, the process and what it prints."""
+"""The servers that `scripts/fuzz.py` starts: settings by lot, models with other pre-tokenizers, the process and what it
+prints.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +117,9 @@ PRES = [
 
 
 def with_pre(path: Path, pre: str, out: Path) -> Path:
-    """A copy of a GGUF file with another name of a pre-tokenizer. Another text is made longer too, so that the data stays aligned."""
+    """A copy of a GGUF file with another name of a pre-tokenizer. Another text is made longer too, so that the data
+    stays aligned.
+    """
     data = path.read_bytes()
     old, name = LONGER.search(data), FILLER.search(data)
     if old is None or name is None:
@@ -149,7 +153,11 @@ class Setup:
         order, draw = random.Random(f"{seed}/order").sample(PRES, len(PRES)), random.Random(f"{seed}/{number}")
         pres = "", order[number % len(order)], order[-number % len(order)]
         target_pre, draft_pre = draw.choice(((pres[1], ""), ("", pres[1]), (pres[1], pres[2])))
-        fail = f"{draw.randrange(10**6)}:{draw.choice((0.01, 0.2, 1.0))}:{draw.choice(('drafters', 'context'))}" if number % 3 == 2 else ""
+        fail = (
+            f"{draw.randrange(10**6)}:{draw.choice((0.01, 0.2, 1.0))}:{draw.choice(('drafters', 'context'))}"
+            if number % 3 == 2
+            else ""
+        )
         types = tuple(draw.sample(TYPES, draw.randint(1, 4))) if draw.random() < 0.6 else ()
         if fail.endswith("context") and types:
             types = ("draft-simple", *(one for one in types if one != "draft-simple"))
@@ -177,18 +185,38 @@ class Server:
         """Returns why it does not start, empty where it does."""
         setup, options = self.setup, self.options
         models = [("--target", options.target, setup.target_pre), ("--draft", options.draft, setup.draft_pre)]
-        args = [str(ROOT / "scripts" / "fuzz_server.py"), "serve", "-t", "1", "-td", "1", "-np", "2", "-c", "4096", "-n", "64", "--metrics"]
+        args = [
+            str(ROOT / "scripts" / "fuzz_server.py"),
+            "serve",
+            "-t",
+            "1",
+            "-td",
+            "1",
+            "-np",
+            "2",
+            "-c",
+            "4096",
+            "-n",
+            "64",
+            "--metrics",
+        ]
         args += ["--port", str(options.port), "--spec-policy", setup.policy]
         for flag, path, pre in models:
             args += [flag, str(with_pre(path, pre, self.folder / f"{flag[2:]}.gguf") if pre else path)]
         args += ["--exact"] if setup.exact else []
         args += ["--spec-type", ",".join(setup.types)] if setup.types else []
         env = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_")}
-        env |= {"UAD_CACHE_DIR": str(self.folder.parent / "cache"), "UAD_FUZZ_FAIL": setup.fail, "PYTHONPATH": str(ROOT)}
+        env |= {
+            "UAD_CACHE_DIR": str(self.folder.parent / "cache"),
+            "UAD_FUZZ_FAIL": setup.fail,
+            "PYTHONPATH": str(ROOT),
+        }
         self.log = self.folder / "log"
         self.n_read, self.url = 0, ""
         with self.log.open("wb") as file:
-            self.process = subprocess.Popen([sys.executable, *args], stdout=file, stderr=subprocess.STDOUT, env=env, cwd=self.folder)
+            self.process = subprocess.Popen(
+                [sys.executable, *args], stdout=file, stderr=subprocess.STDOUT, env=env, cwd=self.folder
+            )
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline and self.process.poll() is None:
             if found := re.search(r"listening on (http://\S+)", self._text()):

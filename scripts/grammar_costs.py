@@ -1,4 +1,6 @@
-"""What constraints cost with a vocabulary: python scripts/grammar_costs.py FILE.gguf. Answers are drawn from logits at random."""
+"""What constraints cost with a vocabulary: python scripts/grammar_costs.py FILE.gguf. Answers are drawn from logits at
+random.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,13 @@ _OBJECT = {"type": "object", "properties": _ITEM, "required": list(_ITEM), "addi
 _MEMBERS = {f"member_{i}": {"type": "string", "maxLength": 40} for i in range(500)}
 CONSTRAINTS = {
     "none": None,
-    "object of three": Constraint(ConstraintKind.JSON_SCHEMA, json.dumps({"type": "array", "items": _OBJECT, "minItems": 3})),
+    "object of three": Constraint(
+        ConstraintKind.JSON_SCHEMA, json.dumps({"type": "array", "items": _OBJECT, "minItems": 3})
+    ),
     "any JSON": Constraint(ConstraintKind.JSON_SCHEMA, '{"type": "object"}'),
-    "500 members": Constraint(ConstraintKind.JSON_SCHEMA, json.dumps({"properties": _MEMBERS, "required": list(_MEMBERS)})),
+    "500 members": Constraint(
+        ConstraintKind.JSON_SCHEMA, json.dumps({"properties": _MEMBERS, "required": list(_MEMBERS)})
+    ),
     "regex": Constraint(ConstraintKind.REGEX, r"[a-z]{3,300}( [A-Z]\w+){2,90}"),
     "GBNF": Constraint(ConstraintKind.GRAMMAR, 'root ::= e\ne ::= t ([-+*] t)*\nt ::= [0-9]+ | "(" e ")"'),
 }
@@ -39,7 +45,10 @@ def main(path: Path) -> None:
     began = thread_time()
     grammars = Grammars(GrammarVocabulary(table, encoder.encode))
     print(f"{path.name}, {table.n_vocab} tokens: {thread_time() - began:.2f} s at start")
-    print("| constraint | compiling, ms | mask: first answer, µs | median | most | draw at 0.8, µs | greedy, µs | forced |")
+    print(
+        "| constraint | compiling, ms | mask: first answer, µs | median | most | draw at 0.8, µs | greedy, µs | "
+        "forced |"
+    )
     keys = token_keys(table.texts)
     for name, constraint in CONSTRAINTS.items():
         began = process_time()
@@ -48,8 +57,18 @@ def main(path: Path) -> None:
         compiling = 1e3 * (process_time() - began)
         first, masks, draws, forced, n = measured(grammars, constraint, table, keys, 0.8)
         greedy = measured(grammars, constraint, table, keys, 0.0)[2]
-        row = (compiling, 1e6 * median(first or [0]), 1e6 * median(masks or [0]), 1e6 * max(masks or [0]), 1e6 * median(draws))
-        print(f"| {name} | " + " | ".join(f"{value:.0f}" for value in (*row, 1e6 * median(greedy))) + f" | {forced / n:.0%} |")
+        row = (
+            compiling,
+            1e6 * median(first or [0]),
+            1e6 * median(masks or [0]),
+            1e6 * max(masks or [0]),
+            1e6 * median(draws),
+        )
+        print(
+            f"| {name} | "
+            + " | ".join(f"{value:.0f}" for value in (*row, 1e6 * median(greedy)))
+            + f" | {forced / n:.0%} |"
+        )
 
 
 def measured(
@@ -66,7 +85,9 @@ def measured(
     for answer in range(N_ANSWERS):
         matcher = grammars.start(constraint) if constraint is not None else None
         params = SamplingParams(temperature=temperature)
-        sampler = Sampler(params, answer, frozenset(), 512, lambda stages: SamplerChain(n_vocab, stages), keys, matcher=matcher)
+        sampler = Sampler(
+            params, answer, frozenset(), 512, lambda stages: SamplerChain(n_vocab, stages), keys, matcher=matcher
+        )
         for at in range(N_TOKENS):
             began = thread_time()
             id_ = sampler.pick(rows[(at + 7 * answer) % 64], Position(at))

@@ -1,4 +1,6 @@
-"""Writes docs/modules.md: one line per module, from the first sentence of its docstring. `--check` only compares (exit 1)."""
+"""Writes docs/modules.md: one line per module, from the first sentence of its docstring. `--check` only compares (exit
+1).
+"""
 
 from __future__ import annotations
 

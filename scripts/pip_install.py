@@ -32,11 +32,18 @@ def main() -> int:
     uncached = ["--no-cache-dir"] if os.environ.get("CMAKE_ARGS") else []
     LOG.parent.mkdir(exist_ok=True)
     LOG.unlink(missing_ok=True)
-    print("uad: installing; the first time on a machine llama.cpp is compiled, which takes about 4 minutes on 2 cores", flush=True)
+    print(
+        "uad: installing; the first time on a machine llama.cpp is compiled, which takes about 4 minutes on 2 cores",
+        flush=True,
+    )
     started = time.monotonic()
     code = follow([*PIP, "install", *uncached, "-v", "-e", sys.argv[1]], started)
     if not code and is_amx_broken():
-        print("uad: this llama.cpp was compiled without scripts/amx.h and would crash on this processor: compiling it again", flush=True)
+        print(
+            "uad: this llama.cpp was compiled without scripts/amx.h and would crash on this processor: compiling it "
+            "again",
+            flush=True,
+        )
         subprocess.run([*PIP, "cache", "remove", "llama_cpp_python"], capture_output=True)
         again = f"llama-cpp-python=={version('llama-cpp-python')}"
         code = follow([*PIP, "install", *uncached, "-v", "--force-reinstall", "--no-deps", again], started)
@@ -49,15 +56,21 @@ def main() -> int:
 
 
 def is_amx_broken() -> bool:
-    """Whether llama.cpp as it is installed crashes on AMX units of this processor (`uad/llama/amx.py`): a wheel from pip's cache may."""
+    """Whether llama.cpp as it is installed crashes on AMX units of this processor (`uad/llama/amx.py`): a wheel from
+    pip's cache may.
+    """
     return (
-        subprocess.run([sys.executable, "-c", "import sys; from uad.llama import amx; sys.exit(7 if amx.is_broken() else 0)"]).returncode
+        subprocess.run(
+            [sys.executable, "-c", "import sys; from uad.llama import amx; sys.exit(7 if amx.is_broken() else 0)"]
+        ).returncode
         == 7
     )
 
 
 def cmake_args() -> str:
-    """The user's arguments of llama.cpp's build, and the header that saves AMX from GCC where there is such a processor."""
+    """The user's arguments of llama.cpp's build, and the header that saves AMX from GCC where there is such a
+    processor.
+    """
     given = os.environ.get("CMAKE_ARGS", "")
     if "CMAKE_CXX_FLAGS" in given or not CPUINFO.exists() or "amx_int8" not in CPUINFO.read_text(errors="replace"):
         return given
@@ -66,7 +79,9 @@ def cmake_args() -> str:
 
 
 def follow(command: list[str], started: float) -> int:
-    """Run pip, add all it says to the log and show where it is: in place on a terminal, a line now and then elsewhere."""
+    """Run pip, add all it says to the log and show where it is: in place on a terminal, a line now and then
+    elsewhere.
+    """
     environment = os.environ | {"PYTHONUNBUFFERED": "1", "CMAKE_ARGS": cmake_args()}
     environment.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
     live = sys.stdout.isatty()
@@ -101,7 +116,13 @@ class _Pip:
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self._process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8", errors="replace"
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
         )
         self._lines: SimpleQueue[str | None] = SimpleQueue()
         self._reader = Thread(target=self._read, daemon=True)

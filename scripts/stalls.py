@@ -1,4 +1,5 @@
-"""What a large request does to everybody else: gaps of a stream, and waits for /health and a chat "hi", beside each of many bodies.
+"""What a large request does to everybody else: gaps of a stream, and waits for /health and a chat "hi", beside each of
+many bodies.
 
     python scripts/stalls.py http://127.0.0.1:8080 --mib 20 [--only tokenize]
 
@@ -19,7 +20,9 @@ from urllib.parse import urlsplit
 
 Make = Callable[[int], bytes]
 HI = json.dumps({"max_tokens": 1, "messages": [{"role": "user", "content": "hi"}]}).encode()
-STREAM = json.dumps({"prompt": "Once", "n_predict": 1_000_000, "stream": True, "ignore_eos": True, "temperature": 1}).encode()
+STREAM = json.dumps(
+    {"prompt": "Once", "n_predict": 1_000_000, "stream": True, "ignore_eos": True, "temperature": 1}
+).encode()
 TURN = '{"role":"user","content":"a"},{"role":"assistant","content":"b"}'
 ENGLISH = "The quick brown fox jumps over the lazy dog, and then it sleeps.\\n"
 
@@ -70,12 +73,21 @@ SHAPES: dict[str, tuple[str, Make]] = {
     "logit_bias object": (COMPLETE, members(ONE + '"a","logit_bias":{', "1", "}}")),
     "logit_bias list": (COMPLETE, units(ONE + '"a","logit_bias":[', "[1,1]", "]}")),
     "speculative": (COMPLETE, members(ONE + '"a","speculative":{', "1", "}}")),
-    "chat_template_kwargs": (CHAT, members(MANY + '{"role":"user","content":"a"}],"chat_template_kwargs":{', "1", "}}")),
+    "chat_template_kwargs": (
+        CHAT,
+        members(MANY + '{"role":"user","content":"a"}],"chat_template_kwargs":{', "1", "}}"),
+    ),
     "one message of parts": (CHAT, units(MANY + '{"role":"user","content":[', '{"type":"text","text":"a"}', "]}]}")),
     "messages": (CHAT, units(MANY, TURN, ',{"role":"user","content":"a"}]}')),
-    "messages of 2,000 characters": (CHAT, units(MANY, TURN.replace('"a"', '"' + ENGLISH * 30 + '"'), ',{"role":"user","content":"a"}]}')),
+    "messages of 2,000 characters": (
+        CHAT,
+        units(MANY, TURN.replace('"a"', '"' + ENGLISH * 30 + '"'), ',{"role":"user","content":"a"}]}'),
+    ),
     "chat of English": (CHAT, units(MANY + '{"role":"user","content":"', ENGLISH, '"}]}', "")),
-    "tools": (CHAT, units(MANY + '{"role":"user","content":"a"}],"tools":[', '{"type":"function","function":{"name":"f"}}', "]}")),
+    "tools": (
+        CHAT,
+        units(MANY + '{"role":"user","content":"a"}],"tools":[', '{"type":"function","function":{"name":"f"}}', "]}"),
+    ),
     "/apply-template of English": ("/apply-template", units(MANY + '{"role":"user","content":"', ENGLISH, '"}]}', "")),
     "/tokenize of texts": ("/tokenize", units('{"content":[', '"a"', "]}")),
     "/tokenize of English": ("/tokenize", units('{"content":"', ENGLISH, '"}', "")),
@@ -100,10 +112,18 @@ SHAPES: dict[str, tuple[str, Make]] = {
     "65,000 messages": (CHAT, units(MANY, TURN, ',{"role":"user","content":"a"}]}', most=32_500)),
     "60,000 parts": (
         CHAT,
-        units(MANY, '{"role":"user","content":[' + ",".join(['{"type":"text","text":"a"}'] * 4000) + "]}", "]}", most=15),
+        units(
+            MANY, '{"role":"user","content":[' + ",".join(['{"type":"text","text":"a"}'] * 4000) + "]}", "]}", most=15
+        ),
     ),
-    "one message of 65,000 parts": (CHAT, units(MANY + '{"role":"user","content":[', '{"type":"text","text":"a"}', "]}]}", most=65_000)),
-    "chat of 3.9 million characters": (CHAT, units(MANY + '{"role":"user","content":"', ENGLISH, '"}]}', "", most=60_000)),
+    "one message of 65,000 parts": (
+        CHAT,
+        units(MANY + '{"role":"user","content":[', '{"type":"text","text":"a"}', "]}]}", most=65_000),
+    ),
+    "chat of 3.9 million characters": (
+        CHAT,
+        units(MANY + '{"role":"user","content":"', ENGLISH, '"}]}', "", most=60_000),
+    ),
     "/apply-template of 3.9 million characters": (
         "/apply-template",
         units(MANY + '{"role":"user","content":"', ENGLISH, '"}]}', "", most=60_000),
@@ -152,7 +172,10 @@ class Site:
     @contextmanager
     def _watched(self) -> Iterator[Waits]:
         waits, stop = Waits(), threading.Event()
-        threads = [threading.Thread(target=self._guarded, args=(work, waits, stop)) for work in (self._stream, self._health, self._hi)]
+        threads = [
+            threading.Thread(target=self._guarded, args=(work, waits, stop))
+            for work in (self._stream, self._health, self._hi)
+        ]
         for thread in threads:
             thread.start()
         try:
@@ -207,7 +230,11 @@ class Site:
             return "no answer"
         finally:
             connection.close()
-        return str(answer.status) if answer.status == 200 else f"{answer.status} {json.loads(text)['error']['message'][:60]}"
+        return (
+            str(answer.status)
+            if answer.status == 200
+            else f"{answer.status} {json.loads(text)['error']['message'][:60]}"
+        )
 
     def _connect(self, timeout: float) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(self._address, timeout=timeout)
@@ -225,8 +252,12 @@ def main() -> None:
     for name, (path, make) in SHAPES.items():
         if args.only in name:
             seen = site.seen_beside(path, make(int(args.mib * 2**20)))
-            waits = " | ".join(f"{1000 * wait:.0f} ms" for wait in (seen.waits.stream, seen.waits.health, seen.waits.hi))
-            print(f"| {name} | {seen.status} ({seen.seconds:.1f} s) | {waits} | {' '.join(seen.waits.errors)}", flush=True)
+            waits = " | ".join(
+                f"{1000 * wait:.0f} ms" for wait in (seen.waits.stream, seen.waits.health, seen.waits.hi)
+            )
+            print(
+                f"| {name} | {seen.status} ({seen.seconds:.1f} s) | {waits} | {' '.join(seen.waits.errors)}", flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Install what lint, types and unit tests need into this interpreter's environment: all dependencies of uad but llama.cpp, and [dev].
+"""Install what lint, types and unit tests need into this interpreter's environment: all dependencies of uad but
+llama.cpp, and [dev].
 
 uad itself is not installed: tests run from the checkout. Standard library only.
 """
@@ -24,7 +25,9 @@ def requirements() -> list[str]:
 
 def main() -> int:
     """pip's exit code."""
-    return subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements()]).returncode
+    return subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements()]
+    ).returncode
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Fetch what the tests of real vocabularies and real chat templates read: `make vocabs`.
 
-llama-cpp-python's source distribution carries llama.cpp's models/: ggml-vocab-*.gguf (with .inp and .out) and templates/*.jinja.
-pip downloads it at the installed version, and they are unpacked into one folder: ggml-vocab-*.gguf* directly in it, the templates in
-templates/. The folder is $UAD_VOCABS, or "vocabs" in this user's cache folder of uad (Linux: ~/.cache/uad/vocabs). Nothing is done
-where it is already complete.
+llama-cpp-python's source distribution carries llama.cpp's models/: ggml-vocab-*.gguf (with .inp and .out) and
+templates/*.jinja. pip downloads it at the installed version, and they are unpacked into one folder: ggml-vocab-*.gguf*
+directly in it, the templates in templates/. The folder is $UAD_VOCABS, or "vocabs" in this user's cache folder of uad
+(Linux: ~/.cache/uad/vocabs). Nothing is done where it is already complete.
 """
 
 from __future__ import annotations
@@ -47,12 +47,16 @@ def main() -> int:
     if is_complete(target, version):
         print(f"uad: vocabularies are in {target}")
         return 0
-    print(f"uad: fetching the source distribution of {PACKAGE} {version} (about 77 MB) for its vocabularies", flush=True)
+    print(
+        f"uad: fetching the source distribution of {PACKAGE} {version} (about 77 MB) for its vocabularies", flush=True
+    )
     with tempfile.TemporaryDirectory(prefix="uad-vocabs-") as scratch:
         archive = download(version, Path(scratch))
         if archive is None:
             print(
-                f"uad: error: pip could not download {PACKAGE} {version}; the tests that need its vocabularies will skip", file=sys.stderr
+                f"uad: error: pip could not download {PACKAGE} {version}; the tests that need its vocabularies will "
+                "skip",
+                file=sys.stderr,
             )
             return 1
         n = install(archive, target, version)
@@ -63,7 +67,15 @@ def main() -> int:
 def download(version: str, scratch: Path) -> Path | None:
     """The source distribution; None if pip failed (it has said why)."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", PACKAGE, "--dest", str(scratch)]
-    command += ["--no-input", "--disable-pip-version-check", "--retries", "1", "--timeout", "20", f"{PACKAGE}=={version}"]
+    command += [
+        "--no-input",
+        "--disable-pip-version-check",
+        "--retries",
+        "1",
+        "--timeout",
+        "20",
+        f"{PACKAGE}=={version}",
+    ]
     if subprocess.run(command, check=False).returncode:
         return None
     return next(scratch.glob("*.tar.gz"), None)

@@ -1,7 +1,8 @@
-"""What a draft loses by reading only the end of a prompt: a table of lab/drafters.md. `python scripts/windows.py TARGET DRAFT 256,0`
+"""What a draft loses by reading only the end of a prompt: a table of lab/drafters.md. `python scripts/windows.py TARGET
+DRAFT 256,0`
 
-The target writes answers to long prompts made of this project's files. The draft then drafts along them, once for each window (0: all),
-beside a target that computes nothing. One line for each window and kind of prompt.
+The target writes answers to long prompts made of this project's files. The draft then drafts along them, once for each
+window (0: all), beside a target that computes nothing. One line for each window and kind of prompt.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from prescribed import Told
 from stepper import LabStepper
 
 from uad.config import load_config
+from uad.events import Delta, Done, Event
 from uad.runtime import Stepper
-from uad.types import Delta, Done, DraftStats, Event, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.types import DraftStats, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 ROOT = Path(__file__).parent.parent
 N_TOKENS, N_CHARS = 100, 9500
@@ -27,7 +29,9 @@ FIXED = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=8, p_min=0.5)
 EDITS = {
     "uad/decode/prefill.py": "Rename the class Prefill to PromptReader, and write the whole file anew.",
     "uad/drafters/recall.py": "Rename _LONGEST to _MOST_COMPARED and write the whole file anew.",
-    "uad/policy/calibration.py": "Give every method of this file a type-checked wrapper. Show the whole class Calibration with the change.",
+    "uad/policy/calibration.py": (
+        "Give every method of this file a type-checked wrapper. Show the whole class Calibration with the change."
+    ),
 }
 SUMMARIES = ("docs/http.md", "docs/drafters.md", "docs/mappings.md")
 TALK = {
@@ -83,7 +87,9 @@ def main() -> int:
         for kind, messages in prompts():
             ids = tuple(stepper.chat_prompt(messages, {}))
             answer, _ = write(stepper, Request(ids, SamplingParams(temperature=0), PLAIN, N_TOKENS))
-            asked.append((kind, Told(ids, SamplingParams(temperature=0), FIXED, len(answer), cache_prompt=False, answer=answer)))
+            asked.append(
+                (kind, Told(ids, SamplingParams(temperature=0), FIXED, len(answer), cache_prompt=False, answer=answer))
+            )
             print(f"{kind}: {len(ids)} tokens, answered with {len(answer)}", file=sys.stderr, flush=True)
     for window in windows.split(","):
         with LabStepper.load(load_config([*flags, "--spec-draft-window", window], {})) as loaded:
@@ -93,7 +99,8 @@ def main() -> int:
                 n_ids = sum(len(request.answer) for one, request in asked if one == kind)
                 accepted = sum(one.n_accepted for one in stats) / max(sum(one.n_drafted for one in stats), 1)
                 print(
-                    f"{window:>6} {kind}: accepted {accepted:.2f}, tokens per pass {n_ids / sum(one.n_rounds for one in stats):.2f}",
+                    f"{window:>6} {kind}: accepted {accepted:.2f}, tokens per pass "
+                    f"{n_ids / sum(one.n_rounds for one in stats):.2f}",
                     flush=True,
                 )
     return 0

@@ -16,7 +16,8 @@ from hypothesis import settings
 from kit.source_imports import TESTS, needs_llama
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # Before llama.cpp is loaded, here or in a process that a test starts: teams of OpenMP threads that share cores wait for each other.
+    # Before llama.cpp is loaded, here or in a process that a test starts: teams of OpenMP threads that share cores wait
+    # for each other.
     os.environ.setdefault("OMP_THREAD_LIMIT", "1")
 
 settings.register_profile("uad", deadline=None)

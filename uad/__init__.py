@@ -1,4 +1,5 @@
-"""uad: universal assisted decoding. Any small GGUF draft model speeds up any GGUF target, whatever the two tokenizers are.
+"""uad: universal assisted decoding. Any small GGUF draft model speeds up any GGUF target, whatever the two tokenizers
+are.
 
 Importing the package loads nothing heavy: llama.cpp is bound by `uad.llama`.
 """

@@ -1,4 +1,5 @@
-"""Long work that nobody waits for any more ends early: whoever works calls `checkpoint()` between two pieces, a few milliseconds apart.
+"""Long work that nobody waits for any more ends early: whoever works calls `checkpoint()` between two pieces, a few
+milliseconds apart.
 
 Knows neither HTTP nor what the work is. Without `wanted_while` around it, a checkpoint does nothing.
 """

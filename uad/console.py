@@ -1,4 +1,6 @@
-"""What commands and measurements share at the terminal: lines on stderr, progress, width of tables, logging. Knows no model and no flag."""
+"""What commands and measurements share at the terminal: lines on stderr, progress, width of tables, logging. Knows no
+model and no flag.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ Report = Callable[[str, float], None]
 
 
 def prepare_streams() -> None:
-    """Let stdout and stderr show any text in any encoding: what it lacks is written as \\u6771. A stream that is closed goes nowhere."""
+    """Let stdout and stderr show any text in any encoding: what it lacks is written as \\u6771. A stream that is closed
+    goes nowhere.
+    """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -64,7 +68,8 @@ def progress(err: TextIO, quiet: bool = False) -> Iterator[Report]:
 
 
 class Bar:
-    """Progress on a terminal: a bar for each step that is reported, and one that counts `n_runs` runs, which is gone at the end.
+    """Progress on a terminal: a bar for each step that is reported, and one that counts `n_runs` runs, which is gone at
+    the end.
 
     Use it as a context manager. On a stream that is no terminal it draws nothing.
     """

@@ -1,7 +1,7 @@
 """The family of errors that users may see, each with a stable code.
 
-Knows nothing of HTTP or of exit codes: `uad.server` and `uad.cli` translate. Every message names the thing that is wrong and,
-where there is one, the way out.
+Knows nothing of HTTP or of exit codes: `uad.server` and `uad.cli` translate. Every message names the thing that is
+wrong and, where there is one, the way out.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class InvalidRequestError(UadError):
 
 
 class ContextOverflowError(InvalidRequestError):
-    """The prompt does not fit into the context of a slot. Counts are in tokens; n_prompt_tokens is the least possible number where it was
-    refused before it was tokenized."""
+    """The prompt does not fit into the context of a slot. Counts are in tokens; n_prompt_tokens is the least possible
+    number where it was refused before it was tokenized.
+    """
 
     code = "context_length_exceeded"
 

@@ -1,4 +1,5 @@
-"""GGUF files as containers: pairs of keys and values, and tensors, read in place and written anew. Knows not what keys and tensors mean.
+"""GGUF files as containers: pairs of keys and values, and tensors, read in place and written anew. Knows not what keys
+and tensors mean.
 
 Source: GGUF's description in ggml's docs. Little-endian files of version 2 and 3, which is all that llama.cpp writes.
 """
@@ -20,7 +21,16 @@ BLOCKS = (
     {0: (1, 4), 1: (1, 2), 30: (1, 2), 24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8)}
     | {2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 40), 20: (32, 18), 39: (32, 17)}
     | {10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292)}
-    | {16: (256, 66), 17: (256, 74), 18: (256, 98), 19: (256, 50), 21: (256, 110), 22: (256, 82), 23: (256, 136), 29: (256, 56)}
+    | {
+        16: (256, 66),
+        17: (256, 74),
+        18: (256, 98),
+        19: (256, 50),
+        21: (256, 110),
+        22: (256, 82),
+        23: (256, 136),
+        29: (256, 56),
+    }
     | {34: (256, 54), 35: (256, 66), 40: (64, 36), 41: (128, 18)}
 )
 """How tensors store numbers, by ggml's number of the type: how many share a block, and its bytes."""
@@ -39,7 +49,9 @@ _CHUNK = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value where it stands: `kind` is GGUF's number of its type, for arrays that of the elements; `span` holds the value, without it."""
+    """A value where it stands: `kind` is GGUF's number of its type, for arrays that of the elements; `span` holds the
+    value, without it.
+    """
 
     kind: int
     is_array: bool
@@ -82,7 +94,9 @@ class NewTensor:
 
 
 class GgufFile:
-    """An open file, mapped into memory: nothing is read before it is needed. Use with `with`. Raises ModelLoadError when opened."""
+    """An open file, mapped into memory: nothing is read before it is needed. Use with `with`. Raises ModelLoadError
+    when opened.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -101,7 +115,9 @@ class GgufFile:
     def __enter__(self) -> GgufFile:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -273,9 +289,14 @@ def number(kind: int, value: int) -> bytes:
 
 
 def write(
-    source: GgufFile, out: Path, replaced: dict[str, bytes], tensors: Iterable[NewTensor], progress: Callable[[int, int], None]
+    source: GgufFile,
+    out: Path,
+    replaced: dict[str, bytes],
+    tensors: Iterable[NewTensor],
+    progress: Callable[[int, int], None],
 ) -> None:
-    """Write `out` from `source`: its pairs, some of them with other values of the same type, and these tensors. Raises OSError.
+    """Write `out` from `source`: its pairs, some of them with other values of the same type, and these tensors. Raises
+    OSError.
 
     `progress` is told the bytes of weights that are written, and all of them.
     """

@@ -1,7 +1,8 @@
-"""Frozen values that travel between the rooms. No behaviour beyond derived numbers, no imports but from the ground floor, `uad/common`.
+"""Frozen values that travel between the rooms. No behaviour beyond derived numbers, no imports but from the ground
+floor, `uad/common`.
 
-Conventions: `ids` are token ids of the target unless a name says draft; `data` is bytes; `text` is str; `n_` counts tokens;
-`_ms` is milliseconds.
+Conventions: `ids` are token ids of the target unless a name says draft; `data` is bytes; `text` is str; `n_` counts
+tokens; `_ms` is milliseconds.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ Clock = Callable[[], float]
 
 
 class Origin(enum.StrEnum):
-    """Where a committed id came from: written by the target itself, or proposed by a drafter (llama-server's `--spec-type` names).
+    """Where a committed id came from: written by the target itself, or proposed by a drafter (llama-server's
+    `--spec-type` names).
 
     GRAMMAR is no such name: it drafts whenever a request has a constraint.
     """
@@ -54,7 +56,9 @@ class Origin(enum.StrEnum):
 
 
 class SpecPolicy(enum.StrEnum):
-    """Who decides how far to draft: the machine's cost curve and what was accepted so far, or the request's own numbers."""
+    """Who decides how far to draft: the machine's cost curve and what was accepted so far, or the request's own
+    numbers.
+    """
 
     AUTO = "auto"
     FIXED = "fixed"
@@ -67,10 +71,11 @@ N_MAX_FIXED, N_MAX_AUTO = 16, 48
 
 @dataclass(frozen=True, slots=True)
 class SpeculativeParams:
-    """Draft control of one request. n_max/n_min count target ids per draft; a draft stops before an id whose probability is below p_min.
+    """Draft control of one request. n_max/n_min count target ids per draft; a draft stops before an id whose
+    probability is below p_min.
 
-    Under AUTO n_max is only a ceiling for what the draft model writes (0: nothing drafts), and n_min and p_min have no effect. None: what
-    `longest` says. `types` are the drafters that may draft; empty: all that the server has.
+    Under AUTO n_max is only a ceiling for what the draft model writes (0: nothing drafts), and n_min and p_min have no
+    effect. None: what `longest` says. `types` are the drafters that may draft; empty: all that the server has.
     """
 
     enabled: bool = True
@@ -82,15 +87,18 @@ class SpeculativeParams:
 
     @property
     def longest(self) -> int:
-        """n_max, or its default: a length that seldom hurts where it is fixed, else one that is out of the way of what pays."""
+        """n_max, or its default: a length that seldom hurts where it is fixed, else one that is out of the way of what
+        pays.
+        """
         if self.n_max is not None:
             return self.n_max
         return N_MAX_FIXED if self.policy is SpecPolicy.FIXED else N_MAX_AUTO
 
 
 class ConstraintKind(enum.StrEnum):
-    """How a constraint is written: a JSON schema; a grammar in GBNF, or in Lark behind `%llguidance`; a regular expression for the whole
-    answer; a JSON list of texts, of which the answer is one."""
+    """How a constraint is written: a JSON schema; a grammar in GBNF, or in Lark behind `%llguidance`; a regular
+    expression for the whole answer; a JSON list of texts, of which the answer is one.
+    """
 
     JSON_SCHEMA = "json_schema"
     GRAMMAR = "grammar"
@@ -100,10 +108,12 @@ class ConstraintKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What an answer may be. It begins with `prefix` and ends with `suffix`, between which stands what `text` describes.
+    """What an answer may be. It begins with `prefix` and ends with `suffix`, between which stands what `text`
+    describes.
 
-    With triggers the answer is free at first, and constrained behind the first of these texts, in which names of control tokens count;
-    from the trigger's first byte on if `keeps_trigger`. If `must_trigger`, ids that end answers are not drawn before.
+    With triggers the answer is free at first, and constrained behind the first of these texts, in which names of
+    control tokens count; from the trigger's first byte on if `keeps_trigger`. If `must_trigger`, ids that end answers
+    are not drawn before.
     """
 
     kind: ConstraintKind
@@ -119,12 +129,13 @@ class Constraint:
 class Request:
     """One sequence to generate: prompt ids in, text out.
 
-    `max_tokens` None means until the context is full. `n_probs` > 0 or `logprobs` asks for log-probabilities of the unmodified
-    distribution, with that many alternatives. `slot` asks for a certain slot (-1: any).
+    `max_tokens` None means until the context is full. `n_probs` > 0 or `logprobs` asks for log-probabilities of the
+    unmodified distribution, with that many alternatives. `slot` asks for a certain slot (-1: any).
 
-    The text ends before the first of `stop`, in which names of control tokens count, or before an id of `stop_token_ids`; behind it with
-    `include_stop`. None of these counts among the first `min_tokens` ids: there ids that end the answer are not drawn (vLLM's meaning).
-    `shown` are names of control tokens that the text shows, for who reads structure out of it.
+    The text ends before the first of `stop`, in which names of control tokens count, or before an id of
+    `stop_token_ids`; behind it with `include_stop`. None of these counts among the first `min_tokens` ids: there ids
+    that end the answer are not drawn (vLLM's meaning). `shown` are names of control tokens that the text shows, for who
+    reads structure out of it.
     """
 
     prompt: tuple[int, ...]
@@ -145,8 +156,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Consecutive rows of one sequence in a batch: ids from position `pos` on, logits wanted for the last `n_logits` of them. The last
-    `n_unsure` may have to be taken back."""
+    """Consecutive rows of one sequence in a batch: ids from position `pos` on, logits wanted for the last `n_logits` of
+    them. The last `n_unsure` may have to be taken back.
+    """
 
     seq: int
     pos: int
@@ -157,7 +169,9 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Crossing(Sums):
-    """What it took to get from one vocabulary to the other and back: words looked up, those that were known, and microseconds."""
+    """What it took to get from one vocabulary to the other and back: words looked up, those that were known, and
+    microseconds.
+    """
 
     n_words: int = 0
     n_known: int = 0
@@ -170,7 +184,8 @@ class Crossing(Sums):
 
 
 class Ask(NamedTuple):
-    """How far one sequence may draft in this round, in target ids. n_max 0 asks for no draft but lets the drafter catch up.
+    """How far one sequence may draft in this round, in target ids. n_max 0 asks for no draft but lets the drafter catch
+    up.
 
     n_min and p_min are for the draft model. n_read: most ids that it should catch up with in this round (0: all).
     """
@@ -184,12 +199,13 @@ class Ask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A guess: target ids that may follow, and for each the estimated probability that it is accepted given that all before it were.
+    """A guess: target ids that may follow, and for each the estimated probability that it is accepted given that all
+    before it were.
 
-    p is the drafter's own belief, uncalibrated; looked-up drafts of one `kind` (origin, and what else it depends on: "suffix/answers") are
-    calibrated together. That of the draft model's is the policy's to say: it goes by the request. n_salvaged: how many leading ids are left
-    over from an earlier round. healed: the draft re-chose bytes behind the edge. crossing: what translation cost since the last draft.
-    n_read: ids of its own that the draft model read for it.
+    p is the drafter's own belief, uncalibrated; looked-up drafts of one `kind` (origin, and what else it depends on:
+    "suffix/answers") are calibrated together. That of the draft model's is the policy's to say: it goes by the request.
+    n_salvaged: how many leading ids are left over from an earlier round. healed: the draft re-chose bytes behind the
+    edge. crossing: what translation cost since the last draft. n_read: ids of its own that the draft model read for it.
     """
 
     ids: tuple[int, ...] = ()
@@ -230,7 +246,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Ids that are now part of the text; ids[:n_accepted] were drafted. Of a round, or of several in which nothing was drafted."""
+    """Ids that are now part of the text; ids[:n_accepted] were drafted. Of a round, or of several in which nothing was
+    drafted.
+    """
 
     seq: int
     ids: tuple[int, ...]
@@ -251,8 +269,8 @@ class Usage(Sums):
 class DrafterStats(Sums):
     """What one drafter did, as llama-server counts it: calls per sequence, drafts submitted, their ids, time.
 
-    Of a single request calls and time are not known (drafters draft for all sequences together): 0. n_failures: exceptions, each of which
-    turned it off for a while; is_off: whether it is off now.
+    Of a single request calls and time are not known (drafters draft for all sequences together): 0. n_failures:
+    exceptions, each of which turned it off for a while; is_off: whether it is off now.
     """
 
     origin: Origin
@@ -270,12 +288,18 @@ class DrafterStats(Sums):
 
     def judged(self, n_drafted: int, n_accepted: int) -> DrafterStats:
         """The same with one more draft that was submitted, and how many of its ids were accepted."""
-        return replace(self, n_drafts=self.n_drafts + 1, n_drafted=self.n_drafted + n_drafted, n_accepted=self.n_accepted + n_accepted)
+        return replace(
+            self,
+            n_drafts=self.n_drafts + 1,
+            n_drafted=self.n_drafted + n_drafted,
+            n_accepted=self.n_accepted + n_accepted,
+        )
 
 
 @dataclass(slots=True)
 class DraftStats(Sums):
-    """What drafting did in one request so far, in target ids; `draft_ms` is the time in the drafters, `crossing` that of translation.
+    """What drafting did in one request so far, in target ids; `draft_ms` is the time in the drafters, `crossing` that
+    of translation.
 
     `by` has one entry for each drafter that submitted something. Only who runs the request changes it.
     """
@@ -344,125 +368,3 @@ class Timings(Sums):
         """Ids written per second behind the first; 0 where no time was taken."""
         n = max(self.n_predicted - 1, 0)
         return 1e3 * n / self.predicted_ms if self.predicted_ms > 0 else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """A piece of a running answer: ids of one round and the text that became final with them (may be empty).
-
-    `origins` has one entry per id. `probs` is empty unless asked for.
-    """
-
-    request: int
-    ids: tuple[int, ...]
-    origins: tuple[Origin, ...]
-    text: str
-    probs: tuple[TokenProb, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The last event of a request that ended well. `text` is what was still held back."""
-
-    request: int
-    finish: Finish
-    stop_kind: StopKind
-    usage: Usage
-    timings: Timings
-    text: str = ""
-    stopping_word: str = ""
-    seed: int = 0
-    slot: int = -1
-    truncated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The last event of a request that failed; `error` is from uad.errors."""
-
-    request: int
-    error: Exception
-
-
-Event = Delta | Done | Failed
-Sink = Callable[[Event], None]
-"""Called on the model thread; must return at once. One that raises ends its request."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """Facts of a loaded model, for people and for `/v1/models`."""
-
-    path: str
-    desc: str
-    n_params: int
-    size: int
-    n_ctx_train: int
-    n_vocab: int
-    n_embd: int
-    vocab_type: int
-    ftype: str
-    chat_template: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class RuntimeInfo:
-    """What is being served; n_ctx is per slot. `drafters` are those that can draft here, the model last; `notes` the lines printed at start
-    (families, rules, warnings)."""
-
-    target: ModelInfo
-    draft: ModelInfo | None
-    n_ctx: int
-    n_slots: int
-    build: str
-    notes: tuple[str, ...] = ()
-    drafters: tuple[Origin, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SlotInfo:
-    """State of one slot at a moment."""
-
-    id: int
-    request: int | None
-    n_past: int
-    is_processing: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Totals(Sums):
-    """Counts over all finished requests since start, for `/metrics`.
-
-    n_prompt: ids read, without n_cached that were held; n_next: predicted ids behind the first ones, which are what predicted_ms is for.
-    n_tokens_max: of the longest text, prompt and answer. n_failed: requests that ended with an error; n_policy_failures: times that the
-    policy failed, after which nothing was drafted for a while.
-    """
-
-    n_requests: int = 0
-    n_prompt: int = 0
-    n_predicted: int = 0
-    n_decodes: int = 0
-    draft: DraftStats = field(default_factory=DraftStats)
-    n_failed: int = 0
-    n_policy_failures: int = 0
-    n_cached: int = 0
-    n_next: int = 0
-    n_tokens_max: int = field(default=0, metadata={"add": max})
-    prompt_ms: float = 0.0
-    predicted_ms: float = 0.0
-
-    @classmethod
-    def of(cls, done: Done) -> Totals:
-        """The counts of one finished request."""
-        usage, timings = done.usage, done.timings
-        return cls(
-            n_requests=1,
-            n_prompt=timings.n_prompt,
-            n_predicted=usage.n_predicted,
-            draft=timings.draft,
-            n_cached=usage.n_cached,
-            n_next=max(timings.n_predicted - 1, 0),
-            n_tokens_max=usage.n_prompt + usage.n_predicted,
-            prompt_ms=timings.prompt_ms,
-            predicted_ms=timings.predicted_ms,
-        )

@@ -1,4 +1,6 @@
-"""The training text: Python sources cut into pieces, and synthetic chats rendered with the model's own template. Knows no tokenizer."""
+"""The training text: Python sources cut into pieces, and synthetic chats rendered with the model's own template. Knows
+no tokenizer.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class CorpusError(Exception):
 
 
 def documents(template: str, roots: Sequence[Path], chat_chars: int, seed: int = 0) -> list[str]:
-    """Pieces of the standard library and of `roots`, and `chat_chars` characters of chats, shuffled. CorpusError names a useless root."""
+    """Pieces of the standard library and of `roots`, and `chat_chars` characters of chats, shuffled. CorpusError names
+    a useless root.
+    """
     rng = random.Random(seed)
     pieces = [piece for root in (Path(sysconfig.get_path("stdlib")), *roots) for piece in source_pieces(root)]
     texts = pieces + list(chats(template, chat_chars, rng))
@@ -37,7 +41,9 @@ def source_pieces(root: Path) -> list[str]:
         raise CorpusError(f"corpus folder {root} does not exist")
     sources = [text for path in sorted(root.rglob("*.py")) if wanted(path.relative_to(root)) for text in read(path)]
     if not sources:
-        raise CorpusError(f"corpus folder {root} holds no usable Python sources (*.py of 400 to 300,000 characters, tests left out)")
+        raise CorpusError(
+            f"corpus folder {root} holds no usable Python sources (*.py of 400 to 300,000 characters, tests left out)"
+        )
     return [text[start : start + PIECE_CHARS] for text in sources for start in range(0, len(text), PIECE_CHARS)]
 
 

@@ -1,4 +1,6 @@
-"""The training loop: a budget of time, a learning rate that follows it, two optimizers. Knows no file and no terminal."""
+"""The training loop: a budget of time, a learning rate that follows it, two optimizers. Knows no file and no
+terminal.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class Plan:
 
 
 def fit(model: Llama, ids: NDArray[np.int32], plan: Plan, report: Callable[[State], None]) -> State:
-    """Trains `model` on the stream `ids` until the time is over; FitError if the stream is too short or the loss is lost."""
+    """Trains `model` on the stream `ids` until the time is over; FitError if the stream is too short or the loss is
+    lost.
+    """
     batches = draw(ids, plan)
     loss_of: Any = torch.compile(model) if plan.compiled else model
     optimizers = make_optimizers(model)
@@ -93,7 +97,10 @@ def backward(loss_of: Any, batch: tuple[Tensor, Tensor], device: torch.device) -
 
 def make_optimizers(model: Llama) -> list[tuple[torch.optim.Optimizer, float]]:
     """Muon for the matrices of the layers, AdamW for the embedding and the norms, each with its highest rate."""
-    named = [(name, weight, weight.dim() == 2 and not name.startswith("token_embd")) for name, weight in model.named_parameters()]
+    named = [
+        (name, weight, weight.dim() == 2 and not name.startswith("token_embd"))
+        for name, weight in model.named_parameters()
+    ]
     matrices, rest = [w for _, w, matrix in named if matrix], [w for _, w, matrix in named if not matrix]
     muon = torch.optim.Muon(matrices, lr=MATRIX_RATE, weight_decay=0.01, momentum=0.95, adjust_lr_fn="original")
     adam = torch.optim.AdamW(rest, lr=REST_RATE, betas=(0.9, 0.95), weight_decay=0.0)

@@ -1,4 +1,6 @@
-"""The llama architecture in torch, as llama.cpp computes it: RMS norm, interleaved rotary embedding, grouped heads, SwiGLU, tied output."""
+"""The llama architecture in torch, as llama.cpp computes it: RMS norm, interleaved rotary embedding, grouped heads,
+SwiGLU, tied output.
+"""
 
 from __future__ import annotations
 
@@ -110,6 +112,8 @@ def linear(n_in: int, n_out: int) -> nn.Linear:
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding of neighbouring pairs: llama.cpp's order for this architecture. `x` is (batch, heads, tokens, head_dim)."""
+    """Rotary embedding of neighbouring pairs: llama.cpp's order for this architecture. `x` is (batch, heads, tokens,
+    head_dim).
+    """
     even, odd = x[..., 0::2].float(), x[..., 1::2].float()
     return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2).to(x.dtype)

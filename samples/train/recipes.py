@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# the splitting patterns that llama.cpp applies for the pre-tokenizers of these names; training must cut text in the same places
-QWEN2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+# the splitting patterns that llama.cpp applies for the pre-tokenizers of these names; training must cut text in the
+# same places
+QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 CHATML = (
@@ -22,7 +25,8 @@ GEMMA = (
     "{% set first = messages[0]['content'] + '\n\n' %}{% set loop_messages = messages[1:] %}"
     "{% else %}{% set first = '' %}{% set loop_messages = messages %}{% endif %}"
     "{% for m in loop_messages %}{% set role = 'model' if m['role'] == 'assistant' else m['role'] %}"
-    "{{ '<start_of_turn>' + role + '\n' + (first if loop.first else '') + m['content'] + '<end_of_turn>\n' }}{% endfor %}"
+    "{{ '<start_of_turn>' + role + '\n' + (first if loop.first else '') + m['content'] + '<end_of_turn>\n' }}{% "
+    "endfor %}"
     "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
 )
 

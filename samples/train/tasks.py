@@ -1,4 +1,6 @@
-"""Synthetic chat tasks: short questions with exact answers, drawn from a seeded generator. Knows no chat template and no tokenizer."""
+"""Synthetic chat tasks: short questions with exact answers, drawn from a seeded generator. Knows no chat template and
+no tokenizer.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ SUBJECTS = phrases(
     "the young queen|a grey heron|the baker|a curious child|the night train|the river|a red kite"
 )
 VERBS = phrases(
-    "jumped over|walked past|looked at|remembered|followed|painted|carried|repaired|waited for|sang to|forgot|crossed|built|"
+    "jumped over|walked past|looked at|remembered|followed|painted|carried|repaired|waited for|sang "
+    "to|forgot|crossed|built|"
     "measured|counted"
 )
 OBJECTS = phrases(
@@ -37,22 +40,24 @@ ENDINGS = [
     *(
         f" {ending}"
         for ending in phrases(
-            "in the morning|before dinner|without a word|on Tuesday|near the harbour|at dusk|twice|with great care|after the storm"
+            "in the morning|before dinner|without a word|on Tuesday|near the harbour|at dusk|twice|with great "
+            "care|after the storm"
         )
     ),
 ]
 NAMES = words(
     """
-    alpha beta count total index value result name size width height price score level limit offset buffer parser reader writer node
-    child parent head tail left right start stop step table column user item order cart token window image frame color shape point
-    circle square matrix vector graph edge path file line word text page title author message client server request response event
-    timer queue stack cache key record entry group member team player
+    alpha beta count total index value result name size width height price score level limit offset buffer parser reader
+    writer node child parent head tail left right start stop step table column user item order cart token window image
+    frame color shape point circle square matrix vector graph edge path file line word text page title author message
+    client server request response event timer queue stack cache key record entry group member team player
     """
 )
 WORDS = words(
     """
-    river stone lantern bridge harbour copper meadow winter signal garden island mirror thunder candle forest market silver window
-    pencil ladder engine planet rocket button carpet castle bottle basket hammer orange cherry walnut pepper almond barley
+    river stone lantern bridge harbour copper meadow winter signal garden island mirror thunder candle forest market
+    silver window pencil ladder engine planet rocket button carpet castle bottle basket hammer orange cherry walnut
+    pepper almond barley
     """
 )
 FOREIGN = words("café naïve über señor façade Ångström crème jalapeño smörgås piñata 東京 日本 привет мир αβγ 😀 🚀")
@@ -91,7 +96,9 @@ def paragraph(rng: random.Random, fewest: int, most: int) -> str:
 def repeat(rng: random.Random) -> Turn:
     """Say a text again: what a draft finds easiest."""
     text = paragraph(rng, 1, 3)
-    order = rng.choice(["Repeat the following sentence, as is:", "Say this again, word for word:", "Copy this text exactly:"])
+    order = rng.choice(
+        ["Repeat the following sentence, as is:", "Say this again, word for word:", "Copy this text exactly:"]
+    )
     return Turn(f"{order}\n{text}", text)
 
 
@@ -110,7 +117,9 @@ def bullets(rng: random.Random) -> Turn:
 def numbers(rng: random.Random) -> Turn:
     """A numbered list."""
     words = rng.sample(WORDS, rng.randint(3, 7))
-    return Turn(f"Make a numbered list of: {', '.join(words)}.", "\n".join(f"{i}. {word}" for i, word in enumerate(words, 1)))
+    return Turn(
+        f"Make a numbered list of: {', '.join(words)}.", "\n".join(f"{i}. {word}" for i, word in enumerate(words, 1))
+    )
 
 
 def alphabet(rng: random.Random) -> Turn:
@@ -152,8 +161,13 @@ def multiplication(rng: random.Random) -> Turn:
 
 def as_json(rng: random.Random) -> Turn:
     """Facts as a JSON object."""
-    facts = {key: rng.choice([rng.randint(0, 99), rng.choice(WORDS), True, False]) for key in rng.sample(NAMES, rng.randint(2, 5))}
-    told = "; ".join(f"{key} is {str(value).lower() if isinstance(value, bool) else value}" for key, value in facts.items())
+    facts = {
+        key: rng.choice([rng.randint(0, 99), rng.choice(WORDS), True, False])
+        for key in rng.sample(NAMES, rng.randint(2, 5))
+    }
+    told = "; ".join(
+        f"{key} is {str(value).lower() if isinstance(value, bool) else value}" for key, value in facts.items()
+    )
     return Turn(f"Write this as JSON: {told}.", json.dumps(facts, indent=2))
 
 
@@ -198,7 +212,12 @@ def python_function(rng: random.Random) -> Turn:
                 f"Read the {a} from the file at path.",
                 ["with open(path) as f:", "    return f.read()"],
             ),
-            (f"reverses a list of {a}s", f"reverse_{a}s({a}s)", f"Return the {a}s in reverse order.", [f"return {a}s[::-1]"]),
+            (
+                f"reverses a list of {a}s",
+                f"reverse_{a}s({a}s)",
+                f"Return the {a}s in reverse order.",
+                [f"return {a}s[::-1]"],
+            ),
             (
                 f"checks that a {a} is between two limits",
                 f"check_{a}({a}, low, high)",
@@ -207,7 +226,10 @@ def python_function(rng: random.Random) -> Turn:
             ),
         ]
     )
-    return Turn(f"Write a Python function that {wish}.", fenced([f"def {head}:", *(f"    {line}" for line in (f'"""{doc}"""', *body))]))
+    return Turn(
+        f"Write a Python function that {wish}.",
+        fenced([f"def {head}:", *(f"    {line}" for line in (f'"""{doc}"""', *body))]),
+    )
 
 
 def fenced(lines: list[str]) -> str:
@@ -233,7 +255,10 @@ def rename_field(rng: random.Random) -> Turn:
 def story(rng: random.Random) -> Turn:
     """A short story."""
     hero, thing, day, city = rng.choice(SUBJECTS), rng.choice(OBJECTS), rng.choice(DAYS), rng.choice(CITIES)
-    text = f"On {day}, {hero} {rng.choice(VERBS)} {thing} in {city}. {paragraph(rng, 2, 4)} In the end, {hero} went home to {city}."
+    text = (
+        f"On {day}, {hero} {rng.choice(VERBS)} {thing} in {city}. {paragraph(rng, 2, 4)} In the end, {hero} went "
+        f"home to {city}."
+    )
     return Turn(f"Tell a short story about {hero} in {city}.", text)
 
 
@@ -257,7 +282,10 @@ def markdown_table(rng: random.Random) -> Turn:
     head = rng.sample(NAMES, 3)
     rows = [[rng.choice(WORDS), str(rng.randint(1, 99)), rng.choice(COLORS)] for _ in range(rng.randint(2, 5))]
     csv = "\n".join(",".join(row) for row in [head, *rows])
-    return Turn(f"Turn this CSV into a Markdown table:\n{csv}", "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * 3, *rows]))
+    return Turn(
+        f"Turn this CSV into a Markdown table:\n{csv}",
+        "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * 3, *rows]),
+    )
 
 
 def hello(rng: random.Random) -> Turn:
@@ -265,11 +293,15 @@ def hello(rng: random.Random) -> Turn:
     return rng.choice(
         [
             Turn("Hello!", "Hello! How can I help you today?"),
-            Turn("Who are you?", "I am a very small language model. I was trained to show how speculative decoding works."),
+            Turn(
+                "Who are you?",
+                "I am a very small language model. I was trained to show how speculative decoding works.",
+            ),
             Turn("Thank you!", "You are welcome!"),
             Turn(
                 "What can you do?",
-                "I can repeat text, make lists, sort words, count, write small Python functions and classes, and turn facts into JSON.",
+                "I can repeat text, make lists, sort words, count, write small Python functions and classes, and "
+                "turn facts into JSON.",
             ),
         ]
     )

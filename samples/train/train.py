@@ -30,7 +30,9 @@ class UsageError(Exception):
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="train.py", description="Train one of the bundled models from scratch and write it as GGUF.")
+    parser = argparse.ArgumentParser(
+        prog="train.py", description="Train one of the bundled models from scratch and write it as GGUF."
+    )
     parser.add_argument("name", choices=NAMES, metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("out", type=Path, metavar="OUT.gguf", help="the file to write")
     parser.add_argument("--minutes", type=float, default=5.0, help="time for training proper (default: %(default)s)")
@@ -40,17 +42,27 @@ def parse(argv: list[str]) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="DIR",
-        help="a folder of Python sources besides the standard library, e.g. unpacked networkx and django wheels (repeatable)",
+        help="a folder of Python sources besides the standard library, e.g. unpacked networkx and django wheels "
+        "(repeatable)",
     )
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (default: %(default)s)")
-    parser.add_argument("--chat-mb", type=float, default=18.0, help="megabytes of synthetic chats (default: %(default)s)")
+    parser.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--chat-mb", type=float, default=18.0, help="megabytes of synthetic chats (default: %(default)s)"
+    )
     parser.add_argument("--seq", type=int, default=512, help="tokens per sequence (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=24, help="sequences per step (default: %(default)s)")
     parser.add_argument(
-        "--threads", type=int, default=os.cpu_count() or 1, help="CPU threads; fewer than cores on a busy machine (default: %(default)s)"
+        "--threads",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="CPU threads; fewer than cores on a busy machine (default: %(default)s)",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of chats, weights and batches (default: %(default)s)")
-    parser.add_argument("--compile", action="store_true", help="torch.compile: about twice as fast after a minute; needs a C++ compiler")
+    parser.add_argument(
+        "--compile", action="store_true", help="torch.compile: about twice as fast after a minute; needs a C++ compiler"
+    )
     args = parser.parse_args(argv)
     for option in ("minutes", "seq", "batch", "threads"):
         if not getattr(args, option) > 0:
@@ -92,7 +104,9 @@ def progress_bar(name: str) -> Iterator[Callable[[State], None]]:
     )
     with Progress(*columns) as progress:
         task = progress.add_task(name, total=1.0, loss=float("nan"), speed=0.0)
-        yield lambda state: progress.update(task, completed=min(1.0, state.done), loss=state.loss, speed=state.tokens_per_second)
+        yield lambda state: progress.update(
+            task, completed=min(1.0, state.done), loss=state.loss, speed=state.tokens_per_second
+        )
 
 
 def train(args: argparse.Namespace) -> str:
@@ -118,14 +132,20 @@ def train(args: argparse.Namespace) -> str:
         doc = vocabulary.id_of(recipe.doc)
         ids = np.fromiter((id_ for text in vocabulary.encode(texts) for id_ in (doc, *text)), dtype=np.int32)
     n_bytes = sum(len(text.encode()) for text in texts)
-    console.print(f"{len(texts):,} documents, {len(ids):,} tokens, {n_bytes / len(ids):.2f} bytes per token, on {device}", highlight=False)
+    console.print(
+        f"{len(texts):,} documents, {len(ids):,} tokens, {n_bytes / len(ids):.2f} bytes per token, on {device}",
+        highlight=False,
+    )
     model = Llama(recipe, args.seq).to(device)
     plan = Plan(args.minutes * 60, args.seq, args.batch, torch.device(device), args.compile, args.seed)
     with progress_bar(recipe.name) as report:
         state = fit(model, ids, plan, report)
     export(recipe, vocabulary, model, args.out)
     n_params = sum(weight.numel() for weight in model.parameters())
-    return f"{args.out}: {n_params / 1e6:.1f}M parameters, {state.n_tokens / 1e6:.1f}M tokens, loss {state.loss:.2f} nats per token"
+    return (
+        f"{args.out}: {n_params / 1e6:.1f}M parameters, {state.n_tokens / 1e6:.1f}M tokens, loss {state.loss:.2f} "
+        "nats per token"
+    )
 
 
 def find_recipe(name: str) -> Recipe:

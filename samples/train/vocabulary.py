@@ -54,7 +54,9 @@ class Bpe:
         self._recipe = recipe
         self._tokenizer = Tokenizer(models.BPE())
         split = pre_tokenizers.Split(Regex(recipe.pattern), "isolated")
-        self._tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        self._tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
         self._tokenizer.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
             vocab_size=recipe.n_vocab - len(recipe.specials),
@@ -64,7 +66,9 @@ class Bpe:
         self._tokenizer.train_from_iterator((without(text, recipe.specials) for text in texts), trainer)
         self._tokenizer.add_special_tokens(list(recipe.specials))
         if self._tokenizer.get_vocab_size() != recipe.n_vocab:
-            raise VocabularyError(f"the text gives only {self._tokenizer.get_vocab_size()} of {recipe.n_vocab} tokens; add text")
+            raise VocabularyError(
+                f"the text gives only {self._tokenizer.get_vocab_size()} of {recipe.n_vocab} tokens; add text"
+            )
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
@@ -81,7 +85,9 @@ class Bpe:
         writer.add_tokenizer_model("gpt2")
         writer.add_tokenizer_pre(self._recipe.pre)
         writer.add_token_list(pieces)
-        writer.add_token_types([TokenType.CONTROL if piece in self._recipe.specials else TokenType.NORMAL for piece in pieces])
+        writer.add_token_types(
+            [TokenType.CONTROL if piece in self._recipe.specials else TokenType.NORMAL for piece in pieces]
+        )
         writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in merges])
 
 
@@ -110,7 +116,9 @@ class SentencePiece:
                 num_threads=threads,
             )
         except RuntimeError as error:
-            raise VocabularyError(f"SentencePiece cannot learn {recipe.n_vocab} pieces from the text: {error}") from error
+            raise VocabularyError(
+                f"SentencePiece cannot learn {recipe.n_vocab} pieces from the text: {error}"
+            ) from error
         self._tokenizer = sentencepiece.SentencePieceProcessor(model_proto=learnt.getvalue())
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:

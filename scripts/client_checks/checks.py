@@ -1,6 +1,7 @@
 """What the checks of clients share: where the server is, what they ask for, and how a result is told.
 
-A file of checks marks its functions with `check` and ends with `run`. It is started by `scripts/clients.py` with UAD_CLIENTS_URL.
+A file of checks marks its functions with `check` and ends with `run`. It is started by `scripts/clients.py` with
+UAD_CLIENTS_URL.
 """
 
 from __future__ import annotations
@@ -44,7 +45,11 @@ class Person(BaseModel):
 
 WEATHER_TOOL: dict[str, Any] = {
     "type": "function",
-    "function": {"name": "get_weather", "description": "Tells the weather of a city", "parameters": City.model_json_schema()},
+    "function": {
+        "name": "get_weather",
+        "description": "Tells the weather of a city",
+        "parameters": City.model_json_schema(),
+    },
 }
 
 _checks: list[tuple[str, Callable[[], None]]] = []

@@ -11,7 +11,12 @@ from typing import Any
 
 URL = os.environ.get("UAD_CLIENTS_URL", "http://127.0.0.1:8080") + "/v1"
 ASKED = {"role": "user", "content": "What is the weather in Paris? Write a <tool_call>, and then tell me its answer."}
-PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
+PARAMETERS = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
 FUNCTION = {"name": "get_weather", "description": "Tells the weather of a city", "parameters": PARAMETERS}
 TOOL = {"type": "function", "function": FUNCTION}
 
@@ -19,7 +24,9 @@ TOOL = {"type": "function", "function": FUNCTION}
 def opened(path: str, body: dict[str, Any]) -> Any:
     """The answer to a POST. Raises HTTPError."""
     data = json.dumps(body).encode()
-    return urllib.request.urlopen(urllib.request.Request(URL + path, data, {"Content-Type": "application/json"}), timeout=240)
+    return urllib.request.urlopen(
+        urllib.request.Request(URL + path, data, {"Content-Type": "application/json"}), timeout=240
+    )
 
 
 def deltas(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -34,7 +41,9 @@ def calls_paris(body: dict[str, Any]) -> None:
     """Raises AssertionError unless the stream calls get_weather for Paris."""
     functions = [call["function"] for delta in deltas(body) for call in delta.get("tool_calls", ())]
     assert "".join(one.get("name", "") for one in functions) == "get_weather", f"other calls: {functions}"
-    assert json.loads("".join(one.get("arguments", "") for one in functions)) == {"city": "Paris"}, f"other arguments: {functions}"
+    assert json.loads("".join(one.get("arguments", "") for one in functions)) == {"city": "Paris"}, (
+        f"other arguments: {functions}"
+    )
 
 
 def open_webui() -> None:

@@ -5,7 +5,21 @@ from __future__ import annotations
 import asyncio
 
 from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
-from checks import BASE_URL, KEY, MAX_TOKENS, MODEL, PERSON, REPORT, TIMEOUT_S, WEATHER, Person, check, is_bob, is_paris, run
+from checks import (
+    BASE_URL,
+    KEY,
+    MAX_TOKENS,
+    MODEL,
+    PERSON,
+    REPORT,
+    TIMEOUT_S,
+    WEATHER,
+    Person,
+    check,
+    is_bob,
+    is_paris,
+    run,
+)
 from openai import AsyncOpenAI
 
 set_tracing_disabled(True)
@@ -14,7 +28,9 @@ SETTINGS = ModelSettings(temperature=0, max_tokens=MAX_TOKENS)
 
 def model() -> OpenAIChatCompletionsModel:
     """One for each event loop."""
-    return OpenAIChatCompletionsModel(MODEL, AsyncOpenAI(base_url=BASE_URL, api_key=KEY, timeout=TIMEOUT_S, max_retries=0))
+    return OpenAIChatCompletionsModel(
+        MODEL, AsyncOpenAI(base_url=BASE_URL, api_key=KEY, timeout=TIMEOUT_S, max_retries=0)
+    )
 
 
 @check("a tool")

@@ -9,7 +9,9 @@ from checks import BASE_URL, KEY, MAX_TOKENS, MODEL, PERSON, TIMEOUT_S, Person, 
 
 def answered(mode: instructor.Mode) -> None:
     """Raises unless the person comes at the first try."""
-    client = instructor.from_openai(openai.OpenAI(base_url=BASE_URL, api_key=KEY, timeout=TIMEOUT_S, max_retries=0), mode=mode)
+    client = instructor.from_openai(
+        openai.OpenAI(base_url=BASE_URL, api_key=KEY, timeout=TIMEOUT_S, max_retries=0), mode=mode
+    )
     person = client.chat.completions.create(
         model=MODEL,
         messages=[{"role": "user", "content": PERSON}],

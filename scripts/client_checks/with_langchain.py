@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from checks import BASE_URL, KEY, MAX_TOKENS, MODEL, PERSON, REPORT, TIMEOUT_S, WEATHER, Person, check, is_bob, is_paris, run, tells_report
+from checks import (
+    BASE_URL,
+    KEY,
+    MAX_TOKENS,
+    MODEL,
+    PERSON,
+    REPORT,
+    TIMEOUT_S,
+    WEATHER,
+    Person,
+    check,
+    is_bob,
+    is_paris,
+    run,
+    tells_report,
+)
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 
-model = ChatOpenAI(base_url=BASE_URL, api_key=KEY, model=MODEL, temperature=0, max_tokens=MAX_TOKENS, timeout=TIMEOUT_S, max_retries=0)
+model = ChatOpenAI(
+    base_url=BASE_URL, api_key=KEY, model=MODEL, temperature=0, max_tokens=MAX_TOKENS, timeout=TIMEOUT_S, max_retries=0
+)
 
 
 @tool
@@ -25,7 +42,11 @@ def bound() -> None:
     answer = with_tool.invoke([asked])
     (call,) = answer.tool_calls
     is_paris(call["name"], call["args"])
-    tells_report(with_tool.invoke([asked, answer, ToolMessage(get_weather.invoke(call["args"]), tool_call_id=call["id"])]).content)
+    tells_report(
+        with_tool.invoke(
+            [asked, answer, ToolMessage(get_weather.invoke(call["args"]), tool_call_id=call["id"])]
+        ).content
+    )
 
 
 @check("bind_tools, streamed")

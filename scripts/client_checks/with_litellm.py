@@ -27,7 +27,14 @@ from checks import (
 def completion(messages: list[Any], **fields: Any) -> Any:
     """An answer of the server."""
     return litellm.completion(
-        f"openai/{MODEL}", messages, api_base=BASE_URL, api_key=KEY, timeout=TIMEOUT_S, temperature=0, max_tokens=MAX_TOKENS, **fields
+        f"openai/{MODEL}",
+        messages,
+        api_base=BASE_URL,
+        api_key=KEY,
+        timeout=TIMEOUT_S,
+        temperature=0,
+        max_tokens=MAX_TOKENS,
+        **fields,
     )
 
 

@@ -22,7 +22,13 @@ NAME = "served"
 def llm(*words: str) -> str:
     """What it prints. Raises RuntimeError with what it said where it fails."""
     with tempfile.TemporaryDirectory() as folder:
-        model = {"model_id": NAME, "model_name": MODEL, "api_base": BASE_URL, "supports_schema": True, "supports_tools": True}
+        model = {
+            "model_id": NAME,
+            "model_name": MODEL,
+            "api_base": BASE_URL,
+            "supports_schema": True,
+            "supports_tools": True,
+        }
         Path(folder, "extra-openai-models.yaml").write_text(json.dumps([model]), encoding="utf-8")
         options = ("-m", NAME, "--key", KEY, "-o", "temperature", "0", "-o", "max_tokens", str(MAX_TOKENS), "--no-log")
         done = subprocess.run(
@@ -47,7 +53,9 @@ def a_tool() -> None:
 @check("-T llm_version")
 def own_tool() -> None:
     answer = llm("-T", "llm_version", "Which version of llm is this? Write a <tool_call>, and then tell me its answer.")
-    shown = subprocess.run([sys.executable, "-m", "llm", "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
+    shown = subprocess.run(
+        [sys.executable, "-m", "llm", "--version"], capture_output=True, text=True, check=True
+    ).stdout.split()[-1]
     assert shown in answer, f"another version: {answer!r}"
 
 

@@ -79,13 +79,17 @@ def the_result() -> None:
 
 @check("parse: a model of pydantic")
 def parsed() -> None:
-    answer = client.chat.completions.parse(messages=[{"role": "user", "content": PERSON}], response_format=Person, **COMMON)
+    answer = client.chat.completions.parse(
+        messages=[{"role": "user", "content": PERSON}], response_format=Person, **COMMON
+    )
     is_bob(answer.choices[0].message.parsed)
 
 
 @check("stream: a model of pydantic")
 def parsed_stream() -> None:
-    with client.chat.completions.stream(messages=[{"role": "user", "content": PERSON}], response_format=Person, **COMMON) as stream:
+    with client.chat.completions.stream(
+        messages=[{"role": "user", "content": PERSON}], response_format=Person, **COMMON
+    ) as stream:
         is_bob(stream.get_final_completion().choices[0].message.parsed)
 
 
@@ -93,7 +97,11 @@ def parsed_stream() -> None:
 def parsed_tool() -> None:
     tool = openai.pydantic_function_tool(Person, name="save")
     answer = client.chat.completions.parse(
-        messages=[{"role": "user", "content": TOOL_PERSON}], tools=[tool], tool_choice="required", parallel_tool_calls=False, **COMMON
+        messages=[{"role": "user", "content": TOOL_PERSON}],
+        tools=[tool],
+        tool_choice="required",
+        parallel_tool_calls=False,
+        **COMMON,
     )
     (call,) = answer.choices[0].message.tool_calls
     is_bob(call.function.parsed_arguments)

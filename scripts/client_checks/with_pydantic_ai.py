@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from checks import BASE_URL, KEY, MAX_TOKENS, MODEL, PERSON, REPORT, TIMEOUT_S, WEATHER, City, Person, check, is_bob, is_paris, run
+from checks import (
+    BASE_URL,
+    KEY,
+    MAX_TOKENS,
+    MODEL,
+    PERSON,
+    REPORT,
+    TIMEOUT_S,
+    WEATHER,
+    City,
+    Person,
+    check,
+    is_bob,
+    is_paris,
+    run,
+)
 from pydantic_ai import Agent, NativeOutput, PromptedOutput, ToolOutput
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider

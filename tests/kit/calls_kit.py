@@ -15,7 +15,14 @@ from uad.templates.families import bundled_mappings
 FILES = load_all_calls([bundled_mappings()])
 FORMATS = {name: file.format for name, file in FILES.items()}
 TOOLS = (
-    Tool("look_up", {"type": "object", "properties": {"word": {"type": "string"}, "n": {"type": "integer"}}, "required": ["word", "n"]}),
+    Tool(
+        "look_up",
+        {
+            "type": "object",
+            "properties": {"word": {"type": "string"}, "n": {"type": "integer"}},
+            "required": ["word", "n"],
+        },
+    ),
     Tool("say", {"type": "object", "properties": {"text": {"type": "string"}}}),
     Tool(
         "mixed",
@@ -46,13 +53,19 @@ class Said:
     n_ended: int
 
 
-def said(text: str, format_: AnswerFormat, calls: Calls = ALL, start: Start = BEGINNING, shows_thoughts: bool = False) -> Said:
+def said(
+    text: str, format_: AnswerFormat, calls: Calls = ALL, start: Start = BEGINNING, shows_thoughts: bool = False
+) -> Said:
     """What a text says that arrives whole."""
     return said_in_pieces([text], format_, calls, start, shows_thoughts)
 
 
 def said_in_pieces(
-    pieces: Iterable[str], format_: AnswerFormat, calls: Calls = ALL, start: Start = BEGINNING, shows_thoughts: bool = False
+    pieces: Iterable[str],
+    format_: AnswerFormat,
+    calls: Calls = ALL,
+    start: Start = BEGINNING,
+    shows_thoughts: bool = False,
 ) -> Said:
     parser = AnswerParser(format_, calls, start, shows_thoughts)
     events: list[Event] = []
@@ -63,7 +76,11 @@ def said_in_pieces(
         "".join(event.text for event in events if isinstance(event, Content)),
         "".join(event.text for event in events if isinstance(event, Thought)),
         [
-            (event.name, "".join(one.text for one in events if isinstance(one, Arguments) and one.index == event.index), event.id)
+            (
+                event.name,
+                "".join(one.text for one in events if isinstance(one, Arguments) and one.index == event.index),
+                event.id,
+            )
             for event in events
             if isinstance(event, CallStart)
         ],

@@ -46,8 +46,9 @@ def every(period: float, seconds: float, target: float, draft: float) -> Factor:
 
 @dataclass
 class Disturbed(Simulation):
-    """A simulation whose speed is `factor`'s; costs were measured at the factor of the first second. cold: so many first draft calls take
-    100 times as long, and so many first target decodes."""
+    """A simulation whose speed is `factor`'s; costs were measured at the factor of the first second. cold: so many
+    first draft calls take 100 times as long, and so many first target decodes.
+    """
 
     factor: Factor = quiet
     cold: int = 0
@@ -96,7 +97,14 @@ class Disturbed(Simulation):
 
 def real_pair(positions: list[Position], **more: Any) -> Disturbed:
     """Costs like those of a 1.5B target in BF16 and a 135M draft."""
-    kept: dict[str, Any] = {"cost": REAL, "step_ms": 7.4, "call_ms": 9.0, "pause_ms": 10.0, "read_ms": 3.2, "n_max": 16} | more
+    kept: dict[str, Any] = {
+        "cost": REAL,
+        "step_ms": 7.4,
+        "call_ms": 9.0,
+        "pause_ms": 10.0,
+        "read_ms": 3.2,
+        "n_max": 16,
+    } | more
     return Disturbed(positions=positions, **kept)
 
 

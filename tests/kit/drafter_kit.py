@@ -58,7 +58,9 @@ STEPS = st.lists(
     ),
     max_size=12,
 )
-"""What happens to a slot: ids that are written, or a prompt that keeps so many ids of the history and goes on with others."""
+"""What happens to a slot: ids that are written, or a prompt that keeps so many ids of the history and goes on with
+others.
+"""
 
 
 def play(slot: Slot, step: list[int] | tuple[int, list[int]]) -> None:

@@ -1,4 +1,6 @@
-"""A scripted runtime: one thread that says a given text, a few bytes per round. No model; a token is a byte or one of three specials."""
+"""A scripted runtime: one thread that says a given text, a few bytes per round. No model; a token is a byte or one of
+three specials.
+"""
 
 from __future__ import annotations
 
@@ -15,27 +17,19 @@ from uad.calls.parser import Start
 from uad.calls.tools import Calls, Schema
 from uad.config import Config, ModelConfig
 from uad.errors import ContextOverflowError, UadError, UnavailableError
+from uad.events import Delta, Done, Event, Failed, ModelInfo, RuntimeInfo, Sink, SlotInfo, Totals
 from uad.runtime.calling import call_constraint
 from uad.types import (
     Constraint,
     Crossing,
-    Delta,
-    Done,
     DrafterStats,
     DraftStats,
-    Event,
-    Failed,
     Finish,
-    ModelInfo,
     Origin,
     Request,
-    RuntimeInfo,
-    Sink,
-    SlotInfo,
     StopKind,
     Timings,
     TokenProb,
-    Totals,
     Usage,
 )
 
@@ -70,7 +64,9 @@ LONGEST = 8
 
 @dataclass
 class FakeRuntime:
-    """Rounds begin when `go` is set; each says `step` bytes per sequence. every request fails with `fail` after `fail_after` bytes."""
+    """Rounds begin when `go` is set; each says `step` bytes per sequence. every request fails with `fail` after
+    `fail_after` bytes.
+    """
 
     script: Script = echo
     config: Config = CONFIG
@@ -91,7 +87,9 @@ class FakeRuntime:
 
     def __post_init__(self) -> None:
         model = ModelInfo("toy.gguf", "toy", 10, 20, 8192, N_VOCAB, 4, 1, "F16", TEMPLATE)
-        self.info = RuntimeInfo(target=model, draft=None, n_ctx=self.n_ctx, n_slots=self.n_slots, build="b1-toy", drafters=self.loaded)
+        self.info = RuntimeInfo(
+            target=model, draft=None, n_ctx=self.n_ctx, n_slots=self.n_slots, build="b1-toy", drafters=self.loaded
+        )
         self.go.set()
         self._lock = threading.Condition()
         self._running: list[Running] = []
@@ -104,7 +102,9 @@ class FakeRuntime:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         with self._lock:
             self._is_closed = True
             self._lock.notify()
@@ -217,12 +217,25 @@ class FakeRuntime:
         delta = self._delta(one, rest[:-1])
         n = one.n_sent
         finish = Finish.LENGTH if kind is StopKind.LIMIT else Finish.STOP
-        stats = DraftStats(n_rounds=n, n_drafts=n, n_drafted=2 * n, n_accepted=n, crossing=Crossing(8 * n, 6 * n, 50.0 * n))
+        stats = DraftStats(
+            n_rounds=n, n_drafts=n, n_drafted=2 * n, n_accepted=n, crossing=Crossing(8 * n, 6 * n, 50.0 * n)
+        )
         draft = stats if one.request.speculative.enabled else DraftStats()
         timings = Timings(1.0, 2.0, len(one.request.prompt), 0, n, draft)
         usage = Usage(len(one.request.prompt), 1, n)
         seed = one.request.sampling.seed
-        done = Done(one.id, finish, kind, usage, timings, rest[-1:].decode(), word, 4242 if seed is None else seed, one.slot, False)
+        done = Done(
+            one.id,
+            finish,
+            kind,
+            usage,
+            timings,
+            rest[-1:].decode(),
+            word,
+            4242 if seed is None else seed,
+            one.slot,
+            False,
+        )
         self._totals += Totals.of(done)
         return delta, done
 

@@ -112,7 +112,9 @@ def fits(constraint: Constraint, text: str) -> bool:
 
 
 def written(constraint: Constraint, rng: random.Random, n_most: int = 2000) -> bytes | None:
-    """An answer of allowed ids, drawn at random; those that end something are drawn more often. None: it did not end in time."""
+    """An answer of allowed ids, drawn at random; those that end something are drawn more often. None: it did not end in
+    time.
+    """
     matcher, ids = start(constraint), []
     while not matcher.is_over:
         ids.append(_drawn(allowed(matcher), rng))

@@ -10,8 +10,9 @@ from typing import Any
 
 from kit.toys import Collector
 from uad.config import Config, DraftingConfig, ModelConfig
+from uad.events import Delta, Event
 from uad.runtime import Runtime
-from uad.types import Delta, Event, Request
+from uad.types import Request
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 TARGET = SAMPLES / "target-chatml.gguf"
@@ -28,7 +29,20 @@ TASKS = (
     "Count from {n} to {m} in steps of 2.",
     "Repeat the following words, as is: café 東京 привет 😀 {a}",
 )
-WORDS = ("river", "stone", "lantern", "cart", "price", "queue", "baker", "token", "mirror", "walnut", "garden", "engine")
+WORDS = (
+    "river",
+    "stone",
+    "lantern",
+    "cart",
+    "price",
+    "queue",
+    "baker",
+    "token",
+    "mirror",
+    "walnut",
+    "garden",
+    "engine",
+)
 
 
 def chat_prompts(n: int) -> list[str]:
@@ -55,7 +69,9 @@ def quantized(kind: str, folder: Path) -> Path:
     return out
 
 
-def config(target: Path = TARGET, draft: Path | None = DRAFTS["zephyr"], slots: int = 1, n_ctx: int = 2048, **drafting: Any) -> Config:
+def config(
+    target: Path = TARGET, draft: Path | None = DRAFTS["zephyr"], slots: int = 1, n_ctx: int = 2048, **drafting: Any
+) -> Config:
     return Config(
         target=ModelConfig(target, n_ctx=n_ctx * slots, n_threads=2),
         draft=None if draft is None else ModelConfig(draft, n_threads=1),
@@ -92,4 +108,7 @@ def finish(runtime: Runtime, requests: Iterable[Request], timeout: float = 120) 
 
 
 def chat_requests(runtime: Runtime, prompts: Sequence[str], request: Request) -> list[Request]:
-    return [replace(request, prompt=tuple(runtime.chat_prompt([{"role": "user", "content": prompt}], {}))) for prompt in prompts]
+    return [
+        replace(request, prompt=tuple(runtime.chat_prompt([{"role": "user", "content": prompt}], {})))
+        for prompt in prompts
+    ]

@@ -27,9 +27,13 @@ def uad(*args: str, timeout: float = 60, cwd: Path | None = None) -> subprocess.
 
 
 class Server:
-    """`uad serve …` on loopback; `url` once it listens, `log` is a file with all it printed. program: what python runs instead of uad."""
+    """`uad serve …` on loopback; `url` once it listens, `log` is a file with all it printed. program: what python runs
+    instead of uad.
+    """
 
-    def __init__(self, log: Path, args: Sequence[str], timeout: float = 60, program: Sequence[str] = ("-m", "uad")) -> None:
+    def __init__(
+        self, log: Path, args: Sequence[str], timeout: float = 60, program: Sequence[str] = ("-m", "uad")
+    ) -> None:
         self.log = log
         self._file = log.open("w")
         command = [sys.executable, *program, "serve", "--port", "0", *args]
@@ -61,5 +65,7 @@ class Server:
     def __enter__(self) -> Server:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()

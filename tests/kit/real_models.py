@@ -1,4 +1,6 @@
-"""Real models for tests: those that `make models` fetched. Tests that need a missing one skip, and the summary counts them."""
+"""Real models for tests: those that `make models` fetched. Tests that need a missing one skip, and the summary counts
+them.
+"""
 
 from __future__ import annotations
 

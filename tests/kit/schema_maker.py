@@ -17,7 +17,9 @@ def make(rng: random.Random) -> Schema:
     """An object's schema; now and then with definitions that refer to themselves."""
     definitions: Schema = {}
     if rng.random() < 0.3:
-        definitions["node"] = _closed({"value": _leaf(rng), "next": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/node"}]}})
+        definitions["node"] = _closed(
+            {"value": _leaf(rng), "next": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/node"}]}}
+        )
     if rng.random() < 0.3:
         definitions["shared"] = _leaf(rng)
     top = _object(rng, 3, list(definitions))
@@ -54,7 +56,12 @@ def _closed(properties: Schema) -> Schema:
 
 def _array(rng: random.Random, depth: int, definitions: list[str]) -> Schema:
     low = rng.randint(0, 2)
-    schema: Schema = {"type": "array", "items": _any(rng, depth, definitions), "minItems": low, "maxItems": low + rng.randint(0, 3)}
+    schema: Schema = {
+        "type": "array",
+        "items": _any(rng, depth, definitions),
+        "minItems": low,
+        "maxItems": low + rng.randint(0, 3),
+    }
     if rng.random() < 0.2:
         schema = {"type": "array", "prefixItems": [_leaf(rng), _leaf(rng)], "items": False, "minItems": 2}
     return schema
@@ -65,7 +72,9 @@ def _choice(rng: random.Random, depth: int, definitions: list[str]) -> Schema:
         case 0:
             return {"anyOf": [_any(rng, depth, definitions) for _ in range(rng.randint(2, 3))]}
         case 1:
-            return {"oneOf": [_closed({"type": {"const": name}, "value": _leaf(rng)}) for name in ("cat", "dog", "fish")]}
+            return {
+                "oneOf": [_closed({"type": {"const": name}, "value": _leaf(rng)}) for name in ("cat", "dog", "fish")]
+            }
         case 2:
             first, second = {"a": _leaf(rng)}, {"b": _leaf(rng)}
             parts = [{"type": "object", "properties": part, "required": list(part)} for part in (first, second)]
@@ -80,7 +89,11 @@ def _leaf(rng: random.Random) -> Schema:
         lambda: {"type": "string", "minLength": (low := rng.randint(0, 3)), "maxLength": low + rng.randint(0, 9)},
         lambda: {"type": "string", "pattern": rng.choice(_PATTERNS)},
         lambda: {"type": "string", "format": rng.choice(_FORMATS)},
-        lambda: {"type": "integer", "minimum": (low := rng.randint(-1000, 1000)), "maximum": low + rng.randint(0, 5000)},
+        lambda: {
+            "type": "integer",
+            "minimum": (low := rng.randint(-1000, 1000)),
+            "maximum": low + rng.randint(0, 5000),
+        },
         lambda: {"type": "integer", "exclusiveMinimum": rng.randint(-9, 9)},
         lambda: {"type": "number", "minimum": (low := rng.randint(-9, 9)), "maximum": low + rng.randint(1, 100) / 4},
         lambda: {"type": "integer", "multipleOf": rng.choice((2, 5, 10))},

@@ -37,7 +37,9 @@ async def serving(fake: FakeRuntime, config: ServerConfig = CONFIG) -> AsyncIter
             await runner.cleanup()
 
 
-def with_server(test: Callable[[ClientSession], Awaitable[T]], fake: FakeRuntime | None = None, config: ServerConfig = CONFIG) -> T:
+def with_server(
+    test: Callable[[ClientSession], Awaitable[T]], fake: FakeRuntime | None = None, config: ServerConfig = CONFIG
+) -> T:
     async def run() -> T:
         async with asyncio.timeout(20), serving(fake or FakeRuntime(), config) as session:
             return await test(session)
@@ -45,7 +47,9 @@ def with_server(test: Callable[[ClientSession], Awaitable[T]], fake: FakeRuntime
     return asyncio.run(run())
 
 
-def post(path: str, body: Any, fake: FakeRuntime | None = None, config: ServerConfig = CONFIG, **options: Any) -> tuple[int, Any]:
+def post(
+    path: str, body: Any, fake: FakeRuntime | None = None, config: ServerConfig = CONFIG, **options: Any
+) -> tuple[int, Any]:
     """One POST to a fresh server: status and JSON."""
 
     async def test(session: ClientSession) -> tuple[int, Any]:

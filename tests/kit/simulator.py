@@ -46,9 +46,15 @@ Script = Callable[[random.Random], list[Position]]
 
 
 def text(
-    n: int, states: Sequence[tuple[float, float]], stay: float = 0.9, belief: Callable[[float], float] = lambda p: p, seed: int = 0
+    n: int,
+    states: Sequence[tuple[float, float]],
+    stay: float = 0.9,
+    belief: Callable[[float], float] = lambda p: p,
+    seed: int = 0,
 ) -> list[Position]:
-    """n positions; the probability of the draft wanders between ranges (low, high), `belief` is what it says instead."""
+    """n positions; the probability of the draft wanders between ranges (low, high), `belief` is what it says
+    instead.
+    """
     rng = random.Random(seed)
     out, state = [], 0
     for _ in range(n):
@@ -66,10 +72,11 @@ BAD = ((0.0, 0.05),)
 
 @dataclass
 class Simulation:
-    """One text on one machine under a policy. noise: a factor on every measured time, drawn per decode. read_ms: what the draft model takes
-    for each id of a prompt, or that was written while it was left alone; pause_ms: what a call takes more that is not in the round behind
-    another. deep: what decodes cost beyond `cost`, behind `depth` positions; single: a factor on those of one row, by the share of the text
-    that is written; nobody told the policy of either."""
+    """One text on one machine under a policy. noise: a factor on every measured time, drawn per decode. read_ms: what
+    the draft model takes for each id of a prompt, or that was written while it was left alone; pause_ms: what a call
+    takes more that is not in the round behind another. deep: what decodes cost beyond `cost`, behind `depth` positions;
+    single: a factor on those of one row, by the share of the text that is written; nobody told the policy of either.
+    """
 
     cost: Cost
     positions: Sequence[Position]
@@ -185,7 +192,9 @@ class Simulation:
 
 
 def oracle_ms(cost: Cost, positions: Sequence[Position], step_ms: float, call_ms: float, n_max: int) -> float:
-    """Time of one who knows every probability beforehand, and drafts exactly the length of the best expected rate in each round."""
+    """Time of one who knows every probability beforehand, and drafts exactly the length of the best expected rate in
+    each round.
+    """
     at, ms = 0, 0.0
     while at < len(positions):
         best = (1 / cost(1), 0)

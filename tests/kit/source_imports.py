@@ -12,7 +12,8 @@ ROOT = Path(__file__).parents[2]
 TESTS = Path(__file__).parents[1]
 
 MODULES = {
-    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in sorted((ROOT / "uad").rglob("*.py"))
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((ROOT / "uad").rglob("*.py"))
 }
 
 
@@ -57,7 +58,9 @@ def is_type_checking(node: ast.AST) -> bool:
 
 @cache
 def needs_llama(path: Path) -> bool:
-    """Whether importing this file imports llama_cpp: itself, or through modules of uad, of the tests, of lab/ and of scripts/."""
+    """Whether importing this file imports llama_cpp: itself, or through modules of uad, of the tests, of lab/ and of
+    scripts/.
+    """
     seen, ahead = {path}, [path]
     while ahead:
         for name in _at_once(ahead.pop()):

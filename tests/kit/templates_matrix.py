@@ -1,9 +1,10 @@
-"""Every ordered pair of real templates: the target's rendering, translated, against the draft's own rendering of the same conversation.
+"""Every ordered pair of real templates: the target's rendering, translated, against the draft's own rendering of the
+same conversation.
 
-By derived rules, equal means equal to the character, up to where the draft's template asks for an answer: there it may already write what
-belongs to the answer (thoughts, a channel, a recipient), which the rules write when the target's own first token has told which. By
-families alone, both sides may besides tell a system message of their own (dates, tools, defaults): equal is then what is equal with that
-set aside.
+By derived rules, equal means equal to the character, up to where the draft's template asks for an answer: there it may
+already write what belongs to the answer (thoughts, a channel, a recipient), which the rules write when the target's own
+first token has told which. By families alone, both sides may besides tell a system message of their own (dates, tools,
+defaults): equal is then what is equal with that set aside.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ SPY_FAMILY = Family("spy", "", Path(), (), "", "turn", {role: Turn(f"<<{role}>>"
 
 @dataclass(frozen=True)
 class Cell:
-    """One pair and conversation: what came out and what should have. `asked` is how the draft's template asks for an answer, `begun` what
-    an answer may begin with instead when the rules write it; `told` is whether both sides told the same conversation."""
+    """One pair and conversation: what came out and what should have. `asked` is how the draft's template asks for an
+    answer, `begun` what an answer may begin with instead when the rules write it; `told` is whether both sides told the
+    same conversation.
+    """
 
     target: str
     draft: str
@@ -50,12 +53,16 @@ class Cell:
     @property
     def is_equal(self) -> bool:
         """The same, apart from what the draft's template writes of the answer itself."""
-        return self.told and any(self.got == self.wanted.removesuffix(self.asked) + begun for begun in (self.asked, *self.begun))
+        return self.told and any(
+            self.got == self.wanted.removesuffix(self.asked) + begun for begun in (self.asked, *self.begun)
+        )
 
 
 @dataclass(frozen=True)
 class Telling:
-    """A template's rendering as its family reads it: the messages, and whether they are the conversation, system messages aside."""
+    """A template's rendering as its family reads it: the messages, and whether they are the conversation, system
+    messages aside.
+    """
 
     messages: tuple[Message, ...]
     is_faithful: bool
@@ -77,7 +84,9 @@ def pairs(part: int = 1, of: int = 1) -> list[tuple[str, str, str]]:
     found = []
     for (i, a), (j, b) in product(enumerate(real_templates()), repeat=2):
         if a != b and (i + j) % of == part % of:
-            both = [name for name in CONVERSATIONS if real_templates()[a].texts[name] and real_templates()[b].texts[name]]
+            both = [
+                name for name in CONVERSATIONS if real_templates()[a].texts[name] and real_templates()[b].texts[name]
+            ]
             found += [(a, b, name) for name in both]
     return found
 
@@ -151,7 +160,9 @@ def ids_of(real: Real, text: str) -> list[int]:
 
 
 def asking(family: Family, real: Real) -> tuple[str, tuple[str, ...]]:
-    """How the family asks for an answer, and the ways in which one begins: open, without thoughts, with thoughts or empty ones."""
+    """How the family asks for an answer, and the ways in which one begins: open, without thoughts, with thoughts or
+    empty ones.
+    """
     thoughts = family.reasoning or Turn()
     begun: tuple[str, ...] = (family.opening, family.roles["assistant"].start, family.opening + thoughts.start)
     begun += (family.opening + thoughts.start + thoughts.end,)

@@ -1,8 +1,9 @@
-"""The chat templates of llama-cpp-python's source distribution, where they have been fetched, each with a vocabulary made for it.
+"""The chat templates of llama-cpp-python's source distribution, where they have been fetched, each with a vocabulary
+made for it.
 
-Chat templates come without vocabularies. So each gets a toy one: all bytes and some words, and as specials every name in its renderings of
-plain conversations that looks like one, its BOS and EOS among them; of the names in a template's own preamble only those that turns are
-made of, since the others (<tools> and such) are letters to the real models.
+Chat templates come without vocabularies. So each gets a toy one: all bytes and some words, and as specials every name
+in its renderings of plain conversations that looks like one, its BOS and EOS among them; of the names in a template's
+own preamble only those that turns are made of, since the others (<tools> and such) are letters to the real models.
 """
 
 from __future__ import annotations
@@ -22,10 +23,16 @@ from uad.templates.recognise import Side
 from uad.templates.render import render
 
 SYSTEM = Message("system", "Be brief; answer in French.")
-TALK = (Message("user", "Hello, who are you?"), Message("assistant", "Only a probe.\nNo more."), Message("user", "And the next?"))
+TALK = (
+    Message("user", "Hello, who are you?"),
+    Message("assistant", "Only a probe.\nNo more."),
+    Message("user", "And the next?"),
+)
 CONVERSATIONS = {"with system": (SYSTEM, *TALK), "without": TALK}
 _NAMES = re.compile(r"<[^<>\s]{1,60}>|〈\|\w+\|〉|\[/?[A-Z][A-Z_]+\]|\[gMASK\]|\]~!?b[\]\[]|\[e~\[|\[BOS\]|\[EOS\]")
-_STRICT = re.compile(r"<\|[^<>|]+\|>|<｜[^<>｜]+｜>|〈\|\w+\|〉|\[/?SYSTEM_PROMPT\]|\[gMASK\]|\]~!?b[\]\[]|\[e~\[|<SPECIAL_\d+>|<begin\w+>")
+_STRICT = re.compile(
+    r"<\|[^<>|]+\|>|<｜[^<>｜]+｜>|〈\|\w+\|〉|\[/?SYSTEM_PROMPT\]|\[gMASK\]|\]~!?b[\]\[]|\[e~\[|<SPECIAL_\d+>|<begin\w+>"
+)
 BOS, EOS = "<BOS>", "<EOS>"
 
 
@@ -52,7 +59,9 @@ def real_templates() -> dict[str, Real]:
     return {name: real for name, real in found.items() if any(real.texts.values())}
 
 
-def written(template: str, messages: tuple[Message, ...], prompt: bool = True, bos: str = BOS, eos: str = EOS) -> str | None:
+def written(
+    template: str, messages: tuple[Message, ...], prompt: bool = True, bos: str = BOS, eos: str = EOS
+) -> str | None:
     asked = [{"role": message.role, "content": message.content} for message in messages]
     try:
         return render(template, asked, bos=bos, eos=eos, add_generation_prompt=prompt).text
@@ -61,12 +70,18 @@ def written(template: str, messages: tuple[Message, ...], prompt: bool = True, b
 
 
 def _own_eos(template: str, seen: str) -> str | None:
-    """The name that ends an answer in a template that never asks for the vocabulary's EOS, unless it begins the user's turn as well."""
+    """The name that ends an answer in a template that never asks for the vocabulary's EOS, unless it begins the user's
+    turn as well.
+    """
     if "eos_token" in template:
         return None
     after = seen.partition(TALK[1].content)[2].lstrip()
     found = _NAMES.match(after)
-    return None if found is None or after.startswith(found[0] + TALK[2].content) or found[0].endswith("user|>") else found[0]
+    return (
+        None
+        if found is None or after.startswith(found[0] + TALK[2].content) or found[0].endswith("user|>")
+        else found[0]
+    )
 
 
 def _real(path: Path) -> Real:

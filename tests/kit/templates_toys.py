@@ -1,4 +1,6 @@
-"""Toy vocabularies for the tests of the templates room: scripted ones, and the three bundled models' read from their GGUF headers."""
+"""Toy vocabularies for the tests of the templates room: scripted ones, and the three bundled models' read from their
+GGUF headers.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,11 @@ def toy(name: str, specials: tuple[str, ...], **options: object) -> VocabTable:
     pieces = [bytes([byte]) for byte in range(256)] + list(WORDS)
     ids = {special: len(pieces) + at for at, special in enumerate(specials)}
     eos = ids[specials[min(1, len(specials) - 1)]] if specials else None
-    values: dict[str, object] = {"bos": ids[specials[0]] if specials else None, "eos": eos, "eog": frozenset({eos} - {None})}
+    values: dict[str, object] = {
+        "bos": ids[specials[0]] if specials else None,
+        "eos": eos,
+        "eog": frozenset({eos} - {None}),
+    }
     all_pieces = (*pieces, *(b"" for _ in specials))
     return VocabTable(name=name, pieces=all_pieces, specials=ids, tokenize=greedy(all_pieces), **(values | options))  # type: ignore[arg-type]
 
@@ -72,7 +78,9 @@ LETTERS = ("mistral-v1", "llama-2", "deepseek-v2", "alpaca", "vicuna", "rwkv-wor
 
 
 def vocab_of(family: Family) -> VocabTable:
-    """A toy vocabulary for any family: every name in its markers is a special, unless the family's markers are letters."""
+    """A toy vocabulary for any family: every name in its markers is a special, unless the family's markers are
+    letters.
+    """
     wraps = [wrap for wrap in (family.reasoning, family.tool_call) if wrap]
     markers = [family.begin, family.no_system, family.prompt or ""]
     markers += [text for turn in (*family.roles.values(), *wraps) for text in (turn.start, turn.end)]
@@ -118,8 +126,12 @@ def sample(name: str) -> Side:
 
     kinds = get("ggml.token_type")
     decode = _byte_level if get("ggml.model") == "gpt2" else _sentencepiece
-    specials = {token: id_ for id_, (token, kind) in enumerate(zip(get("ggml.tokens"), kinds, strict=True)) if kind in (2, 3)}
-    pieces = tuple(b"" if token in specials else decode(token, kind) for token, kind in zip(get("ggml.tokens"), kinds, strict=True))
+    specials = {
+        token: id_ for id_, (token, kind) in enumerate(zip(get("ggml.tokens"), kinds, strict=True)) if kind in (2, 3)
+    }
+    pieces = tuple(
+        b"" if token in specials else decode(token, kind) for token, kind in zip(get("ggml.tokens"), kinds, strict=True)
+    )
     eos = get("ggml.eos_token_id")
     vocab = VocabTable(
         name=name,

@@ -10,7 +10,9 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from kit.vocab_kit import path_of
 
-QWEN2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 CONTROL = 3
 
 
@@ -25,9 +27,13 @@ def byte_level(name: str, out: Path) -> Path:
     level = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=name != "target-chatml")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, level]) if name == "target-chatml" else level
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(token, special=True) for token, kind in zip(tokens, types, strict=True) if kind == CONTROL])
+    tokenizer.add_special_tokens(
+        [AddedToken(token, special=True) for token, kind in zip(tokens, types, strict=True) if kind == CONTROL]
+    )
     first = next(token for token, kind in zip(tokens, types, strict=True) if kind == CONTROL)
-    tokenizer.post_processor = processors.TemplateProcessing(single=f"{first} $A", special_tokens=[(first, tokens.index(first))])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{first} $A", special_tokens=[(first, tokens.index(first))]
+    )
     tokenizer.enable_truncation(16)
     tokenizer.save(str(out))
     return out

@@ -1,6 +1,8 @@
-"""Scripted parts for loop tests: two small vocabularies that cut text differently, and models that know a text by heart.
+"""Scripted parts for loop tests: two small vocabularies that cut text differently, and models that know a text by
+heart.
 
-A scripted model's logits are a pure function of its KV's ids, and it checks on every decode that the loop kept the KV right.
+A scripted model's logits are a pure function of its KV's ids, and it checks on every decode that the loop kept the KV
+right.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from uad.decode.layout import Least, sizes_of_passes
 from uad.decode.step import Engine
 from uad.drafters.protocol import Drafter, Pace
 from uad.errors import AbortedError
+from uad.events import Delta, Done, Event, Failed
 from uad.grammar.drafter import GrammarDrafter
 from uad.grammar.grammars import Grammars
 from uad.grammar.protocol import Matcher
@@ -29,22 +32,33 @@ from uad.policy.protocol import Policy
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
 from uad.sampling.stages import Stage
-from uad.types import GREEDY, Ask, Clock, Commit, Delta, Done, Draft, Event, Failed, Origin, Request, Rows, SamplingParams
+from uad.types import GREEDY, Ask, Clock, Commit, Draft, Origin, Request, Rows, SamplingParams
 from uad.vocab.table import VocabTable
 
 SCRIPT = (
-    "The quick brown fox jumps over the lazy dog; then it rests.\n    def speak(self):\n        return 'naïve café — 東京'\n\n\n"
+    "The quick brown fox jumps over the lazy dog; then it rests.\n    def speak(self):\n        return 'naïve café — "
+    "東京'\n\n\n"
     "count = 1234567 + 89  # 😀 done\tnow. And the quick cat was quicker than the thing that thought.\n"
 ).encode()
 
-COARSE = "The quick| quick| brown| fox| jump| jumps| over| the| lazy| dog|; then| it| rest|s.|\n    |\n        |def| speak|self|return"
-FINE = "Th|e q|qu|ick| bro|wn| f|ox|ju|mps| ov|er| th|e |la|zy| do|g;|th|en|res|ts|\n  |  |    |de|f |spe|ak|sel|f)|ret|urn|naï|caf|é|count"
-ALL = "coun|t =| =| 12|345|67|89| +|  #| done|\t|now|. A|nd| cat| was| quick|er| than| thing| that| though|t.|東|京|😀| —"
+COARSE = (
+    "The quick| quick| brown| fox| jump| jumps| over| the| lazy| dog|; then| it| rest|s.|\n    |\n        |def| "
+    "speak|self|return"
+)
+FINE = (
+    "Th|e q|qu|ick| bro|wn| f|ox|ju|mps| ov|er| th|e |la|zy| do|g;|th|en|res|ts|\n  |  |    |de|f "
+    "|spe|ak|sel|f)|ret|urn|naï|caf|é|count"
+)
+ALL = (
+    "coun|t =| =| 12|345|67|89| +|  #| done|\t|now|. A|nd| cat| was| quick|er| than| thing| that| though|t.|東|京|😀| —"
+)
 
 
 def toy_vocab(name: str, words: str, specials: tuple[str, ...], eog: tuple[str, ...]) -> VocabTable:
     """All bytes, the words (separated by |) and specials; tokenized by the longest match from the left."""
-    pieces = [bytes([i]) for i in range(256)] + [w.encode() for w in dict.fromkeys(words.split("|")) if len(w.encode()) > 1]
+    pieces = [bytes([i]) for i in range(256)] + [
+        w.encode() for w in dict.fromkeys(words.split("|")) if len(w.encode()) > 1
+    ]
     ids = {piece: i for i, piece in enumerate(pieces)}
     longest = max(map(len, pieces))
 
@@ -78,17 +92,25 @@ NOISE = np.random.default_rng(0).standard_normal((2048, 400)).astype(np.float32)
 
 
 class ScriptedModel:
-    """A context that writes SCRIPT from the offset that its KV has reached, with noise; both vocabularies share the text, not the cuts.
+    """A context that writes SCRIPT from the offset that its KV has reached, with noise; both vocabularies share the
+    text, not the cuts.
 
-    `sharpness` is the advantage of the script's token over noise of width 1. `length` bytes after which the end of turn is likely.
-    n_free: ids that can be taken back, once after a decode that had more rows than that; more only to where a decode with ids that are not
-    sure began, or to a mark, as with recurrent models. tail: with marks where it is not 0.
+    `sharpness` is the advantage of the script's token over noise of width 1. `length` bytes after which the end of turn
+    is likely. n_free: ids that can be taken back, once after a decode that had more rows than that; more only to where
+    a decode with ids that are not sure began, or to a mark, as with recurrent models. tail: with marks where it is not
+    0.
     """
 
     can_take_back, can_stop, n_free, keep_ms, tail = True, True, 1 << 30, 0.0, 0
 
     def __init__(
-        self, vocab: VocabTable, n_seq: int = 1, n_ctx: int = 512, n_batch: int = 256, sharpness: float = 6.0, length: int = 10**9
+        self,
+        vocab: VocabTable,
+        n_seq: int = 1,
+        n_ctx: int = 512,
+        n_batch: int = 256,
+        sharpness: float = 6.0,
+        length: int = 10**9,
     ):
         self.vocab, self.n_seq, self.n_ctx, self.n_batch, self.n_ubatch = vocab, n_seq, n_ctx, n_batch, 64
         self.n_alike = self.n_ubatch
@@ -186,9 +208,13 @@ class SimulatedClock:
 
 
 class TimedModel(ScriptedModel):
-    """A scripted model whose decodes take time: seconds(rows, depth) for each pass over the weights, of that many rows behind `depth`."""
+    """A scripted model whose decodes take time: seconds(rows, depth) for each pass over the weights, of that many rows
+    behind `depth`.
+    """
 
-    def __init__(self, vocab: VocabTable, clock: SimulatedClock, seconds: Callable[[int, int], float], **options: Any) -> None:
+    def __init__(
+        self, vocab: VocabTable, clock: SimulatedClock, seconds: Callable[[int, int], float], **options: Any
+    ) -> None:
         super().__init__(vocab, **options)
         self._clock, self._seconds = clock, seconds
         self.arrival: Callable[[], float] = lambda: math.inf  # when somebody comes next
@@ -212,7 +238,11 @@ class ToyStream:
     pending = b""
 
     def feed(self, ids: Sequence[int]) -> list[bytes | int]:
-        return [DRAFT_END if i == TARGET_VOCAB.eos else TARGET_VOCAB.pieces[i] for i in ids if i != TARGET_VOCAB.specials["<|im_start|>"]]
+        return [
+            DRAFT_END if i == TARGET_VOCAB.eos else TARGET_VOCAB.pieces[i]
+            for i in ids
+            if i != TARGET_VOCAB.specials["<|im_start|>"]
+        ]
 
 
 class ToyRules:
@@ -266,7 +296,9 @@ def make_engine(
     policies: Callable[[], Policy] = FixedPolicy,
     grammars: Grammars | None = None,
 ) -> Engine:
-    """policy: one that stays; policies: makes one, and another after a failure. With grammars, what they force is drafted first."""
+    """policy: one that stays; policies: makes one, and another after a failure. With grammars, what they force is
+    drafted first.
+    """
     matchers: dict[int, Matcher] = {}
     keys = KEYS if target.vocab is TARGET_VOCAB else token_keys(target.vocab.pieces)
 
@@ -277,7 +309,16 @@ def make_engine(
         ends, bound = ends_of(request, target.vocab), request.constraint
         matcher = grammars.start(bound) if grammars is not None and bound is not None else None
         return Sampler(
-            request.sampling, seed, ends.never, target.n_ctx, chain, keys, request.prompt, ends.late, request.min_tokens, matcher
+            request.sampling,
+            seed,
+            ends.never,
+            target.n_ctx,
+            chain,
+            keys,
+            request.prompt,
+            ends.late,
+            request.min_tokens,
+            matcher,
         )
 
     makes = policies if policy is None else lambda: policy
@@ -318,7 +359,9 @@ class Collector:
 
 
 def run(engine: Engine, requests: Sequence[Request], max_rounds: int = 5000, may_fail: bool = False) -> list[Collector]:
-    """All requests at once, to the end. A drafter or a policy that fails, for which answers go on, fails the test unless it may."""
+    """All requests at once, to the end. A drafter or a policy that fails, for which answers go on, fails the test
+    unless it may.
+    """
     sinks = [Collector() for _ in requests]
     for number, (request, sink) in enumerate(zip(requests, sinks, strict=True), 1):
         engine.check(request)

@@ -1,4 +1,6 @@
-"""Real vocabularies for tests: those that `make vocabs` fetched, and the bundled models'. Tests that need a missing one skip and say so."""
+"""Real vocabularies for tests: those that `make vocabs` fetched, and the bundled models'. Tests that need a missing one
+skip and say so.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,18 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import vocabs  # noqa: E402
 
 GENERATING = (
-    *("qwen2", "qwen35", "gpt-neox", "gpt-2", "llama-bpe", "llama-spm", "gemma-4", "phi-3", "deepseek-llm", "deepseek-coder"),
+    *(
+        "qwen2",
+        "qwen35",
+        "gpt-neox",
+        "gpt-2",
+        "llama-bpe",
+        "llama-spm",
+        "gemma-4",
+        "phi-3",
+        "deepseek-llm",
+        "deepseek-coder",
+    ),
     *("command-r", "falcon", "mpt", "starcoder", "refact", "baichuan", "aquila"),
 )
 """Vocabularies of models that write text."""

@@ -1,4 +1,6 @@
-"""Writes vocabulary-only GGUF files of every tokenizer type that llama.cpp has, with few and odd tokens: for claims about all."""
+"""Writes vocabulary-only GGUF files of every tokenizer type that llama.cpp has, with few and odd tokens: for claims
+about all.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def byte_to_unicode() -> dict[int, str]:
     return {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(others)}
 
 
-def write(path: Path, model: str, tokens: Sequence[tuple[str, int, float]], merges: Sequence[str] = (), pre: str = "") -> Path:
+def write(
+    path: Path, model: str, tokens: Sequence[tuple[str, int, float]], merges: Sequence[str] = (), pre: str = ""
+) -> Path:
     """tokens are (text, type, score); ids are positions."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tokenizer_model(model)
@@ -59,7 +63,11 @@ def bpe(path: Path, pre: str, seed: int, n_merges: int = 40, extra: Sequence[tup
             symbols.append(left + right)
             merges.append(f"{left} {right}")
             pool.append(left + right)
-    tokens = [("<s>", CONTROL, 0.0)] + [(text, NORMAL, 0.0) for text in symbols] + [(text, kind, 0.0) for text, kind in extra]
+    tokens = (
+        [("<s>", CONTROL, 0.0)]
+        + [(text, NORMAL, 0.0) for text in symbols]
+        + [(text, kind, 0.0) for text, kind in extra]
+    )
     return write(path, "gpt2", tokens, merges, pre)
 
 

@@ -1,4 +1,6 @@
-"""The beginning of an answer goes on as an answer, whatever a generation prompt ends in: an open thought, a role without channel."""
+"""The beginning of an answer goes on as an answer, whatever a generation prompt ends in: an open thought, a role
+without channel.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,24 @@ from uad.vocab.encode import Encoder
 HELLO = [{"role": "user", "content": "hello"}]
 BEGUN = "The capital is"
 OPENED = (
-    "{% for m in messages %}<{{ m.role }}>{{ m.content.split('</think>')[-1] if m.role == 'assistant' else m.content }}<end>{% endfor %}"
+    "{% for m in messages %}<{{ m.role }}>{{ m.content.split('</think>')[-1] if m.role == 'assistant' else m.content "
+    "}}<end>{% endfor %}"
     "{% if add_generation_prompt %}<assistant><think>\n{% endif %}"
 )
 """As many templates for thinking models: an answer of history has no thoughts, a new one begins with them."""
-SWITCHED = OPENED.replace("<think>\n{%", "{% if enable_thinking %}<think>\n{% else %}<think>\n\n</think>\n\n{% endif %}{%")
+SWITCHED = OPENED.replace(
+    "<think>\n{%", "{% if enable_thinking %}<think>\n{% else %}<think>\n\n</think>\n\n{% endif %}{%"
+)
 KEPT = OPENED.replace("<{{ m.role }}>{{", "<{{ m.role }}>{{ '<think>\n' if m.role == 'assistant' else '' }}{{")
 """Its last answer goes on inside the thought."""
-MUTE = "{% for m in messages if m.role != 'assistant' %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>TAIL{% endif %}"
+MUTE = (
+    "{% for m in messages if m.role != 'assistant' %}{{ m.content }}{% endfor %}{% if add_generation_prompt "
+    "%}<assistant>TAIL{% endif %}"
+)
 """Writes no answers."""
 CHANNELS = (
-    "{% for m in messages %}<|start|>{{ m.role }}{{ '<|channel|>final' if m.role == 'assistant' else '' }}<|message|>{{ m.content }}<|end|>"
+    "{% for m in messages %}<|start|>{{ m.role }}{{ '<|channel|>final' if m.role == 'assistant' else '' "
+    "}}<|message|>{{ m.content }}<|end|>"
     "{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}"
 )
 
@@ -55,7 +64,12 @@ def prompt(template: str, prefill: str = BEGUN, messages: list[dict[str, object]
         (MUTE.replace("TAIL", "<|START_THINKING|>"), "<assistant><|START_THINKING|><|END_THINKING|>"),
         (MUTE.replace("TAIL", "<seed:think>"), "<assistant><seed:think></seed:think>"),
         (MUTE.replace("TAIL", "<|channel>thought\n"), "<assistant><|channel>thought\n\n<channel|>\n\n"),
-        (OPENED.replace("{% for", "{% if messages[-1].role == 'assistant' %}{{ raise_exception('no') }}{% endif %}{% for", 1), None),
+        (
+            OPENED.replace(
+                "{% for", "{% if messages[-1].role == 'assistant' %}{{ raise_exception('no') }}{% endif %}{% for", 1
+            ),
+            None,
+        ),
     ],
 )
 def test_an_answer_goes_on_where_the_template_has_answers(template: str, tail: str | None):
@@ -65,9 +79,12 @@ def test_an_answer_goes_on_where_the_template_has_answers(template: str, tail: s
 
 
 @pytest.mark.parametrize(
-    "template", [OPENED, SWITCHED, KEPT, MUTE.replace("TAIL", "<think>\n"), MUTE.replace("TAIL", "{# <think> </think> #}")]
+    "template",
+    [OPENED, SWITCHED, KEPT, MUTE.replace("TAIL", "<think>\n"), MUTE.replace("TAIL", "{# <think> </think> #}")],
 )
-@pytest.mark.parametrize("begun", ["<think>\nI reckon", "<think>I reckon</think>\n\nThe capital", "\n<think>\nI reckon\n</think>"])
+@pytest.mark.parametrize(
+    "begun", ["<think>\nI reckon", "<think>I reckon</think>\n\nThe capital", "\n<think>\nI reckon\n</think>"]
+)
 @pytest.mark.parametrize("enable_thinking", [True, False])
 def test_thoughts_that_the_answer_brings_are_not_opened_twice(template: str, begun: str, enable_thinking: bool):
     text = prompt(template, begun, enable_thinking=enable_thinking)
@@ -84,7 +101,12 @@ def test_tags_that_the_template_does_not_know_are_letters():
 
 def test_only_the_first_thoughts_are_tags_and_what_stands_in_them_is_letters():
     parts = converse(HELLO, Talk(OPENED, prefill="<think>a<end></think>b</think><end>")).parts
-    assert parts[-4:] == (Part("<think>", True), Part("a<end>", False), Part("</think>", True), Part("b</think><end>", False))
+    assert parts[-4:] == (
+        Part("<think>", True),
+        Part("a<end>", False),
+        Part("</think>", True),
+        Part("b</think><end>", False),
+    )
 
 
 def test_white_space_of_the_beginning_stays():
@@ -93,11 +115,16 @@ def test_white_space_of_the_beginning_stays():
 
 
 def test_a_begun_answer_behind_messages_that_need_another_place():
-    template = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" + OPENED
+    template = (
+        "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" + OPENED
+    )
     messages = [{"role": "system", "content": "S"}, *HELLO]
     assert prompt(template, messages=messages) == f"<user>S\n\nhello<end><assistant>{BEGUN}"
     with pytest.raises(InvalidRequestError, match=r"messages\[1\]: .*role tool"):
-        prompt(OPENED.replace("messages %}", "messages if m.role != 'tool' %}"), messages=[*HELLO, {"role": "tool", "content": "T"}])
+        prompt(
+            OPENED.replace("messages %}", "messages if m.role != 'tool' %}"),
+            messages=[*HELLO, {"role": "tool", "content": "T"}],
+        )
 
 
 @pytest.mark.parametrize(
@@ -181,7 +208,9 @@ def crossed(target: Side, draft: Side, prefill: str, **kwargs: object) -> str:
     return named(normalise(seen), draft.vocab)
 
 
-@pytest.mark.parametrize("target", ["chatml-think", "harmony", "deepseek-v3.2", "glm-4.6", "kimi-k3", "gemma", "nemotron-3"])
+@pytest.mark.parametrize(
+    "target", ["chatml-think", "harmony", "deepseek-v3.2", "glm-4.6", "kimi-k3", "gemma", "nemotron-3"]
+)
 @pytest.mark.parametrize("draft", ["chatml", "harmony", "gemma", "deepseek-r1", "glm-4.7", "llama-3"])
 def test_the_draft_goes_on_with_the_answer_in_its_own_format(target: str, draft: str):
     own = side(draft)

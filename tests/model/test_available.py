@@ -1,4 +1,6 @@
-"""Memory that is left: the machine's, nested control groups of both versions, containers, the process's own limits, on made-up trees."""
+"""Memory that is left: the machine's, nested control groups of both versions, containers, the process's own limits, on
+made-up trees.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ from uad.runtime.available import available
 GIB = 1 << 30
 MEMINFO = f"MemTotal: {16 * GIB // 1024} kB\nMemFree: 1000 kB\nMemAvailable: {8 * GIB // 1024} kB\n"
 V2 = "30 23 0:26 {root} /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
-V1 = "33 23 0:29 {root} /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n34 23 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+V1 = (
+    "33 23 0:29 {root} /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n34 23 0:30 / /sys/fs/cgroup/cpu rw - "
+    "cgroup cgroup rw,cpu\n"
+)
 
 
 def tree(root: Path, **files: object) -> Path:
@@ -58,7 +63,10 @@ def test_every_group_above_counts_and_caches_of_files_do_not(tmp_path):
 
 @pytest.mark.parametrize("mounted", ["/", "/docker/x"])
 def test_a_container_sees_its_group_as_the_root(tmp_path, mounted):
-    files = {**proc("0::/" if mounted == "/" else "0::/docker/x", V2.format(root=mounted)), **v2("", max=GIB, current=0)}
+    files = {
+        **proc("0::/" if mounted == "/" else "0::/docker/x", V2.format(root=mounted)),
+        **v2("", max=GIB, current=0),
+    }
     assert left(tree(tmp_path, **files)) == [8 * GIB, GIB]
 
 
@@ -82,13 +90,29 @@ def test_a_group_that_is_over_its_limit_leaves_nothing(tmp_path):
 
 
 def test_the_process_has_limits_of_its_own(tmp_path):
-    limits = f"Limit Soft Hard Units\nMax data size  {GIB}  unlimited  bytes\nMax address space  {2 * GIB}  unlimited  bytes\n"
-    files = {"proc/meminfo": MEMINFO, "proc/self/limits": limits, "proc/self/status": f"VmSize: {GIB // 1024} kB\nVmData: {GIB // 2048} kB"}
+    limits = (
+        f"Limit Soft Hard Units\nMax data size  {GIB}  unlimited  bytes\nMax address space  {2 * GIB}  unlimited "
+        " bytes\n"
+    )
+    files = {
+        "proc/meminfo": MEMINFO,
+        "proc/self/limits": limits,
+        "proc/self/status": f"VmSize: {GIB // 1024} kB\nVmData: {GIB // 2048} kB",
+    }
     found = available(tree(tmp_path, **files))
-    assert [(limit.n_bytes, limit.counts_mapped) for limit in found] == [(8 * GIB, False), (GIB // 2, False), (GIB, True)]
+    assert [(limit.n_bytes, limit.counts_mapped) for limit in found] == [
+        (8 * GIB, False),
+        (GIB // 2, False),
+        (GIB, True),
+    ]
 
 
 @pytest.mark.parametrize("damage", ["", "x", "0::", "::::", "\0"])
 def test_damaged_files_are_no_limits(tmp_path, damage):
-    files = {"proc/meminfo": MEMINFO, "proc/self/cgroup": damage, "proc/self/mountinfo": damage, "proc/self/limits": damage}
+    files = {
+        "proc/meminfo": MEMINFO,
+        "proc/self/cgroup": damage,
+        "proc/self/mountinfo": damage,
+        "proc/self/limits": damage,
+    }
     assert left(tree(tmp_path, **files)) == [8 * GIB]

@@ -1,4 +1,6 @@
-"""lab/drafters.py: the table, the last line, the scripted target, and complaints. And building drafters from configuration."""
+"""lab/drafters.py: the table, the last line, the scripted target, and complaints. And building drafters from
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,13 @@ from uad.types import Origin
 def test_table_and_last_line(capsys):
     assert drafters.main(["--history", "256,1024", "--rounds", "8", "--repeats", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [(c["n_seq"], c["n_ids"]) for c in json.loads(lines[-1])["policy"]] == [(n, k) for n in (1, 4) for k in (0, 4, 8, 16)]
+    assert [(c["n_seq"], c["n_ids"]) for c in json.loads(lines[-1])["policy"]] == [
+        (n, k) for n in (1, 4) for k in (0, 4, 8, 16)
+    ]
     cells = json.loads(lines[-1])["types"]
-    assert [(c["type"], c["workload"], c["n_history"]) for c in cells] == [(t, w, n) for t in TYPES for w in WORKLOADS for n in (256, 1024)]
+    assert [(c["type"], c["workload"], c["n_history"]) for c in cells] == [
+        (t, w, n) for t in TYPES for w in WORKLOADS for n in (256, 1024)
+    ]
     for cell in cells:
         assert 0 < cell["us_per_round"] <= cell["worst_us"]
         assert cell["memory_mb"] > 0
@@ -46,9 +52,13 @@ def test_types_can_be_chosen(capsys):
 @pytest.mark.parametrize("name", TYPES)
 @pytest.mark.parametrize("workload", ["copy", "zipf"])
 def test_a_round_does_not_scan_the_history(name, workload):
-    """32 times the history: a scan would cost 32 times as much. The bound is wide, so that a busy machine does not matter."""
+    """32 times the history: a scan would cost 32 times as much. The bound is wide, so that a busy machine does not
+    matter.
+    """
     args = argparse.Namespace(rounds=40, repeats=3, n_max=16)
-    short, long = (measure(partial(build_one, Origin(name), LookupConfig(), "", 1), workload, n, args) for n in (1024, 32768))
+    short, long = (
+        measure(partial(build_one, Origin(name), LookupConfig(), "", 1), workload, n, args) for n in (1024, 32768)
+    )
     assert long.us_per_round < 8 * short.us_per_round
 
 

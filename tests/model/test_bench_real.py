@@ -1,4 +1,6 @@
-"""lab/bench.py with the bundled models: what is noted is what the engine counted, and a small matrix with its report."""
+"""lab/bench.py with the bundled models: what is noted is what the engine counted, and a small matrix with its
+report.
+"""
 
 import json
 from dataclasses import replace
@@ -22,7 +24,9 @@ pytestmark = pytest.mark.model
 
 def test_rounds_add_up_to_what_the_engine_counted():
     with LabStepper.load(config()) as runtime:
-        jobs = [make_job(runtime, WorkloadPrompt(f"p{i}", text, True), 0.0, 1, 48) for i, text in enumerate(chat_prompts(3))]
+        jobs = [
+            make_job(runtime, WorkloadPrompt(f"p{i}", text, True), 0.0, 1, 48) for i, text in enumerate(chat_prompts(3))
+        ]
         plain = [LabArm("plain", runtime, PLAIN.speculative).run([job]).answers[0] for job in jobs]
         for name in ("fixed:4:0", "fixed:16:0.5"):
             arm = LabArm(name, runtime, parse_policy(name).speculative)
@@ -89,7 +93,11 @@ def test_a_recital_drafts_as_if_the_target_had_computed(temperature):
         recited = LabArm("recital", recital, RECORDING).run(answers)
         assert (runtime.calibration(), runtime.slots(), runtime.totals()) == before
         again = LabArm("plain", runtime, PLAIN.speculative).run(jobs)
-    assert [one.ids for one in recited.answers] == [one.ids for one in written.answers] == [one.ids for one in again.answers]
+    assert (
+        [one.ids for one in recited.answers]
+        == [one.ids for one in written.answers]
+        == [one.ids for one in again.answers]
+    )
     assert rounds.keys() == recital.rounds.keys() == {0, 1, 2}
     for slot, theirs in rounds.items():
         ours = recital.rounds[slot]
@@ -101,7 +109,20 @@ def test_a_recital_drafts_as_if_the_target_had_computed(temperature):
 
 
 def test_a_small_matrix(tmp_path, capsys):
-    flags = ["--policy", "plain,fixed:4,auto", "--workload", "chat,story", "--prompts", "1", "--repeats", "1", "-n", "24", "-t", "1"]
+    flags = [
+        "--policy",
+        "plain,fixed:4,auto",
+        "--workload",
+        "chat,story",
+        "--prompts",
+        "1",
+        "--repeats",
+        "1",
+        "-n",
+        "24",
+        "-t",
+        "1",
+    ]
     assert main(["--target", str(TARGET), "--draft", str(DRAFTS["zephyr"]), *flags, "--report", str(tmp_path)]) == 0
     line = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [(cell["workload"], cell["policy"]) for cell in line["cells"]] == [

@@ -10,7 +10,9 @@ from scramble import scramble, sentence
 from uad.errors import ConfigError, ModelLoadError
 
 ZEPHYR = DRAFTS["zephyr"]
-TEXT = b"def add(a, b):\n    return a + b\n\nThe quick brown fox jumps over the lazy dog and then it rests.\n\nimport os\n"
+TEXT = (
+    b"def add(a, b):\n    return a + b\n\nThe quick brown fox jumps over the lazy dog and then it rests.\n\nimport os\n"
+)
 
 
 def tensors(path):
@@ -24,7 +26,10 @@ def test_everything_but_the_weights_is_kept(tmp_path):
         if not key.startswith("GGUF.") and key != "general.name":
             assert (new[key].contents(), new[key].types) == (old[key].contents(), old[key].types), key
     assert new["general.name"].contents() == "uad-sample-draft-zephyr with random weights"
-    assert sentence(result) == "bad.gguf: draft-zephyr.gguf with random weights (seed 7); it writes nonsense at the same cost"
+    assert (
+        sentence(result)
+        == "bad.gguf: draft-zephyr.gguf with random weights (seed 7); it writes nonsense at the same cost"
+    )
     before, after = tensors(ZEPHYR), tensors(result.path)
     assert {name: (one.tensor_type, list(one.shape)) for name, one in after.items()} == {
         name: (one.tensor_type, list(one.shape)) for name, one in before.items()
@@ -39,7 +44,9 @@ def test_everything_but_the_weights_is_kept(tmp_path):
 
 
 def test_the_seed_decides(tmp_path):
-    one, same, other = (scramble(ZEPHYR, tmp_path / f"{i}.gguf", seed).path.read_bytes() for i, seed in enumerate((1, 1, 2)))
+    one, same, other = (
+        scramble(ZEPHYR, tmp_path / f"{i}.gguf", seed).path.read_bytes() for i, seed in enumerate((1, 1, 2))
+    )
     assert one == same != other
 
 

@@ -1,4 +1,6 @@
-"""Code, random words, code again: how soon the automatic policy follows, with real models. Time is counted, so every run is the same."""
+"""Code, random words, code again: how soon the automatic policy follows, with real models. Time is counted, so every
+run is the same.
+"""
 
 import random
 import re
@@ -16,7 +18,8 @@ from uad.policy.cost import CostSample
 
 pytestmark = pytest.mark.model
 COSTS = Costs(
-    target=tuple(CostSample(n, 0, 42.0 if n == 1 else 28.0 + 15.5 * n) for n in range(1, 41)),  # as of a large Q8_0 target without AMX
+    # as of a large Q8_0 target without AMX
+    target=tuple(CostSample(n, 0, 42.0 if n == 1 else 28.0 + 15.5 * n) for n in range(1, 41)),
     draft=tuple(CostSample(n, 0, 0.5 + 0.02 * n) for n in (1, 16)),
 )
 CODE = [code for one in load("copy-edit").prompts for code in re.findall(r"```python\n(.*?)\n```", one.text, re.DOTALL)]
@@ -54,5 +57,7 @@ def test_a_change_of_nature_is_followed_within_fifty_ids(draft):
             assert sum(n < words for n in drafted) > 10, "the first code is drafted"
             late.append(sum(words + 40 <= n < code for n in drafted))
             resumed.append(next(n - code for n in drafted if n >= code))
-    assert sum(late) <= 6 * len(late), "random words are not drafted, but for a guess now and then: in 160 ids six times"
+    assert sum(late) <= 6 * len(late), (
+        "random words are not drafted, but for a guess now and then: in 160 ids six times"
+    )
     assert max(resumed) <= 50, "code is drafted again"

@@ -65,7 +65,9 @@ def test_a_decode_spends_what_its_passes_cost():
 def test_who_reads_a_prompt_is_not_as_deep_as_who_writes_beside_it():
     counting = Counting(Costs(TARGET_COSTS))
     counting.target(Silent()).decode([Rows(0, 0, tuple(range(7)), 1), Rows(1, 800, (1,), 1)])
-    assert counting.clock() == pytest.approx(1e-3 * (17 + 1 + 11 + 1)), "passes of seven and of one, behind 100 on average of all ids"
+    assert counting.clock() == pytest.approx(1e-3 * (17 + 1 + 11 + 1)), (
+        "passes of seven and of one, behind 100 on average of all ids"
+    )
 
 
 def test_calls_of_drafters_take_their_time():
@@ -97,7 +99,17 @@ def test_a_counted_bench_is_the_same_every_time(tmp_path, capsys):
     target = curve_file(tmp_path / "big.json", TARGET_COSTS)
     draft = curve_file(tmp_path / "small.json", [CostSample(n, 0, 0.3 + 0.02 * n) for n in (1, 16)])
     runs = [
-        bench(capsys, "--draft", DRAFTS["zephyr"], "--costs", f"{target},{draft}", "--workload", "copy-edit", "--policy", "plain,auto")
+        bench(
+            capsys,
+            "--draft",
+            DRAFTS["zephyr"],
+            "--costs",
+            f"{target},{draft}",
+            "--workload",
+            "copy-edit",
+            "--policy",
+            "plain,auto",
+        )
         for _ in range(2)
     ]
     assert runs[0][1] == runs[1][1]

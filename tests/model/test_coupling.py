@@ -1,4 +1,6 @@
-"""Drafts that are drawn with the target's noise: exact where draft and target are one, right across cuts, better with real models."""
+"""Drafts that are drawn with the target's noise: exact where draft and target are one, right across cuts, better with
+real models.
+"""
 
 from __future__ import annotations
 
@@ -95,10 +97,16 @@ def test_an_id_that_holds_several_is_drawn_one_by_one() -> None:
         first = np.log([p[0] + p[1], p[2]]) + gumbel(seed, Position(), one._keys[[0, 2]])
         second = np.log(p[:2]) + gumbel(seed, Position(2), one._keys[[1, 2]])
         ours, share = one.choose(
-            seed, Position(), [Continuation(data, NOTHING, x) for data, x in zip((b"abcd", b"abx", b"x"), np.log(p), strict=True)]
+            seed,
+            Position(),
+            [Continuation(data, NOTHING, x) for data, x in zip((b"abcd", b"abx", b"x"), np.log(p), strict=True)],
         )
         assert ours == (2 if first.argmax() else int(second.argmax()))
-        expected = np.exp(first.max()) / np.exp(first).sum() * (1 if ours == 2 else np.exp(second.max()) / np.exp(second).sum())
+        expected = (
+            np.exp(first.max())
+            / np.exp(first).sum()
+            * (1 if ours == 2 else np.exp(second.max()) / np.exp(second).sum())
+        )
         assert share == pytest.approx(expected)
 
 
@@ -124,11 +132,15 @@ def test_what_is_begun_is_known_behind_complete_ids() -> None:
     assert one.settle(Position(3), b"") == (Position(3), b"")
 
 
-@given(st.lists(st.binary(max_size=12), min_size=1, max_size=8, unique=True), st.binary(max_size=4), st.integers(0, 2**32))
+@given(
+    st.lists(st.binary(max_size=12), min_size=1, max_size=8, unique=True), st.binary(max_size=4), st.integers(0, 2**32)
+)
 def test_any_bytes_are_drawn_among(words: list[bytes], begun: bytes, seed: int) -> None:
     one = pair(TARGET_VOCAB, DRAFT_VOCAB)
     at, begun = one.settle(Position(1), begun)
-    continuations = [Continuation(begun + word, NOTHING if k % 2 else TARGET_VOCAB.eos, -float(k)) for k, word in enumerate(words)]
+    continuations = [
+        Continuation(begun + word, NOTHING if k % 2 else TARGET_VOCAB.eos, -float(k)) for k, word in enumerate(words)
+    ]
     k, share = one.choose(seed, at, continuations)
     assert 0 <= k < len(continuations)
     assert 0 < share <= 1
@@ -186,7 +198,9 @@ def test_real_drafts_foresee_more_with_the_targets_noise(draft: str, monkeypatch
 
     coupled, few = stories()
     begin = Drafting.begin
-    monkeypatch.setattr(Drafting, "begin", lambda self, seq, prompt, sampling, n_cached: begin(self, seq, prompt, GREEDY, n_cached))
+    monkeypatch.setattr(
+        Drafting, "begin", lambda self, seq, prompt, sampling, n_cached: begin(self, seq, prompt, GREEDY, n_cached)
+    )
     texts, many = stories()
     assert texts == coupled
     assert few < many * 2 / 3, f"{few} decodes with the target's noise, {many} without"

@@ -1,4 +1,6 @@
-"""The loop on a scripted target: slots, prefix reuse, chunks, limits, stops, cancelling, failures, and the shape of batches."""
+"""The loop on a scripted target: slots, prefix reuse, chunks, limits, stops, cancelling, failures, and the shape of
+batches.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,17 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, Collector, RandomDrafter, ScriptedModel, ToyRules, make_engine, run
+from kit.toys import (
+    DRAFT_VOCAB,
+    SCRIPT,
+    TARGET_VOCAB,
+    Collector,
+    RandomDrafter,
+    ScriptedModel,
+    ToyRules,
+    make_engine,
+    run,
+)
 
 from uad.decode.layout import Least, padding, passes
 from uad.drafters.model import ModelDrafter
@@ -87,7 +99,9 @@ def test_a_conversation_is_not_overwritten_by_one_with_the_same_head_while_a_slo
     assert (one.slot, other.slot, other.usage.n_cached) == (0, 1, 0)
     assert (again.slot, again.usage.n_cached) == (0, 70)
     newcomer = run(engine, [conversation(30)])[0].done
-    assert (newcomer.slot, newcomer.usage.n_cached) == (1, 12), "the longest unused slot is taken, with what it has of use"
+    assert (newcomer.slot, newcomer.usage.n_cached) == (1, 12), (
+        "the longest unused slot is taken, with what it has of use"
+    )
 
 
 def test_a_long_conversation_is_given_up_neither_for_a_short_prompt_nor_for_one_that_wants_no_cache() -> None:
@@ -135,7 +149,10 @@ def test_the_smallest_batches_that_are_taken_are_enough(n_seq: int, n_batch: int
         model = ModelDrafter(ScriptedModel(DRAFT_VOCAB, n_seq, n_batch=n_batch), ENCODER, ToyRules())
         target = ScriptedModel(TARGET_VOCAB, n_seq, n_batch=n_batch)
         engine = make_engine(target, model, least=Least(least, of_each))
-        many = [request(5 + 9 * i, speculative=SpeculativeParams(policy=SpecPolicy.FIXED), max_tokens=20) for i in range(2 * n_seq)]
+        many = [
+            request(5 + 9 * i, speculative=SpeculativeParams(policy=SpecPolicy.FIXED), max_tokens=20)
+            for i in range(2 * n_seq)
+        ]
         assert [r.done.usage.n_predicted for r in run(engine, many)] == [20] * len(many)
 
 
@@ -183,7 +200,9 @@ def test_a_stop_string_inside_an_accepted_run_cuts_text_and_ids() -> None:
     plain = run(make_engine(ScriptedModel(TARGET_VOCAB)), [request(max_tokens=60)])[0]
     word = plain.text[20:29]
     for speculative in (OFF, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=16, p_min=0.0)):
-        result = run(drafted(ScriptedModel(TARGET_VOCAB)), [request(max_tokens=60, stop=(word,), speculative=speculative)])[0]
+        result = run(
+            drafted(ScriptedModel(TARGET_VOCAB)), [request(max_tokens=60, stop=(word,), speculative=speculative)]
+        )[0]
         assert result.text == plain.text[: plain.text.index(word)]
         assert (str(result.done.stop_kind), result.done.stopping_word) == ("word", word)
         assert result.ids == plain.ids[: len(result.ids)]
@@ -199,7 +218,13 @@ def test_the_cache_after_a_stop_in_mid_run_is_what_the_kv_holds() -> None:
     engine = drafted(target)
     run(
         engine,
-        [request(max_tokens=60, stop=(plain.text[20:29],), speculative=SpeculativeParams(policy=SpecPolicy.FIXED, n_max=16, p_min=0.0))],
+        [
+            request(
+                max_tokens=60,
+                stop=(plain.text[20:29],),
+                speculative=SpeculativeParams(policy=SpecPolicy.FIXED, n_max=16, p_min=0.0),
+            )
+        ],
     )
     slot = engine._requests._slots.all[0]
     assert slot.cached == target.kv[0]
@@ -254,7 +279,9 @@ def test_empty_prompt_is_refused() -> None:
 def test_log_probabilities_are_the_targets_also_for_accepted_ids() -> None:
     one = request(max_tokens=20, logprobs=True, n_probs=3)
     plain = run(make_engine(ScriptedModel(TARGET_VOCAB)), [one])[0]
-    spec = Request(one.prompt, GREEDY, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=8, p_min=0.0), 20, logprobs=True, n_probs=3)
+    spec = Request(
+        one.prompt, GREEDY, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=8, p_min=0.0), 20, logprobs=True, n_probs=3
+    )
     fast = run(drafted(ScriptedModel(TARGET_VOCAB)), [spec])[0]
     flat = [[prob for delta in result.deltas for prob in delta.probs] for result in (plain, fast)]
     assert fast.done.timings.draft.n_accepted > 0
@@ -268,7 +295,17 @@ def test_the_log_line_says_what_happened(caplog: pytest.LogCaptureFixture) -> No
         run(drafted(ScriptedModel(TARGET_VOCAB)), [request(max_tokens=30, speculative=SpeculativeParams(p_min=0.2))])
         run(make_engine(ScriptedModel(TARGET_VOCAB)), [request()])
     lines = [record.getMessage() for record in caplog.records]
-    for word in ("30 tokens", "tokens/s", "drafted", "accepted", "%", "mean accepted run", "rejected", "healed", "salvaged"):
+    for word in (
+        "30 tokens",
+        "tokens/s",
+        "drafted",
+        "accepted",
+        "%",
+        "mean accepted run",
+        "rejected",
+        "healed",
+        "salvaged",
+    ):
         assert word in lines[0]
     assert "not drafted" in lines[1]
 
@@ -279,7 +316,10 @@ def test_salvage_keeps_guesses_that_only_the_cuts_refused() -> None:
     for on in (True, False):
         drafter = ModelDrafter(ScriptedModel(DRAFT_VOCAB, sharpness=12), ENCODER, ToyRules(), salvage=on)
         engine = make_engine(ScriptedModel(TARGET_VOCAB, sharpness=12), drafter)
-        result = run(engine, [request(10, max_tokens=150, speculative=SpeculativeParams(policy=SpecPolicy.FIXED, n_max=5, p_min=0.0))])[0]
+        result = run(
+            engine,
+            [request(10, max_tokens=150, speculative=SpeculativeParams(policy=SpecPolicy.FIXED, n_max=5, p_min=0.0))],
+        )[0]
         salvaged[on] = result.done.timings.draft
     assert salvaged[False].n_salvaged == 0
     assert salvaged[True].n_salvaged > 0
@@ -293,7 +333,9 @@ def test_a_draft_with_a_small_context_drafts_on_from_a_window(caplog: pytest.Log
     with caplog.at_level(logging.INFO, "uad.draft"):
         one = request(150, max_tokens=200, speculative=SpeculativeParams(policy=SpecPolicy.FIXED, n_max=6, p_min=0.0))
         result = run(engine, [one])[0]
-    assert result.ids == run(make_engine(ScriptedModel(TARGET_VOCAB, n_ctx=1000)), [request(150, max_tokens=200)])[0].ids
+    assert (
+        result.ids == run(make_engine(ScriptedModel(TARGET_VOCAB, n_ctx=1000)), [request(150, max_tokens=200)])[0].ids
+    )
     assert result.done.timings.draft.n_drafted > 20
     assert sum("context of 96 tokens is full" in record.getMessage() for record in caplog.records) == 1
 
@@ -301,7 +343,10 @@ def test_a_draft_with_a_small_context_drafts_on_from_a_window(caplog: pytest.Log
 def test_a_draft_reads_a_long_prompt_in_pieces_of_its_own_batch() -> None:
     draft = ScriptedModel(DRAFT_VOCAB, n_ctx=4096, n_batch=32)
     engine = make_engine(ScriptedModel(TARGET_VOCAB, n_ctx=2048, n_batch=512), ModelDrafter(draft, ENCODER, ToyRules()))
-    result = run(engine, [request(1500, max_tokens=150, speculative=SpeculativeParams(policy=SpecPolicy.FIXED, n_max=6, p_min=0.0))])[0]
+    result = run(
+        engine,
+        [request(1500, max_tokens=150, speculative=SpeculativeParams(policy=SpecPolicy.FIXED, n_max=6, p_min=0.0))],
+    )[0]
     assert max(sum(batch.values()) for batch in draft.batches) <= 32
     assert result.done.timings.draft.n_accepted > 0
 
@@ -333,7 +378,10 @@ def test_passes_hold_every_row_once_within_the_limit(counts: dict[int, int], n_u
 
 
 @given(
-    st.dictionaries(st.integers(0, 5), st.integers(1, 20), min_size=1), st.integers(48, 64), st.sampled_from([1, 2, 4, 8]), st.booleans()
+    st.dictionaries(st.integers(0, 5), st.integers(1, 20), min_size=1),
+    st.integers(48, 64),
+    st.sampled_from([1, 2, 4, 8]),
+    st.booleans(),
 )
 def test_padding_leaves_no_pass_too_small(counts: dict[int, int], n_ubatch: int, least: int, of_each: bool) -> None:
     extra = padding(counts, n_ubatch, Least(least, of_each))
@@ -348,7 +396,9 @@ def test_padding_leaves_no_pass_too_small(counts: dict[int, int], n_ubatch: int,
 def test_no_pass_is_smaller_than_asked(n_seq: int, least: Least) -> None:
     target = ScriptedModel(TARGET_VOCAB, n_seq=n_seq)
     some = [
-        request(4 + 9 * i, max_tokens=30 + i, speculative=SpeculativeParams(policy=SpecPolicy.FIXED, n_max=3 + i, p_min=0.4))
+        request(
+            4 + 9 * i, max_tokens=30 + i, speculative=SpeculativeParams(policy=SpecPolicy.FIXED, n_max=3 + i, p_min=0.4)
+        )
         for i in range(5)
     ]
     run(drafted(target, least=least), some)
@@ -365,7 +415,10 @@ def test_rows_are_checked_by_the_scripted_target_itself() -> None:
 
 def test_time_for_drafts_is_that_of_requests_that_draft() -> None:
     """A request without drafts pays for none, though it shares every round with one that drafts."""
-    some = [request(30, max_tokens=40, speculative=OFF), request(60, max_tokens=40, speculative=SpeculativeParams(policy=SpecPolicy.FIXED))]
+    some = [
+        request(30, max_tokens=40, speculative=OFF),
+        request(60, max_tokens=40, speculative=SpeculativeParams(policy=SpecPolicy.FIXED)),
+    ]
     plain, drafting = run(drafted(ScriptedModel(TARGET_VOCAB, n_seq=2)), some)
     assert plain.done.timings.draft.draft_ms == 0
     assert drafting.done.timings.draft.draft_ms > 0
@@ -424,7 +477,9 @@ class Listener(Copies):
 
 @pytest.mark.parametrize("n_max", [0, 4])
 def test_drafters_hear_of_every_id(n_max: int) -> None:
-    asked = [request(n, max_tokens=40, speculative=SpeculativeParams(policy=SpecPolicy.FIXED, n_max=n_max)) for n in (12, 30)]
+    asked = [
+        request(n, max_tokens=40, speculative=SpeculativeParams(policy=SpecPolicy.FIXED, n_max=n_max)) for n in (12, 30)
+    ]
     plain = run(make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2)), [replace(one, speculative=OFF) for one in asked])
     listener = Listener({seq: list(one.ids) for seq, one in enumerate(plain)})
     for seq, one in enumerate(run(make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2), listener), asked)):

@@ -1,4 +1,6 @@
-"""What the draft model reads of a prompt, and when: nothing before the first token, a window of its end, in a second turn what is new."""
+"""What the draft model reads of a prompt, and when: nothing before the first token, a window of its end, in a second
+turn what is new.
+"""
 
 from __future__ import annotations
 
@@ -85,8 +87,12 @@ def test_a_second_turn_reads_only_what_is_new() -> None:
     st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
-def test_its_kv_holds_the_end_of_the_text_whatever_is_written_and_asked(steps: list[tuple[int, int, int]], window: int, bos: bool) -> None:
-    """The scripted context checks each decode's place; what it holds must be the draft's own ids of a part of the text."""
+def test_its_kv_holds_the_end_of_the_text_whatever_is_written_and_asked(
+    steps: list[tuple[int, int, int]], window: int, bos: bool
+) -> None:
+    """The scripted context checks each decode's place; what it holds must be the draft's own ids of a part of the
+    text.
+    """
     vocab = replace(DRAFT_VOCAB, add_bos=bos, bos=END)
     draft = ScriptedModel(vocab, n_ctx=400, n_batch=2048)
     drafter = ModelDrafter(draft, ENCODER, ToyRules(), window=window)
@@ -103,10 +109,15 @@ def test_its_kv_holds_the_end_of_the_text_whatever_is_written_and_asked(steps: l
         assert mirror.n_kv == mirror.skip or draft.kv[0][: len(held)] == held
 
 
-@given(st.lists(st.tuples(st.integers(0, 900), st.integers(1, 400), st.integers(0, 2)), min_size=2, max_size=6), st.integers(16, 120))
+@given(
+    st.lists(st.tuples(st.integers(0, 900), st.integers(1, 400), st.integers(0, 2)), min_size=2, max_size=6),
+    st.integers(16, 120),
+)
 @settings(max_examples=60, deadline=None)
 def test_its_kv_is_known_over_many_texts(texts: list[tuple[int, int, int]], window: int) -> None:
-    """Texts that share any beginning with the one before, drafted for or not: what its KV holds is never taken for something else."""
+    """Texts that share any beginning with the one before, drafted for or not: what its KV holds is never taken for
+    something else.
+    """
     draft, drafter = parts(window, n_ctx=400)
     before: list[int] = []
     for n_kept, n_new, n_asks in texts:
@@ -121,13 +132,18 @@ def test_its_kv_is_known_over_many_texts(texts: list[tuple[int, int, int]], wind
 
 
 def test_an_answer_too_short_to_pay_for_reading_gets_no_draft() -> None:
-    """Decodes take 0.1 s here, reading an id of the draft 5 ms: 900 ids are worth 45 of the target's, a window of 100 five."""
+    """Decodes take 0.1 s here, reading an id of the draft 5 ms: 900 ids are worth 45 of the target's, a window of 100
+    five.
+    """
     costs = CostCurve([CostSample(n, 0, 100.0 + n) for n in range(1, 50)])
 
     def reads(window: int, n_tokens: int) -> bool:
         policy = AutoPolicy(Machine(costs, CostCurve([CostSample(1, 0, 10.0)])), window=window)
         draft, drafter = parts(window)
-        run(make_engine(ScriptedModel(TARGET_VOCAB, n_ctx=4096), drafter, policy=policy), [asked(IDS[:900], n_tokens, SpeculativeParams())])
+        run(
+            make_engine(ScriptedModel(TARGET_VOCAB, n_ctx=4096), drafter, policy=policy),
+            [asked(IDS[:900], n_tokens, SpeculativeParams())],
+        )
         return draft.n_decodes > 0
 
     assert [reads(0, 16), reads(100, 16), reads(0, 600), reads(100, 200)] == [False, False, True, True]

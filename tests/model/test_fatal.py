@@ -1,5 +1,6 @@
-"""What survives and what does not: a failing draft never ends the service; a target that fails for good ends the process, so that it is
-started anew."""
+"""What survives and what does not: a failing draft never ends the service; a target that fails for good ends the
+process, so that it is started anew.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +49,14 @@ def listening(*args):
 app.base_url = listening
 sys.exit(main(sys.argv[1:]))
 """
-"""`uad` whose decodes of a role fail once it listens: those of more than 20 rows, and behind the first of them all where it is for good."""
-CHAT = {"messages": [{"role": "user", "content": "Write a Python class named Cart. " * 8}], "max_tokens": 40, "temperature": 0}
+"""`uad` whose decodes of a role fail once it listens: those of more than 20 rows, and behind the first of them all
+where it is for good.
+"""
+CHAT = {
+    "messages": [{"role": "user", "content": "Write a Python class named Cart. " * 8}],
+    "max_tokens": 40,
+    "temperature": 0,
+}
 PAIR = (
     "--target",
     str(TARGET),
@@ -85,7 +92,9 @@ def post(server: Server, body: object) -> tuple[int, dict]:
 
 
 @pytest.mark.model
-def test_a_target_that_fails_for_good_ends_the_process_with_an_exit_code_when_its_clients_were_told(tmp_path: Path) -> None:
+def test_a_target_that_fails_for_good_ends_the_process_with_an_exit_code_when_its_clients_were_told(
+    tmp_path: Path,
+) -> None:
     server = Server(tmp_path / "log", PAIR, program=breaking("target", for_good=True))
     status, answer = post(server, CHAT)
     code = server.process.wait(30)
@@ -175,7 +184,9 @@ def test_a_draft_that_fails_at_start_is_left_out_with_one_line(where: str, monke
             monkeypatch.setattr(parts, "plan", fail)
         case "first decode":
             real = Context.decode
-            monkeypatch.setattr(Context, "decode", lambda self, *args: fail() if self._role == "draft" else real(self, *args))
+            monkeypatch.setattr(
+                Context, "decode", lambda self, *args: fail() if self._role == "draft" else real(self, *args)
+            )
     with Runtime.open(config()) as opened:
         assert opened.info.draft is None
         (line,) = [note for note in opened.info.notes if "injected" in note]
@@ -197,12 +208,16 @@ def test_a_draft_that_cannot_be_loaded_is_the_users_error(tmp_path: Path, monkey
         Runtime.open(config(draft=tmp_path / "d.gguf"))
 
 
-def test_a_drafter_that_cannot_write_its_file_is_named_and_keeps_nothing_else_from_being_closed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_drafter_that_cannot_write_its_file_is_named_and_keeps_nothing_else_from_being_closed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     parts._close(SimpleNamespace(origin=Origin.SUFFIX, close=lambda: 1 / 0))
     assert "suffix could not write what it has learned (ZeroDivisionError" in caplog.text
 
 
-@pytest.mark.parametrize("samples", ["[[1, 0, 1" + "0" * 400 + "]]", "[[1, 0, NaN]]", "[[1, 0]]", "{}", "[[[[" * 40_000])
+@pytest.mark.parametrize(
+    "samples", ["[[1, 0, 1" + "0" * 400 + "]]", "[[1, 0, NaN]]", "[[1, 0]]", "{}", "[[[[" * 40_000]
+)
 def test_a_broken_profile_is_named_and_not_used(samples: str, tmp_path: Path) -> None:
     file = tmp_path / "curve.json"
     file.write_text(f'{{"version": {profile_store.VERSION}, "samples": {samples}}}')
@@ -211,7 +226,9 @@ def test_a_broken_profile_is_named_and_not_used(samples: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("error", [ValueError("bad"), OverflowError("bad"), IndexError("bad")])
-def test_a_store_whose_rows_make_no_sense_is_named_and_kept(error: Exception, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_whose_rows_make_no_sense_is_named_and_kept(
+    error: Exception, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     class Picky:
         def load(self, rows: object) -> None:
             raise error

@@ -1,4 +1,6 @@
-"""Failures stay where they happen: answers show nothing of a drafter's or the policy's, neighbours nothing of a request's or a decode's."""
+"""Failures stay where they happen: answers show nothing of a drafter's or the policy's, neighbours nothing of a
+request's or a decode's.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,9 @@ def engine_with(drafter: object, **options) -> Engine:
     return make_engine(ScriptedModel(TARGET_VOCAB, 2), drafter, clock=ticking(), **options)
 
 
-def comes_back(engine: Engine, n_failures: int, speculative: SpeculativeParams = FIXED, temperature: float = 0.0) -> None:
+def comes_back(
+    engine: Engine, n_failures: int, speculative: SpeculativeParams = FIXED, temperature: float = 0.0
+) -> None:
     """Rounds of requests have the plain text, fail so often, and are drafted again at the end."""
     for _ in range(3):
         results = run(engine, requests(speculative, temperature), may_fail=True)
@@ -254,7 +258,11 @@ def test_a_drafter_that_fails_leaves_the_others_at_work() -> None:
 
 def test_each_failure_is_one_line_that_names_the_drafter_and_the_place(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "uad.draft"):
-        run(engine_with(Faulty(make(Origin.SUFFIX), propose=Fault(2, error=ZeroDivisionError))), requests(FIXED), may_fail=True)
+        run(
+            engine_with(Faulty(make(Origin.SUFFIX), propose=Fault(2, error=ZeroDivisionError))),
+            requests(FIXED),
+            may_fail=True,
+        )
     failed, back = [record.getMessage() for record in caplog.records]
     assert failed.startswith("suffix failed (ZeroDivisionError: injected, test_faults.py:")
     assert "left alone for 1 s; answers go on without it" in failed
@@ -280,7 +288,8 @@ class FaultyPolicy(Faulty):
 
 @pytest.mark.parametrize("call", [1, 5])
 @pytest.mark.parametrize(
-    "method", ["begin", "end", "plan", "decoded", "committed", "asks", "proposed", "choose", "wrote", "go_on", "stepped"]
+    "method",
+    ["begin", "end", "plan", "decoded", "committed", "asks", "proposed", "choose", "wrote", "go_on", "stepped"],
 )
 @pytest.mark.parametrize("auto", [False, True])
 def test_a_policy_that_fails_costs_no_text_and_a_fresh_one_drafts_on(auto: bool, method: str, call: int) -> None:
@@ -424,7 +433,9 @@ def test_fail_all_tells_everyone_though_a_drafter_cannot_end() -> None:
 # --- at start
 
 
-def test_a_drafter_that_cannot_be_made_is_named_and_left_out(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_drafter_that_cannot_be_made_is_named_and_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("uad.drafters.suffix.drafter", lambda *_: 1 / 0)
     built = drafters.build(DraftingConfig(types=(Origin.SUFFIX, Origin.NGRAM_SIMPLE)), TARGET_VOCAB, 1)
     assert [one.origin for one in built] == [Origin.NGRAM_SIMPLE]

@@ -1,4 +1,6 @@
-"""Contexts that fit: what is chosen, what is refused and with which words, and that llama.cpp takes what was reckoned."""
+"""Contexts that fit: what is chosen, what is refused and with which words, and that llama.cpp takes what was
+reckoned.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ def test_without_a_wish_it_is_the_largest_that_fits_and_a_line_says_so(n_bytes):
 
 def test_a_wish_that_does_not_fit_is_refused_with_sizes_and_the_largest():
     with pytest.raises(
-        ConfigError, match=r"--ctx-size 20000 does not fit .*target 2000000000 bytes.* 1 GiB left.*largest that fits is \d{4}"
+        ConfigError,
+        match=r"--ctx-size 20000 does not fit .*target 2000000000 bytes.* 1 GiB left.*largest that fits is \d{4}",
     ):
         chosen(GIB, asked=20000, wanted=20000)
 
@@ -78,7 +81,9 @@ def test_target_and_draft_share_what_there_is(part):
     alone = fitted(config(draft=None, n_ctx=0), limits).config.target.n_ctx
     both = fitted(config(n_ctx=0), limits).config.target.n_ctx
     assert both < alone <= 32768
-    more = config(n_ctx=0) if part == "ctx" else replace(config(n_ctx=0), draft=ModelConfig(DRAFTS["zephyr"], n_ctx=4096))
+    more = (
+        config(n_ctx=0) if part == "ctx" else replace(config(n_ctx=0), draft=ModelConfig(DRAFTS["zephyr"], n_ctx=4096))
+    )
     fitted(more, limits)
 
 
@@ -115,7 +120,10 @@ def test_devices_hold_the_layers_that_the_log_puts_there():
     lines = [
         "llama_kv_cache: layer   0: dev = CUDA0",
         "llama_kv_cache: layer   1: dev = CPU",
-        "llama_kv_cache: size =  512.00 MiB (  4096 cells,   2 layers,  1/1 seqs), K (f16):  256.00 MiB, V (f16):  256.00 MiB",
+        (
+            "llama_kv_cache: size =  512.00 MiB (  4096 cells,   2 layers,  1/1 seqs), K (f16):  256.00 MiB, V (f16):  "
+            "256.00 MiB"
+        ),
         "llama_memory_recurrent:        CPU RS buffer size =     7.00 MiB",
         "sched_reserve:      CUDA0 compute buffer size =   100.00 MiB",
         "sched_reserve:  CUDA_Host compute buffer size =    10.00 MiB",
@@ -136,7 +144,9 @@ def uad(*words: str, limit: int | None = None) -> subprocess.CompletedProcess[st
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
     command = [sys.executable, "-m", "uad", "generate", "-p", "Hi", "-n", "2", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=dict(ENV), check=False, preexec_fn=limited)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env=dict(ENV), check=False, preexec_fn=limited
+    )
 
 
 @pytest.fixture

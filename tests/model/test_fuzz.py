@@ -1,4 +1,6 @@
-"""scripts/fuzz.py: what it sends is a function of the seed, patched models load, and bad answers are told from good ones."""
+"""scripts/fuzz.py: what it sends is a function of the seed, patched models load, and bad answers are told from good
+ones.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The first promise under constraints on the bundled pair: drafted ids equal plain ids, and answers are what was asked for."""
+"""The first promise under constraints on the bundled pair: drafted ids equal plain ids, and answers are what was asked
+for.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ PLAIN: dict[float, dict[str, list[list[int]]]] = {}
 
 
 def request(constraint: Constraint, temperature: float, speculative: SpeculativeParams) -> Request:
-    return Request((), SamplingParams(temperature=temperature, seed=3), speculative, max_tokens=40, constraint=constraint)
+    return Request(
+        (), SamplingParams(temperature=temperature, seed=3), speculative, max_tokens=40, constraint=constraint
+    )
 
 
 def plain(target: Path, temperature: float) -> dict[str, list[list[int]]]:
@@ -55,7 +59,10 @@ def plain(target: Path, temperature: float) -> dict[str, list[list[int]]]:
         off = SpeculativeParams(enabled=False)
         with Runtime.open(config(target, None)) as runtime:
             PLAIN[temperature] = {
-                name: [one.ids for one in finish(runtime, chat_requests(runtime, PROMPTS, request(constraint, temperature, off)))]
+                name: [
+                    one.ids
+                    for one in finish(runtime, chat_requests(runtime, PROMPTS, request(constraint, temperature, off)))
+                ]
                 for name, (constraint, _) in CONSTRAINTS.items()
             }
     return PLAIN[temperature]

@@ -18,7 +18,19 @@ from uad.grammar.vocabulary import GrammarVocabulary
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
-from uad.types import GREEDY, Ask, Commit, Constraint, Draft, Finish, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.types import (
+    GREEDY,
+    Ask,
+    Commit,
+    Constraint,
+    Draft,
+    Finish,
+    Origin,
+    Request,
+    SamplingParams,
+    SpecPolicy,
+    SpeculativeParams,
+)
 from uad.vocab.encode import Encoder
 
 ENCODER = Encoder(TARGET_VOCAB)
@@ -55,13 +67,22 @@ CONSTRAINTS: dict[str, tuple[Constraint, Callable[[str], object]]] = {
     "schema": (schema(PERSON), is_person),
     "any JSON": (schema({"type": ["boolean", "number", "null"]}), is_json),
     "GBNF": (grammar(SUM), lambda text: re.fullmatch(r"[-+*()\d]+ = \d{1,3}", text)),
-    "regex": (regex(r"(the|a) (quick|lazy) [a-z]{2,8}\."), lambda text: re.fullmatch(r"(the|a) (quick|lazy) [a-z]{2,8}\.", text)),
-    "choice": (choice("The quick brown fox", "The quick brown dog", "jumps"), lambda text: text.endswith(("fox", "dog", "jumps"))),
+    "regex": (
+        regex(r"(the|a) (quick|lazy) [a-z]{2,8}\."),
+        lambda text: re.fullmatch(r"(the|a) (quick|lazy) [a-z]{2,8}\.", text),
+    ),
+    "choice": (
+        choice("The quick brown fox", "The quick brown dog", "jumps"),
+        lambda text: text.endswith(("fox", "dog", "jumps")),
+    ),
     "trigger": (
         schema({"const": {"a": [1, 2]}}, triggers=(" lazy",), must_trigger=True),
         lambda text: is_json(text.partition(" lazy")[2]),
     ),
-    "around": (schema({"const": {"a": [1, 2]}}, prefix=TAGGED, suffix=" over"), lambda text: is_json(text[len(TAGGED) : -5])),
+    "around": (
+        schema({"const": {"a": [1, 2]}}, prefix=TAGGED, suffix=" over"),
+        lambda text: is_json(text[len(TAGGED) : -5]),
+    ),
 }
 
 
@@ -90,7 +111,9 @@ def drafter(kind: str, truth: Sequence[Sequence[int]]) -> Drafter:
     return ModelDrafter(ScriptedModel(DRAFT_VOCAB, 4, length=400, sharpness=5.0), ENCODER, ToyRules())
 
 
-def requests(constraint: Constraint, n: int, temperature: float, speculative: SpeculativeParams, **more: int) -> list[Request]:
+def requests(
+    constraint: Constraint, n: int, temperature: float, speculative: SpeculativeParams, **more: int
+) -> list[Request]:
     return [
         Request(
             (START, *TARGET_VOCAB.tokenize((SCRIPT * 2)[: 20 + 37 * i])),
@@ -117,7 +140,10 @@ def auto() -> AutoPolicy:
 @pytest.mark.parametrize("name", CONSTRAINTS)
 def test_drafted_equals_plain_under_every_constraint(name: str, temperature: float, n: int) -> None:
     constraint, judge = CONSTRAINTS[name]
-    plain = run(make_engine(target(n), grammars=GRAMMARS), requests(constraint, n, temperature, SpeculativeParams(enabled=False)))
+    plain = run(
+        make_engine(target(n), grammars=GRAMMARS),
+        requests(constraint, n, temperature, SpeculativeParams(enabled=False)),
+    )
     for one in plain:
         if one.done.finish is Finish.STOP:
             assert judge(one.text), one.text
@@ -134,7 +160,9 @@ def test_constrained_answers_end_by_themselves() -> None:
     """Of the matrix above, so that its judges are asked."""
     for constraint, judge in CONSTRAINTS.values():
         ended = 0
-        for one in run(make_engine(target(4), grammars=GRAMMARS), requests(constraint, 4, 0.8, SpeculativeParams(enabled=False))):
+        for one in run(
+            make_engine(target(4), grammars=GRAMMARS), requests(constraint, 4, 0.8, SpeculativeParams(enabled=False))
+        ):
             if one.done.finish is Finish.STOP:
                 assert judge(one.text), one.text
                 ended += 1
@@ -155,7 +183,9 @@ def test_a_draft_is_cut_before_what_the_grammar_forbids() -> None:
     class Bad(Silent):
         def propose(self, asks: Sequence[Ask], pace: Pace | None = None) -> list[Draft]:
             ids = tuple(TARGET_VOCAB.tokenize(b'{"quick_!'))
-            return [Draft(ids[: ask.n_max], (0.9,) * len(ids[: ask.n_max]), Origin.SUFFIX, kind="suffix") for ask in asks]
+            return [
+                Draft(ids[: ask.n_max], (0.9,) * len(ids[: ask.n_max]), Origin.SUFFIX, kind="suffix") for ask in asks
+            ]
 
     model = target(1)
     (request,) = requests(schema(PERSON), 1, 0.0, SpeculativeParams(policy=SpecPolicy.FIXED, types=(Origin.SUFFIX,)))
@@ -179,7 +209,9 @@ def test_min_tokens_and_ignored_ends_do_not_outlast_a_grammar(enabled: bool) -> 
     (one,) = run(make_engine(target(1), Silent(), policy=auto(), grammars=GRAMMARS), [request])
     assert (one.text, one.done.finish) == ("jumps", Finish.STOP)
     sampling = SamplingParams(temperature=0.0, ignore_eos=True)
-    ignoring = Request(request.prompt, sampling, request.speculative, max_tokens=N_TOKENS, constraint=regex("(the|a) (quick)?"))
+    ignoring = Request(
+        request.prompt, sampling, request.speculative, max_tokens=N_TOKENS, constraint=regex("(the|a) (quick)?")
+    )
     (one,) = run(make_engine(target(1), Silent(), policy=auto(), grammars=GRAMMARS), [ignoring])
     assert one.text in ("the quick", "a quick")
 

@@ -29,7 +29,9 @@ def start(name: str) -> GrammarMatcher:
 
 @pytest.mark.parametrize("name", [*GENERATING, *BUNDLED])
 def test_a_text_that_fits_can_be_written_in_its_own_ids(name: str) -> None:
-    """Where bytes are forced, ids are, too: the tokenizer's own. So the answer's ids there are not those of the whole text."""
+    """Where bytes are forced, ids are, too: the tokenizer's own. So the answer's ids there are not those of the whole
+    text.
+    """
     table, matcher, written, n_forced = vocab(name), start(name), b"", 0
     rest = TEXT.encode()
     while rest:
@@ -39,7 +41,10 @@ def test_a_text_that_fits_can_be_written_in_its_own_ids(name: str) -> None:
         assert not table.eog & set(ids.tolist())
         assert not forced or ids.tolist() == [forced[0]]
         n_forced += bool(forced)
-        id_ = max((int(i) for i in ids if rest.startswith(table.texts[i]) and table.texts[i]), key=lambda i: len(table.texts[i]))
+        id_ = max(
+            (int(i) for i in ids if rest.startswith(table.texts[i]) and table.texts[i]),
+            key=lambda i: len(table.texts[i]),
+        )
         matcher.accept(id_)
         written, rest = written + table.texts[id_], rest[len(table.texts[id_]) :]
     assert matcher.is_over

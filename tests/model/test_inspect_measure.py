@@ -92,7 +92,9 @@ def test_what_does_not_pay_is_not_drafted(run, target, draft):
 
 
 def test_the_replay_counts_rounds_as_they_would_be():
-    """Runs of two, then a token of the target: length 2 takes all of it, and costs a pass of three rows and two draft steps."""
+    """Runs of two, then a token of the target: length 2 takes all of it, and costs a pass of three rows and two draft
+    steps.
+    """
     steps = CostCurve([CostSample(n, 0, 10.0 + n) for n in range(1, 10)])
     found = predict([[True, True, False] * 30], 1.0, steps, CostCurve([CostSample(1, 0, 2.0)]), 6)
     assert (found.length, found.per_round) == (2, 3.0)
@@ -126,13 +128,17 @@ def cache(tmp_path, monkeypatch):
 def pair():
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         ms = {"target": 10.0, "draft": 0.5}
-        patch.setattr(measure, "curve", lambda *args: (tuple(CostSample(n, 0, ms[args[2]] + 0.1 * n) for n in range(1, 20)), True))
+        patch.setattr(
+            measure, "curve", lambda *args: (tuple(CostSample(n, 0, ms[args[2]] + 0.1 * n) for n in range(1, 20)), True)
+        )
         yield stack.enter_context(measure._OpenPair(pair_config(DRAFTS["gemma"]), lambda what, share: None))
 
 
 @pytest.mark.model
 def test_a_model_agrees_with_itself(cache):
-    found = measure_pair(pair_config(TARGET), (*CHAT[:1], SampleText("read", "Once upon a time, ", Form.READ)), lambda what, share: None)
+    found = measure_pair(
+        pair_config(TARGET), (*CHAT[:1], SampleText("read", "Once upon a time, ", Form.READ)), lambda what, share: None
+    )
     assert [line.kind for line in found.lines] == ["read", "chat"]
     for line in found.lines:
         assert line.n_places >= line.n_tokens
@@ -179,7 +185,9 @@ def test_places_are_the_same_bytes_for_both(pair):
 
 @pytest.mark.model
 def test_accepted_is_what_a_greedy_draft_would_get_right(pair):
-    """Let the draft itself write on from many places of the target's answers: it agrees exactly as far as the runs say."""
+    """Let the draft itself write on from many places of the target's answers: it agrees exactly as far as the runs
+    say.
+    """
     n_same = n = 0
     for text in pair._texts(CHAT):
         track = draft_track(pair._rules, pair._encoders[1], text.prompt, text.body)
@@ -191,7 +199,10 @@ def test_accepted_is_what_a_greedy_draft_would_get_right(pair):
             if spans[k][0] not in track.ends:
                 continue
             got = written(pair._draft, track.ids[: track.ends.index(spans[k][0]) + 1], 8)
-            n_right = next((i for i, (a, b) in enumerate(zip(got, body[spans[k][0] :], strict=False)) if a != b), min(len(got), len(body)))
+            n_right = next(
+                (i for i, (a, b) in enumerate(zip(got, body[spans[k][0] :], strict=False)) if a != b),
+                min(len(got), len(body)),
+            )
             foretold = next((i for i, one in enumerate(good[k:]) if not one), len(good) - k)
             right = sum(end - spans[k][0] <= n_right for _, end in spans[k:])
             reach = sum(end - spans[k][0] <= len(got) for _, end in spans[k:])
@@ -216,7 +227,9 @@ def written(context, ids, n):
 
 @pytest.mark.model
 def test_texts_that_do_not_fit_are_named(pair):
-    found = pair.measure((*CHAT[:1], SampleText("read", "x y " * 3000, Form.READ), SampleText("chat", "x y " * 3000, Form.CHAT)))
+    found = pair.measure(
+        (*CHAT[:1], SampleText("read", "x y " * 3000, Form.READ), SampleText("chat", "x y " * 3000, Form.CHAT))
+    )
     assert [line.kind for line in found.lines] == ["chat"]
     assert sum("left out" in note for note in found.notes) == 2
     with pytest.raises(ConfigError, match="--text"):
@@ -245,7 +258,8 @@ def test_the_command_measures_on_the_users_text(cache, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "named"), [(["--json"], "--measure"), (["--text", "/nowhere/x"], "/nowhere/x"), (["--text", "EMPTY"], "no text")]
+    ("words", "named"),
+    [(["--json"], "--measure"), (["--text", "/nowhere/x"], "/nowhere/x"), (["--text", "EMPTY"], "no text")],
 )
 def test_wrong_words_are_named(capsys, tmp_path, words, named):
     (tmp_path / "empty").write_text(" \n")

@@ -1,4 +1,6 @@
-"""A pass over a prompt is interrupted from another thread, and any cut of a prompt gives the same bits: on the bundled models."""
+"""A pass over a prompt is interrupted from another thread, and any cut of a prompt gives the same bits: on the bundled
+models.
+"""
 
 from __future__ import annotations
 

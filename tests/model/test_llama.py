@@ -1,4 +1,6 @@
-"""The owners of llama.cpp's handles, on the bundled models: return codes, rows in batches, samplers, threads, attention."""
+"""The owners of llama.cpp's handles, on the bundled models: return codes, rows in batches, samplers, threads,
+attention.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +135,9 @@ def test_a_bias_on_a_token_that_the_target_has_not_is_found_at_start() -> None:
 def test_threads_are_chosen_where_nobody_said_how_many(context, monkeypatch, cores, fields, expected) -> None:
     set_threads, told = amx.lib.llama_set_n_threads, []
     monkeypatch.setattr("uad.llama.context.physical_cores", lambda: cores)
-    monkeypatch.setattr("uad.llama.context.lib.llama_set_n_threads", lambda *args: told.append(args[1:]) or set_threads(*args))
+    monkeypatch.setattr(
+        "uad.llama.context.lib.llama_set_n_threads", lambda *args: told.append(args[1:]) or set_threads(*args)
+    )
     context.choose_threads(ModelConfig(TARGET, **fields))
     assert (told[-1] if told else None) in expected
 
@@ -234,7 +238,9 @@ def test_the_vocabulary_is_a_table_of_bytes(path) -> None:
         assert not any(vocab.is_special(id_) for id_ in ids)
         assert all(vocab.pieces[id_] == b"" for id_ in vocab.special_ids)
         assert vocab.eog
-        assert {bytes([i]) for i in range(256)} <= set(vocab.by_bytes) | {bytes([i]) for i in range(256) if i > 0xF4 or i in (0xC0, 0xC1)}
+        assert {bytes([i]) for i in range(256)} <= set(vocab.by_bytes) | {
+            bytes([i]) for i in range(256) if i > 0xF4 or i in (0xC0, 0xC1)
+        }
         lo, hi = vocab.range_of(b"re")
         pieces, _ = vocab.sorted_pieces
         assert all(piece.startswith(b"re") for piece in pieces[lo:hi])
@@ -242,7 +248,8 @@ def test_the_vocabulary_is_a_table_of_bytes(path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"), [(("--spec-draft-n-max", "100"), "at most 58 tokens, not 100"), (("--spec-draft-n-max", "58"), "")]
+    ("flags", "said"),
+    [(("--spec-draft-n-max", "100"), "at most 58 tokens, not 100"), (("--spec-draft-n-max", "58"), "")],
 )
 def test_drafts_that_cannot_be_as_long_as_was_asked_for_are_named(flags, said) -> None:
     config = load_config(["-m", str(TARGET), "-c", "256", *flags], {})

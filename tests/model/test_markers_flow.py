@@ -1,4 +1,6 @@
-"""A marker on its way: shown in the answer where the target writes it, an id for a draft that has it, letters for one that has not."""
+"""A marker on its way: shown in the answer where the target writes it, an id for a draft that has it, letters for one
+that has not.
+"""
 
 from __future__ import annotations
 

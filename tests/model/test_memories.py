@@ -1,4 +1,6 @@
-"""Targets and drafts whose memory cannot take back any id: the same text, nothing decoded twice without need, and prompts that go on."""
+"""Targets and drafts whose memory cannot take back any id: the same text, nothing decoded twice without need, and
+prompts that go on.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def requests(n: int, temperature: float, speculative: SpeculativeParams) -> list
 
 
 def plain(n: int, temperature: float) -> list[list[int]]:
-    return [run(make_engine(ScriptedModel(TARGET_VOCAB, length=400)), [one])[0].ids for one in requests(n, temperature, OFF)]
+    return [
+        run(make_engine(ScriptedModel(TARGET_VOCAB, length=400)), [one])[0].ids for one in requests(n, temperature, OFF)
+    ]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
@@ -54,7 +58,9 @@ def test_the_text_is_that_of_the_target_alone(kind: str, n_free: int, n_seq: int
         drafter = RandomDrafter(dict(enumerate(expected)), seed=n_max)
         one = ModelDrafter(draft(n_free, n_seq), ENCODER, ToyRules()) if kind == "model" else drafter
         engine = make_engine(model(n_free, n_seq), one, least=Least(least))
-        results = run(engine, requests(n_seq, temperature, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=n_max, p_min=0.3)))
+        results = run(
+            engine, requests(n_seq, temperature, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=n_max, p_min=0.3))
+        )
         assert [result.ids for result in results] == expected, f"n_max {n_max}, least {least}"
         n_accepted += sum(result.done.timings.draft.n_accepted for result in results)
     assert n_accepted > 20
@@ -68,7 +74,10 @@ def test_the_automatic_policy_writes_the_same_text_too(n_free: int) -> None:
     engine = make_engine(target, ModelDrafter(draft(n_free), ENCODER, ToyRules()), policy=policy)
     request = replace(requests(1, 0.0, SpeculativeParams())[0], max_tokens=150)
     result = run(engine, [request])[0]
-    assert result.ids == run(make_engine(ScriptedModel(TARGET_VOCAB, length=400)), [replace(request, speculative=OFF)])[0].ids
+    assert (
+        result.ids
+        == run(make_engine(ScriptedModel(TARGET_VOCAB, length=400)), [replace(request, speculative=OFF)])[0].ids
+    )
     assert result.done.timings.draft.n_accepted > 50
 
 
@@ -89,7 +98,9 @@ def turn(*parts: bytes) -> Request:
 
 @pytest.mark.parametrize("n_free", [CHECKPOINTS, SNAPSHOTS])
 def test_the_next_turn_of_a_conversation_goes_on_from_a_mark(n_free: int) -> None:
-    """The answer comes back in other words, as where a template drops thoughts: the prompt differs within what the slot holds."""
+    """The answer comes back in other words, as where a template drops thoughts: the prompt differs within what the slot
+    holds.
+    """
     engine = make_engine(model(n_free, tail=4))
     first = turn(SCRIPT[:150])
     run(engine, [first])

@@ -1,4 +1,6 @@
-"""Every kind of memory that llama.cpp has, on tiny random models: the same text with and without drafts, and prompts that go on."""
+"""Every kind of memory that llama.cpp has, on tiny random models: the same text with and without drafts, and prompts
+that go on.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("tiny")
 
 
-def config(target: Path, draft: Path | None, slots: int = 1, types: tuple[str, ...] = (Origin.MODEL,), **target_fields) -> Config:
+def config(
+    target: Path, draft: Path | None, slots: int = 1, types: tuple[str, ...] = (Origin.MODEL,), **target_fields
+) -> Config:
     return Config(
         target=ModelConfig(target, n_ctx=512 * slots, n_threads=1, **target_fields),
         draft=ModelConfig(draft, n_threads=1) if draft is not None else None,
@@ -41,7 +45,9 @@ def config(target: Path, draft: Path | None, slots: int = 1, types: tuple[str, .
 
 def requests(runtime: Runtime, temperature: float, speculative: SpeculativeParams, **fields) -> list[Request]:
     sampling = SamplingParams(temperature=temperature, seed=7)
-    return [Request(tuple(runtime.tokenize(prompt)), sampling, speculative, max_tokens=32, **fields) for prompt in PROMPTS]
+    return [
+        Request(tuple(runtime.tokenize(prompt)), sampling, speculative, max_tokens=32, **fields) for prompt in PROMPTS
+    ]
 
 
 def texts(runtime: Runtime, temperature: float, speculative: SpeculativeParams) -> tuple[list[list[int]], int]:
@@ -68,7 +74,9 @@ def test_the_text_is_that_of_the_target_alone(name: str, folder: Path) -> None:
                     found, n_drafted = texts(runtime, temperature, speculative)
                     assert n_drafted or draft is None
                     if exact:
-                        assert found == plain[temperature], f"{draft}, {slots} slots, temperature {temperature}, n_max {n_max}"
+                        assert found == plain[temperature], (
+                            f"{draft}, {slots} slots, temperature {temperature}, n_max {n_max}"
+                        )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -82,7 +90,9 @@ def test_as_a_draft_it_is_read_on_from_where_it_was_right(name: str, folder: Pat
             assert n_drafted
 
 
-@pytest.mark.parametrize("fields", [{"type_k": "q8_0", "type_v": "q8_0"}, {"flash_attn": "off"}, {"n_ubatch": 16}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{"type_k": "q8_0", "type_v": "q8_0"}, {"flash_attn": "off"}, {"n_ubatch": 16}], ids=str
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_other_caches_other_attention_and_small_passes(name: str, fields: dict, folder: Path) -> None:
     path = make(name, folder)
@@ -119,7 +129,9 @@ def test_what_each_kind_of_memory_does_is_found_at_start(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_full_context_and_a_client_that_leaves(name: str, folder: Path) -> None:
-    """The answer ends where the slot's context does; a request that is given up in mid-answer leaves a slot that serves the next one."""
+    """The answer ends where the slot's context does; a request that is given up in mid-answer leaves a slot that serves
+    the next one.
+    """
     path = make(name, folder)
     speculative = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=6, p_min=0.0)
     with Runtime.open(config(path, path)) as runtime:

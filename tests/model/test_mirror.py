@@ -1,4 +1,6 @@
-"""The mirror under any history of commits and guesses: it tells the committed bytes, keeps what agrees, and re-encodes only what is new."""
+"""The mirror under any history of commits and guesses: it tells the committed bytes, keeps what agrees, and re-encodes
+only what is new.
+"""
 
 from __future__ import annotations
 
@@ -200,10 +202,16 @@ def brute_force(rows: np.ndarray, canonical: list[int], rest: bytes) -> dict[tup
     return paths
 
 
-@given(st.sampled_from([b" qu", b"Th", b"      ", b" than th", b"f) r", b"12", b" jum"]), st.integers(0, 10**6), st.floats(0.5, 6))
+@given(
+    st.sampled_from([b" qu", b"Th", b"      ", b" than th", b"f) r", b"12", b" jum"]),
+    st.integers(0, 10**6),
+    st.floats(0.5, 6),
+)
 def test_the_likeliest_path_wins_as_a_whole(rest: bytes, seed: int, width: float) -> None:
     canonical = DRAFT_VOCAB.tokenize(rest)
-    rows = (np.random.default_rng(seed).standard_normal((len(canonical), DRAFT_VOCAB.n_vocab)) * width).astype(np.float32)
+    rows = (np.random.default_rng(seed).standard_normal((len(canonical), DRAFT_VOCAB.n_vocab)) * width).astype(
+        np.float32
+    )
     path = Healer(DRAFT_VOCAB).choose_path(rows, canonical, rest)
     paths = brute_force(rows, canonical, rest)
     best = max(paths.values())

@@ -1,4 +1,6 @@
-"""What a round of drafting costs follows the new bytes, in text without any safe boundary, too. Work is counted, not timed."""
+"""What a round of drafting costs follows the new bytes, in text without any safe boundary, too. Work is counted, not
+timed.
+"""
 
 from __future__ import annotations
 

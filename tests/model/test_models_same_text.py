@@ -1,4 +1,6 @@
-"""The first promise on the bundled models: drafted ids equal plain ids, bit for bit where the weights are quantized or `exact` is on."""
+"""The first promise on the bundled models: drafted ids equal plain ids, bit for bit where the weights are quantized or
+`exact` is on.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +48,14 @@ def test_exactly_the_plain_text(kind: str, temperature: float, folder: Path) -> 
     for slots, draft in [(1, "zephyr"), (1, "gemma"), (4, "zephyr"), (4, "gemma")]:
         with Runtime.open(config(target, DRAFTS[draft], slots, exact=bool(exact))) as runtime:
             for n_max in LENGTHS:
-                drafted, accepted = ids(runtime, temperature, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=n_max, p_min=0.4))
+                drafted, accepted = ids(
+                    runtime, temperature, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=n_max, p_min=0.4)
+                )
                 wrong = [PROMPTS[i] for i in range(len(PROMPTS)) if drafted[i] != plain[i]]
-                assert not wrong, f"{draft}, {slots} slots, n_max {n_max}: {len(wrong)} of {len(PROMPTS)} texts differ, first {wrong[0]!r}"
+                assert not wrong, (
+                    f"{draft}, {slots} slots, n_max {n_max}: {len(wrong)} of {len(PROMPTS)} texts differ, first "
+                    f"{wrong[0]!r}"
+                )
                 n_accepted += accepted
             if slots == 4:
                 assert ids(runtime, temperature, SpeculativeParams(enabled=False))[0] == plain
@@ -56,13 +63,22 @@ def test_exactly_the_plain_text(kind: str, temperature: float, folder: Path) -> 
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
-def test_without_exact_a_float_target_differs_only_at_near_ties(kind: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One row is computed by other kernels than several: where that flips an id, the two best candidates were within the noise."""
+def test_without_exact_a_float_target_differs_only_at_near_ties(
+    kind: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One row is computed by other kernels than several: where that flips an id, the two best candidates were within
+    the noise.
+    """
     target, noise = quantized(kind, folder), 0.1
     n_differ = 0
     with Runtime.open(config(target)) as runtime:
         ask = [
-            request(0.0, SpeculativeParams(policy=SpecPolicy.FIXED, enabled=on, n_max=8, p_min=0.3), logprobs=True, n_probs=2)
+            request(
+                0.0,
+                SpeculativeParams(policy=SpecPolicy.FIXED, enabled=on, n_max=8, p_min=0.3),
+                logprobs=True,
+                n_probs=2,
+            )
             for on in (False, True)
         ]
         plain, drafted = (finish(runtime, chat_requests(runtime, PROMPTS, one)) for one in ask)

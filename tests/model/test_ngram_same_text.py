@@ -1,4 +1,6 @@
-"""Same text with each drafter that needs no model: on the scripted target, beside neighbours, over several requests in the same slots."""
+"""Same text with each drafter that needs no model: on the scripted target, beside neighbours, over several requests in
+the same slots.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ MOD = NgramModConfig(3, 1, 12)
 
 
 def requests(temperature: float, speculative: SpeculativeParams) -> list[Request]:
-    """Two rounds of prompts for two slots; the target's script repeats itself, so that the second half of an answer was written before."""
+    """Two rounds of prompts for two slots; the target's script repeats itself, so that the second half of an answer was
+    written before.
+    """
     params = SamplingParams(temperature=temperature, seed=3)
     ids = TARGET_VOCAB.tokenize(SCRIPT + SCRIPT)
     return [Request((START, *ids[:n]), params, speculative, max_tokens=60) for n in (5, 40, 70, 12)]
@@ -28,7 +32,10 @@ def requests(temperature: float, speculative: SpeculativeParams) -> list[Request
 @pytest.mark.parametrize("name", TYPES)
 def test_drafted_equals_plain(name: str, share: str, temperature: float) -> None:
     plain, drafted = [], []
-    for found, speculative in ((plain, SpeculativeParams(enabled=False)), (drafted, SpeculativeParams(policy=SpecPolicy.FIXED))):
+    for found, speculative in (
+        (plain, SpeculativeParams(enabled=False)),
+        (drafted, SpeculativeParams(policy=SpecPolicy.FIXED)),
+    ):
         drafter = build_one(Origin(name), LookupConfig(SHORT, SHORT, SHORT, MOD, share=share), "", 2)
         engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2), drafter)
         for pair in (slice(0, 2), slice(2, 4), slice(0, 2)):

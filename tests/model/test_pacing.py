@@ -11,7 +11,8 @@ from uad.runtime.wiring import Wiring
 
 
 @pytest.mark.parametrize(
-    ("times", "stored", "is_rough"), [((10, 10, 11), False, False), ((10, 30, 60), False, True), ((10, 30, 60), True, False)]
+    ("times", "stored", "is_rough"),
+    [((10, 10, 11), False, False), ((10, 30, 60), False, True), ((10, 30, 60), True, False)],
 )
 def test_costs_of_a_busy_machine_are_called_rough(times, stored, is_rough):
     class Measured(Wiring):
@@ -20,7 +21,9 @@ def test_costs_of_a_busy_machine_are_called_rough(times, stored, is_rough):
 
     config = SimpleNamespace(drafting=DraftingConfig(), n_parallel=1)
     target = SimpleNamespace(
-        context=SimpleNamespace(n_ubatch=512, n_alike=60, n_free=1, keep_ms=0.0), config=None, least=SimpleNamespace(rows=1, of_each=False)
+        context=SimpleNamespace(n_ubatch=512, n_alike=60, n_free=1, keep_ms=0.0),
+        config=None,
+        least=SimpleNamespace(rows=1, of_each=False),
     )
     _, (line,) = pacing.open_policy(config, target, None, Measured())
     assert ("rough" in line) is is_rough

@@ -1,4 +1,6 @@
-"""Long text is tokenized in pieces, which changes no id; it stops when nobody waits for it, and where there is no place to cut."""
+"""Long text is tokenized in pieces, which changes no id; it stops when nobody waits for it, and where there is no place
+to cut.
+"""
 
 from __future__ import annotations
 

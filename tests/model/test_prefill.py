@@ -14,7 +14,8 @@ from kit.toys import SCRIPT, TARGET_VOCAB, Collector, ScriptedModel, SimulatedCl
 
 from uad.decode.layout import passes
 from uad.decode.prefill import Prefill
-from uad.types import Delta, Request, SamplingParams, SpeculativeParams
+from uad.events import Delta
+from uad.types import Request, SamplingParams, SpeculativeParams
 
 LONG, SHORT = 12_000, 6
 IDS = tuple(TARGET_VOCAB.tokenize(SCRIPT * 220))
@@ -74,7 +75,11 @@ class Machine:
                 i = waiting.pop(0)
                 _, n_prompt, n_tokens = arrivals[i]
                 request = Request(
-                    IDS[i : i + n_prompt], SamplingParams(temperature=0), SpeculativeParams(enabled=False), n_tokens, cache_prompt=False
+                    IDS[i : i + n_prompt],
+                    SamplingParams(temperature=0),
+                    SpeculativeParams(enabled=False),
+                    n_tokens,
+                    cache_prompt=False,
                 )
                 self.engine.submit(next(self.numbers), request, sinks[i])
             self.engine.step()
@@ -161,7 +166,9 @@ def test_a_writer_is_kept_waiting_half_a_second_at_most_and_a_short_prompt_no_lo
 
 
 def test_who_waits_for_a_slot_gets_one_in_the_order_of_arrival() -> None:
-    """A slot is free when the first short prompt is read; the next in line takes it, though the last one is the shortest."""
+    """A slot is free when the first short prompt is read; the next in line takes it, though the last one is the
+    shortest.
+    """
     machine = Machine("many cores", n_slots=2).warm()
     _, *others = machine.play([(0.0, LONG, 1), (0.01, 300, 1), (0.02, 2_000, 1), (0.03, SHORT, 1)])
     second, third, fourth = (one.began + one.first for one in others)
@@ -185,7 +192,10 @@ def test_no_pass_of_a_prompt_has_a_single_row_whoever_reads_beside_it(n_batch: i
     clock = SimulatedClock()
     engine = make_engine(target, clock=clock)
     for n in (2, 3, 16, 17, 63, 64, 65, 66, 127, 128, 129, 193, 257):
-        asked = [Request(IDS[k : k + n + k], SamplingParams(temperature=0), SpeculativeParams(enabled=False), 1) for k in range(3)]
+        asked = [
+            Request(IDS[k : k + n + k], SamplingParams(temperature=0), SpeculativeParams(enabled=False), 1)
+            for k in range(3)
+        ]
         run(engine, asked + asked)
     assert min(n for batch in target.batches for _, n in passes(batch, target.n_ubatch)) == 2
 
@@ -206,7 +216,9 @@ def test_one_who_reads_alone_can_be_cancelled_within_a_second(name: str, after: 
 
 
 @given(st.integers(1, 3000), st.lists(st.floats(10, 20_000), min_size=1, max_size=9), st.sampled_from([128, 256, 512]))
-def test_a_prompt_is_read_by_the_kernel_for_prompts_at_any_speed(n_prompt: int, rates: list[float], n_ubatch: int) -> None:
+def test_a_prompt_is_read_by_the_kernel_for_prompts_at_any_speed(
+    n_prompt: int, rates: list[float], n_ubatch: int
+) -> None:
     """No pass of a prompt that one reads alone has fewer rows than that needs, unless the prompt has."""
     one = SimpleNamespace(rate=0.0, number=1, n_unread=n_prompt)
     prefill, sizes = Prefill(n_ubatch, 2048, lambda: 0.0), []

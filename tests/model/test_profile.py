@@ -1,4 +1,6 @@
-"""Cost curves: measured on scripted machines, stored and found again, drawn; and `uad profile` on the bundled models."""
+"""Cost curves: measured on scripted machines, stored and found again, drawn; and `uad profile` on the bundled
+models.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,8 @@ def test_a_quick_measurement_keeps_its_time_and_always_knows_one_row(single, mor
 def test_the_most_telling_sizes_come_first():
     machine = Machine(linear(1, 0.5))
     quick(machine, range(1, 25), 2.0, machine.clock)
-    assert machine.sizes[:7] == [1, 1, 1, 1, 1, 8, 1]  # a cold one, three of one row, a cold one of several, and the first of the rounds
+    # a cold one, three of one row, a cold one of several, and the first of the rounds
+    assert machine.sizes[:7] == [1, 1, 1, 1, 1, 8, 1]
     assert machine.sizes[7:15] == [8, 4, 16, 2, 3, 6, 12, 5]
 
 
@@ -237,11 +240,15 @@ def test_the_key_follows_what_changes_the_cost_and_nothing_else():
         replace(CONFIG, repack=False),
         replace(CONFIG, path=DRAFTS["zephyr"]),
     ]
-    names = {profile_store.key(config, "target").name for config in costly} | {profile_store.key(CONFIG, "draft").name, base}
-    assert len(names) == len(costly) + 2
-    assert {profile_store.key(config, "target").name for config in (CONFIG, replace(CONFIG, n_ctx=64), replace(CONFIG, mlock=True))} == {
-        base
+    names = {profile_store.key(config, "target").name for config in costly} | {
+        profile_store.key(CONFIG, "draft").name,
+        base,
     }
+    assert len(names) == len(costly) + 2
+    assert {
+        profile_store.key(config, "target").name
+        for config in (CONFIG, replace(CONFIG, n_ctx=64), replace(CONFIG, mlock=True))
+    } == {base}
 
 
 def test_devices_are_named_with_their_kernels():
@@ -272,7 +279,10 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("name", "magic"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml"), ("p.pdf", b"%PDF")])
 def test_curves_are_drawn(tmp_path, name, magic):
     cost_plot.draw(
-        [MeasuredCurve("target", "toy", SAMPLES, tmp_path, 1.0), MeasuredCurve("draft", "$_^$ toy", SAMPLES[:1], tmp_path, 1.0)],
+        [
+            MeasuredCurve("target", "toy", SAMPLES, tmp_path, 1.0),
+            MeasuredCurve("draft", "$_^$ toy", SAMPLES[:1], tmp_path, 1.0),
+        ],
         tmp_path / name,
     )
     assert (tmp_path / name).read_bytes().startswith(magic)
@@ -291,7 +301,19 @@ def test_a_plot_that_cannot_be_drawn_is_refused_before_measuring(tmp_path):
 def test_the_server_finds_what_the_command_stored(cache, capsys, tmp_path):
     flags = ["-c", "1024", "-t", "1", "-td", "1", "-ctk", "q8_0"]
     plot = tmp_path / "cost.svg"
-    words = ["profile", str(TARGET), str(DRAFTS["gemma"]), *flags, "--n-max", "3", "--depths", "0,64", "--json", "--plot", str(plot)]
+    words = [
+        "profile",
+        str(TARGET),
+        str(DRAFTS["gemma"]),
+        *flags,
+        "--n-max",
+        "3",
+        "--depths",
+        "0,64",
+        "--json",
+        "--plot",
+        str(plot),
+    ]
     assert main(words) == 0
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
     served = load_config(["-m", str(TARGET), "-md", str(DRAFTS["gemma"]), *flags, "--parallel", "4"], {})

@@ -1,4 +1,6 @@
-"""What followed earlier, mixed into a draft's logits: the longest occurrence, in mid-draft, and never of ids that were taken back."""
+"""What followed earlier, mixed into a draft's logits: the longest occurrence, in mid-draft, and never of ids that were
+taken back.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +141,9 @@ def test_what_lies_before_the_window_is_recalled() -> None:
 @pytest.mark.model
 @pytest.mark.parametrize("draft", DRAFTS)
 def test_real_drafts_of_code_gain(draft: str) -> None:
-    """The bundled code prompts, greedy, in three quarters of the decodes that they took before anything was recalled."""
+    """The bundled code prompts, greedy, in three quarters of the decodes that they took before anything was
+    recalled.
+    """
     alone = {"zephyr": 342, "gemma": 317}[draft]
     n_rounds = 0
     with Stepper.open(config(TARGET, DRAFTS[draft])) as stepper:

@@ -1,4 +1,6 @@
-"""Contexts beyond training: llama-server's rope and YaRN flags reach llama.cpp, and a line says what a model was trained for."""
+"""Contexts beyond training: llama-server's rope and YaRN flags reach llama.cpp, and a line says what a model was
+trained for.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,12 @@ from uad.runtime.target import open_target
 from uad.types import Rows
 
 PLAIN = {"general.architecture": "llama"}
-YARN = {**PLAIN, "llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": "4", "llama.rope.scaling.original_context_length": "8192"}
+YARN = {
+    **PLAIN,
+    "llama.rope.scaling.type": "yarn",
+    "llama.rope.scaling.factor": "4",
+    "llama.rope.scaling.original_context_length": "8192",
+}
 
 
 def load(*words: str, env: dict[str, str] | None = None) -> ModelConfig:
@@ -59,7 +66,13 @@ def test_the_draft_keeps_its_own():
 
 @pytest.mark.parametrize(
     "words",
-    [["--rope-scale", "0"], ["--rope-scale", "inf"], ["--rope-scaling", "ntk"], ["--yarn-orig-ctx", "-1"], ["--rope-freq-base", "x"]],
+    [
+        ["--rope-scale", "0"],
+        ["--rope-scale", "inf"],
+        ["--rope-scaling", "ntk"],
+        ["--yarn-orig-ctx", "-1"],
+        ["--rope-freq-base", "x"],
+    ],
 )
 def test_what_is_no_setting_is_refused(words):
     with pytest.raises(ConfigError, match=words[0]):
@@ -132,6 +145,8 @@ def test_stretching_changes_what_the_model_computes():
 
 def test_a_draft_beyond_its_training_is_named():
     given = config(n_ctx=512)
-    parts = build(replace(given, draft=ModelConfig(DRAFTS["zephyr"], n_ctx=40960, n_threads=1)), lambda what, share: None)
+    parts = build(
+        replace(given, draft=ModelConfig(DRAFTS["zephyr"], n_ctx=40960, n_threads=1)), lambda what, share: None
+    )
     with parts.stack:
         assert any(line.startswith("the draft's context of 40960 tokens is beyond") for line in parts.info.notes)

@@ -23,7 +23,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Runtime:
     return Runtime.open(Config(target=None))
 
 
-def test_a_request_that_meets_the_close_is_refused_and_not_forgotten(opened: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_meets_the_close_is_refused_and_not_forgotten(
+    opened: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(opened._engine, "check", lambda request: opened.close())
     with pytest.raises(UnavailableError, match="shutting down"):
         opened.submit(Request((1,)), Collector())
@@ -32,7 +34,9 @@ def test_a_request_that_meets_the_close_is_refused_and_not_forgotten(opened: Run
 def test_who_was_let_in_before_a_fatal_error_is_told_of_it_though_clearing_away_fails(
     opened: Runtime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One request runs into the error, another one's command is still queued behind it, and a third cannot be cancelled any more."""
+    """One request runs into the error, another one's command is still queued behind it, and a third cannot be cancelled
+    any more.
+    """
     first, second, reached = Collector(), Collector(), threading.Event()
 
     def broken(*_: object) -> None:

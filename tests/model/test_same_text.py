@@ -59,7 +59,9 @@ def drafter(kind: str, n: int, temperature: float, seed: int):
         return RandomDrafter(seed=seed)
     if kind == "half-right":
         return RandomDrafter({i: plain(i, temperature, seed) for i in range(n)}, seed=seed)
-    return ModelDrafter(fresh(DRAFT), ENCODER, ToyRules(), heal="unhealed" not in kind, salvage="unsalvaged" not in kind)
+    return ModelDrafter(
+        fresh(DRAFT), ENCODER, ToyRules(), heal="unhealed" not in kind, salvage="unsalvaged" not in kind
+    )
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.3])
@@ -71,7 +73,9 @@ def test_drafted_equals_plain(kind: str, n_sequences: int, temperature: float) -
         seed = 100 * n_max + int(10 * p_min)
         speculative = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=n_max, p_min=p_min)
         engine = make_engine(
-            fresh(TARGET), drafter(kind, n_sequences, temperature, seed), least=Least(1 + n_max % 3, of_each=n_max % 2 == 0)
+            fresh(TARGET),
+            drafter(kind, n_sequences, temperature, seed),
+            least=Least(1 + n_max % 3, of_each=n_max % 2 == 0),
         )
         results = run(engine, requests(n_sequences, temperature, seed, speculative))
         for i, result in enumerate(results):
@@ -93,7 +97,12 @@ def test_drafted_equals_plain(kind: str, n_sequences: int, temperature: float) -
         {"top_n_sigma": 0.8, "top_k": 0, "top_p": 1.0, "min_p": 0.0},
         {"xtc_probability": 0.5, "xtc_threshold": 0.02},
         {"xtc_probability": 1.0, "xtc_threshold": 0.02, "repeat_penalty": 1.2},
-        {"logit_bias": ((TARGET_VOCAB.tokenize(b" the")[0], 5.0), (TARGET_VOCAB.tokenize(b" quick")[0], float("-inf")))},
+        {
+            "logit_bias": (
+                (TARGET_VOCAB.tokenize(b" the")[0], 5.0),
+                (TARGET_VOCAB.tokenize(b" quick")[0], float("-inf")),
+            )
+        },
         {"ignore_eos": True},
     ],
 )
@@ -101,7 +110,13 @@ def test_drafted_equals_plain(kind: str, n_sequences: int, temperature: float) -
 def test_drafted_equals_plain_for_every_sampler(sampling: dict, temperature: float) -> None:
     for seed in range(3):
         one = [
-            requests(2, temperature, seed, SpeculativeParams(policy=SpecPolicy.FIXED, enabled=on, n_max=9, p_min=0.2), **sampling)
+            requests(
+                2,
+                temperature,
+                seed,
+                SpeculativeParams(policy=SpecPolicy.FIXED, enabled=on, n_max=9, p_min=0.2),
+                **sampling,
+            )
             for on in (False, True)
         ]
         off = run(make_engine(fresh(TARGET)), one[0])
@@ -114,7 +129,9 @@ def test_xtc_changes_the_text(temperature: float) -> None:
     """Else the test before would show nothing of it."""
     plain = SpeculativeParams(enabled=False)
     texts = [
-        run(make_engine(fresh(TARGET)), requests(1, temperature, 1, plain, xtc_probability=p, xtc_threshold=0.02))[0].ids
+        run(make_engine(fresh(TARGET)), requests(1, temperature, 1, plain, xtc_probability=p, xtc_threshold=0.02))[
+            0
+        ].ids
         for p in (0.0, 0.5, 1.0)
     ]
     assert texts[0] != texts[1] != texts[2] != texts[0]
@@ -133,9 +150,14 @@ def test_the_end_of_turn_is_foreseen_and_costs_no_row() -> None:
     prompt = prompts(1)[0]
     target, draft = ScriptedModel(TARGET_VOCAB, length=60), ScriptedModel(DRAFT_VOCAB, length=60)
     engine = make_engine(target, ModelDrafter(draft, ENCODER, ToyRules()))
-    result = run(engine, [Request(prompt, SamplingParams(temperature=0), SpeculativeParams(policy=SpecPolicy.FIXED, n_max=16, p_min=0.0))])[
-        0
-    ]
+    result = run(
+        engine,
+        [
+            Request(
+                prompt, SamplingParams(temperature=0), SpeculativeParams(policy=SpecPolicy.FIXED, n_max=16, p_min=0.0)
+            )
+        ],
+    )[0]
     assert result.ids[-1] == TARGET_VOCAB.eos
     assert result.done.finish == "stop"
     last = result.deltas[-1]
@@ -153,7 +175,9 @@ def test_the_sampled_distribution_is_the_targets(drafted: bool) -> None:
     n = 4000
     engine = make_engine(target, ModelDrafter(draft, ENCODER, ToyRules()) if drafted else None)
     speculative = SpeculativeParams(policy=SpecPolicy.FIXED, enabled=drafted, n_max=3, p_min=0.0)
-    all_requests = [Request(prompt, SamplingParams(seed=seed, **sampling), speculative, max_tokens=2) for seed in range(n)]
+    all_requests = [
+        Request(prompt, SamplingParams(seed=seed, **sampling), speculative, max_tokens=2) for seed in range(n)
+    ]
     counts = Counter(tuple(result.ids) for result in run(engine, all_requests, 10**6))
     expected = {(a, b): n * pa * pb for a, pa in top(target, [*prompt], 4) for b, pb in top(target, [*prompt, a], 4)}
     assert set(counts) <= set(expected)
@@ -169,7 +193,10 @@ def top(target: ScriptedModel, kv: list[int], k: int) -> list[tuple[int, float]]
 
 
 def test_the_same_seed_gives_the_same_text_and_others_differ() -> None:
-    texts = {seed: run(make_engine(fresh(TARGET)), requests(1, 1.3, seed, SpeculativeParams(enabled=False)))[0].text for seed in (1, 2, 1)}
+    texts = {
+        seed: run(make_engine(fresh(TARGET)), requests(1, 1.3, seed, SpeculativeParams(enabled=False)))[0].text
+        for seed in (1, 2, 1)
+    }
     again = run(make_engine(fresh(TARGET)), requests(1, 1.3, 1, SpeculativeParams(enabled=False)))[0].text
     assert texts[1] == again
     assert texts[1] != texts[2]
@@ -177,7 +204,9 @@ def test_the_same_seed_gives_the_same_text_and_others_differ() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.3])
 @pytest.mark.parametrize("slots", [1, 2, 4])
-@pytest.mark.parametrize("least", [Least(), Least(8), Least(4, of_each=True)], ids=["any", "eight rows", "four of each"])
+@pytest.mark.parametrize(
+    "least", [Least(), Least(8), Least(4, of_each=True)], ids=["any", "eight rows", "four of each"]
+)
 def test_the_automatic_policy_never_changes_the_text(least: Least, slots: int, temperature: float) -> None:
     """Whatever it believes of the machine: every curve leads to other lengths, levels and dummies."""
     auto = SpeculativeParams(n_max=16)
@@ -188,6 +217,9 @@ def test_the_automatic_policy_never_changes_the_text(least: Least, slots: int, t
         machine = Machine(CostCurve(samples), n_ubatch=target.n_ubatch, least=least.rows, of_each=least.of_each)
         engine = make_engine(target, ModelDrafter(draft, ENCODER, ToyRules()), least, AutoPolicy(machine))
         results = run(engine, requests(2 * slots, temperature, 5, auto))
-        plain = run(make_engine(ScriptedModel(TARGET_VOCAB, slots)), requests(2 * slots, temperature, 5, SpeculativeParams(enabled=False)))
+        plain = run(
+            make_engine(ScriptedModel(TARGET_VOCAB, slots)),
+            requests(2 * slots, temperature, 5, SpeculativeParams(enabled=False)),
+        )
         assert [result.ids for result in results] == [result.ids for result in plain]
         assert any(len(set(batch.values())) == 1 and max(batch.values()) > 1 for batch in target.batches)

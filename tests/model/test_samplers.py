@@ -38,7 +38,9 @@ def rows() -> Iterator[str]:
 
 def test_the_documentation_has_the_table() -> None:
     table = "\n".join(rows())
-    assert table in DOCS.read_text(encoding="utf-8"), f"bring the table of samplers in docs/http.md up to date:\n{table}"
+    assert table in DOCS.read_text(encoding="utf-8"), (
+        f"bring the table of samplers in docs/http.md up to date:\n{table}"
+    )
 
 
 def test_names_letters_and_aliases_name_one_sampler_each() -> None:
@@ -63,20 +65,33 @@ def test_a_sampler_that_a_request_leaves_out_is_off(sampler: SamplerEntry) -> No
     kept = [one.name for one in SAMPLERS if one != sampler]
     status, answer = post("/completion", {"prompt": "ab", "samplers": kept, **ONES}, fake)
     assert status == 200, answer
-    asked = [stage.sampler for stage in stages(fake.requests[-1].sampling, frozenset(), 64) if isinstance(stage, SamplerStage)]
+    asked = [
+        stage.sampler
+        for stage in stages(fake.requests[-1].sampling, frozenset(), 64)
+        if isinstance(stage, SamplerStage)
+    ]
     assert asked == [one for one in SAMPLERS if one != sampler]
 
 
 def test_stages_that_are_off_are_left_out() -> None:
     assert stages(OFF, frozenset(), 64) == []
-    assert stages(dataclasses.replace(OFF, top_k=-1, top_n_sigma=0.0, repeat_last_n=0, repeat_penalty=1.5), frozenset(), 64) == []
+    assert (
+        stages(
+            dataclasses.replace(OFF, top_k=-1, top_n_sigma=0.0, repeat_last_n=0, repeat_penalty=1.5), frozenset(), 64
+        )
+        == []
+    )
 
 
 def test_a_greedy_choice_needs_the_stages_up_to_the_last_that_can_change_it() -> None:
     greedy = dataclasses.replace(OFF, temperature=0.0)
     assert stages(dataclasses.replace(greedy, top_k=5, min_p=0.1), frozenset(), 64) == []
     all_on = dataclasses.replace(greedy, top_k=5, repeat_penalty=1.2, xtc_probability=0.5)
-    assert [one.sampler.name for one in stages(all_on, frozenset(), 64) if isinstance(one, SamplerStage)] == ["penalties", "top_k", "xtc"]
+    assert [one.sampler.name for one in stages(all_on, frozenset(), 64) if isinstance(one, SamplerStage)] == [
+        "penalties",
+        "top_k",
+        "xtc",
+    ]
 
 
 class Chain:
@@ -107,6 +122,8 @@ def test_xtc_acts_as_often_as_it_is_asked_to_and_always_alike_at_one_position() 
 
 
 def test_chances_of_other_samplers_seeds_and_positions_are_others() -> None:
-    all_ = {chance(seed, Position(offset), name) for seed in range(20) for offset in range(20) for name in ("xtc", "dry")}
+    all_ = {
+        chance(seed, Position(offset), name) for seed in range(20) for offset in range(20) for name in ("xtc", "dry")
+    }
     assert len(all_) == 800
     assert 0 < min(all_) < max(all_) < 1

@@ -20,7 +20,9 @@ def test_chat_whole():
     assert status == 200
     assert body["id"].startswith("chatcmpl-")
     assert (body["object"], body["model"], body["system_fingerprint"]) == ("chat.completion", "toy", "b1-toy")
-    assert body["choices"] == [{"finish_reason": "stop", "index": 0, "message": {"role": "assistant", "content": SAID + " [7]"}}]
+    assert body["choices"] == [
+        {"finish_reason": "stop", "index": 0, "message": {"role": "assistant", "content": SAID + " [7]"}}
+    ]
     n = len(fake.requests[0].prompt)
     assert body["usage"]["prompt_tokens"] == n
     assert body["usage"]["total_tokens"] == n + body["usage"]["completion_tokens"]
@@ -145,10 +147,14 @@ def test_native_whole():
 
 
 def test_settings_name_those_who_draft():
-    config = Config(target=RUNTIME.target, drafting=DraftingConfig(types=("draft-simple", "suffix"), weighed=("suffix",)))
+    config = Config(
+        target=RUNTIME.target, drafting=DraftingConfig(types=("draft-simple", "suffix"), weighed=("suffix",))
+    )
 
     def types(**body):
-        return post("/completion", {"prompt": "a", **body}, FakeRuntime(config=config))[1]["generation_settings"]["speculative.types"]
+        return post("/completion", {"prompt": "a", **body}, FakeRuntime(config=config))[1]["generation_settings"][
+            "speculative.types"
+        ]
 
     assert types() == "suffix,draft-simple"
     assert types(**{"speculative.types": "draft,suffix"}) == "suffix,draft-simple", "the server's order counts"
@@ -169,7 +175,9 @@ def test_native_stream_has_no_done_mark():
 
 
 def test_response_fields():
-    _, body = post("/completion", {"prompt": "ab", "response_fields": ["content", "timings/prompt_n", "nothing/here"], "seed": 0})
+    _, body = post(
+        "/completion", {"prompt": "ab", "response_fields": ["content", "timings/prompt_n", "nothing/here"], "seed": 0}
+    )
     assert body == {"content": "AB [0]", "timings/prompt_n": 3}
 
 
@@ -182,7 +190,9 @@ def test_length_is_a_finish_reason():
 
 def test_logprobs_of_chat():
     _, body = post(CHAT, {"messages": HELLO, "max_tokens": 2, "logprobs": True, "top_logprobs": 2})
-    first, second = body["choices"][0]["logprobs"]["content"] + [None] * (2 - len(body["choices"][0]["logprobs"]["content"]))
+    first, second = body["choices"][0]["logprobs"]["content"] + [None] * (
+        2 - len(body["choices"][0]["logprobs"]["content"])
+    )
     assert first["token"] == "U"
     assert first["bytes"] == [85]
     assert first["logprob"] == -0.25
@@ -224,7 +234,9 @@ def test_logprobs_of_completions_have_openai_members_too():
     ],
 )
 def test_large_answers_do_not_keep_others_waiting(path, body, monkeypatch):
-    """Workers put them together, a token at a time: none is encoded, nor kept, in a lump that would hold the interpreter."""
+    """Workers put them together, a token at a time: none is encoded, nor kept, in a lump that would hold the
+    interpreter.
+    """
     made, lumps, threads = 0, [], set()
     encode, show = json_out.dumps, json_out.visible
 

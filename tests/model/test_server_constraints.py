@@ -36,7 +36,10 @@ def refused(**members: object) -> tuple[str, str]:
 
 
 SPELLINGS = [
-    ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": SCHEMA}}}, JSON),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": SCHEMA}}},
+        JSON,
+    ),
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": None}}}, ANY),
     ({"response_format": {"type": "json_object"}}, ANY_OBJECT),
     ({"response_format": {"type": "json_object", "schema": SCHEMA}}, JSON),
@@ -72,12 +75,32 @@ def test_spellings(members: dict, expected: Constraint | None) -> None:
     ("members", "param", "words"),
     [
         ({"response_format": "json"}, "response_format", "must be an object"),
-        ({"response_format": {"type": "sound"}}, "response_format.type", "text, json_object or json_schema, not 'sound'"),
+        (
+            {"response_format": {"type": "sound"}},
+            "response_format.type",
+            "text, json_object or json_schema, not 'sound'",
+        ),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "must be an object"),
-        ({"response_format": {"type": "json_schema", "json_schema": {"schema": 3}}}, "response_format.json_schema.schema", "JSON schema"),
-        ({"response_format": {"type": "json_schema", "json_schema": {"strict": "yes"}}}, "response_format.json_schema.strict", "true or"),
-        ({"response_format": {"type": "json_object", "schema": 123}}, "response_format.schema", "must be a JSON schema"),
-        ({"response_format": {"type": "json_object", "schema": {"type": "hiccup"}}}, "response_format", "Invalid type: hiccup (at #)"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": 3}}},
+            "response_format.json_schema.schema",
+            "JSON schema",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"strict": "yes"}}},
+            "response_format.json_schema.strict",
+            "true or",
+        ),
+        (
+            {"response_format": {"type": "json_object", "schema": 123}},
+            "response_format.schema",
+            "must be a JSON schema",
+        ),
+        (
+            {"response_format": {"type": "json_object", "schema": {"type": "hiccup"}}},
+            "response_format",
+            "Invalid type: hiccup (at #)",
+        ),
         ({"json_schema": [1]}, "json_schema", "must be a JSON schema"),
         ({"json_schema": {"properties": {"a": {"not": {}}}}}, "json_schema", "(at #/properties/a)"),
         ({"grammar": 7}, "grammar", "must be a string"),
@@ -87,10 +110,18 @@ def test_spellings(members: dict, expected: Constraint | None) -> None:
         ({"guided_choice": "a"}, "guided_choice", "must be a list of strings"),
         ({"guided_choice": [1]}, "guided_choice", "must be a list of strings"),
         ({"guided_choice": [""]}, "guided_choice", "none of them empty"),
-        ({"structured_outputs": {}}, "structured_outputs", "must have one of json, regex, choice, grammar, json_object"),
+        (
+            {"structured_outputs": {}},
+            "structured_outputs",
+            "must have one of json, regex, choice, grammar, json_object",
+        ),
         ({"structured_outputs": {"json": {}, "regex": "a"}}, "structured_outputs", "must have one of"),
         ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs", "must have one of"),
-        ({"grammar": 'root ::= "x"', "json_schema": {}}, "grammar", "json_schema and grammar: an answer can have one constraint"),
+        (
+            {"grammar": 'root ::= "x"', "json_schema": {}},
+            "grammar",
+            "json_schema and grammar: an answer can have one constraint",
+        ),
         ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "guided_regex", "can have one constraint"),
     ],
 )

@@ -25,7 +25,9 @@ def chat(**members):
     return {"messages": HELLO, **members}
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"{'a': 1}", b'{"messages": [}', b"\xff\xfe{", b'{"prompt": "\xff"}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"{'a': 1}", b'{"messages": [}', b"\xff\xfe{", b'{"prompt": "\xff"}', b"[" * 100_000]
+)
 def test_malformed_json(body):
     refused(CHAT, body)
 
@@ -147,7 +149,9 @@ def test_missing_fields():
     refused("/detokenize", {}, param="tokens")
 
 
-@pytest.mark.parametrize("prompt", [[], [[]], [1.5], [True], [-1], [259], 7, [["a", []]], {"other": 1}, ["a", [{"x": 1}]]])
+@pytest.mark.parametrize(
+    "prompt", [[], [[]], [1.5], [True], [-1], [259], 7, [["a", []]], {"other": 1}, ["a", [{"x": 1}]]]
+)
 def test_bad_prompts(prompt):
     refused("/v1/completions", {"prompt": prompt}, param="prompt")
     refused("/completion", {"prompt": prompt}, param="prompt")
@@ -232,7 +236,12 @@ def test_missing_features_with_wrong_types(name):
 
 
 def test_images_are_refused():
-    image = [{"role": "user", "content": [{"type": "text", "text": "what"}, {"type": "image_url", "image_url": {"url": "x"}}]}]
+    image = [
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "what"}, {"type": "image_url", "image_url": {"url": "x"}}],
+        }
+    ]
     refused(CHAT, {"messages": image}, param="messages.0.content")
 
 
@@ -265,15 +274,33 @@ def test_drafters_that_cannot_be_asked_for():
     assert "has no drafter" in refused(
         CHAT, chat(**{"speculative.types": "suffix"}), param="speculative.types", fake=FakeRuntime(loaded=())
     )
-    assert "one or more of draft-simple, ngram-simple" in refused(CHAT, chat(**{"speculative.types": "sufix"}), param="speculative.types")
+    assert "one or more of draft-simple, ngram-simple" in refused(
+        CHAT, chat(**{"speculative.types": "sufix"}), param="speculative.types"
+    )
     assert "needs a head" in refused(CHAT, chat(speculative={"types": ["draft-mtp"]}), param="speculative.types")
-    assert "none stands alone" in refused(CHAT, chat(speculative={"types": ["none", "suffix"]}), param="speculative.types")
+    assert "none stands alone" in refused(
+        CHAT, chat(speculative={"types": ["none", "suffix"]}), param="speculative.types"
+    )
     for wrong in (1, [1], [], "", True, {"suffix": 1}):
         refused(CHAT, chat(speculative={"types": wrong}), param="speculative.types")
 
 
 @pytest.mark.parametrize(
-    "value", [5, [1], [[1]], [[1, 2, 3]], {"1": "x"}, {"1": True}, {"1": None}, {"259": 1}, {"-1": 1}, [[True, 1]], [[1.5, 1]], {"1": 1e99}]
+    "value",
+    [
+        5,
+        [1],
+        [[1]],
+        [[1, 2, 3]],
+        {"1": "x"},
+        {"1": True},
+        {"1": None},
+        {"259": 1},
+        {"-1": 1},
+        [[True, 1]],
+        [[1.5, 1]],
+        {"1": 1e99},
+    ],
 )
 def test_bad_logit_bias(value):
     refused(CHAT, chat(logit_bias=value), param="logit_bias")

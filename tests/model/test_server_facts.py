@@ -8,8 +8,9 @@ from kit.fake_runtime import BOS, FakeRuntime
 from kit.server_kit import CHAT, CONFIG, HELLO, get, post, serving
 
 from uad.config import ServerConfig
+from uad.events import Totals
 from uad.server.access import is_trusted_origin
-from uad.types import Origin, Totals
+from uad.types import Origin
 
 KEYED = ServerConfig(port=0, api_keys=("sk-one", "sk-zwei-ü"))
 

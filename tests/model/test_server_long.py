@@ -1,4 +1,6 @@
-"""Long bodies and long answers: short requests do not wait for them, clients that leave take their work along, and all have bounds."""
+"""Long bodies and long answers: short requests do not wait for them, clients that leave take their work along, and all
+have bounds.
+"""
 
 from __future__ import annotations
 
@@ -223,7 +225,11 @@ def turns(n, content="a"):
         {"messages": turns(6000)},
         {"messages": turns(20, "line\n" * 5000)},
         {"messages": [{"role": "user", "content": [{"type": "text", "text": "part"}] * 1000}] * 20},
-        {"messages": HELLO, "tool_choice": "none", "metadata": {str(i): [{"name": "x", "parameters": {"a": []}}] for i in range(800)}},
+        {
+            "messages": HELLO,
+            "tool_choice": "none",
+            "metadata": {str(i): [{"name": "x", "parameters": {"a": []}}] for i in range(800)},
+        },
     ],
 )
 def test_what_long_histories_hold_is_read(body):
@@ -240,8 +246,16 @@ def test_a_context_full_of_ids_is_read():
     ("path", "body", "told"),
     [
         (CHAT, {"messages": turns(MAX_MESSAGES + 2)}, "messages"),
-        (CHAT, {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] * (MAX_PARTS + 1)}]}, "messages.0.content"),
-        (CHAT, {"messages": HELLO, "chat_template_kwargs": dict.fromkeys(map(str, range(65)), 1)}, "chat_template_kwargs"),
+        (
+            CHAT,
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] * (MAX_PARTS + 1)}]},
+            "messages.0.content",
+        ),
+        (
+            CHAT,
+            {"messages": HELLO, "chat_template_kwargs": dict.fromkeys(map(str, range(65)), 1)},
+            "chat_template_kwargs",
+        ),
         ("/completion", {"prompt": ["a", 1] * 5000}, "10000 prompt tokens"),
         ("/completion", {"prompt": ["", ""] * 100_000}, "prompt"),
         ("/completion", {"prompt": "a", "logit_bias": dict.fromkeys(map(str, range(5000)), 1)}, "4096"),

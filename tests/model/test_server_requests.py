@@ -94,17 +94,23 @@ def test_speculative_of_one_request():
     assert request(speculative={"n_max": 2}, **flat).speculative == SpeculativeParams(True, 2, 1, 0.75)
 
 
-@pytest.mark.parametrize("value", ["suffix,draft", ["suffix", "draft-simple"], "suffix, draft-simple", ["suffix,draft-simple"]])
+@pytest.mark.parametrize(
+    "value", ["suffix,draft", ["suffix", "draft-simple"], "suffix, draft-simple", ["suffix,draft-simple"]]
+)
 def test_drafters_of_one_request(value):
     both = (Origin.SUFFIX, Origin.MODEL)
     assert request(speculative={"types": value}).speculative == SpeculativeParams(types=both)
     assert request(**{"speculative.types": value}).speculative == SpeculativeParams(types=both)
-    assert request(speculative={"types": "suffix"}, **{"speculative.types": value}).speculative.types == (Origin.SUFFIX,)
+    assert request(speculative={"types": "suffix"}, **{"speculative.types": value}).speculative.types == (
+        Origin.SUFFIX,
+    )
     assert request(**{"speculative.types": "none"}).speculative == SpeculativeParams(enabled=False)
 
 
 def test_the_longest_draft_goes_by_the_policy_unless_somebody_says_it():
-    assert [request(speculative=asked).speculative.longest for asked in ({}, {"policy": "auto"}, {"policy": "fixed"})] == [48, 48, 16]
+    assert [
+        request(speculative=asked).speculative.longest for asked in ({}, {"policy": "auto"}, {"policy": "fixed"})
+    ] == [48, 48, 16]
     assert request(speculative={"policy": "fixed", "n_max": 5}).speculative.longest == 5
     told = DraftingConfig(defaults=SpeculativeParams(n_max=8))
     assert request(fake=with_defaults(drafting=told), speculative={"policy": "fixed"}).speculative.longest == 8
@@ -142,7 +148,10 @@ def test_slot_cache_and_stop():
 
 
 def test_null_means_absent():
-    assert request(temperature=None, max_tokens=None, n=None, logit_bias=None, speculative=None).sampling == SamplingParams()
+    assert (
+        request(temperature=None, max_tokens=None, n=None, logit_bias=None, speculative=None).sampling
+        == SamplingParams()
+    )
     assert request(max_completion_tokens=None, max_tokens=5).max_tokens == 5
 
 
@@ -156,12 +165,16 @@ def test_content_parts_go_to_the_template_as_parts():
 
 
 def test_roles_and_names_go_to_the_template():
-    (messages, _, _), _ = chat_of([{"role": "developer", "content": "x"}, {"role": "user", "content": "y", "name": "Ann", "other": 1}])
+    (messages, _, _), _ = chat_of(
+        [{"role": "developer", "content": "x"}, {"role": "user", "content": "y", "name": "Ann", "other": 1}]
+    )
     assert messages == [{"role": "developer", "content": "x"}, {"role": "user", "content": "y", "name": "Ann"}]
 
 
 def test_template_kwargs_travel():
-    (_, kwargs, _), _ = chat_of(HELLO, chat_template_kwargs={"enable_thinking": False, "level": 3}, reasoning_effort="high")
+    (_, kwargs, _), _ = chat_of(
+        HELLO, chat_template_kwargs={"enable_thinking": False, "level": 3}, reasoning_effort="high"
+    )
     assert kwargs == {"enable_thinking": False, "level": 3, "reasoning_effort": "high"}
     (_, kwargs, _), _ = chat_of(HELLO, chat_template_kwargs={"of_my_own": {"a": [1, "x"]}})
     assert kwargs == {"of_my_own": {"a": [1, "x"]}}
@@ -174,7 +187,9 @@ def test_a_last_assistant_message_is_continued():
     assert messages == HELLO
     assert is_open
     assert asked.prompt == (BOS, *b"user:hello\nassistant:Well, ")
-    same = chat_of([*HELLO, {"role": "assistant", "content": "Well, "}], add_generation_prompt=False, continue_final_message=True)
+    same = chat_of(
+        [*HELLO, {"role": "assistant", "content": "Well, "}], add_generation_prompt=False, continue_final_message=True
+    )
     assert same[1].prompt == asked.prompt
 
 
@@ -190,7 +205,10 @@ def test_a_chat_without_the_opening_of_an_answer():
         ([{"role": "assistant", "content": "a"}], {}),
         ([*HELLO, {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}], {}),
         ([*HELLO, {"role": "assistant", "content": "a", "reasoning_content": "hm"}], {}),
-        ([*HELLO, {"role": "assistant", "content": "a"}], {"add_generation_prompt": True, "continue_final_message": True}),
+        (
+            [*HELLO, {"role": "assistant", "content": "a"}],
+            {"add_generation_prompt": True, "continue_final_message": True},
+        ),
         (HELLO, {"continue_final_message": True}),
     ],
 )

@@ -112,14 +112,16 @@ def test_what_is_no_key_stays_outside(headers):
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [("", 200), ("0", 200), ("false", 200), ("no", 200), ("1", 503), ("true", 503), ("ON", 503), ("maybe", 400)]
+    ("value", "expected"),
+    [("", 200), ("0", 200), ("false", 200), ("no", 200), ("1", 503), ("true", 503), ("ON", 503), ("maybe", 400)],
 )
 def test_a_switch_in_the_url(value, expected):
     assert get(f"/slots?fail_on_no_slot={value}", FakeRuntime(n_slots=0))[0] == expected
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [("1", [False]), ("yes", [False]), ("TRUE", [False]), ("0", []), ("no", []), (" false", []), ("", [])]
+    ("value", "expected"),
+    [("1", [False]), ("yes", [False]), ("TRUE", [False]), ("0", []), ("no", []), (" false", []), ("", [])],
 )
 def test_a_variable_that_says_no(value, expected):
     assert [given.value for given in from_environ({"LLAMA_ARG_NO_MMAP": value}).given] == expected

@@ -65,7 +65,11 @@ def test_a_call_is_no_content():
     assert found["message"]["content"] is None
     (call,) = found["message"]["tool_calls"]
     assert call["id"].startswith("call_")
-    assert call == {"id": call["id"], "type": "function", "function": {"name": "look_up", "arguments": '{"word": "tea"}'}}
+    assert call == {
+        "id": call["id"],
+        "type": "function",
+        "function": {"name": "look_up", "arguments": '{"word": "tea"}'},
+    }
 
 
 def test_thoughts_content_and_two_calls():
@@ -80,7 +84,11 @@ def test_a_stream_says_the_same_as_the_whole_answer(step: int):
     text = f"{THOUGHT}I look.\n{CALL}\n{SECOND}"
     chunks = stream(CHAT, {"messages": HELLO, "tools": [TOOL, OTHER]}, saying(text, step=step))
     message = put_together(chunks)
-    assert (message["reasoning_content"], message["content"], message["finish_reason"]) == ("Hm, hm.", "I look.", "tool_calls")
+    assert (message["reasoning_content"], message["content"], message["finish_reason"]) == (
+        "Hm, hm.",
+        "I look.",
+        "tool_calls",
+    )
     calls = [(call["name"], json.loads(call["arguments"])) for call in message["tool_calls"].values()]
     assert calls == [("look_up", {"word": "tea"}), ("say", {})]
     assert chunks[-1] == "[DONE]"
@@ -88,7 +96,9 @@ def test_a_stream_says_the_same_as_the_whole_answer(step: int):
 
 def test_the_name_comes_before_the_arguments_are_whole():
     chunks = stream(CHAT, {"messages": HELLO, "tools": [TOOL]}, saying(CALL, step=1, pause=0.01))
-    pieces = [piece for chunk in chunks[:-1] for one in chunk["choices"] for piece in one["delta"].get("tool_calls", [])]
+    pieces = [
+        piece for chunk in chunks[:-1] for one in chunk["choices"] for piece in one["delta"].get("tool_calls", [])
+    ]
     assert pieces[0]["function"] == {"name": "look_up", "arguments": ""}
     assert len(pieces) > 5
 
@@ -112,7 +122,9 @@ def test_an_answer_that_is_cut_says_so():
 
 
 def test_parallel_calls_can_be_switched_off():
-    assert [call["function"]["name"] for call in choice(CALL + SECOND, parallel_tool_calls=False)["message"]["tool_calls"]] == ["look_up"]
+    assert [
+        call["function"]["name"] for call in choice(CALL + SECOND, parallel_tool_calls=False)["message"]["tool_calls"]
+    ] == ["look_up"]
 
 
 def test_each_choice_is_read_by_itself():
@@ -132,7 +144,12 @@ def test_an_id_of_the_model_is_kept_where_it_is_one():
 
 def test_log_probabilities_are_of_all_tokens():
     chunks = stream(CHAT, {"messages": HELLO, "tools": [TOOL], "logprobs": True}, saying(THOUGHT + CALL))
-    tokens = [entry["token"] for chunk in chunks[:-1] for one in chunk["choices"] for entry in one.get("logprobs", {}).get("content", [])]
+    tokens = [
+        entry["token"]
+        for chunk in chunks[:-1]
+        for one in chunk["choices"]
+        for entry in one.get("logprobs", {}).get("content", [])
+    ]
     assert "".join(tokens) == (THOUGHT + CALL)[:-1]
 
 
@@ -143,7 +160,13 @@ def test_stop_strings_end_the_text_before_it_is_read():
 
 @pytest.mark.parametrize(
     ("server", "field", "is_split"),
-    [("auto", None, True), ("auto", "none", False), ("none", None, False), ("none", "deepseek", True), ("deepseek", None, True)],
+    [
+        ("auto", None, True),
+        ("auto", "none", False),
+        ("none", None, False),
+        ("none", "deepseek", True),
+        ("deepseek", None, True),
+    ],
 )
 def test_where_thoughts_go(server: str, field: str | None, is_split: bool):
     body = {"messages": HELLO, **({"reasoning_format": field} if field else {})}
@@ -222,7 +245,11 @@ def test_apply_template_takes_tools_too():
     [
         ({"tool_choice": "always"}, "tool_choice", "names a function"),
         ({"tool_choice": {"type": "function"}}, "tool_choice", "names a function"),
-        ({"tool_choice": {"type": "function", "function": {"name": "no"}}}, "tool_choice", "tools has no function 'no'"),
+        (
+            {"tool_choice": {"type": "function", "function": {"name": "no"}}},
+            "tool_choice",
+            "tools has no function 'no'",
+        ),
         ({"tools": "x"}, "tools", "list"),
         ({"tools": [{"type": "web_search"}]}, "tools.0.type", "only functions"),
         ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools.0.function.name", "at least 1"),
@@ -230,14 +257,32 @@ def test_apply_template_takes_tools_too():
         ({"parallel_tool_calls": 1}, "parallel_tool_calls", "boolean"),
         ({"reasoning_format": "other"}, "reasoning_format", 'must be "none", "auto" or "deepseek"'),
         ({"functions": [{"name": "f"}]}, "functions", "send tools"),
-        ({"tools": [{**OTHER, "function": {"name": "f", "description": "x" * MAX_TOOL_CHARS}}]}, "tools", "at most 4194304 characters"),
-        ({"messages": [*HELLO, {"role": "assistant", "tool_calls": [{"id": "1"}]}]}, "messages.1.tool_calls.0.function", "required"),
         (
-            {"messages": [*HELLO, {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 3}}]}, *HELLO]},
+            {"tools": [{**OTHER, "function": {"name": "f", "description": "x" * MAX_TOOL_CHARS}}]},
+            "tools",
+            "at most 4194304 characters",
+        ),
+        (
+            {"messages": [*HELLO, {"role": "assistant", "tool_calls": [{"id": "1"}]}]},
+            "messages.1.tool_calls.0.function",
+            "required",
+        ),
+        (
+            {
+                "messages": [
+                    *HELLO,
+                    {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 3}}]},
+                    *HELLO,
+                ]
+            },
             "messages.1.tool_calls.0.function.arguments",
             "JSON text",
         ),
-        ({"messages": [*HELLO, {"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}]}, "messages", "results must follow"),
+        (
+            {"messages": [*HELLO, {"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}]},
+            "messages",
+            "results must follow",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(body: dict[str, Any], param: str, words: str):
@@ -298,10 +343,14 @@ def test_a_schema_that_cannot_be_compiled_is_named():
 
 
 def test_a_required_call_and_another_constraint():
-    status, answer = post(CHAT, {"messages": HELLO, "tools": [TOOL], "tool_choice": "required", "response_format": FORMAT}, saying(""))
+    status, answer = post(
+        CHAT, {"messages": HELLO, "tools": [TOOL], "tool_choice": "required", "response_format": FORMAT}, saying("")
+    )
     assert (status, answer["error"]["param"]) == (400, "tool_choice")
 
 
 def test_a_required_call_in_no_known_format():
-    status, answer = post(CHAT, {"messages": HELLO, "tools": [TOOL], "tool_choice": "required"}, saying("", AnswerFormat()))
+    status, answer = post(
+        CHAT, {"messages": HELLO, "tools": [TOOL], "tool_choice": "required"}, saying("", AnswerFormat())
+    )
     assert (status, answer["error"]["param"]) == (400, "tool_choice")

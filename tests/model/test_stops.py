@@ -1,4 +1,6 @@
-"""Stops: strings that name control tokens, ids, least lengths. The same text whatever is drafted, and whether it is streamed or not."""
+"""Stops: strings that name control tokens, ids, least lengths. The same text whatever is drafted, and whether it is
+streamed or not.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,17 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from kit.toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, Collector, RandomDrafter, ScriptedModel, ToyRules, make_engine, run
+from kit.toys import (
+    DRAFT_VOCAB,
+    SCRIPT,
+    TARGET_VOCAB,
+    Collector,
+    RandomDrafter,
+    ScriptedModel,
+    ToyRules,
+    make_engine,
+    run,
+)
 
 from uad.decode.ends import ends_of
 from uad.decode.search import Search
@@ -53,15 +65,22 @@ def said(parts: list[str], stop: list[str], keeps_stop: bool = False) -> tuple[s
     return "".join([*texts, out.finish()]), out.stopped
 
 
-parts = st.lists(st.text(alphabet="ab<>", max_size=4) | st.sampled_from([Name("<a>"), Name("<b>"), Name("<"), Name("ab")]), max_size=8)
-words = st.lists(st.lists(st.sampled_from(["<a>", "<b>", "<", "a", "b", ">", "ab"]), min_size=1, max_size=4).map("".join), max_size=3)
+parts = st.lists(
+    st.text(alphabet="ab<>", max_size=4) | st.sampled_from([Name("<a>"), Name("<b>"), Name("<"), Name("ab")]),
+    max_size=8,
+)
+words = st.lists(
+    st.lists(st.sampled_from(["<a>", "<b>", "<", "a", "b", ">", "ab"]), min_size=1, max_size=4).map("".join), max_size=3
+)
 
 
 @given(parts, words, st.booleans())
 @example(["x\n", Name("<a>"), "user y"], ["\n<a>user"], False)
 @example(["a", Name("<a>"), "b"], ["ab"], False)
 @example(["a", Name("<a>"), "<a>"], ["<a><a>b"], False)
-def test_a_stop_string_is_found_where_trying_every_place_finds_it(parts: list[str], stop: list[str], keeps_stop: bool) -> None:
+def test_a_stop_string_is_found_where_trying_every_place_finds_it(
+    parts: list[str], stop: list[str], keeps_stop: bool
+) -> None:
     assert said(parts, stop, keeps_stop) == by_hand(parts, stop, keeps_stop)
 
 
@@ -80,7 +99,10 @@ def test_part_of_a_name_is_no_stop_string() -> None:
 
 
 def test_names_never_come_out_but_the_text_of_a_kept_stop_string_does() -> None:
-    assert said(["Hi\n", Name("<|im_start|>"), "user"], ["\n<|im_start|>user"], keeps_stop=True) == ("Hi\nuser", "\n<|im_start|>user")
+    assert said(["Hi\n", Name("<|im_start|>"), "user"], ["\n<|im_start|>user"], keeps_stop=True) == (
+        "Hi\nuser",
+        "\n<|im_start|>user",
+    )
     assert said(["one two three"], ["two"], keeps_stop=True) == ("one two", "two")
 
 
@@ -91,7 +113,9 @@ def test_a_stop_string_that_may_not_stop_yet_is_text_and_one_that_begins_in_it_c
 
 
 @pytest.mark.parametrize("n", [1000, 4000])
-def test_the_work_is_proportional_to_the_text_however_alike_the_stop_strings_are(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
+def test_the_work_is_proportional_to_the_text_however_alike_the_stop_strings_are(
+    monkeypatch: pytest.MonkeyPatch, n: int
+) -> None:
     """Counted in shorter beginnings tried, per character and stop string."""
     tried = 0
     whole = Search._shorter
@@ -113,7 +137,9 @@ def test_the_work_is_proportional_to_the_text_however_alike_the_stop_strings_are
 
 
 class Marking(ScriptedModel):
-    """Writes the script with a control token behind every full stop and line end; the end of turn is likely behind `length` bytes."""
+    """Writes the script with a control token behind every full stop and line end; the end of turn is likely behind
+    `length` bytes.
+    """
 
     def _compute(self, kv: list[int]) -> np.ndarray:
         row = super()._compute(kv)
@@ -122,7 +148,9 @@ class Marking(ScriptedModel):
         return row
 
 
-def request(speculative: SpeculativeParams, temperature: float = 0.0, seed: int = 3, ignore_eos: bool = False, **fields) -> Request:
+def request(
+    speculative: SpeculativeParams, temperature: float = 0.0, seed: int = 3, ignore_eos: bool = False, **fields
+) -> Request:
     sampling = SamplingParams(temperature=temperature, seed=seed, ignore_eos=ignore_eos)
     return Request(PROMPT, sampling, speculative, **{"max_tokens": 60, **fields})
 
@@ -156,7 +184,11 @@ STOPS = {
     "the end, named": {"length": 60, "stop": ("<|im_end|>",)},
     "the end, named, else ignored": {"length": 60, "ignore_eos": True, "stop": ("<|im_end|>",)},
     "the end's id, else ignored": {"length": 60, "ignore_eos": True, "stop_token_ids": (END,)},
-    "the end ignored, and named behind text that never comes": {"length": 60, "ignore_eos": True, "stop": ("never<|im_end|>",)},
+    "the end ignored, and named behind text that never comes": {
+        "length": 60,
+        "ignore_eos": True,
+        "stop": ("never<|im_end|>",),
+    },
 }
 
 
@@ -172,7 +204,10 @@ def test_drafted_equals_plain_under_every_stop(name: str, temperature: float) ->
         for drafter in drafters(truth):
             drafted = answer(request(FIXED, temperature, seed, **fields), drafter, length)
             assert (drafted.ids, drafted.text) == (plain.ids, plain.text)
-            assert (drafted.done.stop_kind, drafted.done.stopping_word) == (plain.done.stop_kind, plain.done.stopping_word)
+            assert (drafted.done.stop_kind, drafted.done.stopping_word) == (
+                plain.done.stop_kind,
+                plain.done.stopping_word,
+            )
             assert "<|im_" not in drafted.text
             n_accepted += drafted.done.timings.draft.n_accepted
     assert n_accepted > 0, "nothing was ever accepted: the test would prove nothing"
@@ -180,7 +215,9 @@ def test_drafted_equals_plain_under_every_stop(name: str, temperature: float) ->
 
 def ended(fields: dict) -> tuple[str, str, str]:
     fields = dict(fields)
-    result = answer(request(PLAIN, **{k: v for k, v in fields.items() if k != "length"}), length=fields.get("length", 10**9))
+    result = answer(
+        request(PLAIN, **{k: v for k, v in fields.items() if k != "length"}), length=fields.get("length", 10**9)
+    )
     return result.text, str(result.done.stop_kind), result.done.stopping_word
 
 

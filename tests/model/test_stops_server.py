@@ -110,7 +110,12 @@ async def serving(opened: Runtime) -> AsyncIterator[ClientSession]:
 
 def ask(opened: Runtime, **members: Any) -> dict[str, Any]:
     """One native answer, asked for whole and as a stream, which must agree."""
-    asked = {"prompt": f"{MARK}user\nName three colours.<|im_end|>\n{MARK}assistant\n", "n_predict": 40, "temperature": 0, **members}
+    asked = {
+        "prompt": f"{MARK}user\nName three colours.<|im_end|>\n{MARK}assistant\n",
+        "n_predict": 40,
+        "temperature": 0,
+        **members,
+    }
 
     async def both() -> dict[str, Any]:
         async with serving(opened) as session:
@@ -121,7 +126,9 @@ def ask(opened: Runtime, **members: Any) -> dict[str, Any]:
                 pieces = events(await reply.read())
         assert "".join(piece["content"] for piece in pieces) == whole["content"]
         last = pieces[-1]
-        assert all(last[name] == whole[name] for name in ("stop_type", "stopping_word", "tokens_predicted", "truncated"))
+        assert all(
+            last[name] == whole[name] for name in ("stop_type", "stopping_word", "tokens_predicted", "truncated")
+        )
         return whole
 
     return asyncio.run(both())
@@ -164,7 +171,9 @@ def test_the_end_of_turn_as_a_stop_string_where_ends_are_ignored(runtime: Runtim
         {"logit_bias": [[4094, 8]], "stop": [f".{MARK}", f",{MARK}"]},
     ],
 )
-def test_drafted_equals_plain_on_the_bundled_models(runtime: Runtime, fields: dict[str, Any], temperature: float) -> None:
+def test_drafted_equals_plain_on_the_bundled_models(
+    runtime: Runtime, fields: dict[str, Any], temperature: float
+) -> None:
     for seed in range(3):
         asked = {"temperature": temperature, "seed": seed, "return_tokens": True, **fields}
         plain = ask(runtime, speculative={"enabled": False}, **asked)

@@ -91,7 +91,9 @@ def test_a_refused_file_is_one_clear_line_and_is_kept(file, caplog):
     assert replace(file, vocabulary="9").load() is None
     (record,) = caplog.records
     assert record.levelname == "WARNING"
-    reason = "it was written with another model's vocabulary; the file is kept as it is, and the server goes on without it"
+    reason = (
+        "it was written with another model's vocabulary; the file is kept as it is, and the server goes on without it"
+    )
     assert record.getMessage() == f"{file.path}: not used: {reason}"
     assert file.path.read_bytes() == before
 
@@ -127,6 +129,8 @@ def test_fingerprints_tell_vocabularies_apart():
     pieces = TARGET_VOCAB.pieces
     assert name == fingerprint(replace(TARGET_VOCAB, name="the same under another name"))
     assert name != fingerprint(replace(TARGET_VOCAB, pieces=(*pieces[:40], pieces[41], pieces[40], *pieces[42:])))
-    assert name != fingerprint(replace(TARGET_VOCAB, pieces=(*pieces[:40], pieces[40] + pieces[41][:1], pieces[41][1:], *pieces[42:])))
+    assert name != fingerprint(
+        replace(TARGET_VOCAB, pieces=(*pieces[:40], pieces[40] + pieces[41][:1], pieces[41][1:], *pieces[42:]))
+    )
     specials = {f"{text}x": id_ for text, id_ in TARGET_VOCAB.specials.items()}
     assert name != fingerprint(replace(TARGET_VOCAB, specials=specials))

@@ -1,4 +1,6 @@
-"""Template variables: switches in every spelling, from requests, the command line, the environment and YAML; others travel as they are."""
+"""Template variables: switches in every spelling, from requests, the command line, the environment and YAML; others
+travel as they are.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,22 @@ TESTS = (
     "{% if think is sameas true %}yes{% else %}no{% endif %}",
     "{{ 'no' if think == false else 'yes' }}",
     "{% set think = think | default(true) %}{{ 'yes' if think and messages else 'no' }}",
-    "{% set deep = think if think is defined else true %}{% set deeper = not deep %}{% if deeper %}no{% else %}yes{% endif %}",
+    (
+        "{% set deep = think if think is defined else true %}{% set deeper = not deep %}{% if deeper %}no{% else "
+        "%}yes{% "
+        "endif %}"
+    ),
     "{% macro m(x) %}{% if not think %}no{% else %}yes{% endif %}{% endmacro %}{{ m(1) }}",
 )
-KNOWN = ("enable_thinking", "thinking", "preserve_thinking", "clear_thinking", "drop_thinking", "keep_past_thinking", "skip_thinking")
+KNOWN = (
+    "enable_thinking",
+    "thinking",
+    "preserve_thinking",
+    "clear_thinking",
+    "drop_thinking",
+    "keep_past_thinking",
+    "skip_thinking",
+)
 
 
 @pytest.mark.parametrize("template", TESTS)
@@ -75,7 +89,9 @@ def test_switches_of_real_templates():
                 assert _text(template, {name: spelled}) == prompts[value]
             tried += 1
     assert tried > 30
-    switches = {name for real in real_templates().values() for name in compile_template(str(real.side.chat_template)).switches}
+    switches = {
+        name for real in real_templates().values() for name in compile_template(str(real.side.chat_template)).switches
+    }
     assert "reasoning_effort" not in switches
 
 
@@ -96,7 +112,9 @@ def test_a_request_wins_over_the_configuration():
     assert configured.render(HELLO, {"think": None}, True).text == "nohello"
 
 
-@pytest.mark.parametrize(("kwargs", "named"), [({"think": "maybe"}, "think"), ({"messages": []}, "messages"), ({"_x": 1}, "_x")])
+@pytest.mark.parametrize(
+    ("kwargs", "named"), [({"think": "maybe"}, "think"), ({"messages": []}, "messages"), ({"_x": 1}, "_x")]
+)
 def test_a_configured_variable_that_cannot_be_is_named_at_the_start(kwargs: dict[str, object], named: str):
     with pytest.raises(ConfigError, match=f"--chat-template-kwargs: .*{named}"):
         prompts(TESTS[0], kwargs)
@@ -113,7 +131,10 @@ def test_variables_come_from_the_command_line_the_environment_and_yaml(tmp_path)
     for name in ("LLAMA_ARG_CHAT_TEMPLATE_KWARGS", "LLAMA_CHAT_TEMPLATE_KWARGS"):
         assert load(env={name: text}) == value
     path = tmp_path / "uad.yaml"
-    for written in (f"chat-template-kwargs: '{text}'", "chat-template-kwargs: {enable_thinking: 'false', level: {a: [1]}}"):
+    for written in (
+        f"chat-template-kwargs: '{text}'",
+        "chat-template-kwargs: {enable_thinking: 'false', level: {a: [1]}}",
+    ):
         path.write_text(written)
         assert load("--config", str(path)) == value
     assert load() == {}

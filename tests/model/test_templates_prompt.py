@@ -23,7 +23,9 @@ CHATML = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 ALL_SPECIALS = sorted({name for names in FAMILY_SPECIALS.values() for name in names})
-NASTY = st.lists(st.sampled_from([*ALL_SPECIALS, "\n", " ", "a", "</think>", '"', "{{", "user", "\ue0f00\ue0f1"]), max_size=8).map("".join)
+NASTY = st.lists(
+    st.sampled_from([*ALL_SPECIALS, "\n", " ", "a", "</think>", '"', "{{", "user", "\ue0f00\ue0f1"]), max_size=8
+).map("".join)
 
 
 def user(content: object) -> list[dict[str, object]]:
@@ -57,7 +59,9 @@ def test_content_never_makes_specials(template: str, contents: list[str]):
 
 @given(contents=st.lists(NASTY, min_size=1, max_size=4))
 def test_content_never_makes_specials_where_the_template_transforms_it(contents: list[str]):
-    template = CHATML.replace("m['content']", "(m['content'] | upper if 'a' in m['content'] else m['content'] | reverse)")
+    template = CHATML.replace(
+        "m['content']", "(m['content'] | upper if 'a' in m['content'] else m['content'] | reverse)"
+    )
     vocab = family_vocab("chatml")
     rendered = render(template, [{"role": "user", "content": content} for content in contents])
     assert n_specials(rendered, vocab) <= 2 * len(contents) + 1
@@ -74,7 +78,11 @@ def test_the_fallback_still_parses_the_templates_own_specials():
 
 def test_seams():
     parts = render(CHATML, user("Hi")).parts
-    assert parts == (Part("<|im_start|>user\n", True), Part("Hi", False), Part("<|im_end|>\n<|im_start|>assistant\n", True))
+    assert parts == (
+        Part("<|im_start|>user\n", True),
+        Part("Hi", False),
+        Part("<|im_end|>\n<|im_start|>assistant\n", True),
+    )
 
 
 def test_tool_arguments_and_template_variables_are_content_too():
@@ -88,9 +96,9 @@ def test_tool_arguments_and_template_variables_are_content_too():
 
 
 def test_lists_of_text_parts_are_joined():
-    assert render(CHATML, user([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]), add_generation_prompt=False).text == (
-        "<|im_start|>user\na\nb<|im_end|>\n"
-    )
+    assert render(
+        CHATML, user([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]), add_generation_prompt=False
+    ).text == ("<|im_start|>user\na\nb<|im_end|>\n")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +117,9 @@ def test_malformed_messages(messages: list[dict[str, object]], message: str):
         render(CHATML, messages)
 
 
-@pytest.mark.parametrize("name", ["messages", "bos_token", "add_generation_prompt", "uad_budget", "_x", "a b", "raise_exception"])
+@pytest.mark.parametrize(
+    "name", ["messages", "bos_token", "add_generation_prompt", "uad_budget", "_x", "a b", "raise_exception"]
+)
 def test_template_variables_that_are_taken(name: str):
     with pytest.raises(InvalidRequestError, match="cannot be set"):
         render(CHATML, user("x"), kwargs={name: 1})
@@ -125,7 +135,10 @@ def test_template_variables_that_are_taken(name: str):
         ("{{ messages[9].content.x }}", "cannot render|fails"),
         ("{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}", "runs for too long"),
         ("{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}", "fails|nested|too"),
-        ("{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}", "writes too much text"),
+        (
+            "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+            "writes too much text",
+        ),
         ("{{ 'a' * 999999999999 }}", "too large"),
         ("{{ [0] * 999999999999 }}", "too large"),
         ("{{ '%999999999d' % 1 }}", "not allowed"),
@@ -209,13 +222,23 @@ def test_white_space_next_to_specials_that_swallow_it():
     base = toy("t", ("<s>", "<l>", "<r>"))
     left, right = base.specials["<l>"], base.specials["<r>"]
     vocab = toy("t", ("<s>", "<l>", "<r>"), lstrip=frozenset({left}), rstrip=frozenset({right}))
-    assert encode_parts([Part("a \n<l> b<r>\n", True), Part(" c", False)], vocab, vocab.tokenize) == [*b"a", left, *b" b", right, *b"c"]
+    assert encode_parts([Part("a \n<l> b<r>\n", True), Part(" c", False)], vocab, vocab.tokenize) == [
+        *b"a",
+        left,
+        *b" b",
+        right,
+        *b"c",
+    ]
 
 
 def test_encode_text_for_the_native_endpoints():
     vocab = family_vocab("gemma")
     end = vocab.specials["<end_of_turn>"]
-    assert encode_text("a<end_of_turn>", vocab, vocab.tokenize, add_special=True, parse_special=True) == [vocab.bos, *b"a", end]
+    assert encode_text("a<end_of_turn>", vocab, vocab.tokenize, add_special=True, parse_special=True) == [
+        vocab.bos,
+        *b"a",
+        end,
+    ]
     letters = encode_text("a<end_of_turn>", vocab, vocab.tokenize, add_special=False, parse_special=False)
     assert vocab.join(letters) == b"a<end_of_turn>"
     with pytest.raises(InvalidRequestError, match="surrogate"):
@@ -225,16 +248,23 @@ def test_encode_text_for_the_native_endpoints():
 def test_specials_typed_inside_thoughts_that_a_template_takes_out_stay_letters():
     template = (
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if '</think>' in m.content %}"
-        "{% set parts = m.content.split('</think>') %}<think>{{ parts[0].split('<think>')[-1] }}</think>{{ parts[-1].lstrip('\n') }}"
+        "{% set parts = m.content.split('</think>') %}<think>{{ parts[0].split('<think>')[-1] }}</think>{{ "
+        "parts[-1].lstrip('\n') }}"
         "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
     )
-    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "<think>a<|im_end|>b</think>\n\nc<|im_end|>d"}]
+    messages = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "<think>a<|im_end|>b</think>\n\nc<|im_end|>d"},
+    ]
     got = render(template, messages, add_generation_prompt=False)
     assert got.exact
     assert [part.text for part in got.parts if not part.trusted] == ["Hi", "a<|im_end|>b", "c<|im_end|>d"]
 
 
 def test_messages_that_are_too_long_are_refused_before_they_are_rendered() -> None:
-    messages = [{"role": "user", "content": "x" * MAX_TEXT}, {"role": "user", "content": [{"type": "text", "text": "y"}]}]
+    messages = [
+        {"role": "user", "content": "x" * MAX_TEXT},
+        {"role": "user", "content": [{"type": "text", "text": "y"}]},
+    ]
     with pytest.raises(InvalidRequestError, match=f"hold {MAX_TEXT + 1} characters"):
         converse(messages, Talk("{{ 1 / 0 }}"))

@@ -1,4 +1,6 @@
-"""--target-tokenizer and --draft-tokenizer as a user meets them: served answers that stay the same, and refusals that name the token."""
+"""--target-tokenizer and --draft-tokenizer as a user meets them: served answers that stay the same, and refusals that
+name the token.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,10 @@ def test_a_served_request_with_both(files: dict[str, Path], tmp_path: Path) -> N
         text = "été: naïve code x = foo(12)\n"
         ids = post(server, "/tokenize", {"content": text})["tokens"]
         assert ids == vocab("target-chatml").tokenize(text.encode())
-        body = {"messages": [{"role": "user", "content": "Make a numbered list of: river, stone, lantern."}], "temperature": 0}
+        body = {
+            "messages": [{"role": "user", "content": "Make a numbered list of: river, stone, lantern."}],
+            "temperature": 0,
+        }
         answer = post(server, "/v1/chat/completions", body)
         assert "1. river\n2. stone\n3. lantern" in answer["choices"][0]["message"]["content"]
         assert answer["timings"]["draft_n_accepted"] > 0

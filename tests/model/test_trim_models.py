@@ -51,7 +51,9 @@ def shrunk(source: Path, out: Path, texts: list[bytes], keep: int = 10**6) -> tu
 
 
 def same_pieces(old: VocabTable, new: VocabTable, kept: tuple[int, ...], texts: list[bytes]) -> int:
-    """Check that texts of kept tokens are cut alike, and others without loss; returns how many there were of the former."""
+    """Check that texts of kept tokens are cut alike, and others without loss; returns how many there were of the
+    former.
+    """
     places = {id_: place for place, id_ in enumerate(kept)}
     encoder, n_same = Encoder(new), 0
     for text in texts:
@@ -87,7 +89,8 @@ def test_real_text_of_kept_tokens_is_cut_as_before(name: str, tmp_path: Path) ->
     old, new = load_vocab(DRAFTS[name]), load_vocab(tmp_path / "out.gguf")
     assert 256 < len(kept) < 500
     assert (new.bos, new.eos, new.eot, new.add_bos) == tuple(
-        kept.index(id_) if isinstance(id_, int) and not isinstance(id_, bool) else id_ for id_ in (old.bos, old.eos, old.eot, old.add_bos)
+        kept.index(id_) if isinstance(id_, int) and not isinstance(id_, bool) else id_
+        for id_ in (old.bos, old.eos, old.eot, old.add_bos)
     )
     assert new.specials == {text: kept.index(id_) for text, id_ in old.specials.items()}
     assert new.eog == {kept.index(id_) for id_ in old.eog}
@@ -115,7 +118,9 @@ def test_with_nothing_but_bytes_and_specials_text_is_still_complete(keep: int, t
 def test_what_llama_cpp_takes_for_an_end_stays_whatever_the_file_says(tmp_path: Path) -> None:
     """By name: the file calls it ordinary text."""
     texts = [*byte_to_unicode().values(), "ab", "<|im_end|>", "<|fim_prefix|>"]
-    source = write(tmp_path / "v.gguf", "gpt2", [("<s>", CONTROL, 0.0), *((text, NORMAL, 0.0) for text in texts)], ["a b"], "gpt-2")
+    source = write(
+        tmp_path / "v.gguf", "gpt2", [("<s>", CONTROL, 0.0), *((text, NORMAL, 0.0) for text in texts)], ["a b"], "gpt-2"
+    )
     kept = shrunk(source, tmp_path / "out.gguf", [b"nothing of it"])
     new = load_vocab(tmp_path / "out.gguf")
     assert {"<|im_end|>", "<|fim_prefix|>"} <= new.specials.keys()
@@ -157,7 +162,10 @@ def test_an_untied_model_gets_the_same_logits_too(tmp_path: Path) -> None:
         step()
     kept = shrunk(tmp_path / "untied.gguf", tmp_path / "out.gguf", [TEXT.encode()])
     ids = load_vocab(tmp_path / "untied.gguf").tokenize(TEXT.encode())[:32]
-    before, after = logits(tmp_path / "untied.gguf", ids), logits(tmp_path / "out.gguf", [kept.index(id_) for id_ in ids])
+    before, after = (
+        logits(tmp_path / "untied.gguf", ids),
+        logits(tmp_path / "out.gguf", [kept.index(id_) for id_ in ids]),
+    )
     assert np.allclose(before[:, kept], after, rtol=0, atol=1e-5)
     assert before.std() > 1
 
@@ -187,7 +195,9 @@ def test_the_command_says_what_became_of_it(text: Path, tmp_path: Path, capsys: 
     assert "writing weights: done" in err
 
 
-def test_the_whole_corpus_is_kept_where_there_is_room(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_whole_corpus_is_kept_where_there_is_room(
+    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["trim", str(DRAFTS["gemma"]), "-o", str(tmp_path / "small.gguf"), "--corpus", str(text)]) == 0
     assert "which are 100.0 % of the tokens of the corpus" in capsys.readouterr().out
 
@@ -199,13 +209,17 @@ def test_weights_can_be_written_in_another_type(kind: str, text: Path, tmp_path:
     assert main(["trim", str(DRAFTS["zephyr"]), "-o", str(other), "--corpus", str(text), "--type", kind]) == 0
     assert load_vocab(other).pieces == load_vocab(same).pieces
     with GgufFile(same) as before, GgufFile(other) as after:
-        kinds = [{tensor.name: tensor.kind for tensor in file.tensors if "attn_q" in tensor.name} for file in (before, after)]
+        kinds = [
+            {tensor.name: tensor.kind for tensor in file.tensors if "attn_q" in tensor.name} for file in (before, after)
+        ]
     assert kinds[0].keys() == kinds[1].keys()
     assert {*kinds[1].values()} == {{"q8_0": 8, "bf16": 30}[kind]} != {*kinds[0].values()}
     assert sorted(path.name for path in tmp_path.glob("*.gguf*")) == ["other.gguf", "same.gguf"]
 
 
-def test_a_type_that_cannot_be_written_leaves_what_was_there(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_type_that_cannot_be_written_leaves_what_was_there(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out.gguf"
     out.write_bytes(b"of before")
     monkeypatch.setitem(TYPES, "q8_0", 9999)
@@ -218,7 +232,12 @@ def test_a_type_that_cannot_be_written_leaves_what_was_there(text: Path, tmp_pat
 def test_a_trimmed_draft_drafts_the_same_text(text: Path, tmp_path: Path) -> None:
     prompts = chat_prompts(2)
     text.write_text(TEXT + "\n".join(prompts))
-    request = Request((), SamplingParams(temperature=0.0), SpeculativeParams(policy=SpecPolicy.FIXED, n_max=8, p_min=0.3), max_tokens=32)
+    request = Request(
+        (),
+        SamplingParams(temperature=0.0),
+        SpeculativeParams(policy=SpecPolicy.FIXED, n_max=8, p_min=0.3),
+        max_tokens=32,
+    )
     trimmed = [tmp_path / f"{name}.gguf" for name in DRAFTS]
     for source, out in zip(DRAFTS.values(), trimmed, strict=True):
         trimming.trim(source, out, [text], 600, lambda what, share: None)
@@ -253,8 +272,16 @@ def test_a_trimmed_draft_drafts_the_same_text(text: Path, tmp_path: Path) -> Non
         (["{zephyr}", "-o", "{out}", "--type", "q9"], ["--type", "'q9'", "q4_0, q8_0, bf16"]),
     ],
 )
-def test_wrong_usage_is_one_line_and_exit_code_2(words, parts, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    places = {"zephyr": DRAFTS["zephyr"], "out": tmp_path / "out.gguf", "no": tmp_path / "nowhere", "folder": tmp_path, "text": text}
+def test_wrong_usage_is_one_line_and_exit_code_2(
+    words, parts, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = {
+        "zephyr": DRAFTS["zephyr"],
+        "out": tmp_path / "out.gguf",
+        "no": tmp_path / "nowhere",
+        "folder": tmp_path,
+        "text": text,
+    }
     places |= {"t5": scored(tmp_path / "t5.gguf", "t5", 1), "vocab": bpe(tmp_path / "vocab.gguf", "gpt-2", 1)}
     before = DRAFTS["zephyr"].stat()
     assert main(["trim", *(word.format(**places) for word in words)]) == 2
@@ -264,7 +291,10 @@ def test_wrong_usage_is_one_line_and_exit_code_2(words, parts, text: Path, tmp_p
     assert err.startswith("uad: error: ")
     assert all(part.format(**places) in err for part in parts), err
     assert not places["out"].exists()
-    assert (DRAFTS["zephyr"].stat().st_size, DRAFTS["zephyr"].stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert (DRAFTS["zephyr"].stat().st_size, DRAFTS["zephyr"].stat().st_mtime_ns) == (
+        before.st_size,
+        before.st_mtime_ns,
+    )
 
 
 def test_the_help_tells_the_default(capsys: pytest.CaptureFixture[str]) -> None:
@@ -275,7 +305,9 @@ def test_the_help_tells_the_default(capsys: pytest.CaptureFixture[str]) -> None:
     assert "uad trim DRAFT -o OUT" in printed
 
 
-def test_a_vocabulary_that_llama_cpp_sees_otherwise_is_refused(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vocabulary_that_llama_cpp_sees_otherwise_is_refused(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(trimming, "load_vocab", lambda path: load_vocab(TARGET))
     with pytest.raises(ModelLoadError, match="finds 4096 tokens in it, its header has 2048"):
         trimming.trim(DRAFTS["zephyr"], tmp_path / "out.gguf", [text], None, lambda what, share: None)
@@ -291,7 +323,9 @@ def test_a_corpus_without_text_is_refused_before_anything_is_written(text: Path,
 # --- uad inspect
 
 
-def test_inspect_says_what_trimming_would_bring(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_says_what_trimming_would_bring(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["inspect", str(TARGET), str(DRAFTS["zephyr"])]
     assert main(words) == 0
     assert "uad trim" not in capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""Cutting at safe boundaries and joining is llama.cpp's tokenization of the whole, on every vocabulary and every pre-tokenizer at hand."""
+"""Cutting at safe boundaries and joining is llama.cpp's tokenization of the whole, on every vocabulary and every
+pre-tokenizer at hand.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from uad.llama.vocab import load_vocab
 from uad.vocab.encode import Encoder
 
 PRE_TOKENIZERS = (  # noqa: SIM905
-    "default minicpm5 llama-bpe deepseek-llm deepseek-coder deepseek-v3 spark2_5 youtu falcon mpt starcoder gpt-2 jais-2 "
+    "default minicpm5 llama-bpe deepseek-llm deepseek-coder deepseek-v3 spark2_5 youtu falcon mpt starcoder gpt-2 "
+    "jais-2 "
     "refact command-r qwen2 qwen35 stablelm2 olmo dbrx smaug-bpe poro-chat chatglm-bpe glm4 viking jais tekken smollm "
     "codeshell bloom gpt3-finnish exaone exaone4 exaone-moe chameleon minerva-7b megrez gpt-4o granite-embed-multi-97m "
     "tiny_aya superbpe trillion granite-docling bailingmoe seed-coder hunyuan hunyuan-dense hy_v4 joyai-llm kimi-k2 "

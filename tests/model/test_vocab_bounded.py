@@ -21,7 +21,11 @@ from uad.vocab.boundary import Boundaries
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
 
-DEEP = [pre for pre in (*PRE_TOKENIZERS, "whitespace", "cohere2moe", "llada-moe", "a name of tomorrow") if pre not in bounded.NEVER_DEEP]
+DEEP = [
+    pre
+    for pre in (*PRE_TOKENIZERS, "whitespace", "cohere2moe", "llada-moe", "a name of tomorrow")
+    if pre not in bounded.NEVER_DEEP
+]
 """llama.cpp refuses the last one at load; the program below says so."""
 CLASSES = ("a", "=", " ", "1", "\u00e9", "\n", "好", "a ", "' ", " \n", "\u3000 ")
 PROGRAM = """
@@ -120,7 +124,9 @@ def test_digits_of_superbpe_are_cut_where_it_cuts_them(tmp_path: Path) -> None:
             assert b"".join(bounded._cut(text, bounded._digit_cuts)) == text
 
 
-def test_a_system_without_threads_refuses_the_text_and_nothing_else(tekken: VocabTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_threads_refuses_the_text_and_nothing_else(
+    tekken: VocabTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

@@ -1,4 +1,6 @@
-"""The encoder's memory: bounded, counted, shared by threads; and what it does with bytes that a tokenizer would lose."""
+"""The encoder's memory: bounded, counted, shared by threads; and what it does with bytes that a tokenizer would
+lose.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,24 @@ from uad.vocab.rank import Ranking
 from uad.vocab.table import VocabTable
 
 SEAMS = [
-    part.encode() for part in (" q", "q ", " (", "\n", "  ", "x\n", " zebra", "(okapi", "1", " 42", "'s", "é", " 東", "\t{", ");\n\t}")
+    part.encode()
+    for part in (
+        " q",
+        "q ",
+        " (",
+        "\n",
+        "  ",
+        "x\n",
+        " zebra",
+        "(okapi",
+        "1",
+        " 42",
+        "'s",
+        "é",
+        " 東",
+        "\t{",
+        ");\n\t}",
+    )
 ]
 
 
@@ -90,7 +109,10 @@ def test_many_at_once_are_the_same_as_one_by_one(name: str) -> None:
 
     @settings(max_examples=30, deadline=None)
     @given(
-        st.lists(st.one_of(st.binary(max_size=12), st.text(max_size=12).map(str.encode), st.sampled_from(SEAMS)), max_size=8), st.randoms()
+        st.lists(
+            st.one_of(st.binary(max_size=12), st.text(max_size=12).map(str.encode), st.sampled_from(SEAMS)), max_size=8
+        ),
+        st.randoms(),
     )
     def run(texts: list[bytes], rng: random.Random) -> None:
         together, alone = Encoder(table), Encoder(table)

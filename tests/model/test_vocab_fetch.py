@@ -59,7 +59,9 @@ def test_a_damaged_archive_leaves_things_as_they_were(tmp_path: Path) -> None:
     assert (target / "old").exists()
 
 
-def test_says_so_where_pip_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_says_so_where_pip_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("UAD_VOCABS", str(tmp_path / "v"))
     monkeypatch.setattr(vocabs, "download", lambda version, scratch: None)
     assert vocabs.main() == 1

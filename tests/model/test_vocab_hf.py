@@ -1,4 +1,6 @@
-"""A tokenizer.json instead of llama.cpp's tokenizer: same ids on the bundled models, and a refusal that names the token that differs."""
+"""A tokenizer.json instead of llama.cpp's tokenizer: same ids on the bundled models, and a refusal that names the token
+that differs.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,14 @@ def sentence_piece(out: Path) -> Path:
     fields = GGUFReader(path_of("draft-gemma")).fields
     tokens = fields["tokenizer.ggml.tokens"].contents()
     types = fields["tokenizer.ggml.token_type"].contents()
-    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, [], unk_token="<unk>", byte_fallback=True))
+    tokenizer = Tokenizer(
+        models.BPE({token: i for i, token in enumerate(tokens)}, [], unk_token="<unk>", byte_fallback=True)
+    )
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    tokenizer.add_special_tokens([AddedToken(token, special=True) for token, kind in zip(tokens, types, strict=True) if kind == CONTROL])
+    tokenizer.add_special_tokens(
+        [AddedToken(token, special=True) for token, kind in zip(tokens, types, strict=True) if kind == CONTROL]
+    )
     tokenizer.save(str(out))
     return out
 
@@ -34,7 +40,12 @@ def sentence_piece(out: Path) -> Path:
 def test_same_ids_as_the_gguf(name: str, tmp_path: Path) -> None:
     table = vocab(name)
     tokenize = hf_tokenize(byte_level(name, tmp_path / "tokenizer.json"), table)
-    samples = [text for all_ in TEXTS.values() for text in all_.splitlines(keepends=True)] + [b" x", b"  x", b"", b"x\n\n y"]
+    samples = [text for all_ in TEXTS.values() for text in all_.splitlines(keepends=True)] + [
+        b" x",
+        b"  x",
+        b"",
+        b"x\n\n y",
+    ]
     assert len(samples) > 200
     for text in samples:
         assert tokenize(text) == table.tokenize(text), text.decode()
@@ -56,7 +67,12 @@ def test_no_prefix_and_no_lost_bytes(tmp_path: Path) -> None:
     table = vocab("draft-gemma")
     tokenize = hf_tokenize(sentence_piece(tmp_path / "tokenizer.json"), table)
     for text in (b"word", b" word", "été ▁ 東京".encode(), TEXTS["code"][:500]):
-        assert Encoder(replace(table, tokenize=tokenize)).vocab.join(Encoder(replace(table, tokenize=tokenize)).encode(text)) == text
+        assert (
+            Encoder(replace(table, tokenize=tokenize)).vocab.join(
+                Encoder(replace(table, tokenize=tokenize)).encode(text)
+            )
+            == text
+        )
     assert table.join(tokenize(b"word")) == b"word"
 
 

@@ -1,4 +1,6 @@
-"""Short ASCII text gets llama.cpp's ids from the tokenizers library, on every vocabulary and pre-tokenizer that goes this way."""
+"""Short ASCII text gets llama.cpp's ids from the tokenizers library, on every vocabulary and pre-tokenizer that goes
+this way.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ FRAGMENTS = (
     "$x",
 )
 CODE = TEXTS["code"].decode().encode("ascii", "ignore")
-text = st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.text(st.characters(max_codepoint=127), max_size=4)), max_size=9).map("".join)
+text = st.lists(
+    st.one_of(st.sampled_from(FRAGMENTS), st.text(st.characters(max_codepoint=127), max_size=4)), max_size=9
+).map("".join)
 """Control characters, too."""
 
 
@@ -92,7 +96,13 @@ def test_tokenizers_without_a_price_per_call_are_left_alone(name: str) -> None:
 def test_every_pre_tokenizer_with_random_merges(pre: str, tmp_path: Path) -> None:
     """Any class of bytes merges with any other, so that a cut in the wrong place shows."""
     for seed in range(3):
-        path = bpe(tmp_path / "v.gguf", pre, seed, n_merges=60, extra=[("s1", USER_DEFINED), ("  ", USER_DEFINED)] if seed == 2 else ())
+        path = bpe(
+            tmp_path / "v.gguf",
+            pre,
+            seed,
+            n_merges=60,
+            extra=[("s1", USER_DEFINED), ("  ", USER_DEFINED)] if seed == 2 else (),
+        )
         quick, slow = load_vocab(path).tokenize, load_vocab(path, quick=False).tokenize
         assert is_quick(quick)
         rng = random.Random(seed)
@@ -124,16 +134,22 @@ def test_text_that_is_long_or_not_ascii_is_llama_cpps(tmp_path: Path) -> None:
 def test_who_disagrees_is_not_used(tmp_path: Path) -> None:
     merges = ["t h", "th e", "1 2", "\u010a \u0120"]
     tokens = [*byte_to_unicode().values(), *(merge.replace(" ", "") for merge in merges)]
-    table = load_vocab(write(tmp_path / "v.gguf", "gpt2", [(token, NORMAL, 0.0) for token in tokens], merges, "starcoder"), quick=False)
+    table = load_vocab(
+        write(tmp_path / "v.gguf", "gpt2", [(token, NORMAL, 0.0) for token in tokens], merges, "starcoder"), quick=False
+    )
     assert quick_tokenize(table, "starcoder", tokens, merges, []) is not None
     assert quick_tokenize(table, "starcoder", tokens, merges[:1], []) is None, "a merge is missing"
     assert quick_tokenize(table, "deepseek-v3", tokens, merges, []) is None, "another pre-tokenizer"
     assert quick_tokenize(table, "gpt-2", tokens, merges, []) is None, "not known here"
     assert quick_tokenize(table, "starcoder", tokens, [], []) is None
-    assert quick_tokenize(table, "starcoder", tokens, [*merges, "nowhere else"], []) is None, "a merge that makes no token"
+    assert quick_tokenize(table, "starcoder", tokens, [*merges, "nowhere else"], []) is None, (
+        "a merge that makes no token"
+    )
 
 
-def made(path: Path, names: Sequence[tuple[str, int]], model: str = "gpt2", pre: str = "starcoder") -> tuple[Tokenize, Tokenize]:
+def made(
+    path: Path, names: Sequence[tuple[str, int]], model: str = "gpt2", pre: str = "starcoder"
+) -> tuple[Tokenize, Tokenize]:
     """Both ways of a vocabulary of bytes, more words than are probed, and these tokens."""
     words = [f"t{i:03}" for i in range(400)]
     merges = [pair for word in words for pair in (f"t {word[1]}", f"{word[:2]} {word[2]}", f"{word[:3]} {word[3]}")]
@@ -148,7 +164,13 @@ RUNS = [(" " * n, USER_DEFINED) for n in range(2, 32)]
 
 def test_what_text_is_searched_for_is_llama_cpps_word_not_the_file_s(tmp_path: Path) -> None:
     """llama.cpp makes control tokens of some that the file calls user-defined, and the other way round for gpt-oss."""
-    names = [*RUNS, ("<|im_end|>", USER_DEFINED), ("<|endoftext|>", USER_DEFINED), ("<|fim_prefix|>", USER_DEFINED), ("</s>", USER_DEFINED)]
+    names = [
+        *RUNS,
+        ("<|im_end|>", USER_DEFINED),
+        ("<|endoftext|>", USER_DEFINED),
+        ("<|fim_prefix|>", USER_DEFINED),
+        ("</s>", USER_DEFINED),
+    ]
     oss = ("<|start|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|return|>", "<|call|>", "<|end|>")
     for path, more in ((tmp_path / "a.gguf", []), (tmp_path / "b.gguf", [(name, CONTROL) for name in oss])):
         quick, slow = made(path, [*names, *more])
@@ -159,7 +181,10 @@ def test_what_text_is_searched_for_is_llama_cpps_word_not_the_file_s(tmp_path: P
 
 
 def test_tokens_that_can_overlap_are_llama_cpps(tmp_path: Path) -> None:
-    for overlapping in ([("<a>b", USER_DEFINED), ("b</long>", USER_DEFINED)], [("  ", USER_DEFINED), (" x ", USER_DEFINED)]):
+    for overlapping in (
+        [("<a>b", USER_DEFINED), ("b</long>", USER_DEFINED)],
+        [("  ", USER_DEFINED), (" x ", USER_DEFINED)],
+    ):
         quick, slow = made(tmp_path / "v.gguf", overlapping)
         assert not is_quick(quick)
         assert quick(b"<a>b</long>  x  ") == slow(b"<a>b</long>  x  ")
@@ -168,14 +193,22 @@ def test_tokens_that_can_overlap_are_llama_cpps(tmp_path: Path) -> None:
 
 def test_other_kinds_of_bpe_are_llama_cpps(tmp_path: Path) -> None:
     assert is_quick(made(tmp_path / "v.gguf", [])[0])
-    assert not is_quick(made(tmp_path / "v.gguf", [("<dna>", NORMAL), ("<oov>", NORMAL), ("</dna>", NORMAL)], "hybriddna")[0])
+    assert not is_quick(
+        made(tmp_path / "v.gguf", [("<dna>", NORMAL), ("<oov>", NORMAL), ("</dna>", NORMAL)], "hybriddna")[0]
+    )
 
 
 def test_bytes_without_a_token_are_llama_cpps(tmp_path: Path) -> None:
     path = bpe(tmp_path / "v.gguf", "starcoder", 1)
     lists = read_texts(path, ("tokenizer.ggml.tokens", "tokenizer.ggml.merges"))
     tokens, merges = lists["tokenizer.ggml.tokens"], lists["tokenizer.ggml.merges"]
-    fewer = write(tmp_path / "w.gguf", "gpt2", [(token, NORMAL, 0.0) for token in tokens if token not in ("B", "Ā")], merges, "starcoder")
+    fewer = write(
+        tmp_path / "w.gguf",
+        "gpt2",
+        [(token, NORMAL, 0.0) for token in tokens if token not in ("B", "Ā")],
+        merges,
+        "starcoder",
+    )
     quick, slow = load_vocab(fewer).tokenize, load_vocab(fewer, quick=False).tokenize
     assert is_quick(quick)
     for data in (b"aBa", b"a\0Z", b"B", b"aZ"):
@@ -187,15 +220,22 @@ def test_lists_are_those_of_the_gguf_package() -> None:
     path = path_of("target-chatml")
     keys = ("tokenizer.ggml.tokens", "tokenizer.ggml.merges")
     fields = gguf.GGUFReader(path).fields
-    assert read_texts(path, (*keys, "tokenizer.ggml.token_type")) == {key: fields[key].contents() for key in keys if key in fields}
+    assert read_texts(path, (*keys, "tokenizer.ggml.token_type")) == {
+        key: fields[key].contents() for key in keys if key in fields
+    }
 
 
 def test_other_files_have_no_lists(tmp_path: Path) -> None:
     path = write(tmp_path / "v.gguf", "gpt2", [("a", NORMAL, 0.0)])
     assert read_texts(path, ("tokenizer.ggml.tokens", "tokenizer.ggml.merges")) == {"tokenizer.ggml.tokens": ["a"]}
     whole = path.read_bytes()
-    damaged = [whole[:n] for n in range(0, len(whole) // 2, 7)] + [whole[:n] + b"\xff" * 8 + whole[n + 8 :] for n in range(0, 120, 3)]
+    damaged = [whole[:n] for n in range(0, len(whole) // 2, 7)] + [
+        whole[:n] + b"\xff" * 8 + whole[n + 8 :] for n in range(0, 120, 3)
+    ]
     for bad in (b"GGML" + bytes(60), whole[:4] + bytes([9, 0, 0, 0]) + bytes(60), *damaged):
         (tmp_path / "other").write_bytes(bad)
-        assert read_texts(tmp_path / "other", ("tokenizer.ggml.tokens", "missing")) in ({}, {"tokenizer.ggml.tokens": ["a"]})
+        assert read_texts(tmp_path / "other", ("tokenizer.ggml.tokens", "missing")) in (
+            {},
+            {"tokenizer.ggml.tokens": ["a"]},
+        )
     assert read_texts(tmp_path / "nowhere", ("tokenizer.ggml.tokens",)) == {}

@@ -1,4 +1,6 @@
-"""Calls that must be made, in a vocabulary that writes every marker as one token: answers drawn at random from what is allowed."""
+"""Calls that must be made, in a vocabulary that writes every marker as one token: answers drawn at random from what is
+allowed.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,34 @@ pytestmark = pytest.mark.long
 MARKERS = (
     *("<tool_call>", "</tool_call>", "<think>", "</think>", "<|tool_call|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
     *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
-    *("<|tool_calls_section_end|>", "<|open|>", "<|close|>", "<|sep|>", '<|"|>', "<|tool_call>", "<tool_call|>", "]<]minimax[>["),
+    *(
+        "<|tool_calls_section_end|>",
+        "<|open|>",
+        "<|close|>",
+        "<|sep|>",
+        '<|"|>',
+        "<|tool_call>",
+        "<tool_call|>",
+        "]<]minimax[>[",
+    ),
     *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<tool_call:opensource>", "</arg_value:opensource>"),
-    *("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),
-    *("<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", "<|python_tag|>", "<|tool_call:begin|>", "<|tool_call:end|>"),
+    *(
+        "<|start|>",
+        "<|channel|>",
+        "<|message|>",
+        "<|constrain|>",
+        "<|end|>",
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁call▁begin｜>",
+    ),
+    *(
+        "<｜tool▁sep｜>",
+        "<｜tool▁call▁end｜>",
+        "<｜tool▁calls▁end｜>",
+        "<|python_tag|>",
+        "<|tool_call:begin|>",
+        "<|tool_call:end|>",
+    ),
 )
 ENDS = ("<eos>", "<|call|>")
 ALL_TAGS = [one.tags for one in FORMATS.values() if one.tags is not None]
@@ -41,7 +67,12 @@ PIECES = (*WORDS, *(text.encode() for text in ENDS_OF_VALUES))
 SPECIALS = {name: len(PIECES) + i for i, name in enumerate((*MARKERS, *ENDS))}
 EOG = frozenset(SPECIALS[name] for name in ENDS)
 TABLE = VocabTable(
-    name="markers", pieces=(*PIECES, *([b""] * len(SPECIALS))), specials=SPECIALS, tokenize=tokenize, eos=SPECIALS["<eos>"], eog=EOG
+    name="markers",
+    pieces=(*PIECES, *([b""] * len(SPECIALS))),
+    specials=SPECIALS,
+    tokenize=tokenize,
+    eos=SPECIALS["<eos>"],
+    eog=EOG,
 )
 GRAMMARS = Grammars(GrammarVocabulary(TABLE, Encoder(TABLE).encode))
 LOOK = {
@@ -52,7 +83,11 @@ LOOK = {
 }
 SAY = {
     "type": "object",
-    "properties": {"text": {"type": "string"}, "loud": {"type": "boolean"}, "to": {"anyOf": [{"enum": ["a b"]}, {"type": "null"}]}},
+    "properties": {
+        "text": {"type": "string"},
+        "loud": {"type": "boolean"},
+        "to": {"anyOf": [{"enum": ["a b"]}, {"type": "null"}]},
+    },
     "required": ["text"],
     "additionalProperties": False,
 }
@@ -75,13 +110,22 @@ def allowed(matcher: GrammarMatcher) -> list[int]:
 
 
 def drawn(matcher: GrammarMatcher, rng: random.Random, begun: tuple[int, ...] = (), n_most: int = 1000) -> str | None:
-    """An answer of printable ids, drawn at random; what closes something is drawn more often. None: it did not end in time."""
+    """An answer of printable ids, drawn at random; what closes something is drawn more often. None: it did not end in
+    time.
+    """
     written: list[int] = []
     while not matcher.is_over:
         ids = allowed(matcher)
-        fit = [id_ for id_ in ids if PIECES[id_].isascii() and PIECES[id_].decode().isprintable()] if max(ids) < len(PIECES) else ids
+        fit = (
+            [id_ for id_ in ids if PIECES[id_].isascii() and PIECES[id_].decode().isprintable()]
+            if max(ids) < len(PIECES)
+            else ids
+        )
         closing = [id_ for id_ in ids if id_ >= len(PIECES) or PIECES[id_] in _CLOSING]
-        begun, id_ = begun[1:], begun[0] if begun else rng.choice(closing if closing and rng.random() < 0.5 else fit or ids)
+        begun, id_ = (
+            begun[1:],
+            begun[0] if begun else rng.choice(closing if closing and rng.random() < 0.5 else fit or ids),
+        )
         written.append(id_)
         matcher.accept(id_)
         if len(written) > n_most:
@@ -155,7 +199,10 @@ def test_no_end_comes_before_a_required_call() -> None:
 def test_a_call_that_the_prompt_has_begun() -> None:
     """Functionary's prompt ends with what calls begin with."""
     format_, calls = AnswerFormat((FORMATS["functionary-3.2"],)), Calls(TOOLS, "required", parallel=False)
-    text = drawn(GRAMMARS.start(bound(format_, calls, tail="<|start_header_id|>assistant<|end_header_id|>\n\n>>>")), random.Random(1))
+    text = drawn(
+        GRAMMARS.start(bound(format_, calls, tail="<|start_header_id|>assistant<|end_header_id|>\n\n>>>")),
+        random.Random(1),
+    )
     assert text is not None
     assert text.startswith(("look_up\n{", "say\n{"))
     check(text, format_, calls)

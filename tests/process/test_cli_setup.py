@@ -86,7 +86,9 @@ def test_the_log_has_everything_and_the_exit_code_is_kept(tmp_path, monkeypatch,
     module = pip_install()
     monkeypatch.chdir(tmp_path)
     module.LOG.parent.mkdir()
-    program = f"import os; print('[1/2] c++'); print(os.environ['CMAKE_BUILD_PARALLEL_LEVEL']); raise SystemExit({code})"
+    program = (
+        f"import os; print('[1/2] c++'); print(os.environ['CMAKE_BUILD_PARALLEL_LEVEL']); raise SystemExit({code})"
+    )
     assert module.follow([sys.executable, "-c", program], 0.0) == code
     assert module.LOG.read_text(encoding="utf-8").splitlines()[0] == "[1/2] c++"
     assert "step 1/2" in capsys.readouterr().out
@@ -118,7 +120,9 @@ def test_a_cached_llama_cpp_that_would_crash_is_compiled_again(tmp_path, monkeyp
     commands, run = [], []
     monkeypatch.setattr(module, "follow", lambda command, started: commands.append(command) or 0)
     monkeypatch.setattr(module, "is_amx_broken", lambda: broken)
-    monkeypatch.setattr(module.subprocess, "run", lambda command, **options: run.append(command) or SimpleNamespace(returncode=0))
+    monkeypatch.setattr(
+        module.subprocess, "run", lambda command, **options: run.append(command) or SimpleNamespace(returncode=0)
+    )
     monkeypatch.setattr(sys, "argv", ["pip_install.py", ".[dev]"])
     assert module.main() == 0
     assert commands[0][-2:] == ["-e", ".[dev]"]

@@ -1,4 +1,6 @@
-"""The command line as a user meets it: answers, and errors that name the thing and the way out (exit code 2, no traceback)."""
+"""The command line as a user meets it: answers, and errors that name the thing and the way out (exit code 2, no
+traceback).
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,13 @@ def test_an_encoder_as_draft(tmp_path: Path) -> None:
 
     path = tmp_path / "encoder.gguf"
     writer = gguf.GGUFWriter(str(path), "bert")
-    for add, value in [("block_count", 1), ("context_length", 64), ("embedding_length", 8), ("feed_forward_length", 8), ("head_count", 1)]:
+    for add, value in [
+        ("block_count", 1),
+        ("context_length", 64),
+        ("embedding_length", 8),
+        ("feed_forward_length", 8),
+        ("head_count", 1),
+    ]:
         getattr(writer, f"add_{add}")(value)
     writer.add_layer_norm_eps(1e-5)
     writer.add_causal_attention(False)
@@ -137,13 +145,25 @@ def test_from_a_wheel_in_an_environment_of_its_own_in_another_directory(tmp_path
     site = tmp_path / "env" / "lib" / version / "site-packages"
     (site / "lent.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     (wheel,) = tmp_path.glob("uad-*-py3-none-any.whl")
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", site, wheel], check=True, env=ENV)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", site, wheel], check=True, env=ENV
+    )
     result = subprocess.run(
-        [python, "-m", "uad", "inspect", TARGET, DRAFTS["gemma"]], cwd=tmp_path, env=ENV, capture_output=True, text=True, check=False
+        [python, "-m", "uad", "inspect", TARGET, DRAFTS["gemma"]],
+        cwd=tmp_path,
+        env=ENV,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 0, result.stderr
     assert "families chatml -> gemma" in result.stdout
     where = subprocess.run(
-        [python, "-c", "import uad; print(uad.__file__)"], cwd=tmp_path, env=ENV, capture_output=True, text=True, check=True
+        [python, "-c", "import uad; print(uad.__file__)"],
+        cwd=tmp_path,
+        env=ENV,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert str(tmp_path) in where.stdout

@@ -31,7 +31,9 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "item", "strict": True,
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("server") / "log"
-    with Server(log, ["-m", str(TARGET), "-md", str(DRAFTS["zephyr"]), "-np", "2", "-c", "4096", "--spec-policy", "fixed"]) as running:
+    with Server(
+        log, ["-m", str(TARGET), "-md", str(DRAFTS["zephyr"]), "-np", "2", "-c", "4096", "--spec-policy", "fixed"]
+    ) as running:
         yield running
 
 
@@ -41,12 +43,18 @@ def client(server: Server) -> openai.OpenAI:
 
 
 def ask(client: openai.OpenAI, **fields):
-    return client.chat.completions.create(model="any", messages=PROMPT, **{"temperature": 0, "max_tokens": 200, **fields})
+    return client.chat.completions.create(
+        model="any", messages=PROMPT, **{"temperature": 0, "max_tokens": 200, **fields}
+    )
 
 
 def test_a_schema_streamed_and_whole(client: openai.OpenAI) -> None:
     whole = ask(client, response_format=FORMAT)
-    streamed = "".join(chunk.choices[0].delta.content or "" for chunk in ask(client, response_format=FORMAT, stream=True) if chunk.choices)
+    streamed = "".join(
+        chunk.choices[0].delta.content or ""
+        for chunk in ask(client, response_format=FORMAT, stream=True)
+        if chunk.choices
+    )
     assert streamed == whole.choices[0].message.content
     assert Item.model_validate_json(streamed)
     assert whole.choices[0].finish_reason == "stop"
@@ -57,12 +65,17 @@ def test_a_schema_streamed_and_whole(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize("temperature", [0, 0.8])
 def test_drafts_change_nothing(client: openai.OpenAI, temperature: float) -> None:
     drafts: tuple[dict, ...] = ({"enabled": False}, {"types": "draft-simple"}, {"policy": "fixed"}, {"policy": "auto"})
-    answers = [ask(client, response_format=FORMAT, temperature=temperature, seed=5, extra_body={"speculative": one}) for one in drafts]
+    answers = [
+        ask(client, response_format=FORMAT, temperature=temperature, seed=5, extra_body={"speculative": one})
+        for one in drafts
+    ]
     assert len({answer.choices[0].message.content for answer in answers}) == 1
 
 
 def test_parse_with_pydantic(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.parse(model="any", messages=PROMPT, response_format=Item, temperature=0, max_tokens=300)
+    answer = client.chat.completions.parse(
+        model="any", messages=PROMPT, response_format=Item, temperature=0, max_tokens=300
+    )
     assert isinstance(answer.choices[0].message.parsed, Item)
 
 

@@ -24,8 +24,11 @@ PAIR = ("--target", str(TARGET), "--draft", str(DRAFTS["zephyr"]))
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("server") / "log"
-    # The bundled target is so fast that the automatic policy may find no draft worth its time: how much is drafted must not depend on that.
-    with Server(log, [*PAIR, "-np", "4", "-c", "8192", "--exact", "--metrics", "-td", "1", "--spec-policy", "fixed"]) as running:
+    # The bundled target is so fast that the automatic policy may find no draft worth its time: how much is drafted must
+    # not depend on that.
+    with Server(
+        log, [*PAIR, "-np", "4", "-c", "8192", "--exact", "--metrics", "-td", "1", "--spec-policy", "fixed"]
+    ) as running:
         yield running
 
 
@@ -85,14 +88,19 @@ def test_drafting_can_be_switched_and_set_per_request(client: openai.OpenAI) -> 
 
 def test_a_request_names_its_drafters(server: Server) -> None:
     body = {"prompt": "def add(a, b):\n    return a + b\n\n\n" * 6, "n_predict": 32, "temperature": 0}
-    answers = {types: post(server, "/completion", {**body, "speculative.types": types})[1] for types in ("suffix", "draft-simple", "none")}
+    answers = {
+        types: post(server, "/completion", {**body, "speculative.types": types})[1]
+        for types in ("suffix", "draft-simple", "none")
+    }
     assert {types: set(answer.get("uad", {}).get("drafters", ())) for types, answer in answers.items()} == {
         "suffix": {"suffix"},
         "draft-simple": {"draft-simple"},
         "none": set(),
     }
     assert len({answer["content"] for answer in answers.values()}) == 1
-    assert get(server, "/props")["default_generation_settings"]["params"]["speculative.types"] == "draft-simple", "it has a fixed policy"
+    assert get(server, "/props")["default_generation_settings"]["params"]["speculative.types"] == "draft-simple", (
+        "it has a fixed policy"
+    )
 
 
 def test_completions_streamed_and_whole(client: openai.OpenAI) -> None:
@@ -107,7 +115,12 @@ def test_completions_streamed_and_whole(client: openai.OpenAI) -> None:
 def test_a_seed_gives_one_text_drafted_or_not(client: openai.OpenAI) -> None:
     sampled = {"temperature": 1.2, "seed": 7}
     texts = [
-        chat(client, "Tell a short story about the queen in Lima.", **sampled, extra_body={"speculative": {"enabled": on}})
+        chat(
+            client,
+            "Tell a short story about the queen in Lima.",
+            **sampled,
+            extra_body={"speculative": {"enabled": on}},
+        )
         for on in (True, False, True)
     ]
     assert len({text.choices[0].message.content for text in texts}) == 1
@@ -134,10 +147,15 @@ def test_a_stop_string_across_tokens(client: openai.OpenAI) -> None:
 
 def test_log_probabilities_of_accepted_tokens_are_the_targets(client: openai.OpenAI) -> None:
     both = [
-        chat(client, logprobs=True, top_logprobs=3, max_tokens=30, extra_body={"speculative": {"enabled": on}}).choices[0]
+        chat(client, logprobs=True, top_logprobs=3, max_tokens=30, extra_body={"speculative": {"enabled": on}}).choices[
+            0
+        ]
         for on in (True, False)
     ]
-    values = [[(item.token, item.logprob, [top.token for top in item.top_logprobs]) for item in one.logprobs.content] for one in both]
+    values = [
+        [(item.token, item.logprob, [top.token for top in item.top_logprobs]) for item in one.logprobs.content]
+        for one in both
+    ]
     assert values[0] == values[1]
     assert len(values[0]) == 30
     assert all(logprob <= 0 for _, logprob, _ in values[0])
@@ -164,8 +182,8 @@ def test_a_killed_client_frees_its_slot(server: Server) -> None:
     body = json.dumps({"prompt": "x = 1\n", "n_predict": 1900, "stream": True, "ignore_eos": True}).encode()
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(
-            b"POST /completion HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
-            + body
+            b"POST /completion HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n" % len(body) + body
         )
         assert connection.recv(200).startswith(b"HTTP/1.1 200")
         assert any(slot["is_processing"] for slot in get(server, "/slots"))
@@ -177,7 +195,9 @@ def test_a_killed_client_frees_its_slot(server: Server) -> None:
 
 
 def test_native_completion_and_tokens_there_and_back(server: Server) -> None:
-    status, answer = post(server, "/completion", {"prompt": "import os\n", "n_predict": 8, "temperature": 0, "n_probs": 2})
+    status, answer = post(
+        server, "/completion", {"prompt": "import os\n", "n_predict": 8, "temperature": 0, "n_probs": 2}
+    )
     assert status == 200
     assert answer["tokens_predicted"] == 8
     assert answer["stop_type"] == "limit"
@@ -218,7 +238,11 @@ def test_users_specials_are_letters(server: Server) -> None:
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "top_k": 2**40}, "top_k"),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "seed": -(2**70)}, "seed"),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "speculative": {"nmax": 3}}, "n_max"),
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "speculative": {"policy": "fast"}}, "fixed"),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": "x"}], "speculative": {"policy": "fast"}},
+            "fixed",
+        ),
         ("/v1/completions", {"prompt": "x", "logit_bias": {"999999": 1}}, "logit_bias"),
         ("/completion", {"prompt": "x", "speculative.types": "ngram-mod"}, "has suffix, draft-simple"),
         ("/completion", {"prompt": [1, 2, 99999]}, "between 0 and 4095"),
@@ -275,7 +299,9 @@ def test_a_signal_ends_the_server_and_its_streams(tmp_path: Path) -> None:
     host, port = server.url.removeprefix("http://").split(":")
     body = json.dumps({"prompt": "x = 1\n", "stream": True, "ignore_eos": True}).encode()
     with socket.create_connection((host, int(port))) as connection:
-        connection.sendall(b"POST /completion HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        connection.sendall(
+            b"POST /completion HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        )
         connection.recv(100)
         began = time.monotonic()
         assert server.stop() == 0
@@ -291,7 +317,9 @@ def test_plain_without_a_draft(tmp_path: Path) -> None:
 
 
 def test_a_prompt_of_24000_tokens_with_a_draft_batch_of_512(tmp_path: Path) -> None:
-    with Server(tmp_path / "log", [*PAIR, "-c", "32768", "-b", "512", "-td", "1", "-fa", "off", "--spec-policy", "fixed"]) as server:
+    with Server(
+        tmp_path / "log", [*PAIR, "-c", "32768", "-b", "512", "-td", "1", "-fa", "off", "--spec-policy", "fixed"]
+    ) as server:
         text = "".join(f"value_{i} = price * {i} + count\n" for i in range(2600))
         ids = post(server, "/tokenize", {"content": text})[1]["tokens"][:24000]
         assert len(ids) == 24000
@@ -299,5 +327,7 @@ def test_a_prompt_of_24000_tokens_with_a_draft_batch_of_512(tmp_path: Path) -> N
         assert status == 200
         assert answer["tokens_evaluated"] == 24000
         assert answer["timings"]["draft_n"] > 0
-        again = post(server, "/completion", {"prompt": ids, "n_predict": 24, "temperature": 0, "speculative": {"enabled": False}})[1]
+        again = post(
+            server, "/completion", {"prompt": ids, "n_predict": 24, "temperature": 0, "speculative": {"enabled": False}}
+        )[1]
         assert again["timings"]["cache_n"] == 23998

@@ -26,7 +26,9 @@ HISTORY: Any = [
     {
         "role": "assistant",
         "content": None,
-        "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": '{"word": "tea"}'}}],
+        "tool_calls": [
+            {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": '{"word": "tea"}'}}
+        ],
     },
     {"role": "tool", "tool_call_id": "call_1", "content": "A drink."},
 ]
@@ -45,7 +47,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
 
 
 def ask(client: openai.OpenAI, messages: Any = HISTORY, **fields: Any) -> Any:
-    return client.chat.completions.create(**{"model": "any", "messages": messages, "temperature": 0, "max_tokens": 24, **fields})
+    return client.chat.completions.create(
+        **{"model": "any", "messages": messages, "temperature": 0, "max_tokens": 24, **fields}
+    )
 
 
 def test_tools_and_their_history_are_taken_whole_and_streamed(client: openai.OpenAI) -> None:
@@ -57,7 +61,9 @@ def test_tools_and_their_history_are_taken_whole_and_streamed(client: openai.Ope
 
 def test_the_same_text_drafted_or_not(client: openai.OpenAI) -> None:
     texts = {
-        ask(client, tools=[TOOL], max_tokens=48, extra_body={"speculative": {"enabled": enabled}}).choices[0].message.content
+        ask(client, tools=[TOOL], max_tokens=48, extra_body={"speculative": {"enabled": enabled}})
+        .choices[0]
+        .message.content
         for enabled in (True, False)
     }
     assert len(texts) == 1
@@ -68,7 +74,10 @@ def test_tools_are_told_in_the_prompt(client: openai.OpenAI) -> None:
     assert more > ask(client).usage.prompt_tokens + 100
     told = client.post("/../apply-template", cast_to=object, body={"messages": HISTORY, "tools": [TOOL]})
     assert isinstance(told, dict)
-    assert all(part in told["prompt"] for part in ("Looks a word up.", '{"name": "look_up", "arguments": {"word": "tea"}}', "A drink."))
+    assert all(
+        part in told["prompt"]
+        for part in ("Looks a word up.", '{"name": "look_up", "arguments": {"word": "tea"}}', "A drink.")
+    )
 
 
 def test_a_choice_that_cannot_be_is_refused_at_once(client: openai.OpenAI) -> None:
@@ -113,7 +122,9 @@ def streamed_calls(chunks: Any) -> tuple[list[tuple[str, str]], str]:
 
 @pytest.mark.parametrize("temperature", [0, 0.8])
 @pytest.mark.parametrize("chosen", ["required", "say"])
-def test_a_required_call_is_valid_streamed_and_whole_drafted_and_plain(client: openai.OpenAI, chosen: str, temperature: float) -> None:
+def test_a_required_call_is_valid_streamed_and_whole_drafted_and_plain(
+    client: openai.OpenAI, chosen: str, temperature: float
+) -> None:
     bounded = {**SAY, "function": {**SAY["function"], "name": "nod"}}
     tool_choice: Any = "required" if chosen == "required" else {"type": "function", "function": {"name": chosen}}
     fields: Any = {"tools": [bounded, SAY], "tool_choice": tool_choice, "parallel_tool_calls": False}
@@ -123,7 +134,10 @@ def test_a_required_call_is_valid_streamed_and_whole_drafted_and_plain(client: o
         whole = ask(client, **fields, extra_body={"speculative": draft}).choices[0]
         assert (whole.finish_reason, whole.message.content) == ("tool_calls", None)
         answers.append(calls_of(whole.message))
-        assert streamed_calls(ask(client, **fields, stream=True, extra_body={"speculative": draft})) == (answers[-1], "tool_calls")
+        assert streamed_calls(ask(client, **fields, stream=True, extra_body={"speculative": draft})) == (
+            answers[-1],
+            "tool_calls",
+        )
     assert answers[0] == answers[1] == answers[2]
     ((name, arguments),) = answers[0]
     assert name in ({"nod", "say"} if chosen == "required" else {chosen})

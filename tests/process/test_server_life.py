@@ -18,10 +18,11 @@ from kit.server_kit import CHAT, CONFIG, HELLO, get, serving
 from uad.cli.serve import check_port
 from uad.config import ServerConfig
 from uad.errors import ConfigError, DecodeError, SlowReaderError, UnavailableError
+from uad.events import Delta, Done, Failed
 from uad.server import make_app, make_runner, serve
 from uad.server.app import base_url, listen
 from uad.server.engine import Generation, Inbox, merge
-from uad.types import Delta, Done, Failed, Finish, Origin, StopKind, Timings, Usage
+from uad.types import Finish, Origin, StopKind, Timings, Usage
 
 ENDLESS = b"x" * 50_000_000
 
@@ -87,7 +88,9 @@ def test_a_slow_reader_is_cancelled_and_told():
             host, port = session._base_url.host, session._base_url.port
             reader, writer = await asyncio.open_connection(host, port, limit=1024)
             body = json.dumps({"messages": HELLO, "stream": True}).encode()
-            writer.write(b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % (CHAT.encode(), len(body)) + body)
+            writer.write(
+                b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % (CHAT.encode(), len(body)) + body
+            )
             await until(lambda: fake.cancelled == [1], 15)
             rest = b""
             while b'"error"' not in rest and (chunk := await asyncio.wait_for(reader.read(1 << 20), 5)):
@@ -105,7 +108,9 @@ def test_a_full_queue_answers_503_and_recovers():
         fake = endless()
         fake.go.clear()
         async with serving(fake) as session:
-            calls = [asyncio.create_task(session.post(CHAT, json={"messages": HELLO, "max_tokens": 3})) for _ in range(4)]
+            calls = [
+                asyncio.create_task(session.post(CHAT, json={"messages": HELLO, "max_tokens": 3})) for _ in range(4)
+            ]
             await until(lambda: len(fake.requests) == 4)
             async with session.post(CHAT, json={"messages": HELLO}) as answer:
                 refused = answer.status, answer.headers["Retry-After"], (await answer.json())["error"]["type"]
@@ -127,7 +132,9 @@ def test_shutdown_ends_streams_with_an_error():
             host, port = "127.0.0.1", runner.addresses[0][1]
             reader, writer = await asyncio.open_connection(host, port)
             body = json.dumps({"messages": HELLO, "stream": True}).encode()
-            writer.write(b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % (CHAT.encode(), len(body)) + body)
+            writer.write(
+                b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % (CHAT.encode(), len(body)) + body
+            )
             await reader.readuntil(b"content")
             began = time.monotonic()
             stop = asyncio.create_task(runner.cleanup())
@@ -179,7 +186,9 @@ def tokenize(*args, **options):
     time.sleep(60)
 
 def ready(url):
-    asked = urllib.request.Request(url + "/tokenize", json.dumps({"content": "x"}).encode(), {"Content-Type": "application/json"})
+    asked = urllib.request.Request(
+        url + "/tokenize", json.dumps({"content": "x"}).encode(), {"Content-Type": "application/json"}
+    )
     threading.Thread(target=urllib.request.urlopen, args=(asked,), daemon=True).start()
 
 fake = FakeRuntime()
@@ -198,7 +207,11 @@ def test_health_after_a_fatal_error():
     fake = FakeRuntime(error=DecodeError("the device is gone"))
     for path in ("/health", "/v1/health"):
         status, body = get(path, fake := FakeRuntime(error=DecodeError("the device is gone")))
-        assert (status, body["error"]["type"], body["error"]["message"]) == (503, "unavailable_error", "the device is gone")
+        assert (status, body["error"]["type"], body["error"]["message"]) == (
+            503,
+            "unavailable_error",
+            "the device is gone",
+        )
 
     async def run():
         async with serving(fake) as session, session.post(CHAT, json={"messages": HELLO}) as answer:

@@ -1,4 +1,6 @@
-"""The first promise on real models: a real draft of another vocabulary leaves the target's text alone, and guesses some of it."""
+"""The first promise on real models: a real draft of another vocabulary leaves the target's text alone, and guesses some
+of it.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,18 @@ pytestmark = [pytest.mark.real, pytest.mark.model]
 TARGET = "qwen2.5-coder-0.5b-q8_0"
 """Exact as it is: `exact` would take a minute at start to find a batch that computes the same bits."""
 
-PROMPTS = ("Write a Python function that returns the n-th Fibonacci number.", "Nenne drei Flüsse in Österreich – in einem Satz.")
+PROMPTS = (
+    "Write a Python function that returns the n-th Fibonacci number.",
+    "Nenne drei Flüsse in Österreich – in einem Satz.",
+)
 PLAIN = SpeculativeParams(enabled=False)
 DRAFTED = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=8, p_min=0.4)
 N_TOKENS = 32
 
 
-def answers(runtime: Runtime, temperature: float, speculative: SpeculativeParams) -> tuple[list[str], list[list[int]], int]:
+def answers(
+    runtime: Runtime, temperature: float, speculative: SpeculativeParams
+) -> tuple[list[str], list[list[int]], int]:
     """Texts and ids of all prompts, and how many drafted ids were accepted."""
     request = Request((), SamplingParams(temperature=temperature, seed=7), speculative, max_tokens=N_TOKENS)
     done = finish(runtime, chat_requests(runtime, PROMPTS, request), timeout=300)

@@ -1,1 +1,3 @@
-"""Measuring: workloads, plain against drafted, peers over HTTP, scaled models. Sees the runtime's front door only, never its rooms."""
+"""Measuring: workloads, plain against drafted, peers over HTTP, scaled models. Sees the runtime's front door only,
+never its rooms.
+"""

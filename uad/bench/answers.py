@@ -1,6 +1,7 @@
 """The prompts of workloads, answered by running servers: tokens per second of each, by workload and by prompt.
 
-Every prompt goes to each server in turn before the next one does, and another server begins each time. Knows HTTP and nothing of models.
+Every prompt goes to each server in turn before the next one does, and another server begins each time. Knows HTTP and
+nothing of models.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer by the client's clock, in seconds, from the request to the first piece of text and to the end of the stream; n tokens were
-    answered."""
+    """One answer by the client's clock, in seconds, from the request to the first piece of text and to the end of the
+    stream; n tokens were answered.
+    """
 
     first_s: float
     total_s: float
@@ -78,7 +80,9 @@ def measure(
     """Prompts of all workloads in turns: the first of each, then the second of each. Raises UnavailableError."""
     longest = max(len(workload.prompts) for workload in workloads)
     order = [(one, prompt) for i in range(longest) for one in workloads for prompt in one.prompts[i : i + 1]]
-    found: dict[tuple[str, str], list[list[Reply]]] = {(one.name, prompt.name): [[] for _ in servers] for one, prompt in order}
+    found: dict[tuple[str, str], list[list[Reply]]] = {
+        (one.name, prompt.name): [[] for _ in servers] for one, prompt in order
+    }
     turn = 0
     for _ in range(repeats):
         for workload, prompt in order:
@@ -101,8 +105,9 @@ def ask(server: Server, prompt: WorkloadPrompt, settings: Mapping[str, object]) 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A workload, or all of them: the servers' tokens per second, and the first server's speed over each other one (geometric means over
-    the prompts): of decoding, of whole requests, and of the prompt with the least speed."""
+    """A workload, or all of them: the servers' tokens per second, and the first server's speed over each other one
+    (geometric means over the prompts): of decoding, of whole requests, and of the prompt with the least speed.
+    """
 
     name: str
     tps: tuple[float, ...]
@@ -112,7 +117,9 @@ class Row:
 
 
 def rows(asked: Sequence[Asked]) -> list[Row]:
-    """One for each workload; that of the prompts that were asked first, one of each workload, and their first replies; that of all."""
+    """One for each workload; that of the prompts that were asked first, one of each workload, and their first replies;
+    that of all.
+    """
     timed = [one for one in asked if one.is_timed]
     names = dict.fromkeys(one.workload for one in timed)
     by_name = [_row(name, [one for one in timed if one.workload == name]) for name in names]
@@ -137,7 +144,9 @@ def _row(name: str, asked: Sequence[Asked]) -> Row:
 
 def table(servers: Sequence[Server], found: Sequence[Row], asked: Sequence[Asked]) -> Table:
     """A row per workload; ratios are speeds of the first server over each of the others."""
-    result = Table(title="Tokens per second, geometric means over prompts; speed relative to the others (more than 1: faster)")
+    result = Table(
+        title="Tokens per second, geometric means over prompts; speed relative to the others (more than 1: faster)"
+    )
     result.add_column("prompts", no_wrap=True)
     for server in servers:
         result.add_column(server.name, justify="right")

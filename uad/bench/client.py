@@ -1,4 +1,6 @@
-"""A client of OpenAI-compatible servers that waits for its answers: requests, and streams by the clock. Knows HTTP and no model."""
+"""A client of OpenAI-compatible servers that waits for its answers: requests, and streams by the clock. Knows HTTP and
+no model.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _BROKEN = (OSError, aiohttp.ClientError, ValueError)  # ValueError: no JSON, no 
 
 @dataclass(slots=True)
 class Stream:
-    """What came over a stream. Times are seconds on the client's clock; numbers that the server does not send are absent."""
+    """What came over a stream. Times are seconds on the client's clock; numbers that the server does not send are
+    absent.
+    """
 
     began: float = 0.0
     text: list[str] = field(default_factory=list)
@@ -40,7 +44,8 @@ class Stream:
         n = self.completion_tokens if self.completion_tokens is not None else self.timings.get("predicted_n")
         if n is None:
             raise UnavailableError(
-                "the server sends neither usage.completion_tokens nor timings with its stream: its speed cannot be measured"
+                "the server sends neither usage.completion_tokens nor timings with its stream: its speed cannot be "
+                "measured"
             )
         return int(n)
 
@@ -53,7 +58,9 @@ class Stream:
 
     @property
     def server_tps(self) -> float | None:
-        """The server's own rate, None if it sends none. Over n - 1 tokens, as ours: llama-server's clock starts at the first one."""
+        """The server's own rate, None if it sends none. Over n - 1 tokens, as ours: llama-server's clock starts at the
+        first one.
+        """
         n, milliseconds = self.timings.get("predicted_n"), self.timings.get("predicted_ms")
         if n is not None and milliseconds:
             return 1e3 * max(n - 1, 0) / milliseconds
@@ -90,7 +97,9 @@ Body = Mapping[str, object]
 
 
 class Client:
-    """One server. Every request has a connection of its own. Raises UnavailableError for whatever goes wrong on the way."""
+    """One server. Every request has a connection of its own. Raises UnavailableError for whatever goes wrong on the
+    way.
+    """
 
     def __init__(self, url: str, key: str | None = None, clock: Clock = time.perf_counter) -> None:
         self.url = url
@@ -151,12 +160,16 @@ class Client:
         return result
 
     @asynccontextmanager
-    async def _open(self, method: str, path: str, body: Body | None, timeout: float) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _open(
+        self, method: str, path: str, body: Body | None, timeout: float
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         limits = aiohttp.ClientTimeout(total=None, sock_connect=timeout, sock_read=timeout)
         through_proxy = not _is_loopback(self.url)
         try:
             async with (
-                aiohttp.ClientSession(headers=self._headers, timeout=limits, trust_env=through_proxy, read_bufsize=_LINE_BYTES) as session,
+                aiohttp.ClientSession(
+                    headers=self._headers, timeout=limits, trust_env=through_proxy, read_bufsize=_LINE_BYTES
+                ) as session,
                 session.request(method, self.url + path, json=body) as response,
             ):
                 if response.status >= 400:

@@ -8,19 +8,8 @@ from typing import Protocol
 
 from uad.bench.workloads import WorkloadPrompt
 from uad.errors import UadError
-from uad.types import (
-    Clock,
-    Delta,
-    Done,
-    DrafterStats,
-    Event,
-    Failed,
-    Request,
-    RuntimeInfo,
-    SamplingParams,
-    Sink,
-    SpeculativeParams,
-)
+from uad.events import Delta, Done, Event, Failed, RuntimeInfo, Sink
+from uad.types import Clock, DrafterStats, Request, SamplingParams, SpeculativeParams
 
 
 class BenchEngine(Protocol):
@@ -58,7 +47,10 @@ class BenchEngine(Protocol):
         ...
 
     def chat_prompt(
-        self, messages: Sequence[Mapping[str, object]], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, object]],
+        template_kwargs: Mapping[str, object],
+        add_generation_prompt: bool = True,
     ) -> list[int]:
         """The target's ids of a conversation. Raises InvalidRequestError or ContextOverflowError."""
         ...
@@ -66,7 +58,8 @@ class BenchEngine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BenchJob:
-    """One answer to be made: the prompt, its target ids, and how to sample. The same job under every arm gives the same text.
+    """One answer to be made: the prompt, its target ids, and how to sample. The same job under every arm gives the same
+    text.
 
     slot: where it runs, and its prompt stays cached.
     """
@@ -94,8 +87,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One run of a group of jobs at once: the answers in the order of the jobs, and decoded tokens per second: of a single answer from its
-    first token on, of several over all of them from the start."""
+    """One run of a group of jobs at once: the answers in the order of the jobs, and decoded tokens per second: of a
+    single answer from its first token on, of several over all of them from the start.
+    """
 
     answers: tuple[Answer, ...]
     tps: float
@@ -110,7 +104,9 @@ class Arm(Protocol):
         ...
 
     def beside(self, plain: EngineArm, jobs: Sequence[BenchJob], first: bool) -> ArmPair:
-        """Run the jobs at once, and the same jobs on `plain`, and wait for all of them; first: this one begins. Raises UadError."""
+        """Run the jobs at once, and the same jobs on `plain`, and wait for all of them; first: this one begins. Raises
+        UadError.
+        """
         ...
 
     def run(self, jobs: Sequence[BenchJob]) -> Sample:
@@ -144,7 +140,9 @@ class EngineArm:
         return in_turns([self], jobs)[0]
 
     def beside(self, plain: EngineArm, jobs: Sequence[BenchJob], first: bool) -> ArmPair:
-        """Both at once, a round of one, a round of the other, whoever is behind; first: this one begins. Raises UadError."""
+        """Both at once, a round of one, a round of the other, whoever is behind; first: this one begins. Raises
+        UadError.
+        """
         if first:
             arm, other = in_turns([self, plain], jobs)
         else:
@@ -162,8 +160,10 @@ class EngineArm:
 
 
 def in_turns(arms: Sequence[EngineArm], jobs: Sequence[BenchJob]) -> list[Sample]:
-    """Run the jobs on all arms at once, each on an engine of its own. Whoever has written fewer ids makes the next round, so that all write
-    the same part of the text in the same second; only an arm's own rounds count as its time. Raises UadError."""
+    """Run the jobs on all arms at once, each on an engine of its own. Whoever has written fewer ids makes the next
+    round, so that all write the same part of the text in the same second; only an arm's own rounds count as its time.
+    Raises UadError.
+    """
     running = [arm.prepare(jobs) for arm in arms]
     try:
         for one in running:
@@ -271,7 +271,9 @@ class _Collector:
 
 
 def make_job(engine: BenchEngine, prompt: WorkloadPrompt, temperature: float, seed: int, max_tokens: int) -> BenchJob:
-    """Turn a prompt into target ids: through the chat template, or as it stands, where the letters of a special are only letters."""
+    """Turn a prompt into target ids: through the chat template, or as it stands, where the letters of a special are
+    only letters.
+    """
     if prompt.chat:
         ids = engine.chat_prompt([{"role": "user", "content": prompt.text}], {})
     else:
@@ -282,11 +284,14 @@ def make_job(engine: BenchEngine, prompt: WorkloadPrompt, temperature: float, se
 def groups(jobs: Sequence[BenchJob], size: int, n_slots: int) -> list[tuple[BenchJob, ...]]:
     """Cut jobs into groups of exactly `size` distinct ones; the last group is filled up from the start of the list.
 
-    Each group gets consecutive slots, the next one the slots behind it as far as there are any: prompts that were read for groups of one
-    size are found in the cache by those of another.
+    Each group gets consecutive slots, the next one the slots behind it as far as there are any: prompts that were read
+    for groups of one size are found in the cache by those of another.
     """
     n_groups, n_places = -(-len(jobs) // size), max(n_slots // size, 1)
-    return [tuple(replace(jobs[(g * size + i) % len(jobs)], slot=g % n_places * size + i) for i in range(size)) for g in range(n_groups)]
+    return [
+        tuple(replace(jobs[(g * size + i) % len(jobs)], slot=g % n_places * size + i) for i in range(size))
+        for g in range(n_groups)
+    ]
 
 
 def turns(n_arms: int, repeats: int, backwards: bool = False) -> Iterator[int]:
@@ -307,7 +312,12 @@ class Measured:
 
 
 def measure(
-    jobs: Sequence[BenchJob], plain: EngineArm, arms: Sequence[Arm], repeats: int, on_run: Callable[[], None], backwards: bool = False
+    jobs: Sequence[BenchJob],
+    plain: EngineArm,
+    arms: Sequence[Arm],
+    repeats: int,
+    on_run: Callable[[], None],
+    backwards: bool = False,
 ) -> Measured:
     """Run one group under every arm, the arms taking turns; `backwards` starts with the last one."""
     runs: list[list[ArmPair]] = [[] for _ in arms]

@@ -13,7 +13,7 @@ from uad.bench.client import server_url
 from uad.bench.workloads import Workload, WorkloadPrompt, bundled, category_names, load_all
 from uad.config import MODEL_TYPE, SHARES, SPEC_TYPE, Config, DraftingConfig, LookupConfig, ModelConfig, TemplateConfig
 from uad.config.argv import add_group, typed
-from uad.config.flags import CONTEXT, DRAFT, LOOKUP, MODEL
+from uad.config.flag_groups import CONTEXT, DRAFT, LOOKUP, MODEL
 from uad.config.kinds import FILE, RANDOM_SEED, choice, integer, number, several
 from uad.config.load import lookup_from, models_from
 from uad.errors import ConfigError
@@ -31,7 +31,9 @@ _MATRIX = ("fixed:2", "fixed:4", "fixed:8", "fixed:16", "auto")
 
 @dataclass(frozen=True, slots=True)
 class PolicyOption:
-    """A named way to choose draft lengths. `plain` does not draft at all: as a column it measures the bench's own noise."""
+    """A named way to choose draft lengths. `plain` does not draft at all: as a column it measures the bench's own
+    noise.
+    """
 
     name: str
     speculative: SpeculativeParams
@@ -88,7 +90,9 @@ class Drafters:
 
     @property
     def label(self) -> str:
-        """As in the table: the model's name where only it drafts, else the types, with the model in the place of its own."""
+        """As in the table: the model's name where only it drafts, else the types, with the model in the place of its
+        own.
+        """
         return "+".join(self.model.stem if name == MODEL_TYPE and self.model else name for name in self.types)
 
     def policy(self, policy: PolicyOption) -> PolicyOption:
@@ -111,8 +115,9 @@ class Lineup:
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """A checked command line. `repeats` is the number of counted runs of each prompt under each policy; `target` and `draft` say how models
-    are loaded and run, but for their paths and contexts."""
+    """A checked command line. `repeats` is the number of counted runs of each prompt under each policy; `target` and
+    `draft` say how models are loaded and run, but for their paths and contexts.
+    """
 
     targets: tuple[Path, ...]
     drafts: tuple[Path, ...]
@@ -136,7 +141,9 @@ class BenchOptions:
 
     @property
     def lineups(self) -> tuple[Lineup, ...]:
-        """What is loaded beside each target: every draft model that a list of types needs. Lists without it run beside the first one."""
+        """What is loaded beside each target: every draft model that a list of types needs. Lists without it run beside
+        the first one.
+        """
         models = (self.drafts if any(MODEL_TYPE in types for types in self.spec_types) else ()) or (None,)
         return tuple(Lineup(model, tuple(self._compared(model, i == 0))) for i, model in enumerate(models))
 
@@ -151,13 +158,17 @@ class BenchOptions:
     @property
     def n_groups(self) -> list[int]:
         """Groups of prompts, for each temperature, workload and number of sequences."""
-        of_workloads = [-(-len(workload.prompts) // sequences) for workload in self.workloads for sequences in self.sequences]
+        of_workloads = [
+            -(-len(workload.prompts) // sequences) for workload in self.workloads for sequences in self.sequences
+        ]
         return of_workloads * len(self.temperatures)
 
     @property
     def n_ctx(self) -> int:
         """Tokens of context per sequence: what the user says, else what the prompts need."""
-        return self.n_ctx_given or context_for((prompt for workload in self.workloads for prompt in workload.prompts), self.max_tokens)
+        return self.n_ctx_given or context_for(
+            (prompt for workload in self.workloads for prompt in workload.prompts), self.max_tokens
+        )
 
     def config(self, target: Path, lineup: Lineup) -> Config:
         """The runtime's configuration for one engine: a slot for each sequence."""
@@ -177,19 +188,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `uad bench`."""
     add = parser.add_argument
     whole, file = typed(integer(1)), typed(FILE)
-    add("-m", "--target", "--model", action="append", type=file, metavar="GGUF", help="target model; repeat for several")
+    add(
+        "-m", "--target", "--model", action="append", type=file, metavar="GGUF", help="target model; repeat for several"
+    )
     draft = "draft model; repeat for several, each is paired with each target"
     add("-md", "--draft", "--model-draft", action="append", type=file, metavar="GGUF", help=draft)
     names = f"{', '.join(bundled())}, all (these), {', '.join(category_names())}, categories (these)"
     add("--workload", action="append", metavar="NAMES", help=f"comma list of {names}, or a .toml file (default: chat)")
     policies = f"auto, auto:N_MAX, fixed, fixed:N_MAX, fixed:N_MAX:P_MIN, plain, matrix ({', '.join(_MATRIX)})"
     add("--policy", action="append", type=_policies, metavar="NAMES", help=f"comma list of {policies} (default: auto)")
-    add("--prompts", type=whole, default=7, metavar="N", help="prompts of each workload, the first ones (default: %(default)s)")
+    add(
+        "--prompts",
+        type=whole,
+        default=7,
+        metavar="N",
+        help="prompts of each workload, the first ones (default: %(default)s)",
+    )
     add("--prompt", action="append", metavar="NAMES", help="comma list of prompts by name, instead of the first ones")
-    add("-n", "--max-tokens", type=typed(integer(2)), default=160, metavar="N", help="tokens per answer at most (default: %(default)s)")
+    add(
+        "-n",
+        "--max-tokens",
+        type=typed(integer(2)),
+        default=160,
+        metavar="N",
+        help="tokens per answer at most (default: %(default)s)",
+    )
     temperatures, at_once = typed(several(number(0.0, 100.0))), typed(several(integer(1, 256)))
-    add("--temperature", "--temp", type=temperatures, default="0", metavar="LIST", help="comma list of temperatures (default: 0, greedy)")
-    add("--sequences", type=at_once, default="1", metavar="LIST", help="comma list: prompts running at once (default: %(default)s)")
+    add(
+        "--temperature",
+        "--temp",
+        type=temperatures,
+        default="0",
+        metavar="LIST",
+        help="comma list of temperatures (default: 0, greedy)",
+    )
+    add(
+        "--sequences",
+        type=at_once,
+        default="1",
+        metavar="LIST",
+        help="comma list: prompts running at once (default: %(default)s)",
+    )
     seed = typed(integer(0, RANDOM_SEED))
     add("-s", "--seed", type=seed, default=1, metavar="N", help="seed of the sampled answers (default: %(default)s)")
     repeats = "counted runs of each prompt under each policy; the median counts (default: %(default)s)"
@@ -202,9 +241,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--peer-model", metavar="NAME", help="model name for --vs (default: the first that it lists)")
     add("--verbose", "-v", action="store_true", help="show every prompt")
     add("--json-only", action="store_true", help="print the JSON line only")
-    types = "drafters as on `uad serve`, a comma list; repeat to compare several lists (default: draft-simple, the draft model)"
+    types = (
+        "drafters as on `uad serve`, a comma list; repeat to compare several lists (default: draft-simple, the "
+        "draft model)"
+    )
     add("--spec-type", action="append", type=typed(SPEC_TYPE), metavar="TYPES", help=types)
-    share = "memory of drafters without a model: the request alone (off), or earlier runs, which hold the answer (default: %(default)s)"
+    share = (
+        "memory of drafters without a model: the request alone (off), or earlier runs, which hold the answer "
+        "(default: %(default)s)"
+    )
     add("--spec-share", type=typed(choice(*SHARES)), default="off", metavar="|".join(SHARES), help=share)
     context = "context per sequence in tokens (default: what the prompts need)"
     add("-c", "--ctx-size", type=typed(integer(0)), default=0, metavar="N", help=context)
@@ -261,7 +306,9 @@ def _workloads(args: argparse.Namespace) -> tuple[Workload, ...]:
     known = [prompt.name for one in found for prompt in one.prompts]
     for name in names:
         if name not in known:
-            raise ConfigError(f"--prompt: no workload that is measured has a prompt {name!r}; there are {', '.join(known)}")
+            raise ConfigError(
+                f"--prompt: no workload that is measured has a prompt {name!r}; there are {', '.join(known)}"
+            )
     return tuple(part for one in found if (part := one.named(names)).prompts)
 
 
@@ -274,10 +321,14 @@ def _peer(args: argparse.Namespace) -> Peer | None:
 
 
 def _lists_of_types(lists: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
-    """Each list once, in the one order that an engine has its drafters in: the model last, the others as they are first named."""
+    """Each list once, in the one order that an engine has its drafters in: the model last, the others as they are first
+    named.
+    """
     if () in lists:
         raise ConfigError("--spec-type none drafts nothing: plain decoding is measured in any case")
-    order = [name for name in dict.fromkeys(name for types in lists for name in types) if name != MODEL_TYPE] + [MODEL_TYPE]
+    order = [name for name in dict.fromkeys(name for types in lists for name in types) if name != MODEL_TYPE] + [
+        MODEL_TYPE
+    ]
     return tuple(dict.fromkeys(tuple(sorted(types, key=order.index)) for types in lists))
 
 
@@ -287,13 +338,15 @@ def _check_together(options: BenchOptions) -> None:
     needs_model = any(MODEL_TYPE in types for types in options.spec_types)
     if not options.drafts and options.peer is None and needs_model:
         raise ConfigError(
-            "--draft is missing: give the GGUF file of a draft model, or --vs URL to compare plain decoding with another server"
+            "--draft is missing: give the GGUF file of a draft model, or --vs URL to compare plain decoding with "
+            "another server"
         )
     for workload in options.workloads:
         if len(workload.prompts) < max(options.sequences):
             n_prompts, n_sequences = len(workload.prompts), max(options.sequences)
             raise ConfigError(
-                f"--sequences {n_sequences} needs as many prompts, workload {workload.name!r} gives {n_prompts}; raise --prompts"
+                f"--sequences {n_sequences} needs as many prompts, workload {workload.name!r} gives {n_prompts}; "
+                "raise --prompts"
             )
 
 

@@ -1,4 +1,6 @@
-"""Another server as one of the things that are compared: the same prompts, through its own chat template and tokenizer."""
+"""Another server as one of the things that are compared: the same prompts, through its own chat template and
+tokenizer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""From samples to cells: medians, ratios, the JSON line for programs, notes for the reader. Runs nothing and draws nothing."""
+"""From samples to cells: medians, ratios, the JSON line for programs, notes for the reader. Runs nothing and draws
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,8 @@ class Cell:
     """One row. Rates and the ratio are geometric means over the prompts of medians over the runs.
 
     `accept_rate` is None if nothing was drafted, `tokens_per_decode` if unknown, `same_text` if it cannot be compared.
-    `low` and `high` are the smallest and the largest ratio of a prompt; `n_untimed` counts groups too short to have one.
+    `low` and `high` are the smallest and the largest ratio of a prompt; `n_untimed` counts groups too short to have
+    one.
     """
 
     labels: Labels
@@ -115,7 +118,9 @@ def make_cell(labels: Labels, measured: Sequence[Measured], arm: int) -> Cell | 
         tps=geometric_mean(group.tps for group in timed),
         ratio=geometric_mean(ratios),
         accept_rate=share(sum(answer.n_accepted for answer in answers), sum(answer.n_drafted for answer in answers)),
-        tokens_per_decode=share(sum(answer.n_predicted for answer in answers), sum(answer.n_rounds for answer in answers)),
+        tokens_per_decode=share(
+            sum(answer.n_predicted for answer in answers), sum(answer.n_rounds for answer in answers)
+        ),
         same_text=same_text(labels, groups),
         low=min(ratios),
         high=max(ratios),
@@ -150,8 +155,8 @@ class Standing:
 class Summary:
     """The whole run, without the peer. `worst` and `geomean` are over all cells whatever their policy.
 
-    `best_fixed` is the fixed policy with the largest geometric mean over the whole matrix, and `auto_over_best_fixed` the automatic one's
-    in relation to it.
+    `best_fixed` is the fixed policy with the largest geometric mean over the whole matrix, and `auto_over_best_fixed`
+    the automatic one's in relation to it.
     """
 
     standings: tuple[Standing, ...]
@@ -194,7 +199,9 @@ def _standing(policy: str, cells: Sequence[Cell]) -> Standing:
 def summary(cells: Sequence[Cell]) -> dict[str, object]:
     """The JSON line; what could not be measured is null."""
     total = summarize(cells)
-    policies = {one.policy: {"worst": rounded(one.worst.ratio), "geomean": rounded(one.geomean)} for one in total.standings}
+    policies = {
+        one.policy: {"worst": rounded(one.worst.ratio), "geomean": rounded(one.geomean)} for one in total.standings
+    }
     return {
         "cells": [_cell_json(cell) for cell in cells],
         "worst": rounded(total.worst),
@@ -222,22 +229,27 @@ def rounded(value: float | None) -> float | None:
 
 
 def notes(cells: Sequence[Cell], shares: bool) -> list[str]:
-    """What a reader must know besides the numbers of the table, one line each. shares: whether drafters may remember earlier answers."""
+    """What a reader must know besides the numbers of the table, one line each. shares: whether drafters may remember
+    earlier answers.
+    """
     lines: list[str] = []
     for cell in cells:
         where = cell.labels.line
         if cell.n_untimed:
             lines.append(
-                f"{where}: {cell.n_untimed} of {len(cell.groups)} answers were too short to be timed and are left out of the ratio"
+                f"{where}: {cell.n_untimed} of {len(cell.groups)} answers were too short to be timed and are left out "
+                "of the ratio"
             )
         if shares and (remembered := _remembered(cell)):
             lines.append(
-                f"{where}: {remembered:.0%} of the accepted ids came from a drafter that remembers earlier answers; the same prompts ran "
+                f"{where}: {remembered:.0%} of the accepted ids came from a drafter that remembers earlier answers; "
+                "the same prompts ran "
                 "before in this process, so the ratio is better than new prompts would get"
             )
         if cell.same_text is False and cell.labels.policy != PEER:
             lines.append(
-                f"{where}: the text is not the plain one in every run; --verbose shows where, --exact rules it out on BF16 and F16"
+                f"{where}: the text is not the plain one in every run; --verbose shows where, --exact rules it out on "
+                "BF16 and F16"
             )
     return lines
 

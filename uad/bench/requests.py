@@ -1,8 +1,8 @@
 """Whole requests, as a client sees them: time to the first token, total time, and their ratios between running servers.
 
-Every prompt goes to each server in turn, and to the first one twice: as it is, and with drafting off. No prompt is ever sent twice to a
-server's cache: each begins with a line of its own. With `--workload` the prompts are those of workloads (`answers`). Knows HTTP and nothing
-of models.
+Every prompt goes to each server in turn, and to the first one twice: as it is, and with drafting off. No prompt is ever
+sent twice to a server's cache: each begins with a line of its own. With `--workload` the prompts are those of workloads
+(`answers`). Knows HTTP and nothing of models.
 """
 
 from __future__ import annotations
@@ -61,7 +61,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     whole = typed(integer(1))
     add("url", metavar="URL", help="a running `uad serve`")
     add(
-        "--vs", "--peer", dest="peers", metavar="URL", action="append", default=[], help="another OpenAI-compatible server; may be repeated"
+        "--vs",
+        "--peer",
+        dest="peers",
+        metavar="URL",
+        action="append",
+        default=[],
+        help="another OpenAI-compatible server; may be repeated",
     )
     add("--key", metavar="KEY", help="API key for all of them")
     add("--sizes", metavar="LIST", type=_sizes, default=_SIZES, help="tokens of prompt + answer (default: %(default)s)")
@@ -75,8 +81,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     most = "most tokens of an answer to a workload's prompt (default: %(default)s)"
     add("-n", "--predict", "--n-predict", metavar="N", type=typed(integer(2)), default=96, help=most)
     add("--repeats", metavar="N", type=whole, default=3, help="requests of each size or prompt (default: %(default)s)")
-    add("--temperature", metavar="T", type=typed(number(0.0, 100.0)), default=0.0, help="temperature (default: %(default)g)")
-    add("--thinking", choices=("on", "off"), help="whether chats may think, for templates that know `enable_thinking` (default: their own)")
+    add(
+        "--temperature",
+        metavar="T",
+        type=typed(number(0.0, 100.0)),
+        default=0.0,
+        help="temperature (default: %(default)g)",
+    )
+    add(
+        "--thinking",
+        choices=("on", "off"),
+        help="whether chats may think, for templates that know `enable_thinking` (default: their own)",
+    )
     add("--json-only", action="store_true", help="print nothing but the JSON line")
 
 
@@ -128,7 +144,9 @@ def _client(url: str, key: str | None) -> Client:
     return Client(server_url(url, "a server"), key)
 
 
-def measure(servers: Sequence[Server], sizes: Sequence[Size], repeats: int, temperature: float, bar: Bar) -> list[SizeRow]:
+def measure(
+    servers: Sequence[Server], sizes: Sequence[Size], repeats: int, temperature: float, bar: Bar
+) -> list[SizeRow]:
     """The servers take turns at every prompt, and another one begins each time. Raises UnavailableError."""
     prompts = PromptMaker(servers[0].client)
     for server in servers:
@@ -148,7 +166,9 @@ def measure(servers: Sequence[Server], sizes: Sequence[Size], repeats: int, temp
         for server, times in zip(servers, found, strict=True):
             if any(one.n != size.n_predict for one in times):
                 counts = ", ".join(str(one.n) for one in times)
-                raise UnavailableError(f"{server.name} answered with {counts} tokens where {size.n_predict} were asked for")
+                raise UnavailableError(
+                    f"{server.name} answered with {counts} tokens where {size.n_predict} were asked for"
+                )
         firsts = tuple(median(one.first_s for one in times) for times in found)
         totals = tuple(median(one.total_s for one in times) for times in found)
         rows.append(SizeRow(size, firsts, totals))
@@ -195,7 +215,9 @@ class PromptMaker:
 def table(servers: Sequence[Server], rows: Sequence[SizeRow]) -> Table:
     """A row per size, a column per server; ratios are speeds of the first server over each of the others."""
     others = servers[1:]
-    result = Table(title="Seconds to the first token and in all, medians; speed relative to the others (more than 1: faster)")
+    result = Table(
+        title="Seconds to the first token and in all, medians; speed relative to the others (more than 1: faster)"
+    )
     result.add_column("prompt+answer", no_wrap=True)
     for what in ("first token", "in all"):
         for server in servers:
@@ -224,7 +246,10 @@ def summary(servers: Sequence[Server], rows: Sequence[SizeRow]) -> dict[str, obj
     ]
     over: dict[str, dict[str, float]] = {}
     for i, server in enumerate(servers[1:], 1):
-        firsts, totals = [one.first_s[i] / one.first_s[0] for one in rows], [one.total_s[i] / one.total_s[0] for one in rows]
+        firsts, totals = (
+            [one.first_s[i] / one.first_s[0] for one in rows],
+            [one.total_s[i] / one.total_s[0] for one in rows],
+        )
         over[server.name] = {
             "first_worst": round(min(firsts), 4),
             "total_worst": round(min(totals), 4),
@@ -238,7 +263,15 @@ def _sizes(given: str) -> list[Size]:
     sizes = []
     for word in given.split(","):
         prompt, plus, predict = word.partition("+")
-        if not plus or not prompt.strip().isdecimal() or not predict.strip().isdecimal() or not int(prompt) or not int(predict):
-            raise argparse.ArgumentTypeError(f"write tokens of prompt + answer with commas between them, such as {_SIZES}, not {given!r}")
+        if (
+            not plus
+            or not prompt.strip().isdecimal()
+            or not predict.strip().isdecimal()
+            or not int(prompt)
+            or not int(predict)
+        ):
+            raise argparse.ArgumentTypeError(
+                f"write tokens of prompt + answer with commas between them, such as {_SIZES}, not {given!r}"
+            )
         sizes.append(Size(int(prompt), int(predict)))
     return sizes

@@ -75,7 +75,9 @@ def measure_all(options: BenchOptions, opener: Opener, err: TextIO, findings: Fi
 
 @dataclass(slots=True)
 class Findings:
-    """What the report is made of; notes are lines for the reader. shares: whether drafters may remember earlier answers."""
+    """What the report is made of; notes are lines for the reader. shares: whether drafters may remember earlier
+    answers.
+    """
 
     shares: bool
     cells: list[Cell] = field(default_factory=list)
@@ -98,12 +100,15 @@ def show(options: BenchOptions, findings: Findings, out: TextIO, err: TextIO) ->
 
 
 class Pairing:
-    """The measurement of one target with all that drafts for it in one open engine. `whose[i]` are the drafters of arm i; the peer has its
-    own."""
+    """The measurement of one target with all that drafts for it in one open engine. `whose[i]` are the drafters of arm
+    i; the peer has its own.
+    """
 
     arm_type: type[EngineArm] = EngineArm
 
-    def __init__(self, options: BenchOptions, engines: Engines, target: Path, lineup: Lineup, bar: Bar, findings: Findings) -> None:
+    def __init__(
+        self, options: BenchOptions, engines: Engines, target: Path, lineup: Lineup, bar: Bar, findings: Findings
+    ) -> None:
         self.options = options
         self.engine = engines.drafted
         self.target = target.stem
@@ -131,7 +136,10 @@ class Pairing:
     def run(self) -> None:
         """Measure every workload, temperature and number of sequences."""
         if _EMULATION in self.engine.info.target.desc.lower():
-            note = "a cost emulation: a small model padded to the cost of a large one; the speed is real, the text is the small model's"
+            note = (
+                "a cost emulation: a small model padded to the cost of a large one; the speed is real, the text "
+                "is the small model's"
+            )
             self.findings.notes.append(f"{self.target}: {note}")
         for workload in self.options.workloads:
             for temperature in self.options.temperatures:
@@ -150,7 +158,9 @@ class Pairing:
             need = len(job.ids) + self.options.max_tokens
             if need > n_ctx:
                 name = f"{job.prompt.name!r} of {workload.name!r}"
-                raise ConfigError(f"prompt {name} needs {need} tokens of context and a sequence has {n_ctx}; raise --ctx-size")
+                raise ConfigError(
+                    f"prompt {name} needs {need} tokens of context and a sequence has {n_ctx}; raise --ctx-size"
+                )
         return jobs
 
     def measure_cells(self, workload: str, temperature: float, jobs: Sequence[tuple[BenchJob, ...]]) -> None:

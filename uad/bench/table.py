@@ -1,4 +1,6 @@
-"""The report for people in a terminal: cells with colours, what they come to, and on demand every prompt. Measures and decides nothing."""
+"""The report for people in a terminal: cells with colours, what they come to, and on demand every prompt. Measures and
+decides nothing.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,14 @@ def print_table(console: Console, cells: Sequence[Cell]) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for cell in cells:
         labels = cell.labels
-        head = (labels.target, labels.draft or "-", labels.workload, labels.policy, str(labels.sequences), f"{labels.temperature:g}")
+        head = (
+            labels.target,
+            labels.draft or "-",
+            labels.workload,
+            labels.policy,
+            str(labels.sequences),
+            f"{labels.temperature:g}",
+        )
         table.add_row(*head, *_numbers(cell))
     console.print(table)
     if len({cell.labels.draft for cell in cells}) > 1 and len({cell.labels.workload for cell in cells}) > 1:
@@ -65,14 +74,20 @@ def totals(cells: Sequence[Cell]) -> list[Text]:
     lines = [_line(one) for one in total.standings]
     if total.auto and total.best_fixed and total.auto_over_best_fixed:
         lines.append(
-            Text(f"{total.auto.policy} is {total.auto_over_best_fixed:.2f} times the best fixed policy, {total.best_fixed.policy}")
+            Text(
+                f"{total.auto.policy} is {total.auto_over_best_fixed:.2f} times the best fixed policy, "
+                f"{total.best_fixed.policy}"
+            )
         )
     return lines
 
 
 def _line(one: Standing) -> Text:
     worst = one.worst.labels
-    where = f" ({worst.target}, {worst.draft}, {worst.workload}, {worst.sequences} at once, temperature {worst.temperature:g})"
+    where = (
+        f" ({worst.target}, {worst.draft}, {worst.workload}, {worst.sequences} at once, temperature "
+        f"{worst.temperature:g})"
+    )
     n_cells = f" over {one.n_cells} cells, " if one.n_cells > 1 else ", "
     return Text.assemble(
         f"{one.policy}: geometric mean ",

@@ -1,4 +1,6 @@
-"""The bench's prompts: TOML files, one per workload, read with strict checks. Knows nothing of models or of measuring."""
+"""The bench's prompts: TOML files, one per workload, read with strict checks. Knows nothing of models or of
+measuring.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def category_names() -> tuple[str, ...]:
 
 
 def load(name: str) -> Workload:
-    """A bundled workload or category by name, or a workload of the user's by the path of its TOML file. Raises ConfigError."""
+    """A bundled workload or category by name, or a workload of the user's by the path of its TOML file. Raises
+    ConfigError.
+    """
     if name.endswith(".toml"):
         return read(path_of(name))
     categories, rest = category_names(), bundled()

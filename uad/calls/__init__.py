@@ -1,1 +1,3 @@
-"""Tool calls and thoughts in the text of an answer: what they look like in each format, and a parser that finds them as they arrive."""
+"""Tool calls and thoughts in the text of an answer: what they look like in each format, and a parser that finds them as
+they arrive.
+"""

@@ -1,4 +1,5 @@
-"""What a grammar must allow where an answer has to call a tool: a format's own text around names and arguments. Knows no grammar engine.
+"""What a grammar must allow where an answer has to call a tool: a format's own text around names and arguments. Knows
+no grammar engine.
 
 The text comes from the format's example, in which the tool's name, its arguments and the call's id are known.
 """
@@ -83,8 +84,8 @@ class CallShape:
 class Opening:
     """Where a grammar begins, and what else it allows.
 
-    behind: the beginning of a call that stands before it. may_think: thoughts may come first. is_thought_over: it begins where a thought
-    has ended. answer: JSON schema of what may be said instead of calls.
+    behind: the beginning of a call that stands before it. may_think: thoughts may come first. is_thought_over: it
+    begins where a thought has ended. answer: JSON schema of what may be said instead of calls.
     """
 
     behind: str = ""
@@ -100,8 +101,8 @@ _BARE = Opening()
 class CallGrammar:
     """`begin`, one of `calls`, more of them behind `between` each if `many`, and `finish`.
 
-    `trigger` is a text with which calls begin, and nothing else; empty where a format has none. thought: what stands around thoughts
-    before calls, and behind_thought what stands between them and calls.
+    `trigger` is a text with which calls begin, and nothing else; empty where a format has none. thought: what stands
+    around thoughts before calls, and behind_thought what stands between them and calls.
     """
 
     begin: str
@@ -121,7 +122,9 @@ class CallGrammar:
         part = next(iter(first))
         return part.text if len(first) == 1 and isinstance(part, Literal) else ""
 
-    def lark(self, specials: Mapping[str, str] = _NOTHING, style: Mapping[str, object] = _NOTHING, opening: Opening = _BARE) -> str:
+    def lark(
+        self, specials: Mapping[str, str] = _NOTHING, style: Mapping[str, object] = _NOTHING, opening: Opening = _BARE
+    ) -> str:
         """As a grammar in llguidance's dialect of Lark.
 
         specials: the notation of each name that is one token. style: llguidance's options for JSON.
@@ -240,7 +243,9 @@ def _argument(format_: CallFormat, tags: Tags, gap: str, key: str, schema: Schem
     elif is_text and format_.tags is not None:
         yield from (text, Literal(close))
     else:
-        yield Json({**schema, **{name: tool.parameters[name] for name in ("$defs", "definitions") if name in tool.parameters}})
+        yield Json(
+            {**schema, **{name: tool.parameters[name] for name in ("$defs", "definitions") if name in tool.parameters}}
+        )
         yield from [Literal(close)] if close else []
 
 
@@ -257,7 +262,9 @@ def _key_end(tags: Tags, types: frozenset[str]) -> str:
     if types == {"string"} and tags.text_ends:
         return tags.text_ends[0]
     kinds = {"number" if kind == "integer" else kind for kind in types}
-    return next((end for end in tags.json_ends if any(f'"{kind}"' in end for kind in kinds)), (*tags.json_ends, tags.key_end)[0])
+    return next(
+        (end for end in tags.json_ends if any(f'"{kind}"' in end for kind in kinds)), (*tags.json_ends, tags.key_end)[0]
+    )
 
 
 class _Lark:
@@ -267,7 +274,9 @@ class _Lark:
         self._grammar = grammar
         self._specials = specials
         self._style = style
-        written = "\n".join([grammar.begin, grammar.finish, grammar.thought.start, grammar.thought.end, *_texts(grammar)])
+        written = "\n".join(
+            [grammar.begin, grammar.finish, grammar.thought.start, grammar.thought.end, *_texts(grammar)]
+        )
         names = sorted((name for name in specials if name and name in written), key=len, reverse=True)
         self._names = re.compile("|".join(map(re.escape, names))) if names else None
         self._rules: list[str] = []

@@ -1,4 +1,6 @@
-"""What an answer says, event by event, and the tellers of them: white space is trimmed, a call is numbered. Knows no format."""
+"""What an answer says, event by event, and the tellers of them: white space is trimmed, a call is numbered. Knows no
+format.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ Event = Content | Thought | CallStart | Arguments | CallEnd
 
 
 class TrimmedText:
-    """Passes text on. White space at its end is kept back if it `holds`; `strip` drops that, and what comes before the next letter."""
+    """Passes text on. White space at its end is kept back if it `holds`; `strip` drops that, and what comes before the
+    next letter.
+    """
 
     def __init__(self, tell: Callable[[str], None], holds: bool) -> None:
         self._tell = tell

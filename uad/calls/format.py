@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 BODIES = ("json", "list", "named", "tagged", "python", "gemma")
-"""One JSON object; a JSON list of objects; a name and JSON arguments; a name and arguments in tags; Python calls; Gemma's own."""
+"""One JSON object; a JSON list of objects; a name and JSON arguments; a name and arguments in tags; Python calls;
+Gemma's own.
+"""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The members of a call that is a JSON object. An empty `name`: its only member is the arguments, under the tool's name."""
+    """The members of a call that is a JSON object. An empty `name`: its only member is the arguments, under the tool's
+    name.
+    """
 
     name: str = "name"
     arguments: str = "arguments"
@@ -23,9 +27,10 @@ class Keys:
 class Tags:
     """Arguments in tags: `key` + name + `key_end` + value + `value_end`.
 
-    What ends the name may say that the value is text (`text_ends`) or JSON (`json_ends`); after `key_end` the tool's schema does.
-    `value` stands before each value. `{key}` in `value_end` is the argument's name. `lines`: values stand on lines of their own.
-    `cdata`: they may be in XML's sections for text. `nested`: what tags begin with that lists and objects are written in.
+    What ends the name may say that the value is text (`text_ends`) or JSON (`json_ends`); after `key_end` the tool's
+    schema does. `value` stands before each value. `{key}` in `value_end` is the argument's name. `lines`: values stand
+    on lines of their own. `cdata`: they may be in XML's sections for text. `nested`: what tags begin with that lists
+    and objects are written in.
     """
 
     key: str
@@ -48,11 +53,12 @@ class Tags:
 class CallFormat:
     """One way to write tool calls.
 
-    `begin` and `finish` stand around all calls, `start` and `end` around each. A call may come without `begin` where it has a `start`. A
-    format without either begins with its first brace, and only where the answer does; `prefixes` may stand before that. `head` takes apart
-    what stands between `start` and `name_end`: groups `name` and perhaps `id`.
-    `channels`: the answer is harmony's. `plain`: the first `start` is in the prompt, and this says that content follows it. `hints` are
-    texts in templates that tell tools but write no calls. `example` is an answer that calls `look_up` with the word "tea" and the number 3.
+    `begin` and `finish` stand around all calls, `start` and `end` around each. A call may come without `begin` where it
+    has a `start`. A format without either begins with its first brace, and only where the answer does; `prefixes` may
+    stand before that. `head` takes apart what stands between `start` and `name_end`: groups `name` and perhaps `id`.
+    `channels`: the answer is harmony's. `plain`: the first `start` is in the prompt, and this says that content follows
+    it. `hints` are texts in templates that tell tools but write no calls. `example` is an answer that calls `look_up`
+    with the word "tea" and the number 3.
     """
 
     name: str
@@ -83,10 +89,14 @@ class CallFormat:
 
     def markers(self) -> Iterator[str]:
         """Every text of the format that a model may write as a special token."""
-        yield from (text for text in (self.begin, self.finish, self.start, self.end, self.name_end, *self.prefixes) if text)
+        yield from (
+            text for text in (self.begin, self.finish, self.start, self.end, self.name_end, *self.prefixes) if text
+        )
         yield self.head.replace("\\", "")
         if self.tags is not None:
-            yield from (text for text in (self.tags.key, *self.tags.key_ends, self.tags.value, self.tags.value_end) if text)
+            yield from (
+                text for text in (self.tags.key, *self.tags.key_ends, self.tags.value, self.tags.value_end) if text
+            )
         if self.channels:
             yield from CHANNEL_MARKERS
         if self.body == "gemma":
@@ -115,10 +125,11 @@ class ThoughtFormat:
 
 @dataclass(frozen=True)
 class AnswerFormat:
-    """How one model's answers are written. Calls may be in any of several formats; the first is the one that the prompt asks for.
+    """How one model's answers are written. Calls may be in any of several formats; the first is the one that the prompt
+    asks for.
 
-    `hidden` are names of the vocabulary's control tokens, which an answer does not show by itself. thinks: the model is known to write
-    thoughts.
+    `hidden` are names of the vocabulary's control tokens, which an answer does not show by itself. thinks: the model is
+    known to write thoughts.
     """
 
     calls: tuple[CallFormat, ...] = ()
@@ -148,7 +159,9 @@ class AnswerFormat:
 
 
 def head_of(format_: CallFormat, text: str) -> tuple[str, str]:
-    """The name and the id in what stands between a call's start and its arguments; the id is empty where there is none."""
+    """The name and the id in what stands between a call's start and its arguments; the id is empty where there is
+    none.
+    """
     if not format_.head:
         return text.strip(), ""
     found = re.fullmatch(format_.head, text.strip())

@@ -29,7 +29,10 @@ def _errors(path: Path) -> Iterator[str]:
         yield str(error)
         return
     if not is_read(file):
-        yield f'{path}:1:1: the example does not call look_up with {{"word": "tea", "n": 3}} in this format, and nothing else'
+        yield (
+            f'{path}:1:1: the example does not call look_up with {{"word": "tea", "n": 3}} in this format, and '
+            "nothing else"
+        )
 
 
 def is_read(file: CallFile) -> bool:

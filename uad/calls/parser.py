@@ -1,28 +1,26 @@
-"""The text of an answer, in pieces of any size, to what it says: thoughts, content, and calls with their arguments as they come.
+"""The text of an answer, in pieces of any size, to what it says: thoughts, content, and calls with their arguments as
+they come.
 
-A text that is no call of a tool of the request is content, whatever it looks like. How the text is cut changes nothing but the pieces.
+A text that is no call of a tool of the request is content, whatever it looks like. How the text is cut changes nothing
+but the pieces.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
+from uad.calls.bodies import MAX_BUFFERED, MAX_HEAD, expect, gemma, json_text, next_member, raw, tagged
 from uad.calls.channels import Header, header_of
 from uad.calls.events import Call, Content, Event, Thought, TrimmedText
-from uad.calls.format import CHANNEL_MARKERS, QUOTE, AnswerFormat, CallFormat, Tags, head_of
-from uad.calls.nested import of_tags
+from uad.calls.format import CHANNEL_MARKERS, AnswerFormat, CallFormat, head_of
 from uad.calls.source import FormatSource, MalformedError, Wait, Words, words
 from uad.calls.tools import Calls
-from uad.calls.values import escaped, of_gemma, of_json, of_python, of_text, quoted
+from uad.calls.values import of_python
 
-MAX_HEAD = 256
-"""Characters of a call's name with what belongs to it."""
-MAX_BUFFERED = 1 << 20
-"""Characters of arguments that are kept back because they are not written as JSON, or before the name is known."""
 MAX_AGAIN = 1 << 20
-"""Characters that are read again, because they looked like calls, before nothing is taken for a call any more. It bounds the time."""
-_CDATA = "<![CDATA["
+"""Characters that are read again, because they looked like calls, before nothing is taken for a call any more. It
+bounds the time.
+"""
 _ARGUMENTS = ("arguments", "parameters")
 
 
@@ -37,7 +35,9 @@ class Start:
 class AnswerParser:
     """Feed text, get events. `shows_thoughts`: they are content, markers and all."""
 
-    def __init__(self, format_: AnswerFormat, calls: Calls, start: Start = Start(), shows_thoughts: bool = False) -> None:
+    def __init__(
+        self, format_: AnswerFormat, calls: Calls, start: Start = Start(), shows_thoughts: bool = False
+    ) -> None:
         self._format = format_
         self._tools = {tool.name: tool for tool in calls.allowed()}
         self._is_parallel = calls.parallel
@@ -138,7 +138,9 @@ class AnswerParser:
     # --- calls
 
     def _prompted(self) -> Wait[None]:
-        """An answer whose first marker is in the prompt, so that it begins with a tool's name, or with what says that it is content."""
+        """An answer whose first marker is in the prompt, so that it begins with a tool's name, or with what says that
+        it is content.
+        """
         for format_ in (one for one in self._format.calls if one.plain and self._start == Start()):
             if (yield from self._source.take(words(format_.plain))) or format_ not in self._formats:
                 continue
@@ -171,7 +173,9 @@ class AnswerParser:
         return False
 
     def _try(self, read: Wait[None], format_: CallFormat) -> Wait[bool]:
-        """Whether a call begins here. One that has begun stays, however it ends; behind it, one that has not is content."""
+        """Whether a call begins here. One that has begun stays, however it ends; behind it, one that has not is
+        content.
+        """
         self._is_committed = False
         try:
             yield from read
@@ -222,7 +226,7 @@ class AnswerParser:
             self._python(text)
             return
         if format_.body == "list":
-            yield from self._expect("[")
+            yield from expect(self._source, "[")
         between = words(",", ";")
         while True:
             yield from self._object(format_)
@@ -249,12 +253,12 @@ class AnswerParser:
 
     def _object(self, format_: CallFormat) -> Wait[None]:
         """A call that is a JSON object. Arguments in front of the name are kept back."""
-        yield from self._expect("{")
+        yield from expect(self._source, "{")
         call: Call | None = None
         name, id_, kept = "", "", ""
-        while (yield from self._next_member()):
-            key = json_text((yield from self._raw()))
-            yield from self._expect(":")
+        while (yield from next_member(self._source)):
+            key = json_text((yield from raw(self._source)))
+            yield from expect(self._source, ":")
             if not format_.keys.name:
                 name, key = key, format_.keys.arguments
             if key in (format_.keys.arguments, *_ARGUMENTS):
@@ -263,7 +267,7 @@ class AnswerParser:
                     call = self._begins(name, id_)
                 kept += yield from self._arguments(call)
             else:
-                value = yield from self._raw()
+                value = yield from raw(self._source)
                 name = json_text(value) if key == format_.keys.name else name
                 id_ = json_text(value, value) if key == format_.keys.id else id_
         if call is None:
@@ -271,34 +275,18 @@ class AnswerParser:
             call.add(kept or "{}")
         call.end()
 
-    def _next_member(self) -> Wait[bool]:
-        """Whether the object goes on; its end is passed over."""
-        yield from self._source.blank()
-        word = yield from self._source.take(words(",", "}"))
-        yield from self._source.blank()
-        return word != "}"
-
     def _arguments(self, call: Call | None) -> Wait[str]:
-        """Arguments: an object is told at once where the call has begun, else returned, as is one in a string, or null."""
+        """Arguments: an object is told at once where the call has begun, else returned, as is one in a string, or
+        null.
+        """
         if call is not None:
             yield from self._source.json(call.add)
             return ""
-        raw = yield from self._raw()
-        text = json_text(raw) if raw.startswith('"') else "{}" if raw == "null" else raw
+        value = yield from raw(self._source)
+        text = json_text(value) if value.startswith('"') else "{}" if value == "null" else value
         if not text.lstrip().startswith("{"):
             raise MalformedError("arguments must be an object")
         return text
-
-    def _raw(self) -> Wait[str]:
-        """The text of one JSON value."""
-        pieces: list[str] = []
-        yield from self._source.json(pieces.append)
-        return "".join(pieces)
-
-    def _expect(self, text: str) -> Wait[None]:
-        yield from self._source.blank()
-        if not (yield from self._source.take(words(text))):
-            raise MalformedError(f"{text} is missing")
 
     def _headed(self, format_: CallFormat) -> Wait[None]:
         """A call whose name stands in front of its arguments."""
@@ -309,68 +297,14 @@ class AnswerParser:
         name, id_ = head_of(format_, text)
         call = self._begins(name, id_)
         if format_.body == "gemma":
-            yield from self._gemma(call)
+            yield from gemma(self._source, call)
         elif format_.tags is not None:
-            yield from self._tagged(call, format_.tags, format_.end)
+            yield from tagged(self._source, call, format_.tags, format_.end)
         elif word == format_.name_end:
             yield from self._source.json(call.add)
         else:
             call.add("{}")
         call.end()
-
-    def _gemma(self, call: Call) -> Wait[None]:
-        """Gemma's arguments behind their first brace. What they are is known where they end."""
-        marks = words(QUOTE, "{", "}")
-        pieces, depth, in_string = ["{"], 1, False
-        while depth:
-            text, word = yield from self._source.collect(marks, MAX_BUFFERED)
-            pieces += [text, word]
-            if word == QUOTE:
-                in_string = not in_string
-            elif not in_string:
-                depth += 1 if word == "{" else -1
-        try:
-            call.add(of_gemma("".join(pieces)))
-        except ValueError:
-            call.add(quoted("".join(pieces)))
-
-    def _tagged(self, call: Call, tags: Tags, closer: str) -> Wait[None]:
-        """Arguments in tags, up to what is none. The end of the call may begin as a tag does."""
-        call.add("{")
-        n, next_words, ends = 0, words(tags.key, closer), words(*tags.key_ends)
-        while True:
-            yield from self._source.blank()
-            word = yield from self._source.take(next_words)
-            if word != tags.key:
-                self._source.at -= len(word)
-                break
-            key, end = yield from self._source.collect(ends, MAX_HEAD)
-            call.add(f"{', ' if n else ''}{quoted(key.strip())}: ")
-            yield from self._value(call, tags, key.strip(), end)
-            n += 1
-        call.add("}")
-
-    def _value(self, call: Call, tags: Tags, key: str, end: str) -> Wait[None]:
-        if tags.value:
-            yield from self._expect(tags.value)
-        types = call.tool.types_of(key)
-        close = tags.value_end.replace("{key}", key)
-        ends = words(close, f"\n{close}" if tags.lines else "")
-        if tags.lines:
-            yield from self._source.take(words("\n"))
-        if tags.cdata and (yield from self._source.take(words(_CDATA))):
-            ends = words(f"]]>{close}")
-        if end in tags.text_ends or (end not in tags.json_ends and types == {"string"}):
-            call.add('"')
-            if not (yield from self._source.until(ends, lambda text: call.add(escaped(text)))):
-                raise MalformedError("the text ends")
-            call.add('"')
-            return
-        raw, _ = yield from self._source.collect(ends, MAX_BUFFERED)
-        if tags.nested and (tags.nested in raw or types & {"array", "object"}):
-            call.add(of_tags(raw, tags.nested, call.tool.schema_of(key), call.tool.parameters))
-        else:
-            call.add(of_json(raw) if end in tags.json_ends else of_text(raw, types))
 
     def _begins(self, name: str, id_: str = "") -> Call:
         """The next call. Raises MalformedError for a name that no tool of the request has."""
@@ -392,7 +326,13 @@ class AnswerParser:
         """An answer of messages, each with a header that says what it is."""
         ends = words(*(marker for marker in CHANNEL_MARKERS if marker not in ("<|message|>", "<|constrain|>")))
         starts = words("<|start|>", "<|channel|>", "<|message|>", " to=")
-        header = Header("final", "") if self._start.in_content else Header("analysis", "") if self._start.in_thought else None
+        header = (
+            Header("final", "")
+            if self._start.in_content
+            else Header("analysis", "")
+            if self._start.in_thought
+            else None
+        )
         while True:
             if header is None:
                 self._source.set_mark()
@@ -411,7 +351,9 @@ class AnswerParser:
             header = (yield from self._header()) if word else Header("final", "")
 
     def _header(self) -> Wait[Header]:
-        """What stands before a message. A text that is no header is content, its first marker too: else it would be found for ever."""
+        """What stands before a message. A text that is no header is content, its first marker too: else it would be
+        found for ever.
+        """
         self._source.set_mark()
         try:
             text, _ = yield from self._source.collect(words("<|message|>"), 2 * MAX_HEAD)
@@ -441,12 +383,3 @@ class AnswerParser:
         word = yield from self._source.until(ends, self._said.add)
         self._said.add("<|end|>" if word else "")
         return word
-
-
-def json_text(raw: str, other: str = "") -> str:
-    """What a JSON string says; `other` for what is none."""
-    try:
-        value = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise MalformedError("not JSON") from None
-    return value if isinstance(value, str) else other

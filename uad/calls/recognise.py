@@ -62,7 +62,9 @@ def _has_arguments(events: Iterable[Event]) -> bool:
 
 
 def thought_format(template: str, family: Family | None) -> ThoughtFormat | None:
-    """What stands around a model's thoughts: as its family says, or as its template spells the tags; None where neither knows any."""
+    """What stands around a model's thoughts: as its family says, or as its template spells the tags; None where neither
+    knows any.
+    """
     if family is not None and family.thought is not None:
         return ThoughtFormat(**vars(family.thought))
     if family is not None and family.reasoning is not None and family.reasoning.start.strip():

@@ -1,4 +1,6 @@
-"""Text that comes in pieces, for parsers that are generators: they yield where they need more of it. Knows no format."""
+"""Text that comes in pieces, for parsers that are generators: they yield where they need more of it. Knows no
+format.
+"""
 
 from __future__ import annotations
 
@@ -148,7 +150,9 @@ class FormatSource:
         return "".join(pieces), word
 
     def json(self, tell: Tell) -> Wait[None]:
-        """Tell the text of one JSON value, as it comes. Only brackets and quotation marks are checked. Raises MalformedError."""
+        """Tell the text of one JSON value, as it comes. Only brackets and quotation marks are checked. Raises
+        MalformedError.
+        """
         yield from self.blank()
         first = yield from self.peek()
         if first and first in '{["':

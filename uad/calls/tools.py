@@ -12,7 +12,9 @@ MAX_REFS = 16
 
 @dataclass(frozen=True)
 class Tool:
-    """One function. `parameters` is the JSON schema of its arguments, an object's; strict: each call of it must keep to that."""
+    """One function. `parameters` is the JSON schema of its arguments, an object's; strict: each call of it must keep to
+    that.
+    """
 
     name: str
     parameters: Schema = field(default_factory=dict)
@@ -31,7 +33,9 @@ class Tool:
 
 @dataclass(frozen=True)
 class Calls:
-    """What a request says about calls. `choice` is none, auto, required, or the name of the one tool that must be called."""
+    """What a request says about calls. `choice` is none, auto, required, or the name of the one tool that must be
+    called.
+    """
 
     tools: tuple[Tool, ...] = ()
     choice: str = "auto"
@@ -71,7 +75,9 @@ def resolved(schema: Schema, root: Schema) -> Schema:
 
 
 def types_in(schema: Schema, root: Schema) -> frozenset[str]:
-    """The JSON types that a schema names: its own, those of its alternatives, and those of its constants. Each is looked at once."""
+    """The JSON types that a schema names: its own, those of its alternatives, and those of its constants. Each is
+    looked at once.
+    """
     found: set[str] = set()
     seen: set[int] = set()
     waiting = [schema]
@@ -81,7 +87,13 @@ def types_in(schema: Schema, root: Schema) -> frozenset[str]:
             continue
         seen.add(id(one))
         own, constants = one.get("type"), one.get("enum")
-        found |= {own} if isinstance(own, str) else {kind for kind in own if isinstance(kind, str)} if isinstance(own, list) else set()
+        found |= (
+            {own}
+            if isinstance(own, str)
+            else {kind for kind in own if isinstance(kind, str)}
+            if isinstance(own, list)
+            else set()
+        )
         found |= {type_of(value) for value in constants} if isinstance(constants, list) else set()
         found |= {type_of(one["const"])} if "const" in one else set()
         for name in ("anyOf", "oneOf", "allOf"):

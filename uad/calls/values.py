@@ -1,4 +1,6 @@
-"""Arguments that are not written as JSON, made into JSON: texts in tags, Gemma's notation, Python's. Pure functions of whole texts."""
+"""Arguments that are not written as JSON, made into JSON: texts in tags, Gemma's notation, Python's. Pure functions of
+whole texts.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ def escaped(text: str) -> str:
 def of_text(raw: str, types: frozenset[str]) -> str:
     """The JSON of a value that was written as plain text, for one of the types that its schema allows (none: any).
 
-    A text that fits no other type of the schema is a string: nothing is lost. Lists and objects may be in Python's spelling.
+    A text that fits no other type of the schema is a string: nothing is lost. Lists and objects may be in Python's
+    spelling.
     """
     text = raw.strip()
     if "string" not in types or (text == "None" and "null" in types):
@@ -74,7 +77,9 @@ def _is_json(text: str) -> bool:
 
 
 def of_gemma(text: str) -> str:
-    """The JSON of `{name:value,…}`, in which strings stand between quotation marks that are tokens. Raises ValueError."""
+    """The JSON of `{name:value,…}`, in which strings stand between quotation marks that are tokens. Raises
+    ValueError.
+    """
     value, at = _Gemma(text).value(0, 0)
     if text[at:].strip():
         raise ValueError("something follows the arguments")
@@ -150,7 +155,9 @@ class _Gemma:
 
 
 def of_python(text: str) -> list[tuple[str, str]]:
-    """Names and JSON arguments of the calls in `[f(a=1), g(b="x")]`, in which strings may go over lines. Raises ValueError."""
+    """Names and JSON arguments of the calls in `[f(a=1), g(b="x")]`, in which strings may go over lines. Raises
+    ValueError.
+    """
     tree = _parsed(text)
     return [_call(node) for node in (tree.elts if isinstance(tree, ast.List | ast.Tuple) else [tree])]
 
@@ -185,7 +192,11 @@ def _literal(node: ast.expr) -> object:
     if isinstance(node, ast.List | ast.Tuple):
         return [_literal(item) for item in node.elts]
     if isinstance(node, ast.Dict):
-        return {str(_literal(key)): _literal(value) for key, value in zip(node.keys, node.values, strict=True) if key is not None}
+        return {
+            str(_literal(key)): _literal(value)
+            for key, value in zip(node.keys, node.values, strict=True)
+            if key is not None
+        }
     try:
         value: object = ast.literal_eval(node)
     except (TypeError, SyntaxError, RecursionError, MemoryError) as error:

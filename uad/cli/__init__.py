@@ -49,7 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(command: Callable[[list[str]], int], argv: Sequence[str]) -> int:
-    """A command with these words. Exit codes: 0 done, 1 failed, 2 wrong usage, configuration or files, 130 interrupted."""
+    """A command with these words. Exit codes: 0 done, 1 failed, 2 wrong usage, configuration or files, 130
+    interrupted.
+    """
     prepare_streams()
     try:
         try:
@@ -63,7 +65,8 @@ def run(command: Callable[[list[str]], int], argv: Sequence[str]) -> int:
         say(sys.stderr, "\nuad: interrupted")
         return INTERRUPTED
     except OSError as error:
-        # What is left to write would fail once more while Python leaves. Where the reader left (uad generate … | head) nothing is said.
+        # What is left to write would fail once more while Python leaves. Where the reader left (uad generate … | head)
+        # nothing is said.
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
@@ -85,7 +88,9 @@ def _dispatch(argv: list[str]) -> int:
 
 
 def as_text(word: str) -> str:
-    """A word of the command line as UTF-8, whatever the locale took it for; what is no UTF-8, as in names of files, stays as it is."""
+    """A word of the command line as UTF-8, whatever the locale took it for; what is no UTF-8, as in names of files,
+    stays as it is.
+    """
     try:
         return os.fsencode(word).decode()
     except UnicodeError:

@@ -10,7 +10,8 @@ from uad.console import set_up_logging
 
 _DESCRIPTION = "Measure plain against drafted decoding in one process. The last line of output is JSON."
 _EPILOG = "`uad bench requests` measures whole requests of running servers: see its --help."
-_REQUESTS = """Measure whole requests of a running server: time to the first token and in all, with drafts, without, and on other servers.
+_REQUESTS = """Measure whole requests of a running server: time to the first token and in all, with drafts, without, and
+on other servers.
 
 Every prompt goes to each in turn, and none is in a cache. The last line is JSON."""
 

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from uad.runtime.profiling import MeasuredCurve
 
 _SUFFIXES = (".png", ".svg", ".pdf")
-_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")  # Okabe and Ito's, told apart by colour-blind people too
+# Okabe and Ito's, told apart by colour-blind people too
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 _MARKERS = "os^Dv*"
 _GREY = "#666666"
 
@@ -39,7 +40,9 @@ def pyplot() -> Any:
 
 
 def save(figure: Any, path: Path, flag: str = "--plot") -> None:
-    """Write the figure, in the format that the name says, and close it. Raises ConfigError where it cannot be written."""
+    """Write the figure, in the format that the name says, and close it. Raises ConfigError where it cannot be
+    written.
+    """
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:
@@ -50,7 +53,9 @@ def save(figure: Any, path: Path, flag: str = "--plot") -> None:
 
 def draw(curves: Sequence[MeasuredCurve], path: Path) -> None:
     """One panel for each model's curve. Raises ConfigError without matplotlib, or where the file cannot be written."""
-    figure, panels = pyplot().subplots(1, len(curves), figsize=(1.0 + 5.5 * len(curves), 5.6), layout="constrained", squeeze=False)
+    figure, panels = pyplot().subplots(
+        1, len(curves), figsize=(1.0 + 5.5 * len(curves), 5.6), layout="constrained", squeeze=False
+    )
     for axes, one in zip(panels[0], curves, strict=True):
         _panel(axes, one)
     panels[0][0].set_ylabel("T(n) / T(1)")
@@ -69,7 +74,9 @@ def _panel(axes: Any, measured: MeasuredCurve) -> None:
         highest = max(highest, *ratios)
         look = {"color": _COLOURS[i % len(_COLOURS)], "marker": _MARKERS[i % len(_MARKERS)], "ms": 4, "lw": 1.5}
         axes.plot(sorted(curve), ratios, label=f"{depth:,} tokens before, T(1) = {single:.3g} ms", **look)
-    axes.plot([1, most], [1, most], color=_GREY, ls="--", lw=1, label="break-even: n rows cost as much as n single tokens")
+    axes.plot(
+        [1, most], [1, most], color=_GREY, ls="--", lw=1, label="break-even: n rows cost as much as n single tokens"
+    )
     axes.axhline(1, color=_GREY, ls=":", lw=1, label="n tokens for the price of one")
     axes.set(
         title=f"{measured.role}: {measured.model}".replace("$", r"\$"),

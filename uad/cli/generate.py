@@ -16,7 +16,8 @@ from uad.config import Config
 from uad.config.argv import Parser
 from uad.console import note
 from uad.errors import ConfigError
-from uad.types import Delta, Done, Event, Failed, Origin, Request
+from uad.events import Delta, Done, Event, Failed
+from uad.types import Origin, Request
 
 if TYPE_CHECKING:
     from uad.runtime import Runtime
@@ -36,7 +37,9 @@ def main(argv: Sequence[str]) -> int:
         for line in opened.info.notes:
             note(line)
         color = args.color == "on" or (args.color == "auto" and sys.stdout.isatty())
-        done = stream(opened, request(opened, config, text, args.chat, args.prefill), TerminalWriter(opened, sys.stdout, color))
+        done = stream(
+            opened, request(opened, config, text, args.chat, args.prefill), TerminalWriter(opened, sys.stdout, color)
+        )
     note(summary(done))
     return 0
 
@@ -48,11 +51,21 @@ def _parser() -> Parser:
     prompt.add_argument("-f", "--file", metavar="FILE", help="file with the prompt; - is stdin")
     chat = parser.add_argument_group("output")
     chat.add_argument(
-        "--chat", action="store_true", default=None, help="the prompt is a user's message (default: if the model has a template)"
+        "--chat",
+        action="store_true",
+        default=None,
+        help="the prompt is a user's message (default: if the model has a template)",
     )
     chat.add_argument("--no-chat", dest="chat", action="store_false", help="the prompt is text to go on from")
-    chat.add_argument("--prefill", metavar="TEXT", default="", help="the beginning of a chat's answer, which goes on behind it")
-    chat.add_argument("--color", choices=("auto", "on", "off"), default="auto", help="show accepted draft tokens in green (default: auto)")
+    chat.add_argument(
+        "--prefill", metavar="TEXT", default="", help="the beginning of a chat's answer, which goes on behind it"
+    )
+    chat.add_argument(
+        "--color",
+        choices=("auto", "on", "off"),
+        default="auto",
+        help="show accepted draft tokens in green (default: auto)",
+    )
     return parser
 
 
@@ -73,11 +86,16 @@ def _stdin() -> str:
 
 
 def request(opened: Runtime, config: Config, text: str, chat: bool | None, prefill: str = "") -> Request:
-    """The request for one prompt; `chat` None asks the model whether it has a template. Raises ConfigError for a prefill without a chat."""
+    """The request for one prompt; `chat` None asks the model whether it has a template. Raises ConfigError for a
+    prefill without a chat.
+    """
     if chat or (chat is None and has_template(opened)):
         prompt = opened.chat_prompt([{"role": "user", "content": text}], {}, prefill=prefill)
     elif prefill:
-        raise ConfigError("--prefill begins the answer of a chat, and this prompt is none; put it at the end of the prompt, or give --chat")
+        raise ConfigError(
+            "--prefill begins the answer of a chat, and this prompt is none; put it at the end of the prompt, or "
+            "give --chat"
+        )
     else:
         opened.check_length(text)
         prompt = opened.tokenize(text, add_special=True)
@@ -110,7 +128,9 @@ def stream(opened: Runtime, asked: Request, writer: TerminalWriter) -> Done:
 
 
 class TerminalWriter:
-    """Writes pieces of an answer. In colour it goes by ids, whose bytes may end inside a character; the decoder waits for the rest."""
+    """Writes pieces of an answer. In colour it goes by ids, whose bytes may end inside a character; the decoder waits
+    for the rest.
+    """
 
     def __init__(self, opened: Runtime, out: TextIO, color: bool) -> None:
         self._runtime, self._out, self._color = opened, out, color
@@ -144,5 +164,6 @@ def summary(done: Done) -> str:
     if not draft.n_drafted:
         return f"{line}, nothing drafted"
     return (
-        f"{line}, {draft.n_drafted} drafted, {draft.n_accepted} accepted ({draft.accept_rate:.0%}), mean run {draft.mean_accepted_run:.1f}"
+        f"{line}, {draft.n_drafted} drafted, {draft.n_accepted} accepted ({draft.accept_rate:.0%}), mean run "
+        f"{draft.mean_accepted_run:.1f}"
     )

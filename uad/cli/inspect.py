@@ -1,4 +1,6 @@
-"""`uad inspect`: what two models have in common, how text is translated between them, and with --measure what the draft is worth."""
+"""`uad inspect`: what two models have in common, how text is translated between them, and with --measure what the draft
+is worth.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,19 @@ from uad.cli.models import parse
 from uad.common.files import path_of, read_text
 from uad.config import Config
 from uad.config.argv import Parser
-from uad.config.flags import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL, TEMPLATES, TOKENIZERS
+from uad.config.flag_groups import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL, TEMPLATES, TOKENIZERS
 from uad.console import console_on, progress
 from uad.errors import ConfigError
 
 if TYPE_CHECKING:
     from uad.runtime.measure import Line, PairMeasures, SampleText
 
-_DESCRIPTION = """Show what two models have in common: vocabularies, chat formats, the rules that apply, what cannot be translated.
+_DESCRIPTION = """Show what two models have in common: vocabularies, chat formats, the rules that apply, what cannot be
+translated.
 
-With --measure, how well the draft foretells the target: KL divergence and agreement of the likeliest tokens where both have a token
-boundary, over the tokens that both can express and for the next byte; accepted tokens, and the speed-up to expect on this machine."""
+With --measure, how well the draft foretells the target: KL divergence and agreement of the likeliest tokens where both
+have a token boundary, over the tokens that both can express and for the next byte; accepted tokens, and the speed-up to
+expect on this machine."""
 _EPILOG = "example: uad inspect TARGET.gguf DRAFT.gguf --measure"
 _WORKLOADS, _PER_WORKLOAD = ("chat", "code", "copy-edit", "story"), 3
 _PIECE, _PIECES, _OWN_PIECES = 800, 3, 12
@@ -40,11 +44,17 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser("uad inspect", _DESCRIPTION, _EPILOG, "TARGET DRAFT")
     parser.add_argument("target", metavar="TARGET", help="GGUF file of the target model")
     parser.add_argument("draft", metavar="DRAFT", help="GGUF file of the draft model")
-    parser.add_argument("--measure", action="store_true", help="measure how well the draft foretells the target (seconds to minutes)")
-    parser.add_argument("--text", metavar="FILE", help="measure on this text, and on what the target writes after it; implies --measure")
+    parser.add_argument(
+        "--measure", action="store_true", help="measure how well the draft foretells the target (seconds to minutes)"
+    )
+    parser.add_argument(
+        "--text", metavar="FILE", help="measure on this text, and on what the target writes after it; implies --measure"
+    )
     parser.add_argument("--json", action="store_true", help="with --measure: print one line of JSON")
     groups = (MODEL, CONTEXT, DRAFT, DRAFTING, TOKENIZERS, TEMPLATES, GENERAL)
-    args, config = parse(parser, argv, groups, ("target", "draft"), logging.WARNING if "--json" in argv else logging.INFO)
+    args, config = parse(
+        parser, argv, groups, ("target", "draft"), logging.WARNING if "--json" in argv else logging.INFO
+    )
     if args.measure or args.text:
         _measure(config, args.text, args.json)
         return 0
@@ -58,9 +68,18 @@ def main(argv: Sequence[str]) -> int:
 
 
 def print_sections(sections: Iterable[tuple[str, Sequence[tuple[str, str]]]], console: Console) -> None:
-    """One table per section: (heading, rows of (name, value)). Values may hold anything, so none is read as rich markup."""
+    """One table per section: (heading, rows of (name, value)). Values may hold anything, so none is read as rich
+    markup.
+    """
     for heading, rows in sections:
-        table = Table(title=Text(heading), title_justify="left", title_style="bold", show_header=False, box=None, padding=(0, 2, 0, 2))
+        table = Table(
+            title=Text(heading),
+            title_justify="left",
+            title_style="bold",
+            show_header=False,
+            box=None,
+            padding=(0, 2, 0, 2),
+        )
         table.add_column(no_wrap=True, style="cyan")
         table.add_column(overflow="fold")
         for name, value in rows:
@@ -165,4 +184,7 @@ def _verdict(last: Line, lines: Sequence[Line]) -> str:
     low, high = min(line.speed_up or 1.0 for line in written), max(line.speed_up or 1.0 for line in written)
     if high <= 1.0:
         return "this draft will not pay on this machine"
-    return f"expected speed-up on this machine, greedy, one sequence, best fixed length: {last.speed_up:.2f} ({low:.2f} to {high:.2f})"
+    return (
+        f"expected speed-up on this machine, greedy, one sequence, best fixed length: {last.speed_up:.2f} "
+        f"({low:.2f} to {high:.2f})"
+    )

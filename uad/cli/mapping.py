@@ -1,4 +1,6 @@
-"""`uad mapping list|show|derive|check|lint`: look at chat format rules, make new ones, see what they do. Knows no rule itself."""
+"""`uad mapping list|show|derive|check|lint`: look at chat format rules, make new ones, see what they do. Knows no rule
+itself.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from uad.cli.models import parse
 from uad.common.files import path_of, read_text
 from uad.common.names import did_you_mean
 from uad.config.argv import Parser
-from uad.config.flags import GENERAL, TEMPLATES
+from uad.config.flag_groups import GENERAL, TEMPLATES
 from uad.console import console_on, note
 from uad.errors import ConfigError, MappingError
 
@@ -35,7 +37,8 @@ commands:
   list                  all families and pairs in use
   show FILE             one of them, by name or path
   derive TARGET DRAFT   write a pair file from the chat templates of two models (-o FILE)
-  check TARGET DRAFT    show a conversation as the draft sees it and as its own template writes it; exit code 1 if they differ
+  check TARGET DRAFT    show a conversation as the draft sees it and as its own template writes it;
+                        exit code 1 if they differ
   lint                  say what is wrong with the files, without any model; exit code 1 on errors
 
 uad mapping COMMAND --help tells more. --mappings DIR adds a directory that wins over the bundled one."""
@@ -55,7 +58,9 @@ def main(argv: Sequence[str]) -> int:
         return 0 if argv else 2
     name, *rest = argv
     if name not in _COMMANDS:
-        raise ConfigError(f"unknown command 'mapping {name}'; {did_you_mean(name, _COMMANDS)} (uad mapping --help lists them)")
+        raise ConfigError(
+            f"unknown command 'mapping {name}'; {did_you_mean(name, _COMMANDS)} (uad mapping --help lists them)"
+        )
     return _COMMANDS[name](rest)
 
 
@@ -71,7 +76,9 @@ def _list(argv: Sequence[str]) -> int:
         where = "" if file.path.parent.parent not in directories else str(file.path)
         table.add_row(file.kind, Text(file.name, style="cyan"), Text(file.title), Text(where))
     console_on().print(table)
-    print(f"{sum(file.kind == 'family' for file in files)} families, {sum(file.kind == 'pair' for file in files)} pairs")
+    print(
+        f"{sum(file.kind == 'family' for file in files)} families, {sum(file.kind == 'pair' for file in files)} pairs"
+    )
     return 0
 
 
@@ -88,9 +95,16 @@ def _show(argv: Sequence[str]) -> int:
 
 
 def _derive(argv: Sequence[str]) -> int:
-    parser = Parser("uad mapping derive", "Write a pair file from the chat templates of two models.", positional="TARGET DRAFT")
+    parser = Parser(
+        "uad mapping derive", "Write a pair file from the chat templates of two models.", positional="TARGET DRAFT"
+    )
     _add_models(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help="file to write, ending in .yaml; its name is the pair's (default: stdout)")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="file to write, ending in .yaml; its name is the pair's (default: stdout)",
+    )
     args, config = parse(parser, argv, (TEMPLATES, GENERAL), ("target", "draft"), logging.WARNING)
     out = _yaml_path(args.output) if args.output else None
 
@@ -113,7 +127,9 @@ def _check(argv: Sequence[str]) -> int:
     text = "Show a conversation as the draft sees it and as its own template writes it. Exit code 1 if they differ."
     parser = Parser("uad mapping check", text, positional="TARGET DRAFT")
     _add_models(parser)
-    parser.add_argument("--conversation", metavar="FILE", help="JSON: a list of messages with role and content (default: a short one)")
+    parser.add_argument(
+        "--conversation", metavar="FILE", help="JSON: a list of messages with role and content (default: a short one)"
+    )
     args, config = parse(parser, argv, (TEMPLATES, GENERAL), ("target", "draft"), logging.WARNING)
     messages = _conversation(path_of(args.conversation)) if args.conversation else _CONVERSATION
 
@@ -127,7 +143,9 @@ def _check(argv: Sequence[str]) -> int:
 
 
 def _lint(argv: Sequence[str]) -> int:
-    directories = tuple(_parser("lint", "Say what is wrong with mapping files, without any model.").parse(argv).mappings)
+    directories = tuple(
+        _parser("lint", "Say what is wrong with mapping files, without any model.").parse(argv).mappings
+    )
 
     from uad.runtime.mapping import lint_mappings
 
@@ -139,12 +157,20 @@ def _lint(argv: Sequence[str]) -> int:
     return 1 if n_errors else 0
 
 
-_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"list": _list, "show": _show, "derive": _derive, "check": _check, "lint": _lint}
+_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "list": _list,
+    "show": _show,
+    "derive": _derive,
+    "check": _check,
+    "lint": _lint,
+}
 
 
 def _parser(name: str, text: str, positional: str = "") -> Parser:
     parser = Parser(f"uad mapping {name}", text, positional=positional)
-    parser.add_argument("--mappings", metavar="DIR", type=path_of, action="append", default=[], help="more mapping rules; repeatable")
+    parser.add_argument(
+        "--mappings", metavar="DIR", type=path_of, action="append", default=[], help="more mapping rules; repeatable"
+    )
     return parser
 
 

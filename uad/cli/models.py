@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from uad.config import Config
 from uad.config.argv import Parser, add_flags, give
-from uad.config.flags import GROUPS, SERVER
+from uad.config.flag_groups import GROUPS, SERVER
 from uad.config.load import config_from
 from uad.console import note, progress, set_up_logging
 
@@ -24,11 +24,16 @@ MODEL_GROUPS = tuple(group for group in GROUPS if group != SERVER)
 
 
 def parse(
-    parser: Parser, argv: Sequence[str], groups: Sequence[str] = MODEL_GROUPS, positional: Sequence[str] = (), log_level: int = logging.INFO
+    parser: Parser,
+    argv: Sequence[str],
+    groups: Sequence[str] = MODEL_GROUPS,
+    positional: Sequence[str] = (),
+    log_level: int = logging.INFO,
 ) -> tuple[argparse.Namespace, Config]:
     """The command's own arguments, and the configuration from flags, environment and file. Raises ConfigError.
 
-    `positional` are arguments of the parser that stand for the flag of the same name where they are given; --verbose wins over `log_level`.
+    `positional` are arguments of the parser that stand for the flag of the same name where they are given; --verbose
+    wins over `log_level`.
     """
     add_flags(parser, groups)
     args = parser.parse(argv)

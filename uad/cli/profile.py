@@ -16,17 +16,19 @@ from uad.cli import cost_plot
 from uad.cli.models import parse
 from uad.common.files import path_of
 from uad.config.argv import Parser
-from uad.config.flags import CONTEXT, DRAFT, GENERAL, MODEL
+from uad.config.flag_groups import CONTEXT, DRAFT, GENERAL, MODEL
 from uad.console import console_on, note, progress
 from uad.errors import ConfigError
 
 if TYPE_CHECKING:
     from uad.runtime.profiling import MeasuredCurve
 
-_DESCRIPTION = """Measure what a pass of n rows costs with these models on this machine, behind texts of several lengths.
+_DESCRIPTION = """Measure what a pass of n rows costs with these models on this machine, behind texts of several
+lengths.
 
-The curves go to the user's cache directory ($UAD_CACHE_DIR if set), where `uad serve` with the same settings finds them. Without them it
-measures for two seconds at start. Let the machine rest meanwhile: a busy one gives the curve of a busy one."""
+The curves go to the user's cache directory ($UAD_CACHE_DIR if set), where `uad serve` with the same settings finds
+them. Without them it measures for two seconds at start. Let the machine rest meanwhile: a busy one gives the curve of a
+busy one."""
 _EPILOG = "example: uad profile TARGET.gguf DRAFT.gguf -c 4096 --plot cost.png"
 _MOST_ROWS, _MOST_DEPTH = 512, 10_000_000
 _CHEAP, _HALF = 0.35, 0.7
@@ -37,7 +39,9 @@ def main(argv: Sequence[str]) -> int:
     parser = _parser()
     args, config = parse(parser, argv, (MODEL, CONTEXT, DRAFT, GENERAL), ("target", "draft"), logging.WARNING)
     n_max = _whole("--n-max", args.n_max, 1, _MOST_ROWS)
-    depths = None if args.depths is None else [_whole("--depths", text, 0, _MOST_DEPTH) for text in args.depths.split(",")]
+    depths = (
+        None if args.depths is None else [_whole("--depths", text, 0, _MOST_DEPTH) for text in args.depths.split(",")]
+    )
     plot = None if args.plot is None else path_of(args.plot)
 
     from uad.runtime.profile import BUSY
@@ -51,7 +55,10 @@ def main(argv: Sequence[str]) -> int:
         cost_plot.draw(found, plot)
     for one in found:
         if one.spread > BUSY:
-            note(f"the machine is busy: decodes of the {one.role} differ by a factor of {one.spread:.1f}; measure again when it rests")
+            note(
+                f"the machine is busy: decodes of the {one.role} differ by a factor of {one.spread:.1f}; measure "
+                "again when it rests"
+            )
     if args.json:
         print(json.dumps({"profiles": [_values(one) for one in found], "plot": args.plot}))
     else:
@@ -63,9 +70,13 @@ def _parser() -> Parser:
     parser = Parser("uad profile", _DESCRIPTION, _EPILOG, "TARGET [DRAFT]")
     parser.add_argument("target", metavar="TARGET", help="GGUF file of the target model")
     parser.add_argument("draft", metavar="DRAFT", nargs="?", help="GGUF file of the draft model")
-    parser.add_argument("--n-max", metavar="N", default="24", help="measure passes of 1 to N rows (default: %(default)s)")
     parser.add_argument(
-        "--depths", metavar="N,N,…", help="how many tokens come before (default: 0,512,2048,8192, as far as the context goes)"
+        "--n-max", metavar="N", default="24", help="measure passes of 1 to N rows (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--depths",
+        metavar="N,N,…",
+        help="how many tokens come before (default: 0,512,2048,8192, as far as the context goes)",
     )
     parser.add_argument("--plot", metavar="FILE", help="draw the curves: a .png, .svg or .pdf file")
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of tables")

@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from uad.cli.models import has_template, parse, runtime
 from uad.config import ServerConfig
 from uad.config.argv import Parser
-from uad.config.flags import GROUPS
+from uad.config.flag_groups import GROUPS
 from uad.console import note
 from uad.errors import ConfigError
 
-_DESCRIPTION = "Serve a target model over HTTP (OpenAI's and llama-server's API), sped up by a draft model with any tokenizer."
-_EPILOG = """Flags are spelled as llama-server's. The command line wins over the environment, that over the file of --config.
+_DESCRIPTION = (
+    "Serve a target model over HTTP (OpenAI's and llama-server's API), sped up by a draft model with any tokenizer."
+)
+_EPILOG = """Flags are spelled as llama-server's. The command line wins over the environment, that over the file of
+--config.
 
 example: uad serve --target TARGET.gguf --draft DRAFT.gguf --port 8080"""
 _ANY = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
@@ -32,17 +35,24 @@ def main(argv: Sequence[str]) -> int:
         for line in opened.info.notes:
             note(line)
         can_chat = has_template(opened)
-        serve(opened, config.server, lambda url: print(f"listening on {url}\n{curl(url, config.server, can_chat)}", flush=True))
+        serve(
+            opened,
+            config.server,
+            lambda url: print(f"listening on {url}\n{curl(url, config.server, can_chat)}", flush=True),
+        )
     return 0
 
 
 def check_port(host: str, port: int) -> None:
-    """Raise ConfigError for a port in use. Asked before the models load, because that should not cost minutes to hear of.
+    """Raise ConfigError for a port in use. Asked before the models load, because that should not cost minutes to hear
+    of.
 
     Everything else about host and port is left to the server, which asks again.
     """
     try:
-        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, kind, proto, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
         with socket.socket(family, kind, proto) as probe:
             if os.name == "posix":
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -53,7 +63,9 @@ def check_port(host: str, port: int) -> None:
         raise ConfigError(f"--host: {host!r} is no name of a machine") from error
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise ConfigError(f"--port: {port} on {host} is in use by another program; choose another, or 0 for a free one") from error
+            raise ConfigError(
+                f"--port: {port} on {host} is in use by another program; choose another, or 0 for a free one"
+            ) from error
         raise ConfigError(f"--host, --port: cannot listen on {host} port {port}: {error.strerror}") from error
 
 

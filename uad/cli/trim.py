@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """Write a smaller draft: it keeps the tokens that a corpus uses most, and what these are made of.
 
-A draft's vocabulary need not match the target's. Text of the kept tokens is cut into the same tokens as before, and they get the same
-logits. What other text is made of is spelled in shorter tokens, at worst in bytes, so the draft is of little use in languages that the
-corpus lacks. Texts of your own make the best corpus: what you ask and what is answered, in your languages, and your code.
+A draft's vocabulary need not match the target's. Text of the kept tokens is cut into the same tokens as before, and
+they get the same logits. What other text is made of is spelled in shorter tokens, at worst in bytes, so the draft is of
+little use in languages that the corpus lacks. Texts of your own make the best corpus: what you ask and what is
+answered, in your languages, and your code.
 
-Without --corpus it is Python's library and uad's own source (English and code), with words and sentences of 15 languages."""
+Without --corpus it is Python's library and uad's own source (English and code), with words and sentences of 15
+languages."""
 _EPILOG = """examples: uad trim DRAFT.gguf -o SMALL.gguf
           uad trim DRAFT.gguf -o SMALL.gguf --type q4_0
           uad trim DRAFT.gguf -o SMALL.gguf --corpus notes/ src/ answers.txt --keep 12000"""
@@ -46,7 +48,9 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser("uad trim", _DESCRIPTION, _EPILOG, "DRAFT -o OUT")
     parser.add_argument("draft", metavar="DRAFT", type=path_of, help="GGUF file of the draft model")
-    parser.add_argument("-o", "--output", metavar="OUT", type=path_of, required=True, help="GGUF file to write; replaced if it exists")
+    parser.add_argument(
+        "-o", "--output", metavar="OUT", type=path_of, required=True, help="GGUF file to write; replaced if it exists"
+    )
     parser.add_argument(
         "--corpus",
         metavar="FILE",
@@ -55,7 +59,9 @@ def _parser() -> Parser:
         action="extend",
         help="text files, or folders of them, that say which tokens are needed; your own texts make it better",
     )
-    parser.add_argument("--keep", metavar="N", help="keep at most N tokens, bytes and specials included (default: 16384)")
+    parser.add_argument(
+        "--keep", metavar="N", help="keep at most N tokens, bytes and specials included (default: 16384)"
+    )
     parser.add_argument(
         "--type",
         metavar="TYPE",
@@ -80,4 +86,6 @@ def summary(trimmed: Trimmed) -> list[str]:
     ]
     rows = [("file", trimmed.file), *((tensor.name, tensor) for tensor in trimmed.tensors)]
     width = max(len(name) for name, _ in rows)
-    return lines + [f"  {name:<{width}}  {size_text(sizes.before):>10} -> {size_text(sizes.after)}" for name, sizes in rows]
+    return lines + [
+        f"  {name:<{width}}  {size_text(sizes.before):>10} -> {size_text(sizes.after)}" for name, sizes in rows
+    ]

@@ -1,4 +1,6 @@
-"""Files that users name: how a path is written, how text is read from one, and whether there is room for one. The only place for that."""
+"""Files that users name: how a path is written, how text is read from one, and whether there is room for one. The only
+place for that.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,15 @@ _OTHERS = (
 
 
 def path_of(text: str) -> Path:
-    """The path that a user wrote, `~` and `~name` at its start replaced by that home. Raises ConfigError where there is no such home."""
+    """The path that a user wrote, `~` and `~name` at its start replaced by that home. Raises ConfigError where there is
+    no such home.
+    """
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
-        raise ConfigError(f"{text}: no home directory is known for {text.partition('/')[0]}; write the path out") from error
+        raise ConfigError(
+            f"{text}: no home directory is known for {text.partition('/')[0]}; write the path out"
+        ) from error
 
 
 def check_room(out: Path, n_bytes: int) -> None:

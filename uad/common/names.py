@@ -12,9 +12,13 @@ _ALIKE = 0.75  # Jaro-Winkler similarity of what may be a slip
 
 
 def nearest(name: str, known: Iterable[str], at_least: float = 0.0) -> str | None:
-    """The known name most like `name`; None where none has a similarity (0 to 1) of `at_least`. Case, - and _ do not count."""
+    """The known name most like `name`; None where none has a similarity (0 to 1) of `at_least`. Case, - and _ do not
+    count.
+    """
     words = {_plain(word): word for word in known}
-    best = process.extractOne(_plain(name[:_LONGEST]), words.keys(), scorer=JaroWinkler.similarity, score_cutoff=at_least)
+    best = process.extractOne(
+        _plain(name[:_LONGEST]), words.keys(), scorer=JaroWinkler.similarity, score_cutoff=at_least
+    )
     return words[best[0]] if best else None
 
 

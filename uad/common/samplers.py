@@ -1,4 +1,5 @@
-"""The table of samplers. A sampler is a `SamplerEntry` here and its fields in `SamplingParams`; all else is made from them.
+"""The table of samplers. A sampler is a `SamplerEntry` here and its fields in `SamplingParams`; all else is made from
+them.
 
 That is: flags and variables (`config/flags`), request fields and answers (`server/`), the stages of a request
 (`sampling/stages`), llama.cpp's constructor (`llama/samplers`), and the table in docs/http.md, which a test compares.
@@ -17,8 +18,8 @@ class SamplerEntry:
     """One stage of llama.cpp's chain.
 
     `native` is llama.cpp's constructor. It takes the size of the vocabulary (`takes_n_vocab`), the fields in their
-    order, and `more`. `letter` and `aliases` are further names in a request's `samplers`. `changes_best`: whether it can
-    change which id is the likeliest. `by_chance`: its first field is the probability that it acts at a position;
+    order, and `more`. `letter` and `aliases` are further names in a request's `samplers`. `changes_best`: whether it
+    can change which id is the likeliest. `by_chance`: its first field is the probability that it acts at a position;
     `sampling/sampler` draws that, and llama.cpp is told 1.
     """
 
@@ -45,14 +46,18 @@ _TEMPERATURE = SamplerEntry("temperature", "t", "llama_sampler_init_temp", (), (
 
 def _of(sampler: SamplerEntry, default: float, help: str, flags: str, low: float, high: float, **more: Any) -> Any:
     """A field of a sampler: see `Setting`."""
-    return field(default=default, metadata={Setting: Setting(default, help, flags, low, high, **more), SamplerEntry: sampler})
+    return field(
+        default=default, metadata={Setting: Setting(default, help, flags, low, high, **more), SamplerEntry: sampler}
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How ids are chosen; names, meaning and defaults are llama-server's. Fields of samplers come first, in their order.
+    """How ids are chosen; names, meaning and defaults are llama-server's. Fields of samplers come first, in their
+    order.
 
-    `seed` None draws a fresh one per request. `logit_bias` maps id to an addend (-inf bans). A temperature of 0 or less is greedy.
+    `seed` None draws a fresh one per request. `logit_bias` maps id to an addend (-inf bans). A temperature of 0 or less
+    is greedy.
     """
 
     repeat_last_n: int = _of(
@@ -83,7 +88,10 @@ class SamplingParams:
         off=(-1.0, 0.0),
     )
     top_k: int = _of(
-        *(_TOP_K, 40, "keep the K most likely tokens; 0 or -1 is off", "--top-k", -1, INT32_MAX), off=(0, -1), metavar="K", env="TOP_K"
+        *(_TOP_K, 40, "keep the K most likely tokens; 0 or -1 is off", "--top-k", -1, INT32_MAX),
+        off=(0, -1),
+        metavar="K",
+        env="TOP_K",
     )
     typical_p: float = _of(
         *(_TYPICAL, 1.0, "locally typical sampling; 1 is off", "--typical --typical-p", 0, 1),
@@ -92,10 +100,16 @@ class SamplingParams:
         aliases=("typ_p",),
     )
     top_p: float = _of(
-        *(_TOP_P, 0.95, "keep the tokens that make up this probability; 1 is off", "--top-p", 0, 1), off=(1.0,), metavar="P", env="TOP_P"
+        *(_TOP_P, 0.95, "keep the tokens that make up this probability; 1 is off", "--top-p", 0, 1),
+        off=(1.0,),
+        metavar="P",
+        env="TOP_P",
     )
     min_p: float = _of(
-        *(_MIN_P, 0.05, "drop tokens less likely than P times the best; 0 is off", "--min-p", 0, 1), off=(0.0,), metavar="P", env="MIN_P"
+        *(_MIN_P, 0.05, "drop tokens less likely than P times the best; 0 is off", "--min-p", 0, 1),
+        off=(0.0,),
+        metavar="P",
+        env="MIN_P",
     )
     xtc_probability: float = _of(
         *(_XTC, 0.0, "chance at each token that XTC drops all likely tokens but the least likely of them; 0 is off"),
@@ -103,9 +117,14 @@ class SamplingParams:
         off=(0.0,),
         metavar="P",
     )
-    xtc_threshold: float = _of(_XTC, 0.1, "least probability of a token that XTC calls likely", "--xtc-threshold", 0, 1, metavar="P")
+    xtc_threshold: float = _of(
+        _XTC, 0.1, "least probability of a token that XTC calls likely", "--xtc-threshold", 0, 1, metavar="P"
+    )
     temperature: float = _of(
-        *(_TEMPERATURE, 0.8, "temperature; 0 is greedy", "--temp --temperature", -1, 1000), off=(1.0,), metavar="T", env="TEMPERATURE"
+        *(_TEMPERATURE, 0.8, "temperature; 0 is greedy", "--temp --temperature", -1, 1000),
+        off=(1.0,),
+        metavar="T",
+        env="TEMPERATURE",
     )
     seed: int | None = None
     logit_bias: tuple[tuple[int, float], ...] = ()

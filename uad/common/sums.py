@@ -21,7 +21,9 @@ class Sums:
     __slots__ = ()
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(*(how(getattr(self, name), getattr(other, name)) for name, how in _rules(cast(Any, type(self)))))
+        return type(self)(
+            *(how(getattr(self, name), getattr(other, name)) for name, how in _rules(cast(Any, type(self))))
+        )
 
 
 def total(counts: Sequence[T]) -> T:

@@ -1,4 +1,6 @@
-"""Frozen configuration in slices, validated once, here, at the edge: flags, environment and YAML become one `Config`."""
+"""Frozen configuration in slices, validated once, here, at the edge: flags, environment and YAML become one
+`Config`.
+"""
 
 from uad.config.drafter_types import MODEL_TYPE, SHARES, LookupConfig
 from uad.config.kinds import SPEC_TYPE

@@ -23,7 +23,9 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, description: str, epilog: str = "", positional: str = "") -> None:
         usage = " ".join(word for word in (prog, positional, "[flags]") if word)
-        super().__init__(prog, usage, description, epilog or None, formatter_class=_Help, add_help=False, allow_abbrev=False)
+        super().__init__(
+            prog, usage, description, epilog or None, formatter_class=_Help, add_help=False, allow_abbrev=False
+        )
         self.add_argument("-h", "--help", action="help", help="show this help and leave")
         self.set_defaults(given=(), ignored=())
 
@@ -83,17 +85,23 @@ class _Collect(argparse.Action):
         super().__init__(option_strings, dest, nargs=nargs, metavar=metavar, help=help, default=argparse.SUPPRESS)
         self.flag = flag
 
-    def __call__(self, parser: object, namespace: argparse.Namespace, values: object, option_string: str | None = None) -> None:
+    def __call__(
+        self, parser: object, namespace: argparse.Namespace, values: object, option_string: str | None = None
+    ) -> None:
         name = option_string or self.flag.name
         texts = [values] if isinstance(values, str) else list(values) if isinstance(values, list) else []
-        given = read(self.flag, [str(text) for text in texts] or [self.flag.bare or "on"], name, name in self.flag.off.split())
+        given = read(
+            self.flag, [str(text) for text in texts] or [self.flag.bare or "on"], name, name in self.flag.off.split()
+        )
         namespace.given = (*namespace.given, given)
 
 
 class _Ignore(argparse.Action):
     """Notes a flag that changes nothing."""
 
-    def __call__(self, parser: object, namespace: argparse.Namespace, values: object, option_string: str | None = None) -> None:
+    def __call__(
+        self, parser: object, namespace: argparse.Namespace, values: object, option_string: str | None = None
+    ) -> None:
         namespace.ignored = (*namespace.ignored, option_string)
 
 
@@ -103,7 +111,9 @@ def add_flags(parser: Parser, groups: Sequence[str]) -> None:
         add_group(parser, title)
     for ignored in IGNORED:
         nargs = None if ignored.nargs == 1 else ignored.nargs
-        parser.add_argument(*ignored.names.split(), action=_Ignore, nargs=nargs, dest="ignored", help=argparse.SUPPRESS, default=())
+        parser.add_argument(
+            *ignored.names.split(), action=_Ignore, nargs=nargs, dest="ignored", help=argparse.SUPPRESS, default=()
+        )
 
 
 def add_group(parser: argparse.ArgumentParser, title: str, without: Sequence[str] = ()) -> None:
@@ -120,12 +130,20 @@ def _add(group: argparse._ArgumentGroup, flag: Flag) -> None:
     metavar = tuple(flag.metavar.split()) if arity == 2 else flag.metavar or None
     names = (*flag.names.split(), *flag.off.split())
     group.add_argument(
-        *names, action=_Collect, flag=flag, nargs=nargs, metavar=metavar, help=flag.help_text().replace("%", "%%"), dest="given"
+        *names,
+        action=_Collect,
+        flag=flag,
+        nargs=nargs,
+        metavar=metavar,
+        help=flag.help_text().replace("%", "%%"),
+        dest="given",
     )
 
 
 def typed(kind: Kind) -> Callable[[str], Any]:
-    """argparse's `type` of a flag that is not in the table: its text becomes a checked value, and what is wrong is said with its name."""
+    """argparse's `type` of a flag that is not in the table: its text becomes a checked value, and what is wrong is said
+    with its name.
+    """
 
     def parse(text: str) -> object:
         try:
@@ -149,7 +167,12 @@ def words_of(target: ModelConfig) -> list[str]:
     default, words = ModelConfig(target.path), ["--model", str(target.path)]
     for flag in {flag.path: flag for flag in FLAGS}.values():  # the last one of a place takes the value as it is kept
         part, _, name = flag.path.partition(".")
-        if part != "target" or name == "path" or len(flag.paths) > 1 or (value := getattr(target, name)) == getattr(default, name):
+        if (
+            part != "target"
+            or name == "path"
+            or len(flag.paths) > 1
+            or (value := getattr(target, name)) == getattr(default, name)
+        ):
             continue
         words += [flag.name if value else flag.off.split()[0]] if isinstance(value, bool) else [flag.name, str(value)]
     return words

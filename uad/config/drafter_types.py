@@ -41,22 +41,34 @@ class NgramCacheConfig:
     """ngram-cache: files of statistics; `dynamic` is updated by answers."""
 
     static: Path | None = setting(
-        *(None, "file of statistics that stays as it is, such as a dynamic one of an earlier run", "-lcs --lookup-cache-static"),
+        *(
+            None,
+            "file of statistics that stays as it is, such as a dynamic one of an earlier run",
+            "-lcs --lookup-cache-static",
+        ),
         metavar="FILE",
     )
     dynamic: Path | None = setting(
-        *(None, "file of statistics that answers are added to; written when the server stops", "-lcd --lookup-cache-dynamic"),
+        *(
+            None,
+            "file of statistics that answers are added to; written when the server stops",
+            "-lcd --lookup-cache-dynamic",
+        ),
         metavar="FILE",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class SuffixConfig:
-    """suffix: fewest ids that must match, most ids of a draft, ids of earlier answers kept, and the file that keeps them."""
+    """suffix: fewest ids that must match, most ids of a draft, ids of earlier answers kept, and the file that keeps
+    them.
+    """
 
     n_match: int = setting(2, "fewest tokens that must match", low=2, high=64)
     n_max: int = setting(48, "most tokens per draft", low=1, high=_MOST)
-    store_size: int = setting(1 << 18, "tokens of earlier answers that are remembered; 0 remembers none", low=0, high=1 << 24)
+    store_size: int = setting(
+        1 << 18, "tokens of earlier answers that are remembered; 0 remembers none", low=0, high=1 << 24
+    )
     store: Path | None = setting(None, "file that keeps them; written when the server stops", metavar="FILE")
 
 
@@ -140,7 +152,9 @@ def _mod(own: NgramModConfig, here: Surroundings) -> object:
 def _cache(own: NgramCacheConfig, here: Surroundings) -> object:
     from uad.drafters import ngram_cache
 
-    static, dynamic = (ngram_cache.store_file(path, here.vocabulary) if path else None for path in (own.static, own.dynamic))
+    static, dynamic = (
+        ngram_cache.store_file(path, here.vocabulary) if path else None for path in (own.static, own.dynamic)
+    )
     return ngram_cache.drafter(static=static, dynamic=dynamic, share=here.share)
 
 

@@ -13,8 +13,8 @@ from uad.config.slices import Config, ModelConfig
 class Flag:
     """One setting under all its names, which are separated by spaces.
 
-    `off` are the names that say no. `bare` is what the flag means without a value, where it may have none. `many` values add up.
-    `env` are full variable names. `default` replaces the default shown in the help; "" shows none.
+    `off` are the names that say no. `bare` is what the flag means without a value, where it may have none. `many`
+    values add up. `env` are full variable names. `default` replaces the default shown in the help; "" shows none.
     """
 
     names: str
@@ -41,7 +41,9 @@ class Flag:
 
     def help_text(self) -> str:
         """What the flag does, its default and its variables: the only source of help."""
-        default = f"default: {shown}" if (shown := self.default if self.default is not None else default_text(self)) else ""
+        default = (
+            f"default: {shown}" if (shown := self.default if self.default is not None else default_text(self)) else ""
+        )
         facts = [part for part in (default, f"env: {self.env.split()[0]}" if self.env else "") if part]
         return f"{self.help} ({'; '.join(facts)})" if facts else self.help
 

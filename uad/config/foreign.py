@@ -1,4 +1,6 @@
-"""Flags of llama-server that uad does not have: those that may be ignored without harm, and those that are refused, with a reason."""
+"""Flags of llama-server that uad does not have: those that may be ignored without harm, and those that are refused,
+with a reason.
+"""
 
 from __future__ import annotations
 
@@ -32,19 +34,41 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored("--cache-prompt --no-cache-prompt --cache-idle-slots --no-cache-idle-slots --perf --no-perf --offline"),
     Ignored("--escape -e --no-escape --no-host --op-offload --no-op-offload --check-tensors --reuse-port"),
     Ignored(
-        "--kv-offload -kvo --no-kv-offload -nkvo --backend-sampling -bs --spec-draft-backend-sampling --no-spec-draft-backend-sampling"
+        "--kv-offload -kvo --no-kv-offload -nkvo --backend-sampling -bs --spec-draft-backend-sampling "
+        "--no-spec-draft-backend-sampling"
     ),
-    Ignored("--log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --log-jsonl --no-log-jsonl"),
-    Ignored("--no-mmproj --no-mmproj-auto --mmproj-auto --mmproj-offload --no-mmproj-offload --models-autoload --no-models-autoload"),
+    Ignored(
+        "--log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --log-jsonl --no-log-jsonl"
+    ),
+    Ignored(
+        "--no-mmproj --no-mmproj-auto --mmproj-auto --mmproj-offload --no-mmproj-offload --models-autoload "
+        "--no-models-autoload"
+    ),
     Ignored("--log-colors", "?"),
-    Ignored("--log-file --verbosity -lv --log-verbosity --tags --keep --threads-http --slot-prompt-similarity -sps --defrag-thold -dt", 1),
+    Ignored(
+        "--log-file --verbosity -lv --log-verbosity --tags --keep --threads-http --slot-prompt-similarity -sps "
+        "--defrag-thold -dt",
+        1,
+    ),
     Ignored("--cache-reuse --cache-ram -cram --lazy-mode -lzm", 1),
-    Ignored("--fit-target -fitt --fit-ctx -fitc --numa --prio --prio-batch --poll --poll-batch --cpu-mask -C --cpu-range -Cr", 1),
+    Ignored(
+        "--fit-target -fitt --fit-ctx -fitc --numa --prio --prio-batch --poll --poll-batch --cpu-mask -C --cpu-range "
+        "-Cr",
+        1,
+    ),
     Ignored("--cpu-strict --cpu-mask-batch -Cb --cpu-range-batch -Crb --cpu-strict-batch --sleep-idle-seconds", 1),
-    Ignored("--cpu-mask-draft -Cd --spec-draft-cpu-mask --cpu-range-draft -Crd --spec-draft-cpu-range --cpu-strict-draft", 1),
-    Ignored("--spec-draft-cpu-strict --prio-draft --spec-draft-prio --poll-draft --spec-draft-poll --cpu-mask-batch-draft -Cbd", 1),
+    Ignored(
+        "--cpu-mask-draft -Cd --spec-draft-cpu-mask --cpu-range-draft -Crd --spec-draft-cpu-range --cpu-strict-draft", 1
+    ),
+    Ignored(
+        "--spec-draft-cpu-strict --prio-draft --spec-draft-prio --poll-draft --spec-draft-poll "
+        "--cpu-mask-batch-draft -Cbd",
+        1,
+    ),
     Ignored("--spec-draft-cpu-mask-batch --cpu-strict-batch-draft --spec-draft-cpu-strict-batch --prio-batch-draft", 1),
-    Ignored("--spec-draft-prio-batch --poll-batch-draft --spec-draft-poll-batch --spec-draft-p-split --draft-p-split", 1),
+    Ignored(
+        "--spec-draft-prio-batch --poll-batch-draft --spec-draft-poll-batch --spec-draft-p-split --draft-p-split", 1
+    ),
 )
 
 _LOCAL = "it does not download models; give a GGUF file with --model and --model-draft"
@@ -62,24 +86,40 @@ _ROUTER = "it serves one target model"
 REFUSED: tuple[Refused, ...] = (
     Refused("-hf -hfr --hf-repo -hff --hf-file -hft --hf-token -mu --model-url -dr --docker-repo", _LOCAL),
     Refused("-hfd -hfrd --hf-repo-draft --spec-draft-hf -cl --cache-list", _LOCAL),
-    Refused("--embd-gemma-default --fim-qwen-1.5b-default --fim-qwen-3b-default --fim-qwen-7b-default --fim-qwen-7b-spec", _LOCAL),
+    Refused(
+        "--embd-gemma-default --fim-qwen-1.5b-default --fim-qwen-3b-default --fim-qwen-7b-default --fim-qwen-7b-spec",
+        _LOCAL,
+    ),
     Refused("--fim-qwen-14b-spec --fim-qwen-30b-default --gpt-oss-20b-default --gpt-oss-120b-default", _LOCAL),
     Refused("--vision-gemma-4b-default --vision-gemma-12b-default", _LOCAL),
-    Refused("-mm --mmproj -mmu --mmproj-url -mmdev --mmproj-device --media-path --image-min-tokens --image-max-tokens", _VISION),
+    Refused(
+        "-mm --mmproj -mmu --mmproj-url -mmdev --mmproj-device --media-path --image-min-tokens --image-max-tokens",
+        _VISION,
+    ),
     Refused("--mtmd-batch-max-tokens --video-fps --video-timestamp-interval --video-ffmpeg-dir", _VISION),
     Refused("--embedding --embeddings --rerank --reranking --pooling --embd-normalize", _EMBED),
     Refused("--lora --lora-scaled --lora-init-without-apply", _ADAPTER),
     Refused("--control-vector --control-vector-scaled --control-vector-layer-range", _ADAPTER),
     Refused("--rpc", "models run on this machine"),
-    Refused("-dev --device --list-devices -devd --device-draft --spec-draft-device -sm --split-mode -ts --tensor-split", _ONE_DEVICE),
-    Refused("-mg --main-gpu -ot --override-tensor -otd --override-tensor-draft --spec-draft-override-tensor", _ONE_DEVICE),
-    Refused("-cmoe --cpu-moe -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -cmoed --cpu-moe-draft --spec-draft-cpu-moe", _ONE_DEVICE),
+    Refused(
+        "-dev --device --list-devices -devd --device-draft --spec-draft-device -sm --split-mode -ts --tensor-split",
+        _ONE_DEVICE,
+    ),
+    Refused(
+        "-mg --main-gpu -ot --override-tensor -otd --override-tensor-draft --spec-draft-override-tensor", _ONE_DEVICE
+    ),
+    Refused(
+        "-cmoe --cpu-moe -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -cmoed --cpu-moe-draft --spec-draft-cpu-moe", _ONE_DEVICE
+    ),
     Refused("-ncmoed --n-cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe", _ONE_DEVICE),
     Refused("--override-kv", "the model file's own metadata is used"),
     Refused("-gan --grp-attn-n -gaw --grp-attn-w", _ROPE),
     Refused("--samplers --sampler-seq --sampling-seq", _SAMPLER),
     Refused("--dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker", _SAMPLER),
-    Refused("--adaptive-target --adaptive-decay --dynatemp-range --dynatemp-exp --mirostat --mirostat-lr --mirostat-ent", _SAMPLER),
+    Refused(
+        "--adaptive-target --adaptive-decay --dynatemp-range --dynatemp-exp --mirostat --mirostat-lr --mirostat-ent",
+        _SAMPLER,
+    ),
     Refused("-rea --reasoning --reasoning-effort --reasoning-budget --reasoning-budget-message", _CHAT),
     Refused("--reasoning-preserve --no-reasoning-preserve", _CHAT),
     Refused("-sp --special", "special tokens are never part of the text"),
@@ -90,7 +130,10 @@ REFUSED: tuple[Refused, ...] = (
     Refused("--kv-unified-per-slot", "--ctx-size is shared out evenly among the slots"),
     Refused("--path --ui-config --webui-config --ui-config-file --webui-config-file", "it serves no files"),
     Refused("--ssl-key-file --ssl-cert-file", "it speaks plain HTTP; put a TLS proxy in front"),
-    Refused("--cors-origins --cors-methods --cors-headers --cors-credentials --no-cors-credentials", "its CORS headers are fixed"),
+    Refused(
+        "--cors-origins --cors-methods --cors-headers --cors-credentials --no-cors-credentials",
+        "its CORS headers are fixed",
+    ),
     Refused("--props", "settings are changed by a restart, not by POST /props"),
     Refused("--slot-save-path", "slots are not saved"),
     Refused("--log-prompts-dir", "prompts are not logged"),

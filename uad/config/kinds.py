@@ -111,13 +111,21 @@ def _path(text: str) -> Path:
 
 def _draft_path(text: str) -> Path:
     if text.isdecimal():
-        raise ConfigError(f"the draft model's file is expected, got {text}; the draft length is set with --spec-draft-n-max {text}")
+        raise ConfigError(
+            f"the draft model's file is expected, got {text}; the draft length is set with --spec-draft-n-max {text}"
+        )
     return _path(text)
 
 
 def _load_mode(text: str) -> tuple[bool, bool]:
     """(mmap, mlock) of llama-server's --load-mode."""
-    modes = {"auto": (True, False), "none": (False, False), "mmap": (True, False), "mlock": (False, True), "mmap+mlock": (True, True)}
+    modes = {
+        "auto": (True, False),
+        "none": (False, False),
+        "mmap": (True, False),
+        "mlock": (False, True),
+        "mmap+mlock": (True, True),
+    }
     if text == "dio":
         raise ConfigError("dio is known to llama-server, not supported by uad; use auto")
     if text not in modes:
@@ -127,11 +135,14 @@ def _load_mode(text: str) -> tuple[bool, bool]:
 
 def _spec_type(text: str) -> tuple[str, ...]:
     """The drafters of a list as llama-server takes it, each once; none for `none`."""
-    names = tuple(dict.fromkeys("draft-simple" if name.strip() == "draft" else name.strip() for name in text.split(",")))
+    names = tuple(
+        dict.fromkeys("draft-simple" if name.strip() == "draft" else name.strip() for name in text.split(","))
+    )
     for name in names:
         if name in HEADS:
             raise ConfigError(
-                f"{name} needs a head trained on this target's hidden states, which llama-cpp-python does not hand out; "
+                f"{name} needs a head trained on this target's hidden states, which llama-cpp-python does not hand "
+                "out; "
                 "use draft-simple with any small model, or suffix, which needs no model"
             )
         if name not in (*SPEC_TYPES, "none"):
@@ -193,7 +204,9 @@ def _ping(text: str) -> float:
 
 def _template(text: str) -> str:
     if "{{" not in text and "{%" not in text:
-        raise ConfigError(f"Jinja source is expected, {text[:40]!r} has no {{{{ }}}} or {{% %}}; names of templates are not supported")
+        raise ConfigError(
+            f"Jinja source is expected, {text[:40]!r} has no {{{{ }}}} or {{% %}}; names of templates are not supported"
+        )
     return text
 
 

@@ -1,4 +1,6 @@
-"""All sources together: command line over environment over file over defaults, built into slices and checked against each other."""
+"""All sources together: command line over environment over file over defaults, built into slices and checked against
+each other.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,26 @@ from typing import Any, NoReturn
 from uad.config.argv import Parser, add_flags, layer_of
 from uad.config.drafter_types import BESIDE_A_MODEL, LOOKUP_TYPES, MODEL_TYPE, LookupConfig
 from uad.config.environ import from_environ
-from uad.config.flags import CONFIG_FILE, FLAGS, GROUPS
+from uad.config.flag_groups import GROUPS
+from uad.config.flags import CONFIG_FILE, FLAGS
 from uad.config.given import Given, Layer
 from uad.config.slices import Config, DraftingConfig, ModelConfig, ServerConfig, TemplateConfig
 from uad.config.yamlfile import from_yaml
 from uad.errors import ConfigError
 from uad.types import SamplingParams, SpecPolicy, SpeculativeParams
 
-_INHERITED = ("n_batch", "n_ubatch", "n_threads", "n_threads_batch", "n_gpu_layers", "flash_attn", "mmap", "mlock", "repack", "swa_full")
+_INHERITED = (
+    "n_batch",
+    "n_ubatch",
+    "n_threads",
+    "n_threads_batch",
+    "n_gpu_layers",
+    "flash_attn",
+    "mmap",
+    "mlock",
+    "repack",
+    "swa_full",
+)
 
 
 def load_config(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
@@ -40,8 +54,11 @@ def config_from(args: argparse.Namespace, environ: Mapping[str, str]) -> Config:
     return config
 
 
-def models_from(args: argparse.Namespace, environ: Mapping[str, str], without: Collection[str] = ()) -> tuple[ModelConfig, ModelConfig]:
-    """How parsed arguments and the environment have a target and a draft loaded and run; their paths are still to be filled in.
+def models_from(
+    args: argparse.Namespace, environ: Mapping[str, str], without: Collection[str] = ()
+) -> tuple[ModelConfig, ModelConfig]:
+    """How parsed arguments and the environment have a target and a draft loaded and run; their paths are still to be
+    filled in.
 
     without: flags, by name, that the command does not have; their variables are left alone. Raises ConfigError.
     """
@@ -60,7 +77,9 @@ def lookup_from(args: argparse.Namespace, share: str) -> LookupConfig:
 
 
 def merge(layers: Iterable[Layer]) -> dict[str, Given]:
-    """Path to value; later layers win whole. Within a layer the last one wins, and flags that may be repeated add up."""
+    """Path to value; later layers win whole. Within a layer the last one wins, and flags that may be repeated add
+    up.
+    """
     values: dict[str, Given] = {}
     for layer in layers:
         own: dict[str, Given] = {}
@@ -81,14 +100,24 @@ def _notes(layers: Iterable[Layer]) -> list[str]:
 
 def _draft_note(values: Mapping[str, Given]) -> list[str]:
     given = values.get("drafting.types")
-    if "draft.path" not in values or given is None or not isinstance(given.value, tuple) or not given.value or MODEL_TYPE in given.value:
+    if (
+        "draft.path" not in values
+        or given is None
+        or not isinstance(given.value, tuple)
+        or not given.value
+        or MODEL_TYPE in given.value
+    ):
         return []
     return [f"{given.where} is without {MODEL_TYPE}: the draft model is not loaded"]
 
 
 def _section(values: Mapping[str, Given], section: str) -> dict[str, Any]:
     start = f"{section}." if section else ""
-    return {path[len(start) :]: given.value for path, given in values.items() if path.startswith(start) and "." not in path[len(start) :]}
+    return {
+        path[len(start) :]: given.value
+        for path, given in values.items()
+        if path.startswith(start) and "." not in path[len(start) :]
+    }
 
 
 def _build(values: Mapping[str, Given]) -> Config:
@@ -132,7 +161,10 @@ def _lookup(values: Mapping[str, Given]) -> LookupConfig:
 
 def _target(given: dict[str, Any]) -> ModelConfig:
     if "path" not in given:
-        raise ConfigError("no target model; name its GGUF file with --model FILE (or LLAMA_ARG_MODEL, or `model:` in the file of --config)")
+        raise ConfigError(
+            "no target model; name its GGUF file with --model FILE (or LLAMA_ARG_MODEL, or `model:` in the file of "
+            "--config)"
+        )
     return ModelConfig(**_with_batch(given))
 
 
@@ -145,7 +177,9 @@ def _draft(target: ModelConfig, given: dict[str, Any]) -> ModelConfig:
 
 
 def _with_batch(given: dict[str, Any]) -> dict[str, Any]:
-    """A small --batch-size alone makes the micro-batch small too, as in llama-server; a contradiction is left for the check."""
+    """A small --batch-size alone makes the micro-batch small too, as in llama-server; a contradiction is left for the
+    check.
+    """
     if "n_batch" in given and "n_ubatch" not in given:
         return given | {"n_ubatch": min(ModelConfig(given["path"]).n_ubatch, given["n_batch"])}
     return given
@@ -164,7 +198,8 @@ def _check(config: Config, values: Mapping[str, Given]) -> None:
     if target.n_batch < (least := max(config.n_parallel, 2)):
         fail(
             "target.n_batch",
-            f"{target.n_batch} is too few for {config.n_parallel} slots, each of which writes a token; give {least} or more",
+            f"{target.n_batch} is too few for {config.n_parallel} slots, each of which writes a token; give {least} "
+            "or more",
         )
     if drafting.n_min > drafting.longest:
         fail("drafting.defaults.n_min", f"{drafting.n_min} is more than --spec-draft-n-max {drafting.longest}")
@@ -185,6 +220,9 @@ def _check_lookup(lookup: LookupConfig, fail: Callable[[str, str], NoReturn]) ->
         fail(start + "cache.static", f"no such file: {lookup.cache.static}")
     for place, path in (("cache.dynamic", lookup.cache.dynamic), ("suffix.store", lookup.suffix.store)):
         if path is not None and lookup.share != "server":
-            fail(start + place, f"a file keeps texts of all requests together; it needs --spec-share server, which is {lookup.share}")
+            fail(
+                start + place,
+                f"a file keeps texts of all requests together; it needs --spec-share server, which is {lookup.share}",
+            )
         if path is not None and not path.parent.is_dir():
             fail(start + place, f"no such folder: {path.parent}")

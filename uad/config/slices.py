@@ -1,4 +1,6 @@
-"""The frozen slices of configuration: each room gets only its own. Nothing here reads flags, files or the environment."""
+"""The frozen slices of configuration: each room gets only its own. Nothing here reads flags, files or the
+environment.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,12 @@ KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_
 class ModelConfig:
     """How one model is loaded and its context made.
 
-    n_ctx is the total of all slots, 0 means the model's own; n_threads 0 means the physical cores, n_threads_batch 0 the same as
-    n_threads; negative n_gpu_layers means all. `tokenizer` is a Hugging Face tokenizer.json that turns text into ids instead of llama.cpp.
-    rope_* and yarn_* stretch positions beyond the trained context; empty, 0 and negative values mean what the model file says.
-    swa_full: the cache of a sliding window holds all positions. n_snapshots: earlier values of a recurrent state that are kept, where the
-    model has one. n_checkpoints: copies of states that are kept of each slot for later prompts, checkpoint_step ids apart at least.
+    n_ctx is the total of all slots, 0 means the model's own; n_threads 0 means the physical cores, n_threads_batch 0
+    the same as n_threads; negative n_gpu_layers means all. `tokenizer` is a Hugging Face tokenizer.json that turns text
+    into ids instead of llama.cpp. rope_* and yarn_* stretch positions beyond the trained context; empty, 0 and negative
+    values mean what the model file says. swa_full: the cache of a sliding window holds all positions. n_snapshots:
+    earlier values of a recurrent state that are kept, where the model has one. n_checkpoints: copies of states that are
+    kept of each slot for later prompts, checkpoint_step ids apart at least.
     """
 
     path: Path
@@ -55,9 +58,10 @@ class ModelConfig:
 class DraftingConfig:
     """Defaults of draft control, and the switches that hold for the whole server.
 
-    `types` are the drafters, by --spec-type's names; `weighed` are those of them that only the automatic policy asks, since a fixed one
-    takes guesses as they come. `spec_default` says that --spec-default put ngram-mod among them. `window`: most tokens that the draft model
-    reads to catch up with a text; of more it reads the last ones (0: all). `grammar`: what a request's constraint forces is drafted.
+    `types` are the drafters, by --spec-type's names; `weighed` are those of them that only the automatic policy asks,
+    since a fixed one takes guesses as they come. `spec_default` says that --spec-default put ngram-mod among them.
+    `window`: most tokens that the draft model reads to catch up with a text; of more it reads the last ones (0: all).
+    `grammar`: what a request's constraint forces is drafted.
     """
 
     defaults: SpeculativeParams = field(default_factory=SpeculativeParams)
@@ -76,7 +80,8 @@ class DraftingConfig:
 class TemplateConfig:
     """Where mapping rules come from. `replace` are (TARGET, DRAFT) pairs of --spec-replace, which win over files.
 
-    `chat_template` is Jinja source that stands in for the target's own; `kwargs` are variables for either, which requests add to.
+    `chat_template` is Jinja source that stands in for the target's own; `kwargs` are variables for either, which
+    requests add to.
     """
 
     mappings: tuple[Path, ...] = ()
@@ -93,9 +98,11 @@ class TemplateConfig:
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """The HTTP side. Times are in seconds; sse_ping_interval 0 or less sends no pings; an empty `api_keys` means no authentication.
+    """The HTTP side. Times are in seconds; sse_ping_interval 0 or less sends no pings; an empty `api_keys` means no
+    authentication.
 
-    reasoning_format: none leaves thoughts in the text of chat answers; auto and deepseek put them into `reasoning_content`.
+    reasoning_format: none leaves thoughts in the text of chat answers; auto and deepseek put them into
+    `reasoning_content`.
     """
 
     host: str = "127.0.0.1"
@@ -115,9 +122,8 @@ class ServerConfig:
 class Config:
     """Everything that `uad serve` needs to know.
 
-    `constraint` is that of requests without one.
-    `fit`: contexts are compared with the memory that there is. `notes` are lines about what was accepted without effect, for printing at
-    start.
+    `constraint` is that of requests without one. `fit`: contexts are compared with the memory that there is. `notes`
+    are lines about what was accepted without effect, for printing at start.
     """
 
     target: ModelConfig

@@ -1,4 +1,6 @@
-"""A YAML file as a source of values. Its keys are the long names of flags, with - or _; strict, and every complaint has a line."""
+"""A YAML file as a source of values. Its keys are the long names of flags, with - or _; strict, and every complaint has
+a line.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ from uad.config.foreign import IGNORED, REFUSED
 from uad.config.given import Given, Layer, read
 from uad.errors import ConfigError
 
-_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "a mapping"}
+_NAMES = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    list: "a list",
+    dict: "a mapping",
+}
 
 
 def from_yaml(path: Path) -> Layer:
@@ -53,7 +62,13 @@ def _layer(path: Path, root: yaml.MappingNode) -> Layer:
 
 def _find(name: str, where: str) -> Flag | None:
     """The flag of a key, None for one that is ignored."""
-    long_names = [(long, flag) for flag in FLAGS if flag.path for long in (*flag.names.split(), *flag.off.split()) if long.startswith("--")]
+    long_names = [
+        (long, flag)
+        for flag in FLAGS
+        if flag.path
+        for long in (*flag.names.split(), *flag.off.split())
+        if long.startswith("--")
+    ]
     for long, flag in long_names:
         if long == f"--{name}":
             return flag
@@ -74,7 +89,11 @@ def _value(node: yaml.Node, loader: yaml.SafeLoader, where: str) -> object:
 
 
 def _read(flag: Flag, negated: bool, value: object, where: str, base: Path) -> list[Given]:
-    if flag.many and isinstance(value, list) and (flag.kind.arity == 1 or all(isinstance(item, list) for item in value)):
+    if (
+        flag.many
+        and isinstance(value, list)
+        and (flag.kind.arity == 1 or all(isinstance(item, list) for item in value))
+    ):
         return [given for item in value for given in _read_one(flag, negated, item, where, base)]
     return _read_one(flag, negated, value, where, base)
 
@@ -102,4 +121,6 @@ def _json(value: dict[object, object], where: str) -> str:
     try:
         return json.dumps(value)
     except (TypeError, ValueError, RecursionError):
-        raise ConfigError(f"{where}: a mapping with texts, numbers, true, false, lists and mappings is expected") from None
+        raise ConfigError(
+            f"{where}: a mapping with texts, numbers, true, false, lists and mappings is expected"
+        ) from None

@@ -1,7 +1,8 @@
 """Drafters and policy as one thing that the loop asks once per round. Knows no target, no request and no text.
 
-Drafters are asked in the given order, the free ones first: what they offer decides whether the model is run at all. None of them, nor the
-policy, can hurt an answer: what fails is off for a while (`guard.Guarded`), and begins anew with all that was written meanwhile.
+Drafters are asked in the given order, the free ones first: what they offer decides whether the model is run at all.
+None of them, nor the policy, can hurt an answer: what fails is off for a while (`guard.Guarded`), and begins anew with
+all that was written meanwhile.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ NO_MATCHERS: Mapping[int, Matcher] = {}
 
 @dataclass(slots=True)
 class _DraftedText:
-    """A sequence that runs: its prompt, how its answer is drawn, and the answer so far. All that who begins anew must hear. n_cached ids of
-    the prompt are those of the sequence's last text."""
+    """A sequence that runs: its prompt, how its answer is drawn, and the answer so far. All that who begins anew must
+    hear. n_cached ids of the prompt are those of the sequence's last text.
+    """
 
     seq: int
     prompt: Sequence[int]
@@ -46,8 +48,8 @@ class _DraftedText:
 class Drafting:
     """The drafters of all sequences, and the policy that rules them.
 
-    policies: makes the policy, and a fresh one after it failed. n_vocab: of the target; eog: its ids that end an answer. matchers: of the
-    sequences that are constrained; they belong to the loop.
+    policies: makes the policy, and a fresh one after it failed. n_vocab: of the target; eog: its ids that end an
+    answer. matchers: of the sequences that are constrained; they belong to the loop.
     """
 
     def __init__(
@@ -80,11 +82,16 @@ class Drafting:
 
     def stats(self) -> tuple[DrafterStats, ...]:
         """What each drafter did since start."""
-        return tuple(replace(self._stats[one.part.origin], n_failures=one.n_failures, is_off=not one.is_on) for one in self._drafters)
+        return tuple(
+            replace(self._stats[one.part.origin], n_failures=one.n_failures, is_off=not one.is_on)
+            for one in self._drafters
+        )
 
     def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams, n_cached: int = 0) -> None:
-        """A sequence starts (again) with this prompt of target ids, the first n_cached as in its last text; its answer is drawn like that,
-        the seed included. Where nothing but a constraint could draft for it, and it has none, nothing is remembered."""
+        """A sequence starts (again) with this prompt of target ids, the first n_cached as in its last text; its answer
+        is drawn like that, the seed included. Where nothing but a constraint could draft for it, and it has none,
+        nothing is remembered.
+        """
         if seq not in self._matchers and all(one.part.origin is Origin.GRAMMAR for one in self._drafters):
             return
         text = self._texts[seq] = _DraftedText(seq, prompt, sampling, n_cached)
@@ -157,13 +164,20 @@ class Drafting:
         return one.do(lambda drafter: self._sound(drafter.propose(asks, pace), asks))
 
     def _sound(self, drafts: Sequence[Draft], asks: Sequence[Ask]) -> list[Draft]:
-        """The drafts, up to the ends of answers. Raises ValueError for one that the target cannot be given: that would fail instead."""
+        """The drafts, up to the ends of answers. Raises ValueError for one that the target cannot be given: that would
+        fail instead.
+        """
         for draft, ask in zip(drafts, asks, strict=True):
             ids, p = draft.ids, draft.p
             if ids and not (0 <= min(ids) <= max(ids) < self._n_vocab and len(p) == len(ids) <= ask.n_max):
-                raise ValueError(f"{len(ids)} ids from {min(ids)} to {max(ids)} with {len(p)} beliefs, where {ask.n_max} were asked for")
+                raise ValueError(
+                    f"{len(ids)} ids from {min(ids)} to {max(ids)} with {len(p)} beliefs, where {ask.n_max} were "
+                    "asked for"
+                )
             if not all(0.0 <= belief < inf for belief in p):
-                raise ValueError(f"an id is believed with a probability of {next(one for one in p if not 0.0 <= one < inf)}")
+                raise ValueError(
+                    f"an id is believed with a probability of {next(one for one in p if not 0.0 <= one < inf)}"
+                )
         return [self._within(self._before_end(draft, ask), ask) for draft, ask in zip(drafts, asks, strict=True)]
 
     def _within(self, draft: Draft, ask: Ask) -> Draft:
@@ -175,8 +189,9 @@ class Drafting:
         return draft.first(n if n >= ask.n_min else 0)
 
     def _before_end(self, draft: Draft, ask: Ask) -> Draft:
-        """Nothing follows the id that ends an answer, though a copy of an earlier turn would go on; and the target writes that id itself,
-        in the same decode."""
+        """Nothing follows the id that ends an answer, though a copy of an earlier turn would go on; and the target
+        writes that id itself, in the same decode.
+        """
         if self._eog.isdisjoint(draft.ids):
             return draft
         n = next(i for i, id_ in enumerate(draft.ids) if id_ in self._eog)
@@ -209,7 +224,9 @@ class Drafting:
 
 
 class _GuardedPace:
-    """The round, as a drafter asks it while it drafts. What the round raises waits here, as it is not the drafter's, and ends drafting."""
+    """The round, as a drafter asks it while it drafts. What the round raises waits here, as it is not the drafter's,
+    and ends drafting.
+    """
 
     __slots__ = ("_error", "_round")
 

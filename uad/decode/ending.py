@@ -1,4 +1,6 @@
-"""How requests end: the last event, the error as users may see it, and the line in the log. Knows no slot and no model."""
+"""How requests end: the last event, the error as users may see it, and the line in the log. Knows no slot and no
+model.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from contextlib import contextmanager
 
 from uad.decode.guard import reason
 from uad.errors import UadError
-from uad.types import Done, Event, Sink
+from uad.events import Done, Event, Sink
 
 _log = logging.getLogger("uad.request")
 
@@ -48,7 +50,8 @@ def summary(done: Done) -> str:
     by = ", ".join(f"{one.origin} {one.n_accepted}/{one.n_drafted}" for one in d.by.values())
     return line + (
         f"; drafted {d.n_drafted}, accepted {d.n_accepted} ({100 * d.accept_rate:.0f} %; {by}), "
-        f"mean accepted run {d.mean_accepted_run:.1f}, rejected {d.n_rejected}, healed {d.n_healed}, salvaged {d.n_salvaged}, "
+        f"mean accepted run {d.mean_accepted_run:.1f}, rejected {d.n_rejected}, healed {d.n_healed}, salvaged "
+        f"{d.n_salvaged}, "
         f"drafting {d.draft_ms:.0f} ms, "
         f"translation {d.translate_us:.0f} µs per round with {100 * d.crossing.hit_rate:.0f} % of the words known"
     )

@@ -1,4 +1,6 @@
-"""What ends an answer by the id that was drawn: the vocabulary's own ends, and the ids that a request names. Knows no text."""
+"""What ends an answer by the id that was drawn: the vocabulary's own ends, and the ids that a request names. Knows no
+text.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from uad.vocab.table import VocabTable
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """ids: each of them ends the answer. never: not to be drawn. late: not to be drawn among the first `min_tokens` ids."""
+    """ids: each of them ends the answer. never: not to be drawn. late: not to be drawn among the first `min_tokens`
+    ids.
+    """
 
     ids: frozenset[int]
     never: frozenset[int]
@@ -19,7 +23,8 @@ class Ends:
 
 
 def ends_of(request: Request, vocab: VocabTable) -> Ends:
-    """`ignore_eos` bans the vocabulary's ends, as llama-server does, except those at which the request itself wants to stop.
+    """`ignore_eos` bans the vocabulary's ends, as llama-server does, except those at which the request itself wants to
+    stop.
 
     An end that only a stop string names may then be drawn, and ends the answer where the whole string was written.
     """

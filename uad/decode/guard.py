@@ -1,4 +1,6 @@
-"""Keeps the failures of what only helps (a drafter, the policy) from the answers: whoever fails is off, and tried again after a pause."""
+"""Keeps the failures of what only helps (a drafter, the policy) from the answers: whoever fails is off, and tried again
+after a pause.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,12 @@ class Guarded(Generic[T]):
         self._pause = _FIRST_PAUSE_S if is_sound or not self._pause else min(2 * self._pause, _LONGEST_PAUSE_S)
         self.is_on, self._since = False, now
         self.n_failures += 1
-        _log.warning("%s failed (%s) and is left alone for %.0f s; answers go on without it", self._name, reason(error), self._pause)
+        _log.warning(
+            "%s failed (%s) and is left alone for %.0f s; answers go on without it",
+            self._name,
+            reason(error),
+            self._pause,
+        )
         _log.debug("%s failed", self._name, exc_info=error)
 
 

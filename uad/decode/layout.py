@@ -1,7 +1,8 @@
-"""How the rows of a round become passes over the weights, and the padding that `exact` needs. Pure arithmetic on counts.
+"""How the rows of a round become passes over the weights, and the padding that `exact` needs. Pure arithmetic on
+counts.
 
-With one KV stream per sequence llama.cpp cuts a batch into passes: sequences with consecutive numbers go together, each with as many
-rows as the shortest still has; what is left makes further passes (llama_batch_allocr::split_equal).
+With one KV stream per sequence llama.cpp cuts a batch into passes: sequences with consecutive numbers go together, each
+with as many rows as the shortest still has; what is left makes further passes (llama_batch_allocr::split_equal).
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def _after(left: Mapping[int, int], group: tuple[int, ...], n: int) -> dict[int,
 class Least:
     """The fewest rows that a pass may have, where smaller ones are computed by other kernels, whose last bits differ.
 
-    `of_each`: every sequence in the pass must have so many (attention as one product per sequence), not the pass as a whole.
+    `of_each`: every sequence in the pass must have so many (attention as one product per sequence), not the pass as a
+    whole.
     """
 
     rows: int = 1
@@ -59,7 +61,9 @@ class Least:
 
 
 def longest_draft(n_ubatch: int, n_batch: int, n_seq: int, least: Least) -> int:
-    """Most ids of a draft: with the id before it, and what `exact` adds, it fits into one pass and a sequence's share of the batch."""
+    """Most ids of a draft: with the id before it, and what `exact` adds, it fits into one pass and a sequence's share
+    of the batch.
+    """
     return max(min(n_ubatch, n_batch // n_seq) - 1 - least.rows, 0)
 
 

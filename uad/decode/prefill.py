@@ -1,10 +1,12 @@
-"""Whose prompt is read in a round, and how many ids of it: readers take turns. Knows no model; the clock is its only input beside counts.
+"""Whose prompt is read in a round, and how many ids of it: readers take turns. Knows no model; the clock is its only
+input beside counts.
 
-Who reads alone gets passes as large as the machine likes them: who comes meanwhile interrupts them, as long as what is lost by that stays a
-small part of what is read. Otherwise a round reads for a bounded time, since whoever comes waits for its end. The first half of that time
-is for prompts that can be read to their end in it, the shortest first. The rest, half of it at least, goes to one of the others: to who
-came first if there were such, else in turns to who came first and to who has least left. So a short prompt never waits for a long one, who
-came first reads for half of the time at least, and a long prompt loses only what others really read.
+Who reads alone gets passes as large as the machine likes them: who comes meanwhile interrupts them, as long as what is
+lost by that stays a small part of what is read. Otherwise a round reads for a bounded time, since whoever comes waits
+for its end. The first half of that time is for prompts that can be read to their end in it, the shortest first. The
+rest, half of it at least, goes to one of the others: to who came first if there were such, else in turns to who came
+first and to who has least left. So a short prompt never waits for a long one, who came first reads for half of the time
+at least, and a long prompt loses only what others really read.
 """
 
 from __future__ import annotations
@@ -19,8 +21,11 @@ _STALL_S = 0.25  # how long a round's reading may keep running streams waiting
 ROUND_S = 0.85  # how long it may last where nobody writes
 SOON_S = 0.4  # a pass that ends so soon is not interrupted
 _PASS_S = 1.5  # what one takes that may be interrupted, where it has more than the fewest rows
-_FULL = 256  # rows of such a pass at least: on CPUs prompts are read at 0.98 of full speed with so many (0.96 with 128, 0.74 with 60)
-_GRAIN = 64  # rows from which on attention has its kernel for prompts there, whose bits do not depend on how many there are
+# rows of such a pass at least: on CPUs prompts are read at 0.98 of full speed with so many (0.96 with 128, 0.74 with
+# 60)
+_FULL = 256
+# rows from which on attention has its kernel for prompts there, whose bits do not depend on how many there are
+_GRAIN = 64
 _MOST_LOST = 0.1  # share of the time of reading
 _FEWEST = 16  # ids that a piece has at least: fewer cost nearly as much time
 _NEWEST = 0.3  # share of the newest piece in the rate
@@ -48,8 +53,8 @@ R = TypeVar("R", bound=Reader)
 class Prefill:
     """Cuts prompts into pieces, one decode each.
 
-    n_ubatch: rows of a pass over the weights; most: ids of one piece. Each reader has a rate of its own, since it falls with the depth; a
-    newcomer begins with the one seen last.
+    n_ubatch: rows of a pass over the weights; most: ids of one piece. Each reader has a rate of its own, since it falls
+    with the depth; a newcomer begins with the one seen last.
     """
 
     def __init__(self, n_ubatch: int, most: int, clock: Clock) -> None:
@@ -62,15 +67,18 @@ class Prefill:
         self._read_s = self._lost_s = 0.0
 
     def pieces(self, readers: Callable[[], Sequence[R]], others_write: bool, can_stop: bool) -> Iterator[tuple[R, int]]:
-        """A reader, and how many ids of it are to be decoded now, until the round has read for long enough. `readers` are asked for anew
-        after each piece. can_stop: a decode that takes longer may be interrupted."""
+        """A reader, and how many ids of it are to be decoded now, until the round has read for long enough. `readers`
+        are asked for anew after each piece. can_stop: a decode that takes longer may be interrupted.
+        """
         began = self._clock()
         seconds = _STALL_S if others_write else ROUND_S
         some = readers()
         if can_stop and len(some) == 1 and not others_write and self._lost_s <= _MOST_LOST * self._read_s:
             yield some[0], self._length(some[0].n_unread, self._alone(some[0]))
             return
-        while (left := seconds / 2 - (self._clock() - began)) > 0 and (short := self._shortest(readers(), left)) is not None:
+        while (left := seconds / 2 - (self._clock() - began)) > 0 and (
+            short := self._shortest(readers(), left)
+        ) is not None:
             self._is_firsts_turn = True
             yield short, self._length(short.n_unread, short.n_unread)
         if (one := self._whose_turn(readers())) is not None:
@@ -122,8 +130,9 @@ class Prefill:
         return max(_FEWEST, int((one.rate or self._last_rate) * seconds))
 
     def _length(self, n_unread: int, room: int) -> int:
-        """Ids of a piece: passes of the kernel for prompts where room allows, here and in what is left, so that their bits do not depend on
-        speed; and no pass of a single row, neither here nor in what is left."""
+        """Ids of a piece: passes of the kernel for prompts where room allows, here and in what is left, so that their
+        bits do not depend on speed; and no pass of a single row, neither here nor in what is left.
+        """
         n_ubatch, grain = self._n_ubatch, self._grain
         n = min(n_unread, room, self._most)
         if n > n_ubatch:

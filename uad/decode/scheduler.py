@@ -14,8 +14,9 @@ from uad.decode.slots import Slot, Slots
 from uad.decode.target import Target
 from uad.decode.verify import Picker
 from uad.errors import ContextOverflowError, InvalidRequestError, UadError
+from uad.events import Done, Failed, Sink, SlotInfo, Totals
 from uad.grammar.protocol import Matcher
-from uad.types import Clock, Done, Failed, Request, Sink, SlotInfo, Totals
+from uad.types import Clock, Request
 
 _log = logging.getLogger("uad.request")
 SamplerFactory = Callable[[Request, int], Picker]
@@ -24,8 +25,8 @@ SamplerFactory = Callable[[Request, int], Picker]
 class Scheduler:
     """The requests of a target.
 
-    limit: most ids, prompt and answer, that one sequence may have. seeds: one for a request without. matchers: of the running sequences
-    that are constrained, by slot; kept here for those that draft.
+    limit: most ids, prompt and answer, that one sequence may have. seeds: one for a request without. matchers: of the
+    running sequences that are constrained, by slot; kept here for those that draft.
     """
 
     def __init__(
@@ -56,7 +57,9 @@ class Scheduler:
         if len(request.prompt) >= self._limit:
             raise ContextOverflowError(len(request.prompt), self._target.n_ctx)
         if request.slot >= len(self._slots.all):
-            raise InvalidRequestError(f"there is no slot {request.slot}; slots are 0 to {len(self._slots.all) - 1}", "id_slot")
+            raise InvalidRequestError(
+                f"there is no slot {request.slot}; slots are 0 to {len(self._slots.all) - 1}", "id_slot"
+            )
 
     def submit(self, number: int, request: Request, sink: Sink) -> None:
         """The request waits for a slot; it was checked."""
@@ -101,7 +104,9 @@ class Scheduler:
     # --- starting
 
     def admit(self) -> None:
-        """Waiting requests take free slots, in order; one that wants a busy slot lets others pass. One that cannot start ends alone."""
+        """Waiting requests take free slots, in order; one that wants a busy slot lets others pass. One that cannot
+        start ends alone.
+        """
         for entry in tuple(self._waiting):
             if not self._slots.has_free:
                 return

@@ -1,12 +1,16 @@
-"""Looks for one stop string in a text that comes in pieces, in time proportional to the text. Knows no stream and no tokens."""
+"""Looks for one stop string in a text that comes in pieces, in time proportional to the text. Knows no stream and no
+tokens.
+"""
 
 from __future__ import annotations
 
 
 class Search:
-    """How much of a word the text ends with: Knuth, Morris and Pratt's search, whose table is built as far as the text has come.
+    """How much of a word the text ends with: Knuth, Morris and Pratt's search, whose table is built as far as the text
+    has come.
 
-    Names of control tokens may stand in the text. Each counts as a whole: a word is found only where it covers all of it.
+    Names of control tokens may stand in the text. Each counts as a whole: a word is found only where it covers all of
+    it.
     """
 
     __slots__ = ("_at", "_borders", "_names", "n", "word")

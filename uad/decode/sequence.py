@@ -9,28 +9,17 @@ from dataclasses import dataclass, field
 from uad.decode.ends import Ends, ends_of, name_of
 from uad.decode.text import TextStream
 from uad.decode.verify import Picker
+from uad.events import Delta, Done, Sink
 from uad.sampling.noise import Position
-from uad.types import (
-    Delta,
-    Done,
-    Draft,
-    DraftStats,
-    Finish,
-    Origin,
-    Request,
-    Sink,
-    StopKind,
-    Timings,
-    Usage,
-    Verdict,
-)
+from uad.types import Draft, DraftStats, Finish, Origin, Request, StopKind, Timings, Usage, Verdict
 from uad.vocab.table import VocabTable
 
 
 @dataclass(slots=True)
 class Running:
-    """A request in a slot. `ids` are prompt and answer; ids[:n_past] are in the target's KV; `limit` bounds their number. rate: ids of the
-    prompt read per second, lately (0: not known)."""
+    """A request in a slot. `ids` are prompt and answer; ids[:n_past] are in the target's KV; `limit` bounds their
+    number. rate: ids of the prompt read per second, lately (0: not known).
+    """
 
     number: int
     request: Request
@@ -120,7 +109,9 @@ class Running:
         return "".join(text), len(ids), None
 
     def _hear(self, id_: int) -> str:
-        """The text that became final with this id. That of an id that ends the answer counts only where the request wants its stops."""
+        """The text that became final with this id. That of an id that ends the answer counts only where the request
+        wants its stops.
+        """
         piece, may_stop = self.vocab.texts[id_] or self.shown.get(id_, b""), self.n_predicted > self.request.min_tokens
         if not piece:
             return self.text.feed_name(name_of(id_, self.vocab), may_stop)
@@ -129,7 +120,8 @@ class Running:
         return self.text.feed(piece, may_stop)
 
     def _kind(self, id_: int, is_last: bool) -> StopKind | None:
-        """Why the answer ends with this id, if it does. llama-server's order: the vocabulary's own end is told before a stop string.
+        """Why the answer ends with this id, if it does. llama-server's order: the vocabulary's own end is told before a
+        stop string.
 
         A constrained answer that is complete has no end id behind it. is_last: of those that the constraint has seen.
         """

@@ -40,16 +40,20 @@ class Slots:
         return any(slot.running is None for slot in self.all)
 
     def choose(self, request: Request) -> Slot | None:
-        """A free slot: the wanted one, else of those that go on, or hold all of the prompt, the one that holds most of it; else an empty
-        one, or the longest unused.
+        """A free slot: the wanted one, else of those that go on, or hold all of the prompt, the one that holds most of
+        it; else an empty one, or the longest unused.
 
-        A slot goes on where the request keeps at least half of what it holds: every chat prompt begins with the template's head, and must
-        not take the slot of another conversation for that.
+        A slot goes on where the request keeps at least half of what it holds: every chat prompt begins with the
+        template's head, and must not take the slot of another conversation for that.
         """
         free = [slot for slot in self.all if slot.running is None and request.slot in (-1, slot.id)]
         kept = {slot.id: self.kept(slot, request) for slot in free}
         most = len(request.prompt) - _UNREAD
-        fit = [slot for slot in free if slot.cached and (2 * kept[slot.id] >= len(slot.cached) or kept[slot.id] == most > 0)]
+        fit = [
+            slot
+            for slot in free
+            if slot.cached and (2 * kept[slot.id] >= len(slot.cached) or kept[slot.id] == most > 0)
+        ]
         if fit:
             return max(fit, key=lambda slot: (kept[slot.id], -len(slot.cached), -slot.used))
         return min(free, key=lambda slot: (bool(slot.cached), slot.used, slot.id), default=None)

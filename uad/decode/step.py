@@ -1,5 +1,6 @@
-"""The loop's one step: propose, decode, verify, commit, for all sequences at once. No branch on the kind of drafter, no clock in a decision
-but the length of a prompt's chunk."""
+"""The loop's one step: propose, decode, verify, commit, for all sequences at once. No branch on the kind of drafter, no
+clock in a decision but the length of a prompt's chunk.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +20,11 @@ from uad.decode.sequence import Running
 from uad.decode.target import Target
 from uad.decode.verify import verify
 from uad.errors import AbortedError, NoKvRoomError, UadError
+from uad.events import Sink, SlotInfo, Totals
 from uad.grammar.protocol import Matcher
 from uad.policy.protocol import Chosen, Wish
 from uad.sampling.sampler import token_prob
-from uad.types import Clock, Commit, Draft, DrafterStats, Request, Rows, Sink, SlotInfo, TokenProb, Totals
+from uad.types import Clock, Commit, Draft, DrafterStats, Request, Rows, TokenProb
 
 Logits = npt.NDArray[np.float32]
 NO_DRAFT = Draft()
@@ -34,8 +36,8 @@ _NO_LOGITS = np.empty((0, 0), np.float32)
 
 @dataclass(frozen=True, slots=True)
 class _SequenceRows:
-    """One sequence's rows in this round: committed ids the KV lacks, then the draft. n_logits 0: a prompt's chunk that is not its last.
-    n_level: how many rows it should have at least, so that it shares passes with its neighbours.
+    """One sequence's rows in this round: committed ids the KV lacks, then the draft. n_logits 0: a prompt's chunk that
+    is not its last. n_level: how many rows it should have at least, so that it shares passes with its neighbours.
     """
 
     running: Running
@@ -49,7 +51,9 @@ class _SequenceRows:
         return len(self.pending) + len(self.draft.ids)
 
     def rows(self, n_extra: int, least: int) -> Rows:
-        """The rows with n_extra dummies behind them. The output layer, too, must not be alone with fewer than `least` rows."""
+        """The rows with n_extra dummies behind them. The output layer, too, must not be alone with fewer than `least`
+        rows.
+        """
         ids = [*self.pending, *self.draft.ids]
         ids += ids[-1:] * n_extra
         n_logits = min(len(ids), max(self.n_logits + n_extra, least)) if self.n_logits else 0
@@ -59,7 +63,8 @@ class _SequenceRows:
 class Engine:
     """Runs requests on a target. Everything here happens on one thread; events go to each request's sink.
 
-    least: no pass over the weights may be smaller; dummy rows fill up (see `layout.padding`). matchers: see `Scheduler`.
+    least: no pass over the weights may be smaller; dummy rows fill up (see `layout.padding`). matchers: see
+    `Scheduler`.
     """
 
     def __init__(
@@ -77,7 +82,9 @@ class Engine:
         self._drafting = drafting
         self._least = least or Least()
         self._clock = clock
-        self._requests = Scheduler(target, drafting, samplers, seeds, self.limit, clock, {} if matchers is None else matchers)
+        self._requests = Scheduler(
+            target, drafting, samplers, seeds, self.limit, clock, {} if matchers is None else matchers
+        )
         self._longest_draft = longest_draft(target.n_alike, target.n_batch, target.n_seq, self._least)
         self._prefill = Prefill(target.n_ubatch, target.n_batch - (self._least.rows - 1), clock)
         self._n_decodes = 0
@@ -107,7 +114,9 @@ class Engine:
         self._requests.fail_all(error)
 
     def interrupt(self, wanted: bool = True) -> None:
-        """From any thread: a pass over a prompt ends soon, since somebody waits: unless it will anyway. Until it is not wanted any more."""
+        """From any thread: a pass over a prompt ends soon, since somebody waits: unless it will anyway. Until it is not
+        wanted any more.
+        """
         if not wanted or self._pass_ends - self._clock() > SOON_S:
             self._target.interrupt(wanted)
 
@@ -137,10 +146,11 @@ class Engine:
     # --- a round
 
     def step(self) -> None:
-        """One round for all sequences: those that write share one decode; then each that still reads its prompt gets a chunk decoded.
+        """One round for all sequences: those that write share one decode; then each that still reads its prompt gets a
+        chunk decoded.
 
-        Apart, because llama.cpp would cut a batch of both into the same passes, and writers need not wait for their tokens. What fails
-        ends the requests that it concerns; what is raised says that the engine cannot go on.
+        Apart, because llama.cpp would cut a batch of both into the same passes, and writers need not wait for their
+        tokens. What fails ends the requests that it concerns; what is raised says that the engine cannot go on.
         """
         self._requests.admit()
         writing = self._requests.writing
@@ -166,19 +176,25 @@ class Engine:
         return chosen, seconds
 
     def _wish(self, running: Running) -> Wish:
-        """A draft is no longer than what can still be written, fits into one pass, and leaves every sequence its share of the batch."""
+        """A draft is no longer than what can still be written, fits into one pass, and leaves every sequence its share
+        of the batch.
+        """
         room = max(min(running.n_left - 1, self._longest_draft), 0)
         n_pending = len(running.ids) - running.n_past
         matcher = running.sampler.matcher
         is_forced = matcher is not None and bool(matcher.forced)
-        return Wish(running.slot, running.request.speculative, room, running.n_past, running.n_left, n_pending, is_forced)
+        return Wish(
+            running.slot, running.request.speculative, room, running.n_past, running.n_left, n_pending, is_forced
+        )
 
     @staticmethod
     def _part(running: Running, chosen: Chosen) -> _SequenceRows:
         return _SequenceRows(running, running.pending(), chosen.draft, 1 + len(chosen.draft.ids), chosen.n_rows)
 
     def _write(self, parts: Sequence[_SequenceRows]) -> float:
-        """The round's decode of all sequences that write; returns the seconds that it took, and tells them to the policy."""
+        """The round's decode of all sequences that write; returns the seconds that it took, and tells them to the
+        policy.
+        """
         if not parts:
             return 0.0
         depth = sum(part.running.n_past for part in parts) // len(parts)
@@ -200,8 +216,10 @@ class Engine:
         self._prefill.took(running, n, seconds)
 
     def _whole(self, running: Running, n: int) -> int:
-        """Of the next n ids of a prompt, those that are best decoded at once. Where marks help later prompts, the last ones come apart,
-        behind a mark. Where dummy rows cannot be taken back, no pass but the last is so small that it needs some."""
+        """Of the next n ids of a prompt, those that are best decoded at once. Where marks help later prompts, the last
+        ones come apart, behind a mark. Where dummy rows cannot be taken back, no pass but the last is so small that it
+        needs some.
+        """
         tail, least = self._target.tail, self._least.rows
         if tail and n == running.n_unread > 2 * tail:
             n -= tail
@@ -215,11 +233,14 @@ class Engine:
     # --- decode, verify, commit
 
     def _run(self, parts: Sequence[_SequenceRows], may_stop: bool = False) -> tuple[float, dict[int, int]]:
-        """Decode, verify and commit; returns the seconds that the decode took (0: it failed, and its requests with it, or was interrupted)
-        and the rows of each sequence."""
+        """Decode, verify and commit; returns the seconds that the decode took (0: it failed, and its requests with it,
+        or was interrupted) and the rows of each sequence.
+        """
         extra = self._padding(parts)
         try:
-            rows = self._target.prepare([part.rows(extra.get(part.running.slot, 0), self._least.rows) for part in parts])
+            rows = self._target.prepare(
+                [part.rows(extra.get(part.running.slot, 0), self._least.rows) for part in parts]
+            )
             counts = {row.seq: len(row.ids) for row in rows}
             began = self._clock()
             self._target.decode(rows, may_stop)
@@ -239,13 +260,17 @@ class Engine:
             at += row.n_logits
             n_extra = extra.get(part.running.slot, 0)
             try:
-                self._settle(part, logits[at - n_extra - part.n_logits : at - n_extra] if part.n_logits else _NO_LOGITS, n_extra)
+                self._settle(
+                    part, logits[at - n_extra - part.n_logits : at - n_extra] if part.n_logits else _NO_LOGITS, n_extra
+                )
             except Exception as error:  # of its sampler, its text or its sink
                 self._requests.fail([part.running], error)
         return seconds, counts
 
     def _fail_decode(self, runnings: Sequence[Running], error: Exception) -> None:
-        """The requests of this decode end. Raises where the target is at fault and not they: it cannot decode anything else either."""
+        """The requests of this decode end. Raises where the target is at fault and not they: it cannot decode anything
+        else either.
+        """
         self._requests.fail(runnings, error)
         if not isinstance(error, NoKvRoomError):
             seq = runnings[0].slot
@@ -253,7 +278,9 @@ class Engine:
             self._target.clear(seq)
 
     def _padding(self, parts: Sequence[_SequenceRows]) -> dict[int, int]:
-        """Dummy rows by sequence: up to the level that makes one pass, then up to the least that computes the same bits."""
+        """Dummy rows by sequence: up to the level that makes one pass, then up to the least that computes the same
+        bits.
+        """
         extra: dict[int, int] = {}
         for part in parts:
             if part.n_level > part.n_rows and self._target.n_free >= part.n_level - part.n_rows:
@@ -277,7 +304,9 @@ class Engine:
                 self._requests.finish(running, running.end_with_prompt(self._clock()))
             return
         at = running.position
-        verdict = verify(running.sampler, logits, part.draft.ids, at, running.vocab, running.ends.ids, self._describer(running))
+        verdict = verify(
+            running.sampler, logits, part.draft.ids, at, running.vocab, running.ends.ids, self._describer(running)
+        )
         delta, done = running.take(verdict, part.draft, self._clock())
         n_kept = min(verdict.n_accepted, len(delta.ids))
         running.n_past += n_kept
@@ -289,8 +318,9 @@ class Engine:
             self._requests.finish(running, done)
 
     def _take_back(self, running: Running, end: int) -> None:
-        """The KV, which holds `end` ids, keeps those of the text; once, since some memories can go back only once after a decode. Where it
-        goes back further, the ids between are decoded again with the next ones."""
+        """The KV, which holds `end` ids, keeps those of the text; once, since some memories can go back only once after
+        a decode. Where it goes back further, the ids between are decoded again with the next ones.
+        """
         if running.n_past < end:
             running.n_past = self._target.take_back(running.slot, running.n_past)
 

@@ -1,4 +1,6 @@
-"""What the loop needs of a target: decode rows, read logits, forget positions. `uad.llama.context.Context` is one; tests script another."""
+"""What the loop needs of a target: decode rows, read logits, forget positions. `uad.llama.context.Context` is one;
+tests script another.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ from uad.vocab.table import VocabTable
 
 
 class Target(Protocol):
-    """n_ctx positions in each of n_seq sequences; at most n_batch rows a call, n_ubatch in one pass over the weights. Passes of up to
-    n_alike rows of a sequence compute a row in the same way."""
+    """n_ctx positions in each of n_seq sequences; at most n_batch rows a call, n_ubatch in one pass over the weights.
+    Passes of up to n_alike rows of a sequence compute a row in the same way.
+    """
 
     n_seq: int
     n_ctx: int
@@ -49,8 +52,9 @@ class Target(Protocol):
         ...
 
     def prepare(self, rows: Sequence[Rows]) -> list[Rows]:
-        """What is left to decode of these rows, when all is done that lets the last n_unsure of each be taken back. Raises what decoding
-        does."""
+        """What is left to decode of these rows, when all is done that lets the last n_unsure of each be taken back.
+        Raises what decoding does.
+        """
         ...
 
     def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:

@@ -1,4 +1,6 @@
-"""Bytes to streamed text: whole characters only, and nothing that may still become part of a stop string. Knows no ids."""
+"""Bytes to streamed text: whole characters only, and nothing that may still become part of a stop string. Knows no
+ids.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,11 @@ from uad.decode.search import Search
 
 
 class TextStream:
-    """Feed bytes and names of control tokens, get text. After a stop string was found (`stopped` is it) nothing more comes out.
+    """Feed bytes and names of control tokens, get text. After a stop string was found (`stopped` is it) nothing more
+    comes out.
 
-    Text ends before the stop string, or behind it if `keeps_stop`. Names never come out, but a stop string may contain them.
+    Text ends before the stop string, or behind it if `keeps_stop`. Names never come out, but a stop string may contain
+    them.
     """
 
     def __init__(self, stop: Sequence[str] = (), keeps_stop: bool = False) -> None:

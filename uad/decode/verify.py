@@ -1,4 +1,6 @@
-"""Verification: the target's own draw at every row, and how far the draft had foreseen it. Exact for any draft, at any temperature."""
+"""Verification: the target's own draw at every row, and how far the draft had foreseen it. Exact for any draft, at any
+temperature.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,10 @@ def verify(
     ends: Container[int],
     describe: Callable[[Row, int], TokenProb] | None = None,
 ) -> Verdict:
-    """rows[i] are the logits after i accepted draft ids ([len(draft) + 1, n_vocab]). Stops at the first id that the draft
-    had not foreseen, behind one of `ends`, which end the text, or where a constraint says that it is complete: what follows such an id was
-    never asked for."""
+    """rows[i] are the logits after i accepted draft ids ([len(draft) + 1, n_vocab]). Stops at the first id that the
+    draft had not foreseen, behind one of `ends`, which end the text, or where a constraint says that it is complete:
+    what follows such an id was never asked for.
+    """
     matcher = picker.matcher
     ids: list[int] = []
     probs: list[TokenProb] = []

@@ -1,8 +1,9 @@
-"""An answer that copies a source, with edits: where in the source it is, and how it goes on behind a difference. Knows ids only.
+"""An answer that copies a source, with edits: where in the source it is, and how it goes on behind a difference. Knows
+ids only.
 
-A copy is aligned as `diff` would, id by id: behind a difference the last ids of the answer are looked for among the next ones of the
-source. So it goes on where a look-up needs as many equal ids as its key has, keeps its place among lines that are alike, and expects again
-what was replaced once.
+A copy is aligned as `diff` would, id by id: behind a difference the last ids of the answer are looked for among the
+next ones of the source. So it goes on where a look-up needs as many equal ids as its key has, keeps its place among
+lines that are alike, and expects again what was replaced once.
 """
 
 from __future__ import annotations
@@ -33,26 +34,33 @@ _MOST_AGREED = len(BELIEFS) // 2
 
 
 class Guess(NamedTuple):
-    """How the answer is expected to go on, how far each id is believed (empty: all are), and how many ids before agreed in a row."""
+    """How the answer is expected to go on, how far each id is believed (empty: all are), and how many ids before agreed
+    in a row.
+    """
 
     ids: Sequence[int]
     trust: Sequence[float]
     length: int
 
     def draft(self, n: int, origin: Origin, n_match: int) -> Draft:
-        """Its first n ids. A copy that was resumed, and agrees in fewer ids than a look-up of n_match needs, has a kind of its own."""
+        """Its first n ids. A copy that was resumed, and agrees in fewer ids than a look-up of n_match needs, has a kind
+        of its own.
+        """
         ids, length, kind = tuple(self.ids[:n]), min(self.length, _MOST_AGREED), str(origin)
         if length < n_match:
             length, kind = length + _RESUMED, f"{kind}/resumed"
         p = BELIEFS[length : length + len(ids)]
-        return Draft(ids, tuple([a * b for a, b in zip(p, self.trust, strict=False)]) if self.trust else p, origin, kind=kind)
+        return Draft(
+            ids, tuple([a * b for a, b in zip(p, self.trust, strict=False)]) if self.trust else p, origin, kind=kind
+        )
 
 
 class CopyAligner:
     """Of one answer. `resumed`: what agrees does so since a difference, not since a look-up.
 
-    What is `ahead` begins with the source's id before the next one. Behind a difference, `_diverged` is where in it that began (0: there is
-    none), `_rejoin` the last id up to which the source may be written (0: not known), with `_n_same` ids before it that agree.
+    What is `ahead` begins with the source's id before the next one. Behind a difference, `_diverged` is where in it
+    that began (0: there is none), `_rejoin` the last id up to which the source may be written (0: not known), with
+    `_n_same` ids before it that agree.
     """
 
     def __init__(self) -> None:
@@ -67,7 +75,8 @@ class CopyAligner:
         self._written: list[int] = []
         self._rejoin = 0
         self._n_same = 0
-        self._edit: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # the last one, source and answer, with what followed
+        # the last one, source and answer, with what followed
+        self._edit: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
         self._since = _NEAR + 1  # ids that did
         self._before = 0  # the source's id before it
 
@@ -111,7 +120,9 @@ class CopyAligner:
         return Guess(expected.ids[self._at :], expected.weighed(source.trust(n), self._at), length)
 
     def _begun_edit(self) -> Placed | None:
-        """The edit that is half written; something put in or left out just now counts, since the id behind it tells nothing of it."""
+        """The edit that is half written; something put in or left out just now counts, since the id behind it tells
+        nothing of it.
+        """
         at = self._at
         for one in self._expected.edits:
             old, new = one.edit.old, one.edit.new
@@ -138,8 +149,12 @@ class CopyAligner:
             return self._start(source.moved(begun.place - 1), self._length, n, begun.edit, self._at - begun.at)
         return self._start(source.moved(self._expected.places[self._at] - 1), self._length, n)
 
-    def with_edits(self, before: int, source: Sequence[int], p: Sequence[float]) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """A copy of `source`, which comes after the id `before`, with the edits that are known; p is how likely its ids are."""
+    def with_edits(
+        self, before: int, source: Sequence[int], p: Sequence[float]
+    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """A copy of `source`, which comes after the id `before`, with the edits that are known; p is how likely its ids
+        are.
+        """
         expected = self._replacements.expect((before, *source))
         if not expected.edits:
             return tuple(source), tuple(p)
@@ -158,7 +173,9 @@ class CopyAligner:
                 self._source = None
 
     def _follow(self, ids: Sequence[int]) -> int:
-        """Go on as far as these ids are the expected ones, and one further if it is another; returns how many that were."""
+        """Go on as far as these ids are the expected ones, and one further if it is another; returns how many that
+        were.
+        """
         at, expected = self._at, self._expected.ids
         n = common_prefix(expected[at : at + len(ids)], ids)
         self._at += n
@@ -197,8 +214,9 @@ class CopyAligner:
         self._search(id_)
 
     def _search(self, id_: int) -> None:
-        """One more id behind a difference: look for the source's place where most of the last ids agree, and the fewest were put in or left
-        out. Where too few agree to be sure, those are likeliest that were replaced one by one."""
+        """One more id behind a difference: look for the source's place where most of the last ids agree, and the fewest
+        were put in or left out. Where too few agree to be sure, those are likeliest that were replaced one by one.
+        """
         written, ahead, first = self._written, self._ahead, self._diverged
         written.append(id_)
         n_written = len(written)
@@ -234,4 +252,5 @@ class CopyAligner:
         self._edit, self._since = (old + agreed, new + agreed), same
         self.resumed = True
         self._diverged, self._length = 0, same
-        self._expected, self._at = Expected(ahead[rejoin : rejoin + 1], range(rejoin, rejoin + 2)), 1  # renewed with the next id
+        # renewed with the next id
+        self._expected, self._at = Expected(ahead[rejoin : rejoin + 1], range(rejoin, rejoin + 2)), 1

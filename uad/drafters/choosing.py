@@ -1,4 +1,6 @@
-"""How a draft chooses its next id from its logits: the likeliest one, or what the target would draw (`coupling`). Knows no stream."""
+"""How a draft chooses its next id from its logits: the likeliest one, or what the target would draw (`coupling`). Knows
+no stream.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ Row = npt.NDArray[np.float32]
 
 
 class Chooser(Protocol):
-    """Chooses for one answer. It hears of all its ids, and of the bytes of a draft, since some go by the place in the answer."""
+    """Chooses for one answer. It hears of all its ids, and of the bytes of a draft, since some go by the place in the
+    answer.
+    """
 
     def heard(self, ids: Sequence[int]) -> None:
         """These ids of the target were committed: first those of the prompt."""

@@ -1,4 +1,6 @@
-"""How often each id followed each n-gram of 1, 2, 6 and 12 ids. Counts can be taken back; knows no slot and no thresholds."""
+"""How often each id followed each n-gram of 1, 2, 6 and 12 ids. Counts can be taken back; knows no slot and no
+thresholds.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,9 @@ Followers: TypeAlias = dict[int, int]
 
 
 class NgramCounts:
-    """`followers`: by n-gram, what came after it. `longer`, if asked for: what came after LONGER ids, by their hash, where the last
-    LONGEST of them had occurred before."""
+    """`followers`: by n-gram, what came after it. `longer`, if asked for: what came after LONGER ids, by their hash,
+    where the last LONGEST of them had occurred before.
+    """
 
     def __init__(self, longer: bool = False) -> None:
         self.followers: dict[tuple[int, ...], Followers] = {}

@@ -1,8 +1,9 @@
 """Coupled sampling: the draft's distribution is sampled with the target's own Gumbel noise. Knows no stream, no model.
 
-The target draws argmax(log p + noise), and the noise belongs to the bytes of an id at an offset of the answer (`sampling.noise`). So a
-draft that samples with it agrees far more often than one that names the likeliest id (Daliri, Musco and Suresh, arXiv 2408.07978, for one
-vocabulary). Across vocabularies the noise is that of the target's ids; ids of the draft are pieces of those, or hold several.
+The target draws argmax(log p + noise), and the noise belongs to the bytes of an id at an offset of the answer
+(`sampling.noise`). So a draft that samples with it agrees far more often than one that names the likeliest id (Daliri,
+Musco and Suresh, arXiv 2408.07978, for one vocabulary). Across vocabularies the noise is that of the target's ids; ids
+of the draft are pieces of those, or hold several.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ from uad.vocab.encode import Encoder
 _MOST_DRAWN: Final = 40  # ids among which is drawn: the default of top_k
 _LEAST: Final = 1e-5  # of the likeliest id's probability
 _MOST_LOOKED_AT: Final = 64  # ids of the target that begin alike
-_BY_LUCK: Final = 0.2  # an id that owes its place to the noise is less sure than its share: fits 18,000 ids of both bundled drafts
+# an id that owes its place to the noise is less sure than its share: fits 18,000 ids of both bundled drafts
+_BY_LUCK: Final = 0.2
 _NONE: Final = -1
 
 
 class Continuation(NamedTuple):
-    """How a draft may go on: the bytes from where the target's next id begins, the target's special behind them, and how likely that is."""
+    """How a draft may go on: the bytes from where the target's next id begins, the target's special behind them, and
+    how likely that is.
+    """
 
     data: bytes
     special: int
@@ -36,7 +40,9 @@ class Continuation(NamedTuple):
 
 
 class Coupling:
-    """Draws among a draft's continuations as the target would. back: from a special of the draft to the target's ids, if it has any."""
+    """Draws among a draft's continuations as the target would. back: from a special of the draft to the target's ids,
+    if it has any.
+    """
 
     def __init__(self, target: Encoder, draft: Encoder, back: Callable[[int], tuple[int, ...]]) -> None:
         self.pieces = target.vocab.texts
@@ -49,15 +55,17 @@ class Coupling:
         self._first = lru_cache(1 << 15)(self._find_first)
 
     def chooser(self, sampling: SamplingParams, n_prompt: int) -> Chooser:
-        """For an answer that is drawn like that, behind a prompt of so many ids; the likeliest where nothing is left to chance, or where
-        the seed is not known."""
+        """For an answer that is drawn like that, behind a prompt of so many ids; the likeliest where nothing is left to
+        chance, or where the seed is not known.
+        """
         if sampling.temperature <= 0 or sampling.seed is None:
             return LIKELIEST
         return _Coupled(self, sampling, sampling.seed, n_prompt)
 
     def _find_begun(self, data: bytes) -> int:
-        """The id that the target probably writes where the draft wrote so much of it: of those that begin so and that the draft, too, would
-        cut there, the most usual one, which is the lowest. _NONE where no id begins so."""
+        """The id that the target probably writes where the draft wrote so much of it: of those that begin so and that
+        the draft, too, would cut there, the most usual one, which is the lowest. _NONE where no id begins so.
+        """
         pieces, ids = self._target.vocab.sorted_pieces
         lo, hi = self._target.vocab.range_of(data)
         found = sorted(range(lo, hi), key=ids.__getitem__)[:_MOST_LOOKED_AT]
@@ -74,14 +82,18 @@ class Coupling:
         return (ids[0], len(self.pieces[ids[0]])) if ids else (0, len(data))
 
     def settle(self, at: Position, data: bytes) -> tuple[Position, bytes]:
-        """Where the id of the target begins that is being written, and its bytes: without those that are complete, whatever follows."""
+        """Where the id of the target begins that is being written, and its bytes: without those that are complete,
+        whatever follows.
+        """
         while data and self._begun(data) == _NONE:
             n = self._first(data)[1]
             at, data = at.after(n), data[n:]
         return at, data
 
     def continuations(self, begun: bytes, ids: Sequence[int], log_p: Sequence[float]) -> list[Continuation]:
-        """Those of these ids of the draft, behind what it wrote of an id of the target; a special that means nothing ends the answer."""
+        """Those of these ids of the draft, behind what it wrote of an id of the target; a special that means nothing
+        ends the answer.
+        """
         pieces, specials = self._draft.vocab.pieces, self._draft.vocab.special_ids
         return [
             Continuation(begun + pieces[id_], (self._back(id_) or (self._end,))[0] if id_ in specials else _NONE, one)
@@ -95,9 +107,11 @@ class Coupling:
         return special if special != _NONE else self._end
 
     def choose(self, seed: int, at: Position, continuations: Sequence[Continuation]) -> tuple[int, float]:
-        """The index of the one that the target takes, if they are as likely as is said; and how clearly: its share, the noise counted in.
+        """The index of the one that the target takes, if they are as likely as is said; and how clearly: its share, the
+        noise counted in.
 
-        Ids are drawn in turn: continuations that end the same id of the target share its noise, and compete among themselves behind it.
+        Ids are drawn in turn: continuations that end the same id of the target share its noise, and compete among
+        themselves behind it.
         """
         live, share = [(k, one.data) for k, one in enumerate(continuations)], 1.0
         while True:
@@ -118,8 +132,9 @@ class Coupling:
 
 
 class _Coupled:
-    """Chooses what the target would draw. `_position` is where the answer's next id is drawn; a draft reached `_at`, and wrote `_begun` of
-    the id of the target that begins there."""
+    """Chooses what the target would draw. `_position` is where the answer's next id is drawn; a draft reached `_at`,
+    and wrote `_begun` of the id of the target that begins there.
+    """
 
     def __init__(self, coupling: Coupling, sampling: SamplingParams, seed: int, n_prompt: int) -> None:
         self._coupling = coupling
@@ -152,8 +167,9 @@ class _Coupled:
 
 
 def likely(row: Row, sampling: SamplingParams) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64], int]:
-    """The likeliest ids of a row, likeliest first; the logarithms of their probabilities, temperature counted in; and how many of them
-    top_k, top_p and min_p leave to be drawn."""
+    """The likeliest ids of a row, likeliest first; the logarithms of their probabilities, temperature counted in; and
+    how many of them top_k, top_p and min_p leave to be drawn.
+    """
     peak, temperature = float(row.max()), sampling.temperature
     ids = np.flatnonzero(row >= peak + np.log(_LEAST) * max(temperature, 1.0))
     if len(ids) > _MOST_DRAWN:

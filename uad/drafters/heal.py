@@ -1,8 +1,10 @@
-"""Healing of the left edge: the likeliest way on through bytes that are already committed. Arithmetic over a vocabulary; knows no stream.
+"""Healing of the left edge: the likeliest way on through bytes that are already committed. Arithmetic over a
+vocabulary; knows no stream.
 
-The bytes behind the last safe boundary have one canonical cut, but the draft may be about to write a token that reaches beyond them
-(" qu" is committed, " quick" comes). Paths compete as wholes: some canonical ids, then one id that covers all bytes that are left. Other
-cuts are no candidates: a draft was trained on canonical ones, and a lone " " is likely as a first id for all the words it could begin.
+The bytes behind the last safe boundary have one canonical cut, but the draft may be about to write a token that reaches
+beyond them (" qu" is committed, " quick" comes). Paths compete as wholes: some canonical ids, then one id that covers
+all bytes that are left. Other cuts are no candidates: a draft was trained on canonical ones, and a lone " " is likely
+as a first id for all the words it could begin.
 """
 
 from __future__ import annotations
@@ -39,8 +41,9 @@ class Healer:
         self.covering = lru_cache(4096)(self._find)
 
     def _find(self, rest: bytes) -> npt.NDArray[np.intp]:
-        """Ids that cover all of rest; one range of the sorted pieces. A run of white space may also be covered in part: its last
-        space usually begins the next word."""
+        """Ids that cover all of rest; one range of the sorted pieces. A run of white space may also be covered in part:
+        its last space usually begins the next word.
+        """
         if len(rest) > self._longest:
             return self._partial(rest)
         _, ids = self._vocab.sorted_pieces
@@ -63,7 +66,9 @@ class Healer:
         return int(candidates[best]), float(1.0 / np.exp(logits - logits[best]).sum())
 
     def choose_path(self, rows: Rows, canonical: Sequence[int], rest: bytes) -> Path:
-        """The likeliest path through rest. rows[i] are the logits before canonical[i]; the canonical ids cover rest exactly."""
+        """The likeliest path through rest. rows[i] are the logits before canonical[i]; the canonical ids cover rest
+        exactly.
+        """
         prefix, total = 0.0, 0.0
         best = Path(len(canonical) - 1, canonical[-1], 0.0)
         for i, (row, id_) in enumerate(zip(rows, canonical, strict=True)):

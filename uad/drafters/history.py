@@ -1,7 +1,7 @@
 """Where the n-grams of a growing list of ids occurred before. Knows no drafter and no model.
 
-An n-gram is known by its end: the place where its continuation begins. Ends whose n-grams share a slot of the hash table form a chain,
-newest first, as in the window of a Lempel-Ziv compressor. So every match is compared id by id.
+An n-gram is known by its end: the place where its continuation begins. Ends whose n-grams share a slot of the hash
+table form a chain, newest first, as in the window of a Lempel-Ziv compressor. So every match is compared id by id.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ MAX_MATCH = 64
 
 
 class GramIndex:
-    """Ends of the n-grams of `ids`, of which the first `size` are indexed. 8 to 12 bytes per id; adding one is constant time."""
+    """Ends of the n-grams of `ids`, of which the first `size` are indexed. 8 to 12 bytes per id; adding one is constant
+    time.
+    """
 
     def __init__(self, ids: list[int], n: int) -> None:
         self.ids = ids
@@ -84,7 +86,9 @@ def match_length(text: list[int], end: int, ids: list[int], known: int) -> int:
 
 
 def copy(text: list[int], start: int, n: int) -> list[int]:
-    """The n ids from text[start] on; a copy that reaches the end of the text goes on with what it has written itself."""
+    """The n ids from text[start] on; a copy that reaches the end of the text goes on with what it has written
+    itself.
+    """
     ids = text[start : start + n]
     if len(ids) < n:
         ids = (ids * -(-n // len(ids)))[:n]
@@ -92,14 +96,17 @@ def copy(text: list[int], start: int, n: int) -> list[int]:
 
 
 def agreement(guess: Sequence[int], ids: list[int], start: int) -> tuple[int, bool]:
-    """How many guessed ids were then written at ids[start:], and whether that is the last word (else the text ended before)."""
+    """How many guessed ids were then written at ids[start:], and whether that is the last word (else the text ended
+    before).
+    """
     written = ids[start : start + len(guess)]
     n = common_prefix(guess, written)
     return n, n == len(guess) or n < len(written)
 
 
 def belief(match: int) -> float:
-    """A first guess of how likely the next id of a copy is right, by the length of the match before it, the copied ids included.
+    """A first guess of how likely the next id of a copy is right, by the length of the match before it, the copied ids
+    included.
 
     The policy calibrates it; as each length has a belief of its own, bins of belief are ranges of match length.
     """

@@ -23,8 +23,10 @@ class Located(NamedTuple):
 
 @dataclass(slots=True)
 class SlotText:
-    """What one slot has: its ids, of which the first n_prompt are the prompt, and the copy that the answer is. n_submitted: how many ids
-    were submitted in the round of the last draft, of whatever drafter; None before that is known."""
+    """What one slot has: its ids, of which the first n_prompt are the prompt, and the copy that the answer is.
+    n_submitted: how many ids were submitted in the round of the last draft, of whatever drafter; None before that is
+    known.
+    """
 
     origin: Origin
     follow: bool
@@ -34,8 +36,9 @@ class SlotText:
     aligner: CopyAligner = field(default_factory=CopyAligner)
 
     def copy(self, n: int, n_match: int, find: Callable[[], Located | None]) -> Draft | None:
-        """At most n ids of the copy that is followed, else of one that is found, else of what may be a copy behind a difference. n_match:
-        ids that a look-up needs."""
+        """At most n ids of the copy that is followed, else of one that is found, else of what may be a copy behind a
+        difference. n_match: ids that a look-up needs.
+        """
         if not self.follow:
             self.aligner = CopyAligner()
         if not self.aligner.is_copying and (found := find()) is not None:
@@ -53,7 +56,9 @@ class Lookup(Protocol):
         ...
 
     def begin(self, n_kept: int) -> None:
-        """A prompt comes, of which the first n_kept ids are those of the text: forget the others, which are still there."""
+        """A prompt comes, of which the first n_kept ids are those of the text: forget the others, which are still
+        there.
+        """
 
     def draft(self, n: int) -> Draft | None:
         """Take in the new ids, then guess at most n more; n may be 0."""
@@ -73,11 +78,11 @@ class Shared(Protocol):
 
 
 class LookupDrafter:
-    """A `Drafter` of slots with one `Lookup` each, which `lookup` makes. `observe` only appends ids and aligns the copy at hand, so that
-    a drafter that is left alone costs nothing.
+    """A `Drafter` of slots with one `Lookup` each, which `lookup` makes. `observe` only appends ids and aligns the copy
+    at hand, so that a drafter that is left alone costs nothing.
 
-    shared: what is part of all of them. save: writes what is to be kept in files. follow: whether a copy is followed until the answer
-    leaves it; else every draft is looked up, as in llama.cpp.
+    shared: what is part of all of them. save: writes what is to be kept in files. follow: whether a copy is followed
+    until the answer leaves it; else every draft is looked up, as in llama.cpp.
     """
 
     def __init__(
@@ -105,10 +110,13 @@ class LookupDrafter:
     def memory(self) -> int:
         """Bytes that tables and texts take, of all slots."""
         own = sum(ID_BYTES * len(text.ids) + lookup.memory for text, lookup in self._slots.values())
-        return own if self._shared is None else own + (1 - len(self._slots)) * self._shared.memory  # each slot counts it
+        # each slot counts it
+        return own if self._shared is None else own + (1 - len(self._slots)) * self._shared.memory
 
     def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
-        """A sequence starts (again); what the slot knows of the common beginning with its last one is kept, the rest forgotten."""
+        """A sequence starts (again); what the slot knows of the common beginning with its last one is kept, the rest
+        forgotten.
+        """
         if seq not in self._slots:
             new = SlotText(self._origin, self._follow)
             self._slots[seq] = new, self._lookup(new)

@@ -1,6 +1,8 @@
-"""The draft's own tokenization of the committed stream, with what it guessed beyond. Pure book-keeping: bytes, ids, offsets; no model.
+"""The draft's own tokenization of the committed stream, with what it guessed beyond. Pure book-keeping: bytes, ids,
+offsets; no model.
 
-Offsets count bytes of the draft's stream (after template rules). Draft specials have no bytes: they end where they begin.
+Offsets count bytes of the draft's stream (after template rules). Draft specials have no bytes: they end where they
+begin.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from dataclasses import dataclass, field
 from uad.vocab.encode import Encoder
 
 _MAX_TAKEN_BACK = 8
-_REACH = 512  # bytes before the edge in which a safe boundary is looked for: in text without any, a round's work follows the new bytes, too
+# bytes before the edge in which a safe boundary is looked for: in text without any, a round's work follows the new
+# bytes, too
+_REACH = 512
 _CHARACTER = 4  # bytes of the longest one: what a boundary is judged by lies before it
 
 
@@ -19,9 +23,10 @@ _CHARACTER = 4  # bytes of the longest one: what a boundary is judged by lies be
 class Mirror:
     """Draft ids of one sequence. ids[skip:n_kv] are in the draft's KV; ends[i] is the offset at which ids[i] ends.
 
-    `data` is the committed stream; ids may reach beyond it: those are guesses that still agree with all that was committed.
-    p[i] is the draft's probability of ids[i], 1 for what was committed. ids[:skip] lie before the window that the model reads.
-    `floor` is the offset behind the last special, where every tokenization starts anew. ids[:n_known] are as they were when that was set.
+    `data` is the committed stream; ids may reach beyond it: those are guesses that still agree with all that was
+    committed. p[i] is the draft's probability of ids[i], 1 for what was committed. ids[:skip] lie before the window
+    that the model reads. `floor` is the offset behind the last special, where every tokenization starts anew.
+    ids[:n_known] are as they were when that was set.
     """
 
     encoder: Encoder
@@ -100,7 +105,9 @@ class Mirror:
         return text[offset - self._begin(k) :]
 
     def _index(self, offset: int) -> int:
-        """The number of ids that end at or before offset and begin before it, or belong to the floor: the first that may reach beyond."""
+        """The number of ids that end at or before offset and begin before it, or belong to the floor: the first that
+        may reach beyond.
+        """
         k = len(self.ids)
         while k > self.floor_ids and self._begin(k - 1) >= offset:
             k -= 1
@@ -139,8 +146,10 @@ class Mirror:
         self._cut(k)
 
     def sync(self) -> int:
-        """Make ids cover the stream up to the edge. Returns the index of the first id that the draft should choose again (healing);
-        len(ids) where nothing is to be chosen again because the draft's own ids, or a special, end at the edge."""
+        """Make ids cover the stream up to the edge. Returns the index of the first id that the draft should choose
+        again (healing); len(ids) where nothing is to be chosen again because the draft's own ids, or a special, end at
+        the edge.
+        """
         edge = self.edge
         if self._begin(len(self.ids)) >= edge:
             return len(self.ids)
@@ -156,7 +165,11 @@ class Mirror:
 
     def bytes_from(self, offset: int) -> bytes:
         """The stream from offset up to the edge, what a rule still holds back included."""
-        return bytes(self.data[offset:]) + self.tentative if offset < len(self.data) else self.tentative[offset - len(self.data) :]
+        return (
+            bytes(self.data[offset:]) + self.tentative
+            if offset < len(self.data)
+            else self.tentative[offset - len(self.data) :]
+        )
 
     def _cover(self, edge: int) -> None:
         """Encode the uncovered bytes from the last safe boundary; what is already there and right stays, KV and all."""
@@ -214,7 +227,9 @@ class Mirror:
         return self._index(self.edge)
 
     def guesses(self) -> list[tuple[int, float]]:
-        """(offset at which it begins to reach beyond the edge, probability) of every id that reaches beyond it, specials left out."""
+        """(offset at which it begins to reach beyond the edge, probability) of every id that reaches beyond it,
+        specials left out.
+        """
         edge = self.edge
         first = self._index(edge)
         return [(max(self._begin(i), edge), self.p[i]) for i in range(first, len(self.ids)) if self.ends[i] > edge]

@@ -1,4 +1,5 @@
-"""Drafts written by a small model of any vocabulary: mirrors of all sequences, batched lockstep decodes, guesses handed over as target ids.
+"""Drafts written by a small model of any vocabulary: mirrors of all sequences, batched lockstep decodes, guesses handed
+over as target ids.
 
 Must not know the target's context, requests, or how long a draft should be: that comes with each ask.
 """
@@ -8,138 +9,37 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from time import perf_counter
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from uad.drafters.choosing import Chooser, Row
+from uad.drafters.choosing import Chooser
 from uad.drafters.coupling import Coupling
+from uad.drafters.draft_work import TAIL_IDS, DraftContext, DraftedSequence, DraftWork, NoPace, shared_out, with_trust
 from uad.drafters.heal import Healer
 from uad.drafters.mirror import Mirror
 from uad.drafters.protocol import Pace
 from uad.drafters.recall import Recall
-from uad.templates.rules import CompiledRules, RuleStream
+from uad.templates.rules import CompiledRules
 from uad.types import GREEDY, Ask, Clock, Commit, Draft, Origin, Rows, SamplingParams
 from uad.vocab.encode import Encoder
 from uad.vocab.meter import Meter
-from uad.vocab.prefix import common_prefix
-from uad.vocab.table import VocabTable
 from uad.vocab.translate import Translator
 
 _log = logging.getLogger("uad.draft")
-_TAIL_IDS = 48
 _STEPS_PER_ID = 8
 _WORTH_CATCHING_UP = 32
 
 
-class _NoPace:
-    """Drafts as far as the ask allows."""
-
-    def wrote(self, seq: int, p: float) -> None: ...
-
-    def go_on(self, seqs: Sequence[int]) -> Sequence[bool]:
-        return [True] * len(seqs)
-
-    def stepped(self, n_seq: int, seconds: float) -> None: ...
-
-
-_NO_PACE = _NoPace()
-
-
-class DraftContext(Protocol):
-    """What drafting needs of a context; `uad.llama.context.Context` is one."""
-
-    n_ctx: int
-    n_batch: int
-    vocab: VocabTable
-
-    def prepare(self, rows: Sequence[Rows]) -> list[Rows]:
-        """What is left to decode of these rows, when all is done that lets the last n_unsure of each be taken back."""
-        ...
-
-    def decode(self, rows: Sequence[Rows]) -> None:
-        """Raises NoKvRoomError or DecodeError."""
-
-    def logits(self) -> npt.NDArray[np.float32]:
-        """[rows that wanted logits, n_vocab] in the order of the rows; valid until the next decode."""
-        ...
-
-    def reach(self, seq: int, n: int) -> int:
-        """How many ids `take_back(seq, n)` would leave."""
-        ...
-
-    def take_back(self, seq: int, n: int) -> int:
-        """Forget positions >= n, and more where the memory cannot stop there; returns how many ids are left."""
-        ...
-
-    def clear(self, seq: int) -> None:
-        """Forget all positions."""
-
-
-@dataclass(slots=True)
-class _Sequence:
-    """One sequence between rounds: its mirror, its rule state, the tail of its target ids, and how long its KV is. `earlier` are the ids of
-    the slot's former text, of which the KV still holds those from `earlier_skip` on.
-    """
-
-    mirror: Mirror
-    stream: RuleStream
-    tail: deque[int]
-    meter: Meter
-    chooser: Chooser
-    recall: Recall
-    earlier: list[int] = field(default_factory=list)
-    earlier_skip: int = 0
-    n_in_kv: int = 0
-    is_cut: bool = False
-
-    @property
-    def held(self) -> tuple[list[int], int]:
-        """The ids of the text that the KV is of, up to its end there, and how many of them lie before its window."""
-        if self.earlier:
-            return self.earlier, self.earlier_skip
-        return self.mirror.ids[: self.mirror.n_kv], self.mirror.skip
-
-    def catch_up(self, backlog: list[int]) -> None:
-        """These ids were committed; the mirror has seen all before them."""
-        if not backlog:
-            return
-        self.chooser.heard(backlog)
-        self.tail.extend(backlog[-_TAIL_IDS:])
-        self.mirror.extend(self.stream.feed(backlog), self.stream.pending)
-        if self.earlier:
-            self.mirror.sync()
-            n = common_prefix(self.earlier, self.mirror.ids)
-            if n > self.earlier_skip:
-                self.mirror.skip, self.mirror.n_kv = self.earlier_skip, n
-            self.earlier = []
-
-
-@dataclass(slots=True)
-class _Work:
-    """One ask while a round drafts for it. `rest` are committed bytes that the next ids must agree with; `row` the next id's logits;
-    `edge_p` how sure the draft is that a token ends at the edge, which the next id inherits."""
-
-    ask: Ask
-    sequence: _Sequence
-    n_left_over: int = 0
-    n_left_guesses: int = 0
-    first_choice: int = 0
-    rest: bytes = b""
-    row: Row | None = None
-    edge_p: float = 1.0
-    healed: bool = False
-    n_steps: int = 0
-    n_read: int = 0
-    closing: tuple[int, ...] = field(default=())
-    closing_p: float = 0.0
+_NO_PACE = NoPace()
 
 
 class ModelDrafter:
-    """Drafts with a model through bytes. heal: re-choose the ids behind the edge; salvage: keep guesses that the target re-cut."""
+    """Drafts with a model through bytes. heal: re-choose the ids behind the edge; salvage: keep guesses that the target
+    re-cut.
+    """
 
     origin: ClassVar[Origin] = Origin.MODEL
 
@@ -167,12 +67,12 @@ class ModelDrafter:
         self._window = window or context.n_ctx
         self._bos = [context.vocab.bos] if context.vocab.add_bos and context.vocab.bos is not None else []
         self._clock = clock
-        # ids of running texts that no mirror has seen: it catches up, and is made, when it is drafted with, so that a draft that is left
-        # alone costs nothing
+        # ids of running texts that no mirror has seen: it catches up, and is made, when it is drafted with, so that a
+        # draft that is left alone costs nothing
         self._backlogs: dict[int, list[int]] = {}
         self._choosers: dict[int, Chooser] = {}
-        self._sequences: dict[int, _Sequence] = {}
-        self._former: dict[int, _Sequence] = {}  # of texts that are over: their KV is still there
+        self._sequences: dict[int, DraftedSequence] = {}
+        self._former: dict[int, DraftedSequence] = {}  # of texts that are over: their KV is still there
 
     # --- lifecycle
 
@@ -199,12 +99,14 @@ class ModelDrafter:
         for known in (self._backlogs, self._choosers, self._sequences, self._former):
             known.clear()
 
-    def _sequence(self, seq: int) -> _Sequence:
+    def _sequence(self, seq: int) -> DraftedSequence:
         """That of the running text; with its first draft it takes over what the slot's KV holds."""
         sequence = self._sequences.get(seq)
         if sequence is None:
             mirror, meter = Mirror(self._encoder, heal=self._heal), Meter(self._target, self._encoder)
-            sequence = _Sequence(mirror, self._rules.stream(), deque(maxlen=_TAIL_IDS), meter, self._choosers[seq], Recall(mirror))
+            sequence = DraftedSequence(
+                mirror, self._rules.stream(), deque(maxlen=TAIL_IDS), meter, self._choosers[seq], Recall(mirror)
+            )
             former = self._former.pop(seq, None)
             if former is not None:
                 sequence.n_in_kv = former.n_in_kv
@@ -221,7 +123,7 @@ class ModelDrafter:
         self._lockstep(live, pace)
         return [Draft() if work is None else self._hand_over(work) for work in works]
 
-    def _prepare(self, ask: Ask, pace: Pace) -> _Work | None:
+    def _prepare(self, ask: Ask, pace: Pace) -> DraftWork | None:
         backlog = self._backlogs.get(ask.seq)
         if backlog is None:
             return None
@@ -232,7 +134,7 @@ class ModelDrafter:
         mirror = sequence.mirror
         if not self._salvage:
             mirror.drop_guesses()
-        work = _Work(ask, sequence, n_left_over=len(mirror.ahead(mirror.edge)))
+        work = DraftWork(ask, sequence, n_left_over=len(mirror.ahead(mirror.edge)))
         with sequence.meter:
             work.first_choice = mirror.sync()
         self._forget_far(ask.seq, sequence)
@@ -245,9 +147,10 @@ class ModelDrafter:
             work.n_left_guesses += 1
         return work
 
-    def _forget_far(self, seq: int, sequence: _Sequence) -> None:
-        """Where the memory cannot stop near the place from which the text differs, what it goes back further is unread again: a backlog
-        like any other."""
+    def _forget_far(self, seq: int, sequence: DraftedSequence) -> None:
+        """Where the memory cannot stop near the place from which the text differs, what it goes back further is unread
+        again: a backlog like any other.
+        """
         mirror = sequence.mirror
         pos = mirror.n_kv - self._shift(mirror)
         if sequence.n_in_kv <= pos or pos - self._context.reach(seq, pos) <= _WORTH_CATCHING_UP:
@@ -255,7 +158,7 @@ class ModelDrafter:
         sequence.n_in_kv = self._context.take_back(seq, pos)
         mirror.n_kv = max(sequence.n_in_kv + self._shift(mirror), mirror.skip)
 
-    def _narrow(self, work: _Work) -> None:
+    def _narrow(self, work: DraftWork) -> None:
         """Only ids from which a single token could go on through all the rest are worth choosing again."""
         mirror = work.sequence.mirror
         while work.first_choice < len(mirror.ids):
@@ -265,7 +168,7 @@ class ModelDrafter:
             work.first_choice += 1
         work.rest = b""
 
-    def _choose_window(self, work: _Work) -> None:
+    def _choose_window(self, work: DraftWork) -> None:
         """Where too much is unread, or the context is full, the model reads on from the last ids only."""
         mirror, n_ctx = work.sequence.mirror, self._context.n_ctx
         is_full = len(mirror.ids) - self._shift(mirror) + _STEPS_PER_ID + work.ask.n_max >= n_ctx
@@ -275,11 +178,18 @@ class ModelDrafter:
         mirror.read_last(n)
         work.first_choice = max(work.first_choice, mirror.skip + 1)
         if is_full and not work.sequence.is_cut:
-            _log.info("slot %d: the draft's context of %d tokens is full; it reads on from its last %d", work.ask.seq, n_ctx, n)
+            _log.info(
+                "slot %d: the draft's context of %d tokens is full; it reads on from its last %d",
+                work.ask.seq,
+                n_ctx,
+                n,
+            )
             work.sequence.is_cut = True
 
     def _shift(self, mirror: Mirror) -> int:
-        """What an id's place in the mirror exceeds its position in the KV by: the window begins with a text's usual first id."""
+        """What an id's place in the mirror exceeds its position in the KV by: the window begins with a text's usual
+        first id.
+        """
         return mirror.skip - len(self._bos) if mirror.skip else 0
 
     def _rows(self, seq: int, mirror: Mirror, first: int, ids: list[int], n_logits: int, n_unsure: int = 0) -> Rows:
@@ -288,13 +198,14 @@ class ModelDrafter:
             return Rows(seq, 0, [*self._bos, *ids], n_logits, n_unsure)
         return Rows(seq, first - self._shift(mirror), ids, n_logits, n_unsure)
 
-    def _catch_up(self, works: list[_Work], pace: Pace) -> list[_Work]:
+    def _catch_up(self, works: list[DraftWork], pace: Pace) -> list[DraftWork]:
         """One batched decode of what the mirrors have and the KV has not; returns the works that are ready to draft.
 
-        A long backlog takes several rounds, n_batch or n_read ids each, so that running sequences never wait for a whole prompt.
+        A long backlog takes several rounds, n_batch or n_read ids each, so that running sequences never wait for a
+        whole prompt.
         """
         rows: list[Rows] = []
-        ready: list[_Work] = []
+        ready: list[DraftWork] = []
         room = self._context.n_batch
         for work in works:
             mirror = work.sequence.mirror
@@ -315,7 +226,7 @@ class ModelDrafter:
         self._take_rows(ready, [row for row in rows if row.n_logits], pace)
         return ready
 
-    def _wants_more(self, work: _Work, pace: Pace) -> bool:
+    def _wants_more(self, work: DraftWork, pace: Pace) -> bool:
         """Whether left-over guesses are too short for what was asked, go on at all, and are worth going on from."""
         mirror = work.sequence.mirror
         if work.ask.n_max <= 0 or not mirror.ids:
@@ -328,12 +239,12 @@ class ModelDrafter:
             return False
         return not work.n_left_guesses or pace.go_on((work.ask.seq,))[0]
 
-    def _is_long_enough(self, work: _Work) -> bool:
+    def _is_long_enough(self, work: DraftWork) -> bool:
         mirror = work.sequence.mirror
         ahead = mirror.ahead(mirror.edge)
         return len(ahead) >= work.ask.n_max and len(self._target.encode(ahead)) >= work.ask.n_max
 
-    def _take_rows(self, ready: list[_Work], rows: list[Rows], pace: Pace) -> None:
+    def _take_rows(self, ready: list[DraftWork], rows: list[Rows], pace: Pace) -> None:
         if not ready:
             return
         logits = self._context.logits()
@@ -342,8 +253,10 @@ class ModelDrafter:
             self._heal_edge(work, logits[at : at + row.n_logits], pace)
             at += row.n_logits
 
-    def _heal_edge(self, work: _Work, logits: npt.NDArray[np.float32], pace: Pace) -> None:
-        """Choose the way on through the bytes behind the edge. Where it is the canonical one, the row behind it is already there."""
+    def _heal_edge(self, work: DraftWork, logits: npt.NDArray[np.float32], pace: Pace) -> None:
+        """Choose the way on through the bytes behind the edge. Where it is the canonical one, the row behind it is
+        already there.
+        """
         mirror, k = work.sequence.mirror, work.first_choice
         if work.rest:
             path = self._healer.choose_path(logits[:-1], mirror.ids[k:], work.rest)
@@ -358,14 +271,14 @@ class ModelDrafter:
         work.rest = b""
         work.row = logits[-1]
 
-    def _guess(self, work: _Work, id_: int, p: float, pace: Pace) -> None:
+    def _guess(self, work: DraftWork, id_: int, p: float, pace: Pace) -> None:
         work.sequence.mirror.guess(id_, p)
         pace.wrote(work.ask.seq, p)
         piece = self._context.vocab.pieces[id_]
         work.sequence.chooser.wrote(piece[len(work.rest) :])
         work.rest = work.rest[len(piece) :]
 
-    def _lockstep(self, live: list[_Work], pace: Pace) -> None:
+    def _lockstep(self, live: list[DraftWork], pace: Pace) -> None:
         """All sequences draft together, one id each per batched decode, until each has enough or loses confidence."""
         while True:
             live = [work for work in live if work.row is None or self._advance(work, pace)]
@@ -376,13 +289,15 @@ class ModelDrafter:
                 return
             ends = [work.sequence.mirror for work in live]
             began = self._clock()
-            self._decode([self._rows(w.ask.seq, m, len(m.ids) - 1, m.ids[-1:], 1) for w, m in zip(live, ends, strict=True)])
+            self._decode(
+                [self._rows(w.ask.seq, m, len(m.ids) - 1, m.ids[-1:], 1) for w, m in zip(live, ends, strict=True)]
+            )
             rows = self._context.logits()
             pace.stepped(len(live), self._clock() - began)
             for work, row in zip(live, rows, strict=True):
                 work.row = row
 
-    def _advance(self, work: _Work, pace: Pace) -> bool:
+    def _advance(self, work: DraftWork, pace: Pace) -> bool:
         """Choose one more id; False where the draft ends before or behind it."""
         assert work.row is not None
         work.n_steps += 1
@@ -406,7 +321,7 @@ class ModelDrafter:
         self._guess(work, id_, p, pace)
         return not self._is_spent(work)
 
-    def _is_spent(self, work: _Work) -> bool:
+    def _is_spent(self, work: DraftWork) -> bool:
         mirror = work.sequence.mirror
         full = len(mirror.ids) - self._shift(mirror) >= self._context.n_ctx
         return full or work.n_steps >= _STEPS_PER_ID * work.ask.n_max or (not work.rest and self._is_long_enough(work))
@@ -443,7 +358,7 @@ class ModelDrafter:
 
     # --- handing over
 
-    def _hand_over(self, work: _Work) -> Draft:
+    def _hand_over(self, work: DraftWork) -> Draft:
         mirror, ask = work.sequence.mirror, work.ask
         edge = mirror.edge
         data = mirror.ahead(edge) if not work.rest else b""
@@ -451,8 +366,8 @@ class ModelDrafter:
             translation = self._translator.translate(tuple(work.sequence.tail), data, complete=bool(work.closing))
         crossing = work.sequence.meter.take()
         ids = list(translation.ids)
-        p, ends = _share(mirror.guesses(), [len(self._target.vocab.pieces[id_]) for id_ in ids], edge)
-        p = _with_trust(p, translation.trust)
+        p, ends = shared_out(mirror.guesses(), [len(self._target.vocab.pieces[id_]) for id_ in ids], edge)
+        p = with_trust(p, translation.trust)
         n_salvaged = sum(end <= work.n_left_over for end in ends)
         if work.closing and sum(len(self._target.vocab.pieces[id_]) for id_ in ids) == len(data):
             ids += work.closing
@@ -463,26 +378,3 @@ class ModelDrafter:
         n_salvaged = min(n_salvaged, len(ids))
         healed = work.healed and bool(ids)
         return Draft(tuple(ids), tuple(p), n_salvaged=n_salvaged, healed=healed, crossing=crossing, n_read=work.n_read)
-
-
-def _share(guesses: list[tuple[int, float]], lengths: list[int], edge: int) -> tuple[list[float], list[int]]:
-    """Probabilities of the draft's ids, handed to the target ids in which they begin; and where, from the edge, each target id ends."""
-    p: list[float] = []
-    ends: list[int] = []
-    at, k = 0, 0
-    for length in lengths:
-        at += length
-        product = 1.0
-        while k < len(guesses) and guesses[k][0] - edge < at:
-            product *= guesses[k][1]
-            k += 1
-        p.append(product)
-        ends.append(at)
-    return p, ends
-
-
-def _with_trust(p: Sequence[float], trust: Sequence[float]) -> list[float]:
-    """p with the probability worked in that the target cuts there, given that it cut as foretold before. Doubtful ids at the end cost a row
-    each and nothing behind them, so they are offered; a policy may think otherwise."""
-    before = [1.0, *trust]
-    return [one * sure / last if last else 0.0 for one, sure, last in zip(p, trust, before, strict=False)]

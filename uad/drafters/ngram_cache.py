@@ -1,6 +1,8 @@
-"""ngram-cache: drafts from statistics of short n-grams: of the context, of earlier answers (dynamic) and of a corpus (static).
+"""ngram-cache: drafts from statistics of short n-grams: of the context, of earlier answers (dynamic) and of a corpus
+(static).
 
-The thresholds are llama.cpp's: the context needs less evidence than earlier answers, and a static file weighs the candidates of both.
+The thresholds are llama.cpp's: the context needs less evidence than earlier answers, and a static file weighs the
+candidates of both.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ N_COPIED = 24
 _STEP = 512
 """New ids counted per round: a long prompt is spread over several, so that other sequences need not wait."""
 _TAKE_BACK = 1 << 13
-"""Ids that are taken back when a prompt leaves them out; where there are more, or fewer are left, counting starts anew."""
+"""Ids that are taken back when a prompt leaves them out; where there are more, or fewer are left, counting starts
+anew.
+"""
 _LIMIT = 1 << 18
 """Dynamic n-grams kept; from there on counts are halved."""
 _N_STATIC = 8
@@ -36,12 +40,14 @@ _PAIR = SIZES[1]
 """The size that static statistics use."""
 
 
-def drafter(static: StoreFile | None = None, dynamic: StoreFile | None = None, share: str = "server", follow: bool = True) -> LookupDrafter:
-    """Drafts id by id what most often followed the last 12, 6, 2 or 1 ids in the context, else in earlier answers, else in a corpus. Where
-    at least 6 were known the way on from there is followed, edits and all.
+def drafter(
+    static: StoreFile | None = None, dynamic: StoreFile | None = None, share: str = "server", follow: bool = True
+) -> LookupDrafter:
+    """Drafts id by id what most often followed the last 12, 6, 2 or 1 ids in the context, else in earlier answers, else
+    in a corpus. Where at least 6 were known the way on from there is followed, edits and all.
 
-    `static` and `dynamic` are files; a file that cannot be used is left alone. `share`: earlier answers of all slots ("server"), of the
-    same slot ("slot") or none ("off"); the dynamic file needs "server".
+    `static` and `dynamic` are files; a file that cannot be used is left alone. `share`: earlier answers of all slots
+    ("server"), of the same slot ("slot") or none ("off"); the dynamic file needs "server".
     """
     shared = Statistics(NgramCounts() if share == "server" else None, _static(static))
     earlier = shared.earlier
@@ -67,7 +73,9 @@ def store_file(path: Path, vocabulary: str) -> StoreFile:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a follower needs to be drafted, by n-gram size: so many counts of all followers, and this percentage of them."""
+    """What a follower needs to be drafted, by n-gram size: so many counts of all followers, and this percentage of
+    them.
+    """
 
     name: str
     needed: dict[int, tuple[int, int]]
@@ -100,7 +108,9 @@ class StaticPair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What is known beside the context: counts of earlier answers (None: they are not remembered), and pairs of a corpus."""
+    """What is known beside the context: counts of earlier answers (None: they are not remembered), and pairs of a
+    corpus.
+    """
 
     earlier: NgramCounts | None
     pairs: dict[tuple[int, ...], StaticPair]
@@ -163,7 +173,9 @@ class NgramCache:
         return Located(WalkSource(TableWalk(ids, self._step), len(ids) - 1), pick.size)
 
     def _step(self, ids: list[int]) -> tuple[int, float] | None:
-        """The next id of a walk, and how far it is believed: what alone followed so many ids in the context is beyond doubt."""
+        """The next id of a walk, and how far it is believed: what alone followed so many ids in the context is beyond
+        doubt.
+        """
         counts = self.context.followers.get(tuple(ids[-LONGEST:]), {})
         if len(counts) == 1:
             return next(iter(counts)), 1.0
@@ -182,7 +194,9 @@ class NgramCache:
             ids.append(pick.id)
         if not picks:
             return None
-        return Draft(tuple([one.id for one in picks]), tuple([one.share for one in picks]), self._text.origin, kind=picks[0].kind)
+        return Draft(
+            tuple([one.id for one in picks]), tuple([one.share for one in picks]), self._text.origin, kind=picks[0].kind
+        )
 
     def _pick(self, ids: list[int]) -> Pick | None:
         """The next id after these."""
@@ -222,7 +236,9 @@ def _static(file: StoreFile | None) -> dict[tuple[int, ...], StaticPair]:
     if file is None or not file.fill(counts):
         return {}
     return {
-        gram: StaticPair(sum(followers.values()), tuple(sorted(followers.items(), key=lambda item: -item[1])[:_N_STATIC]))
+        gram: StaticPair(
+            sum(followers.values()), tuple(sorted(followers.items(), key=lambda item: -item[1])[:_N_STATIC])
+        )
         for gram, followers in counts.followers.items()
         if len(gram) == _PAIR
     }

@@ -20,18 +20,23 @@ _LEAD = 2
 """How many times as frequent as all others together a value must be."""
 
 
-def drafter(size_n: int = 12, size_m: int = 48, min_hits: int = 1, n_values: int = 1, follow: bool = True) -> LookupDrafter:
-    """Drafts the value after the key's last occurrence (n_values 1, ngram-map-k), or one of the first n_values that is at least twice as
-    frequent as all others together (4, ngram-map-k4v).
+def drafter(
+    size_n: int = 12, size_m: int = 48, min_hits: int = 1, n_values: int = 1, follow: bool = True
+) -> LookupDrafter:
+    """Drafts the value after the key's last occurrence (n_values 1, ngram-map-k), or one of the first n_values that is
+    at least twice as frequent as all others together (4, ngram-map-k4v).
 
-    Needs min_hits occurrences. Of a value no more is drafted than was accepted of it the last time; none of it, if none was.
+    Needs min_hits occurrences. Of a value no more is drafted than was accepted of it the last time; none of it, if none
+    was.
     """
     origin = Origin.NGRAM_MAP_K if n_values == 1 else Origin.NGRAM_MAP_K4V
     return LookupDrafter(origin, lambda text: NgramMap(text, size_n, size_m, min_hits, n_values), follow=follow)
 
 
 class _Tried(NamedTuple):
-    """What was drafted last: its name among the accepted lengths, where it begins, and where in the text it should appear."""
+    """What was drafted last: its name among the accepted lengths, where it begins, and where in the text it should
+    appear.
+    """
 
     name: tuple[int, ...]
     start: int
@@ -39,7 +44,9 @@ class _Tried(NamedTuple):
 
 
 class NgramMap:
-    """One slot. `accepted`: by key (and value, where there are several) how many ids were accepted, and the last id that this rests on."""
+    """One slot. `accepted`: by key (and value, where there are several) how many ids were accepted, and the last id
+    that this rests on.
+    """
 
     def __init__(self, text: SlotText, size_n: int, size_m: int, min_hits: int, n_values: int) -> None:
         self._text = text

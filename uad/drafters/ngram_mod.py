@@ -1,7 +1,8 @@
-"""ngram-mod: a constant pool that maps the hash of n ids to the id that followed, shared by slots. Knows no positions in any text.
+"""ngram-mod: a constant pool that maps the hash of n ids to the id that followed, shared by slots. Knows no positions
+in any text.
 
-The pool is not checked for collisions: a wrong id costs a rejected draft, never wrong text. An entry that had another id before says so,
-and is believed less.
+The pool is not checked for collisions: a wrong id costs a rejected draft, never wrong text. An entry that had another
+id before says so, and is believed less.
 """
 
 from __future__ import annotations
@@ -22,13 +23,17 @@ _FULL = 0.25
 """Share of used entries from which the pool starts anew: beyond it collisions make drafts."""
 _LOW_RATE = 0.25
 _LOW_STREAK = 5
-"""So many drafts in a row of which less than the low rate was accepted of what was submitted, and the pool starts anew."""
+"""So many drafts in a row of which less than the low rate was accepted of what was submitted, and the pool starts
+anew.
+"""
 ID = (1 << 30) - 1
 """Of an entry: the id."""
 _REWRITTEN = 1 << 30
 """Of an entry: that it had another id before."""
 _LONGER = 2
-"""Times n ids, after which what is ambiguous after n is remembered as well, by who follows copies: so they stay where they are."""
+"""Times n ids, after which what is ambiguous after n is remembered as well, by who follows copies: so they stay where
+they are.
+"""
 _TRUST = 0.5
 """How far a rewritten entry is believed."""
 
@@ -38,19 +43,23 @@ def drafter(
 ) -> LookupDrafter:
     """Drafts ids as long as the pool knows the next one: at least n_min (else nothing), at most n_max.
 
-    `share` is how far texts meet: "server" one pool for all slots; "slot" one per slot; "off" one per slot that is emptied for each
-    prompt. Pools of slots share out the same memory.
+    `share` is how far texts meet: "server" one pool for all slots; "slot" one per slot; "off" one per slot that is
+    emptied for each prompt. Pools of slots share out the same memory.
     """
     size = POOL_SIZE if share == "server" else max(POOL_SIZE >> (n_slots - 1).bit_length(), _LEAST_POOL)
     new = partial(Pool, n_match, size, _LONGER * n_match if follow else 0)
     shared = new() if share == "server" else None
     return LookupDrafter(
-        Origin.NGRAM_MOD, lambda text: NgramMod(text, shared or new(), n_min, n_max, share == "off"), shared, follow=follow
+        Origin.NGRAM_MOD,
+        lambda text: NgramMod(text, shared or new(), n_min, n_max, share == "off"),
+        shared,
+        follow=follow,
     )
 
 
 class Pool:
-    """Hash of n ids to the next id, with the mark of a rewritten entry; -1: none. `epoch` counts how often it was emptied.
+    """Hash of n ids to the next id, with the mark of a rewritten entry; -1: none. `epoch` counts how often it was
+    emptied.
 
     Of rewritten entries the ids after `longer` ids are kept as well (0: they are not).
     """
@@ -93,8 +102,9 @@ class Pool:
         return entry & ID, _TRUST if entry >= _REWRITTEN else 1.0
 
     def learn(self, ids: Sequence[int], start: int, streak: int) -> int:
-        """Put in ids[start:], each of which has n ids before it; returns how many of the last were known to follow. `streak`: how many
-        before them were."""
+        """Put in ids[start:], each of which has n ids before it; returns how many of the last were known to follow.
+        `streak`: how many before them were.
+        """
         slots = [self.slot(ids, at, self.n) for at in range(start, len(ids))]
         for slot, id_ in zip(slots, ids[start:], strict=True):
             found = self.table[slot]

@@ -9,7 +9,9 @@ from uad.types import Draft, Origin
 
 
 def drafter(size_n: int = 12, size_m: int = 48, min_hits: int = 1, follow: bool = True) -> LookupDrafter:
-    """Drafts the size_m ids after the last earlier place of the last size_n ids, if these have at least min_hits earlier places."""
+    """Drafts the size_m ids after the last earlier place of the last size_n ids, if these have at least min_hits
+    earlier places.
+    """
     return LookupDrafter(Origin.NGRAM_SIMPLE, lambda text: NgramSimple(text, size_n, size_m, min_hits), follow=follow)
 
 
@@ -36,7 +38,11 @@ class NgramSimple:
     def _find(self) -> Located | None:
         ids, n = self._text.ids, self.index.n
         ends = self.index.ends(ids[-n:], len(ids), self._min_hits) if len(ids) > n else []
-        return Located(TextSource(ids, ends[0] - 1), match_length(ids, ends[0], ids, n)) if len(ends) >= self._min_hits else None
+        return (
+            Located(TextSource(ids, ends[0] - 1), match_length(ids, ends[0], ids, n))
+            if len(ends) >= self._min_hits
+            else None
+        )
 
     def end(self) -> None:
         """Nothing more is known then."""

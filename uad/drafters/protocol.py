@@ -34,11 +34,14 @@ class Drafter(Protocol):
         ...
 
     def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
-        """A sequence starts (again) with this prompt of target ids; what fits of earlier state is reused. sampling: how its answer is
-        drawn, the seed included."""
+        """A sequence starts (again) with this prompt of target ids; what fits of earlier state is reused. sampling: how
+        its answer is drawn, the seed included.
+        """
 
     def propose(self, asks: Sequence[Ask], pace: Pace | None = None) -> list[Draft]:
-        """One draft per ask, in order. May be empty; never longer than n_max. Drafters that cost nothing per id ignore pace."""
+        """One draft per ask, in order. May be empty; never longer than n_max. Drafters that cost nothing per id ignore
+        pace.
+        """
         ...
 
     def observe(self, commit: Commit) -> None:
@@ -48,5 +51,6 @@ class Drafter(Protocol):
         """The sequence is over; state may be kept for the next one in this slot."""
 
     def reset(self) -> None:
-        """Forget all sequences and what is kept of former ones, after a failure: nothing is known of the state. What was learned from
-        texts for all of them stays."""
+        """Forget all sequences and what is kept of former ones, after a failure: nothing is known of the state. What
+        was learned from texts for all of them stays.
+        """

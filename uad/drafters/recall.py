@@ -1,8 +1,10 @@
-"""What followed where a draft's last ids occurred before, mixed into the model's probabilities. Knows no model and no target.
+"""What followed where a draft's last ids occurred before, mixed into the model's probabilities. Knows no model and no
+target.
 
-A small model forgets names, and copies badly what it read long ago. So its distribution is mixed with a second one, which is sure of what
-followed the longest earlier occurrence (kNN-LM with exact matches: Khandelwal et al., arXiv 1911.00172; compressors mix such "match
-models"). Unlike a drafter that looks texts up this decides id by id, in mid-draft, too.
+A small model forgets names, and copies badly what it read long ago. So its distribution is mixed with a second one,
+which is sure of what followed the longest earlier occurrence (kNN-LM with exact matches: Khandelwal et al., arXiv
+1911.00172; compressors mix such "match models"). Unlike a drafter that looks texts up this decides id by id, in
+mid-draft, too.
 """
 
 from __future__ import annotations
@@ -15,10 +17,13 @@ from uad.drafters.choosing import Row
 from uad.drafters.history import match_length
 from uad.drafters.mirror import Mirror
 
-_MOST_ENDS: Final = 8  # ends of two ids in a row that are kept for comparing, the newest ones; the text's own end may be among them
+# ends of two ids in a row that are kept for comparing, the newest ones; the text's own end may be among them
+_MOST_ENDS: Final = 8
 _LONGEST: Final = 24  # ids compared
-_ODDS: Final = tuple(0.01 * n**1.5 for n in range(_LONGEST + 1))  # of the match against the model, by its length: flat around the best
-_AGREED: Final = 3.0  # odds of an id that model and match agree on are so many times those of the mixture: they are two witnesses
+# of the match against the model, by its length: flat around the best
+_ODDS: Final = tuple(0.01 * n**1.5 for n in range(_LONGEST + 1))
+# odds of an id that model and match agree on are so many times those of the mixture: they are two witnesses
+_AGREED: Final = 3.0
 _DIFFERED: Final = 0.5
 
 

@@ -1,7 +1,7 @@
 """What a copy that is edited replaces: a renamed name comes back, and is expected with its new name. Knows ids only.
 
-An edit is known by the ids that it replaces and the one before or behind them, which are most of a name; where something is put in, by the
-ids around it or the two behind it.
+An edit is known by the ids that it replaces and the one before or behind them, which are most of a name; where
+something is put in, by the ids around it or the two behind it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class Edit(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """An edit where it is expected: the place of its first id in what is expected, and that of what it replaces in the source."""
+    """An edit where it is expected: the place of its first id in what is expected, and that of what it replaces in the
+    source.
+    """
 
     at: int
     place: int
@@ -46,8 +48,9 @@ class Placed(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """How a copy of source ids is expected to read: its ids, for each of them (and the end) its place in the source, how far it is believed
-    (empty: all are), and the edits in it."""
+    """How a copy of source ids is expected to read: its ids, for each of them (and the end) its place in the source,
+    how far it is believed (empty: all are), and the edits in it.
+    """
 
     ids: Sequence[int]
     places: Sequence[int]
@@ -70,7 +73,8 @@ class Replacements:
 
     def __init__(self) -> None:
         self._edits: dict[tuple[int, ...], Edit] = {}
-        self._lengths: dict[int, list[int]] = {}  # of keys that begin with an id, the longest first; those of forgotten ones too
+        # of keys that begin with an id, the longest first; those of forgotten ones too
+        self._lengths: dict[int, list[int]] = {}
 
     def expect(self, source: Sequence[int], begun: Edit | None = None) -> Expected:
         """A copy of `source`, whose first id was written already; an edit that is `begun` comes right behind it."""
@@ -97,7 +101,9 @@ class Replacements:
         return Expected(ids, places, trust, edits)
 
     def _edits_in(self, source: Sequence[int], begun: Edit | None) -> Iterator[tuple[int, Edit]]:
-        """The edits and where they begin, in order, none within another; behind what was put in no other edit puts in more."""
+        """The edits and where they begin, in order, none within another; behind what was put in no other edit puts in
+        more.
+        """
         free = 0
         if begun is not None:
             yield 1, begun

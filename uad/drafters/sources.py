@@ -43,8 +43,9 @@ class TextSource(NamedTuple):
 
 
 class TableWalk:
-    """Some ids, and those that a table leads to, as far as was asked for. step: from the ids so far to the next one, and how far that is
-    believed; None where the table ends."""
+    """Some ids, and those that a table leads to, as far as was asked for. step: from the ids so far to the next one,
+    and how far that is believed; None where the table ends.
+    """
 
     def __init__(self, ids: list[int], step: Callable[[list[int]], tuple[int, float] | None]) -> None:
         self.ids = ids

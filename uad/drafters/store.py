@@ -1,7 +1,7 @@
 """Files of what drafters learned: one header line of JSON and rows of 32-bit numbers. Knows no drafter.
 
-A file belongs to a vocabulary and to a version of this format. It is written beside its place and moved there whole, so that a crash
-leaves the old file. A file that cannot be used is refused and never overwritten.
+A file belongs to a vocabulary and to a version of this format. It is written beside its place and moved there whole, so
+that a crash leaves the old file. A file that cannot be used is refused and never overwritten.
 """
 
 from __future__ import annotations
@@ -66,7 +66,11 @@ class StoreFile:
         except FileNotFoundError:
             return np.zeros((0, self.width), dtype=np.int32)
         except (StoreError, OSError, MemoryError) as error:
-            self._refuse((error.strerror or str(error)) if isinstance(error, OSError) else str(error) or "there is no memory for it")
+            self._refuse(
+                (error.strerror or str(error))
+                if isinstance(error, OSError)
+                else str(error) or "there is no memory for it"
+            )
             return None
 
     def fill(self, target: Loadable) -> bool:
@@ -82,7 +86,9 @@ class StoreFile:
         return True
 
     def _refuse(self, reason: str) -> None:
-        _log.warning("%s: not used: %s; the file is kept as it is, and the server goes on without it", self.path, reason)
+        _log.warning(
+            "%s: not used: %s; the file is kept as it is, and the server goes on without it", self.path, reason
+        )
 
     def read(self) -> Rows:
         """The rows, (n, width). Raises StoreError or OSError."""
@@ -91,7 +97,9 @@ class StoreFile:
             body = file.read()
         expected = 4 * self.width * header["rows"]
         if len(body) != expected:
-            raise StoreError(f"it has {len(body)} bytes of rows instead of {expected}: it was cut, or something was added")
+            raise StoreError(
+                f"it has {len(body)} bytes of rows instead of {expected}: it was cut, or something was added"
+            )
         if zlib.crc32(body) != header["crc32"]:
             raise StoreError("its checksum is wrong: the content was damaged")
         return np.frombuffer(body, dtype="<i4").astype(np.int32).reshape(-1, self.width)

@@ -1,8 +1,10 @@
-"""suffix: the longest suffix of the text that occurred before, in the text itself or in earlier answers, and what followed it mostly.
+"""suffix: the longest suffix of the text that occurred before, in the text itself or in earlier answers, and what
+followed it mostly.
 
-Suffixes of 2, 5 and 12 ids are indexed by hash; from the longest of them that is found, the newest occurrences are compared further back,
-id by id. So the longest match is exact up to 64 ids, as far as it is among these occurrences, and everything is constant time per id.
-A suffix automaton would be exact without that bound, but costs CPython half a kilobyte per id and can neither shrink nor forget.
+Suffixes of 2, 5 and 12 ids are indexed by hash; from the longest of them that is found, the newest occurrences are
+compared further back, id by id. So the longest match is exact up to 64 ids, as far as it is among these occurrences,
+and everything is constant time per id. A suffix automaton would be exact without that bound, but costs CPython half a
+kilobyte per id and can neither shrink nor forget.
 """
 
 from __future__ import annotations
@@ -29,19 +31,27 @@ _FREE = 4
 _FOLLOWED = 32
 """Ids in a row that agree with one source, from which on nothing else is looked at."""
 _GOOD = 4
-"""Length of match from which on one elsewhere is preferred to a source that was followed less far, or may be resumed."""
+"""Length of match from which on one elsewhere is preferred to a source that was followed less far, or may be
+resumed.
+"""
 SEPARATOR = -1
 _ANSWERS_KIND = "suffix/answers"
 
 
 def drafter(
-    n_match: int = 2, n_max: int = 48, size: int = 1 << 18, file: StoreFile | None = None, share: str = "server", n_slots: int = 1
+    n_match: int = 2,
+    n_max: int = 48,
+    size: int = 1 << 18,
+    file: StoreFile | None = None,
+    share: str = "server",
+    n_slots: int = 1,
 ) -> LookupDrafter:
-    """Drafts what followed the longest match, by a vote of the occurrences weighed with the square of their match lengths.
+    """Drafts what followed the longest match, by a vote of the occurrences weighed with the square of their match
+    lengths.
 
-    At least n_match ids must match; at most n_max are drafted, and no more than about twice the match. `share` is whose earlier
-    answers are looked at: those of all slots ("server"), of the same slot ("slot") or none ("off"); `size` is how many ids of
-    answers are kept, in all slots together; `file` keeps them over restarts and needs "server".
+    At least n_match ids must match; at most n_max are drafted, and no more than about twice the match. `share` is whose
+    earlier answers are looked at: those of all slots ("server"), of the same slot ("slot") or none ("off"); `size` is
+    how many ids of answers are kept, in all slots together; `file` keeps them over restarts and needs "server".
     """
     shared = Answers(size) if share == "server" and size else None
     of_slot = size // n_slots if share == "slot" else 0
@@ -90,12 +100,16 @@ class SuffixIndex:
         for index, most in zip(reversed(self.levels), reversed(_N_ENDS), strict=True):
             n = index.n
             if len(ids) >= n and (ends := index.ends(ids[-n:], len(self.ids), most)):
-                return [SuffixMatch(self.ids, end, match_length(self.ids, end, ids, n), self.ids is ids) for end in ends]
+                return [
+                    SuffixMatch(self.ids, end, match_length(self.ids, end, ids, n), self.ids is ids) for end in ends
+                ]
         return []
 
 
 class Answers:
-    """Earlier answers, at most `capacity` ids: two halves, of which the older is dropped as a whole when the newer is full."""
+    """Earlier answers, at most `capacity` ids: two halves, of which the older is dropped as a whole when the newer is
+    full.
+    """
 
     def __init__(self, capacity: int) -> None:
         self._half = max(capacity // 2, 1)
@@ -145,7 +159,9 @@ class AnswerSource(NamedTuple):
 
 
 class SuffixMatch(NamedTuple):
-    """An earlier occurrence of the text's suffix: the text it is in, where it ends, its length, and whether that text is the own one."""
+    """An earlier occurrence of the text's suffix: the text it is in, where it ends, its length, and whether that text
+    is the own one.
+    """
 
     text: list[int]
     end: int
@@ -158,7 +174,9 @@ class SuffixMatch(NamedTuple):
         return (TextSource if self.own else AnswerSource)(self.text, self.end - 1)
 
     def continuation(self, n: int) -> list[int]:
-        """What followed, at most n ids. In the own text a copy may go on into what it writes; of an answer it ends with the answer."""
+        """What followed, at most n ids. In the own text a copy may go on into what it writes; of an answer it ends with
+        the answer.
+        """
         return self.source.ahead(n)[1:]
 
 
@@ -203,12 +221,15 @@ class SuffixLookup:
         return Draft(ids[:n], p[:n], Origin.SUFFIX, kind=Origin.SUFFIX if winner.own else _ANSWERS_KIND)
 
     def _matches(self) -> list[SuffixMatch]:
-        """Occurrences of the longest suffix that is found, in the text and in both halves of the answers; and the source of the last draft,
-        whose place may be older than the occurrences that are looked at."""
+        """Occurrences of the longest suffix that is found, in the text and in both halves of the answers; and the
+        source of the last draft, whose place may be older than the occurrences that are looked at.
+        """
         texts = [self.index, *(self._answers.texts if self._answers is not None else ())]
         found = [match for text in texts for match in text.matches(self._text.ids)]
         followed = self._followed()
-        if followed is not None and not any(match.end == followed.end and match.text is followed.text for match in found):
+        if followed is not None and not any(
+            match.end == followed.end and match.text is followed.text for match in found
+        ):
             found.append(followed)
         return [match for match in found if match.length >= self._n_match]
 
@@ -217,7 +238,9 @@ class SuffixLookup:
         source = self._text.aligner.source
         if not isinstance(source, TextSource | AnswerSource) or source.place + 1 >= len(source.text):
             return None
-        return SuffixMatch(source.text, source.place + 1, min(self._text.aligner.length, MAX_MATCH), isinstance(source, TextSource))
+        return SuffixMatch(
+            source.text, source.place + 1, min(self._text.aligner.length, MAX_MATCH), isinstance(source, TextSource)
+        )
 
 
 def _most(length: int) -> int:
@@ -225,11 +248,14 @@ def _most(length: int) -> int:
     return _FREE + 2 * length
 
 
-def vote(matches: list[tuple[SuffixMatch, list[int]]], n: int) -> tuple[tuple[int, ...], tuple[float, ...], SuffixMatch]:
-    """The continuation that most matches agree on, id by id, with the probability of each id; and the longest match behind it.
+def vote(
+    matches: list[tuple[SuffixMatch, list[int]]], n: int
+) -> tuple[tuple[int, ...], tuple[float, ...], SuffixMatch]:
+    """The continuation that most matches agree on, id by id, with the probability of each id; and the longest match
+    behind it.
 
-    Each match comes with its continuation. Matches that disagree with a chosen id have no vote on the next ones. Of equal weights the
-    longest match wins, then the newest.
+    Each match comes with its continuation. Matches that disagree with a chosen id have no vote on the next ones. Of
+    equal weights the longest match wins, then the newest.
     """
     live = sorted(matches, key=lambda match: -match[0].length)
     winner: SuffixMatch | None = None

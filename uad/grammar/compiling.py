@@ -26,8 +26,8 @@ _starting = threading.Lock()
 def limited(work: Callable[[], T]) -> T:
     """What `work` returns or raises.
 
-    Raises InvalidRequestError where it computes for longer than MOST_CPU_S, or takes longer than LONGEST_S on a busy machine;
-    then it is left to end by itself. Raises UnavailableError where too much is left so.
+    Raises InvalidRequestError where it computes for longer than MOST_CPU_S, or takes longer than LONGEST_S on a busy
+    machine; then it is left to end by itself. Raises UnavailableError where too much is left so.
     """
     if not _running.acquire(blocking=False):
         raise UnavailableError(f"{_MOST_AT_ONCE} grammars are being compiled; try again later")

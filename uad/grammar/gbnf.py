@@ -1,7 +1,7 @@
 """llama.cpp's grammar notation (GBNF) to the notation of llguidance (Lark). Knows no vocabulary.
 
-GBNF knows characters only. llguidance cuts text into lexemes first, the longest that match. So whatever has no recursion
-becomes one lexeme, which is a regular expression with all its freedom. Only around recursion is text cut.
+GBNF knows characters only. llguidance cuts text into lexemes first, the longest that match. So whatever has no
+recursion becomes one lexeme, which is a regular expression with all its freedom. Only around recursion is text cut.
 """
 
 from __future__ import annotations

@@ -40,7 +40,9 @@ class Compiled(NamedTuple):
 
 
 class Grammars:
-    """May be used from several threads; matchers from one at a time. notes: the line for the start, if there is something to say."""
+    """May be used from several threads; matchers from one at a time. notes: the line for the start, if there is
+    something to say.
+    """
 
     def __init__(self, vocabulary: GrammarVocabulary) -> None:
         self._vocabulary = vocabulary

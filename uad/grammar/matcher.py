@@ -34,7 +34,9 @@ class Trigger:
         self._tail = b""
 
     def feed(self, id_: int) -> bytes | None:
-        """The text goes on with this id. Once a trigger was written: the bytes that the grammar begins with; None before."""
+        """The text goes on with this id. Once a trigger was written: the bytes that the grammar begins with; None
+        before.
+        """
         data = self._tail + self._bytes(id_)
         begun = self._begun(data)
         if begun is None:
@@ -69,7 +71,9 @@ class Trigger:
 
 
 def mask_of(data: bytes, n_vocab: int) -> Mask:
-    """The mask whose bits these are. A large vocabulary has few of one kind nearly always, so only bytes with some are looked at."""
+    """The mask whose bits these are. A large vocabulary has few of one kind nearly always, so only bytes with some are
+    looked at.
+    """
     bits = np.frombuffer(data, np.uint8)
     others = ~bits
     if np.count_nonzero(others) < np.count_nonzero(bits):
@@ -167,12 +171,16 @@ class GrammarMatcher:
             raise self._error()
 
     def _mask_before(self, trigger: Trigger) -> Mask | None:
-        """What free text may go on with: all but early ends, and tokens that run into a grammar which begins otherwise."""
+        """What free text may go on with: all but early ends, and tokens that run into a grammar which begins
+        otherwise.
+        """
         banned = {id_ for id_, begun in trigger.completing() if not can_begin(self._native, begun, self._vocabulary)}
         banned.update(self._barred, self._vocabulary.eog if trigger.must else ())
         return Mask(np.array(sorted(banned), np.intp), are_banned=True) if banned else None
 
     def _error(self) -> GrammarError:
         self._failed()
-        words = self._native.get_error().removesuffix("\n<non-verbose/>").strip()[:300] or str(self._native.stop_reason())
+        words = self._native.get_error().removesuffix("\n<non-verbose/>").strip()[:300] or str(
+            self._native.stop_reason()
+        )
         return GrammarError(f"the answer could not be kept within its grammar ({words}); simplify the grammar")

@@ -38,7 +38,8 @@ class Matcher(Protocol):
     def forced(self) -> Sequence[int]:
         """The ids that must follow; none where there is a choice.
 
-        Forced bytes are cut as the vocabulary's tokenizer cuts them. Their last id is left open where it could be a longer one.
+        Forced bytes are cut as the vocabulary's tokenizer cuts them. Their last id is left open where it could be a
+        longer one.
         """
         ...
 

@@ -46,7 +46,9 @@ def _check_size(schema: dict[str, object]) -> None:
         if n > MAX_PARTS:
             raise InvalidRequestError(f"the schema has more than {MAX_PARTS} objects and lists; send a smaller one")
         if isinstance(value, dict) and len(value) > MAX_MEMBERS:
-            raise InvalidRequestError(f"an object of the schema has more than {MAX_MEMBERS} members; send a smaller one")
+            raise InvalidRequestError(
+                f"an object of the schema has more than {MAX_MEMBERS} members; send a smaller one"
+            )
         waiting += value.values() if isinstance(value, dict) else value
 
 

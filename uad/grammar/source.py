@@ -43,7 +43,11 @@ def _inner(constraint: Constraint) -> str:
         case ConstraintKind.JSON_SCHEMA:
             return _schema(text)
         case ConstraintKind.GRAMMAR:
-            return str(LLMatcher.grammar_from_lark(_bounded(text, MAX_CHARS) if text.lstrip().startswith(LARK) else to_lark(text)))
+            return str(
+                LLMatcher.grammar_from_lark(
+                    _bounded(text, MAX_CHARS) if text.lstrip().startswith(LARK) else to_lark(text)
+                )
+            )
         case ConstraintKind.REGEX:
             return str(LLMatcher.grammar_from_regex(_unanchored(_bounded(text, MAX_REGEX))))
         case ConstraintKind.CHOICE:

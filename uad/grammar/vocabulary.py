@@ -35,10 +35,16 @@ class GrammarVocabulary:
 
 
 def _difference(native: llguidance.LLTokenizer, tokens: Sequence[bytes]) -> str:
-    """Why masks would not fit the target's rows, or ids mean other bytes; empty where all is well. Looks at some of the ids."""
+    """Why masks would not fit the target's rows, or ids mean other bytes; empty where all is well. Looks at some of the
+    ids.
+    """
     if native.vocab_size != len(tokens):
         return f"llguidance counts {native.vocab_size} tokens, the model has {len(tokens)}"
-    wrong = (id_ for id_ in range(0, len(tokens), _EVERY) if tokens[id_][:1] != _SPECIAL and native.decode_bytes([id_]) != tokens[id_])
+    wrong = (
+        id_
+        for id_ in range(0, len(tokens), _EVERY)
+        if tokens[id_][:1] != _SPECIAL and native.decode_bytes([id_]) != tokens[id_]
+    )
     id_ = next(wrong, None)
     return "" if id_ is None else f"llguidance reads other bytes than the model for token {id_}"
 
@@ -55,8 +61,9 @@ class _Tokenizer:
         self._encode = encode
 
     def __call__(self, text: bytes) -> list[int]:
-        """The ids of forced text; of a long one only the first, without those that the cut may have changed. It is asked again
-        behind each of them."""
+        """The ids of forced text; of a long one only the first, without those that the cut may have changed. It is
+        asked again behind each of them.
+        """
         if len(text) <= _WINDOW:
             return self._encode(text)
         return self._encode(text[:_WINDOW])[:-_UNSURE]

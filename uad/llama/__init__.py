@@ -5,5 +5,8 @@ from uad.llama.symbols import VERSIONS
 
 try:
     import llama_cpp.llama_cpp  # noqa: F401
-except Exception as error:  # missing, built for another machine, or a library beside it is: whatever it is, it ends in one line
-    raise ConfigError(f"llama-cpp-python cannot be loaded ({error}): pip install 'llama-cpp-python{VERSIONS}'") from error
+# missing, built for another machine, or a library beside it is: whatever it is, it ends in one line
+except Exception as error:
+    raise ConfigError(
+        f"llama-cpp-python cannot be loaded ({error}): pip install 'llama-cpp-python{VERSIONS}'"
+    ) from error

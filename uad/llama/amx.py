@@ -1,8 +1,9 @@
 """Whether llama.cpp's kernels for Intel's matrix units (AMX) work in this build. Knows no model.
 
-GCC up to 12 at least drops the configuration that llama.cpp gives those units (its header tells the optimiser that only the first 8 bytes
-are read): the first pass of several rows through a quantized weight then ends the process (llama.cpp issue 20824). `scripts/amx.h` keeps
-the configuration; where a build without it is found, weights are not rearranged for this processor, and AMX is not used.
+GCC up to 12 at least drops the configuration that llama.cpp gives those units (its header tells the optimiser that only
+the first 8 bytes are read): the first pass of several rows through a quantized weight then ends the process (llama.cpp
+issue 20824). `scripts/amx.h` keeps the configuration; where a build without it is found, weights are not rearranged for
+this processor, and AMX is not used.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _ROWS, _WIDTH, _N_INPUTS = 64, 64, 2
 _SECONDS = 60
 _WRONG = 3  # exit code; Python's own for an exception is 1, which says nothing about AMX
 BROKEN = (
-    "the AMX units of this processor are left alone: llama.cpp as it was compiled here crashes on them (its issue 20824); "
+    "the AMX units of this processor are left alone: llama.cpp as it was compiled here crashes on them (its issue "
+    "20824); "
     "`make clean serve` builds one that uses them: drafts gain more there"
 )
 
@@ -66,7 +68,9 @@ def _ggml(name: str, result: Any, *arguments: Any) -> Any:
 def _buffers(device: int) -> dict[str, int]:
     """The places that weights can be rearranged into, by name."""
     registry = _ggml("ggml_backend_dev_backend_reg", c_void_p, c_void_p)(device)
-    address = _ggml("ggml_backend_reg_get_proc_address", c_void_p, c_void_p, c_char_p)(registry, b"ggml_backend_dev_get_extra_bufts")
+    address = _ggml("ggml_backend_reg_get_proc_address", c_void_p, c_void_p, c_char_p)(
+        registry, b"ggml_backend_dev_get_extra_bufts"
+    )
     found = ctypes.CFUNCTYPE(ctypes.POINTER(c_void_p), c_void_p)(address)(device) if address else None
     name, places, i = _ggml("ggml_backend_buft_name", c_char_p, c_void_p), {}, 0
     while found and found[i]:
@@ -82,7 +86,10 @@ def multiply() -> np.ndarray[Any, np.dtype[np.float32]] | None:
     place = _buffers(device).get("AMX")
     if place is None:
         return None
-    init, tensor = _ggml("ggml_init", c_void_p, _InitParams), _ggml("ggml_new_tensor_2d", c_void_p, c_void_p, c_int, c_int64, c_int64)
+    init, tensor = (
+        _ggml("ggml_init", c_void_p, _InitParams),
+        _ggml("ggml_new_tensor_2d", c_void_p, c_void_p, c_int, c_int64, c_int64),
+    )
     put = _ggml("ggml_backend_tensor_set", None, c_void_p, c_char_p, c_size_t, c_size_t)
     get = _ggml("ggml_backend_tensor_get", None, c_void_p, c_void_p, c_size_t, c_size_t)
     weights, graph_of = init(_InitParams(1 << 16, None, True)), init(_InitParams(1 << 20, None, True))

@@ -14,7 +14,9 @@ _Ints = npt.NDArray[np.int32]
 
 
 class Batch:
-    """Up to `capacity` rows. A row is (id, position, sequence, wants logits); rows keep the order in which they were added."""
+    """Up to `capacity` rows. A row is (id, position, sequence, wants logits); rows keep the order in which they were
+    added.
+    """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -34,7 +36,9 @@ class Batch:
         self.n_outputs = 0
 
     def add(self, seq: int, pos: int, ids: Sequence[int], n_logits: int) -> int:
-        """Append ids of one sequence from position pos on; the last n_logits rows give logits. Returns the first one's output index."""
+        """Append ids of one sequence from position pos on; the last n_logits rows give logits. Returns the first one's
+        output index.
+        """
         n = len(ids)
         lo, hi = self.n, self.n + n
         if hi > self.capacity:
@@ -55,7 +59,9 @@ class Batch:
         return self.native
 
 
-def _native(ids: _Ints, pos: _Ints, n_seq: _Ints, seq_pointers: npt.NDArray[np.uint64], want: npt.NDArray[np.int8]) -> Any:
+def _native(
+    ids: _Ints, pos: _Ints, n_seq: _Ints, seq_pointers: npt.NDArray[np.uint64], want: npt.NDArray[np.int8]
+) -> Any:
     int32 = ctypes.POINTER(ctypes.c_int32)
     batch: Any = lib.llama_batch()  # the binding declares its pointer fields as arrays
     batch.n_tokens = 0

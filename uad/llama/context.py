@@ -1,4 +1,6 @@
-"""Owner of one context: KV of several sequences, decode with distinct errors, logits without copies. Must not know who is a draft."""
+"""Owner of one context: KV of several sequences, decode with distinct errors, logits without copies. Must not know who
+is a draft.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ Logits = npt.NDArray[np.float32]
 
 
 class Context:
-    """A context with n_seq sequences of n_ctx positions each, every one with its own KV stream (neighbours change no bit)."""
+    """A context with n_seq sequences of n_ctx positions each, every one with its own KV stream (neighbours change no
+    bit).
+    """
 
     def __init__(self, model: Model, config: ModelConfig, n_seq: int, role: str = "model") -> None:
         self._log = native.start()
@@ -62,13 +66,15 @@ class Context:
         handle = lib.llama_init_from_model(model.handle, params)
         if not handle:
             raise ModelLoadError(
-                f"{self._role} {model.path}: no context of {params.n_ctx} tokens ({self._log.reason() or 'out of memory?'}); "
+                f"{self._role} {model.path}: no context of {params.n_ctx} tokens "
+                f"({self._log.reason() or 'out of memory?'}); "
                 "try a smaller --ctx-size, or --flash-attn on where the KV cache is quantized"
             )
         return handle  # type: ignore[no-any-return]
 
     def choose_threads(self, config: ModelConfig) -> None:
-        """Where nobody said how many, one or all cores, whichever decodes a single row faster: the threads of a tiny model mostly wait.
+        """Where nobody said how many, one or all cores, whichever decodes a single row faster: the threads of a tiny
+        model mostly wait.
 
         Prompts are read with as many as was said, else with all cores.
         """
@@ -109,12 +115,15 @@ class Context:
 
     @property
     def tail(self) -> int:
-        """Ids at the end of a prompt that are decoded apart, since a mark before them helps later prompts; 0: it does not."""
+        """Ids at the end of a prompt that are decoded apart, since a mark before them helps later prompts; 0: it does
+        not.
+        """
         return TAIL if self.memory.marks_help else 0
 
     def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
-        """One batched decode. may_stop: `interrupt` ends it. Raises NoKvRoomError, AbortedError or DecodeError; after NoKvRoomError the KV
-        is as before, after AbortedError it may hold some of the rows."""
+        """One batched decode. may_stop: `interrupt` ends it. Raises NoKvRoomError, AbortedError or DecodeError; after
+        NoKvRoomError the KV is as before, after AbortedError it may hold some of the rows.
+        """
         if may_stop:
             lib.llama_set_abort_callback(self._handle, _is_set(), ctypes.addressof(self._stop))
             try:
@@ -135,11 +144,15 @@ class Context:
             raise NoKvRoomError(f"{self._role}: no KV room for {batch.n} rows")
         if code == 2:
             raise AbortedError(f"{self._role}: decode was aborted")
-        raise DecodeError(f"{self._role}: llama_decode failed with code {code} ({self._log.reason() or 'no reason given'})")
+        raise DecodeError(
+            f"{self._role}: llama_decode failed with code {code} ({self._log.reason() or 'no reason given'})"
+        )
 
     def prepare(self, rows: Sequence[Rows]) -> list[Rows]:
-        """What is left to decode of these rows: those that may have to be taken back get a checkpoint before them, where the memory needs
-        one. Many rows that stay are decoded before it, else they might be decoded again and again. Raises what decoding does."""
+        """What is left to decode of these rows: those that may have to be taken back get a checkpoint before them,
+        where the memory needs one. Many rows that stay are decoded before it, else they might be decoded again and
+        again. Raises what decoding does.
+        """
         return [self._prepared(row) if self.memory.needs_checkpoint(row) else row for row in rows]
 
     def _prepared(self, row: Rows) -> Rows:
@@ -151,12 +164,15 @@ class Context:
         return row
 
     def interrupt(self, wanted: bool = True) -> None:
-        """From any thread: decodes that may stop raise AbortedError, those to come too, until it is not wanted any more. On backends that
-        cannot be interrupted (GPUs) nothing happens."""
+        """From any thread: decodes that may stop raise AbortedError, those to come too, until it is not wanted any
+        more. On backends that cannot be interrupted (GPUs) nothing happens.
+        """
         self._stop[0] = bytes([wanted])
 
     def logits(self) -> Logits:
-        """All rows that wanted logits in the last decode, [n_outputs, n_vocab], in batch order; a view that the next decode overwrites."""
+        """All rows that wanted logits in the last decode, [n_outputs, n_vocab], in batch order; a view that the next
+        decode overwrites.
+        """
         pointer = lib.llama_get_logits(self._handle)
         address = ctypes.cast(pointer, ctypes.c_void_p).value
         if address is None:
@@ -173,7 +189,9 @@ class Context:
     def __enter__(self) -> Context:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -207,8 +225,9 @@ def context_params(config: ModelConfig, n_ctx: int, n_seq: int) -> Any:
 def attention(config: ModelConfig, on_cpu: bool) -> tuple[str, int]:
     """The flash attention setting, and up to how many rows of a sequence every pass gives a row the same bits.
 
-    On the CPU flash attention has another kernel from 64 rows on: the faster one for prompts, the slower one for drafts. Without flash
-    attention a single row of a sequence is computed by another kernel than several: then even quantized weights need `--exact`.
+    On the CPU flash attention has another kernel from 64 rows on: the faster one for prompts, the slower one for
+    drafts. Without flash attention a single row of a sequence is computed by another kernel than several: then even
+    quantized weights need `--exact`.
     """
     if not on_cpu:
         return config.flash_attn, config.n_ubatch
@@ -217,13 +236,16 @@ def attention(config: ModelConfig, on_cpu: bool) -> tuple[str, int]:
 
 @lru_cache(maxsize=1)
 def _is_set() -> Any:
-    """llama.cpp asks this before each operation: whether the first byte is set. The C library's strlen, since a Python function would wait
-    there for the interpreter's lock."""
+    """llama.cpp asks this before each operation: whether the first byte is set. The C library's strlen, since a Python
+    function would wait there for the interpreter's lock.
+    """
     return ctypes.cast(ctypes.CDLL(None if os.name != "nt" else "msvcrt").strlen, lib.ggml_abort_callback)
 
 
 def physical_cores() -> int:
-    """Cores without hyper-threads that this process may use: decoding is bound by memory, siblings only get in each other's way."""
+    """Cores without hyper-threads that this process may use: decoding is bound by memory, siblings only get in each
+    other's way.
+    """
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
     siblings = set()
     for cpu in allowed:

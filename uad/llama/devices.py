@@ -11,7 +11,12 @@ import llama_cpp.llama_cpp as lib
 
 from uad.llama import native
 
-_ENUMERATION = ("ggml_backend_dev_count", "ggml_backend_dev_get", "ggml_backend_dev_name", "ggml_backend_dev_description")
+_ENUMERATION = (
+    "ggml_backend_dev_count",
+    "ggml_backend_dev_get",
+    "ggml_backend_dev_name",
+    "ggml_backend_dev_description",
+)
 
 _GPUS = (1, 2)  # ggml_backend_dev_type of graphics processors with memory of their own, and in the machine's
 
@@ -46,9 +51,14 @@ def memory_left() -> int:
     library: Any = getattr(lib, "_lib", None)
     if not offloads() or not all(hasattr(library, name) for name in (*_ENUMERATION, "ggml_backend_dev_memory")):
         return 0
-    count, get, memory, kind = (getattr(library, f"ggml_backend_dev_{name}") for name in ("count", "get", "memory", "type"))
+    count, get, memory, kind = (
+        getattr(library, f"ggml_backend_dev_{name}") for name in ("count", "get", "memory", "type")
+    )
     count.restype, get.restype, get.argtypes = ctypes.c_size_t, ctypes.c_void_p, [ctypes.c_size_t]
-    memory.restype, memory.argtypes = None, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)]
+    memory.restype, memory.argtypes = (
+        None,
+        [ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)],
+    )
     kind.restype, kind.argtypes = ctypes.c_int, [ctypes.c_void_p]
     left = 0
     for device in map(get, range(count())):
@@ -62,5 +72,7 @@ def memory_left() -> int:
 def _processor() -> str:
     path = Path("/proc/cpuinfo")
     lines = path.read_text(errors="replace").splitlines() if path.exists() else []
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+    model = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
     return f"CPU: {model or platform.machine()}"

@@ -1,4 +1,6 @@
-"""What a context will take, as llama.cpp reckons it: a model without weights, a context without memory, and the sizes in its log."""
+"""What a context will take, as llama.cpp reckons it: a model without weights, a context without memory, and the sizes
+in its log.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,8 @@ class Need:
 class Footprint:
     """One model's header. Use with `with`, or call `close()`.
 
-    weights: bytes that stay in memory whatever happens; mapped: bytes of a mapped file, which the system can drop and read again;
-    device: bytes of weights on devices. Raises ModelLoadError where the file is none that llama.cpp knows.
+    weights: bytes that stay in memory whatever happens; mapped: bytes of a mapped file, which the system can drop and
+    read again; device: bytes of weights on devices. Raises ModelLoadError where the file is none that llama.cpp knows.
     """
 
     def __init__(self, config: ModelConfig, role: str, n_seq: int) -> None:
@@ -56,7 +58,8 @@ class Footprint:
             self._model: ctypes.c_void_p | None = _load(config)
         if not self._model:
             raise ModelLoadError(
-                f"{role} {config.path}: llama.cpp cannot load it ({self._log.reason() or 'no reason given'}); is the file complete?"
+                f"{role} {config.path}: llama.cpp cannot load it ({self._log.reason() or 'no reason given'}); is the "
+                "file complete?"
             )
         self.n_ctx_train = int(lib.llama_model_n_ctx_train(self._model))
         self.n_vocab = int(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model)))
@@ -72,14 +75,17 @@ class Footprint:
         self.weights = self.mapped = self.device = 0
 
     def _is_rearranged(self) -> bool:
-        """Whether weights are copied into another order, as far as the file's type tells: then they are no mapped file any more."""
+        """Whether weights are copied into another order, as far as the file's type tells: then they are no mapped file
+        any more.
+        """
         ftype = int(lib.llama_model_ftype(self._model)) if hasattr(lib, "llama_model_ftype") else -1
         return amx.rearranges(self._config) and ftype not in _FLOATS
 
     def of(self, n_ctx: int) -> Need:
         """What a context of n_ctx positions in all takes. Raises ModelLoadError where llama.cpp makes none.
 
-        Far beyond usual contexts it is on a straight line through two smaller ones: llama.cpp takes memory for each position even so.
+        Far beyond usual contexts it is on a straight line through two smaller ones: llama.cpp takes memory for each
+        position even so.
         """
         if n_ctx > _EXACT:
             a, b, share = self.of(_EXACT // 2), self.of(_EXACT), n_ctx / (_EXACT // 2) - 2
@@ -89,11 +95,16 @@ class Footprint:
             handle = lib.llama_init_from_model(self._model, context_params(self._config, n_ctx, self._n_seq))
         if not handle:
             raise ModelLoadError(
-                f"{self._role} {self._config.path}: no context of {n_ctx} tokens ({self._log.reason() or 'out of memory?'})"
+                f"{self._role} {self._config.path}: no context of {n_ctx} tokens "
+                f"({self._log.reason() or 'out of memory?'})"
             )
         lib.llama_free(handle)
         need = read(lines, self._n_seq)
-        return Need(need.host + _FIXED + 4 * self.n_vocab * max(self._n_seq, min(self._config.n_ubatch, _OUTPUTS)), need.device, need.kv)
+        return Need(
+            need.host + _FIXED + 4 * self.n_vocab * max(self._n_seq, min(self._config.n_ubatch, _OUTPUTS)),
+            need.device,
+            need.kv,
+        )
 
     def close(self) -> None:
         if self._model:
@@ -103,7 +114,9 @@ class Footprint:
     def __enter__(self) -> Footprint:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -126,7 +139,9 @@ def offloaded(lines: list[str]) -> float:
 
 
 def read(lines: list[str], n_seq: int) -> Need:
-    """What the log of a context says that it takes. Raises ModelLoadError where it says nothing: another llama.cpp has other words."""
+    """What the log of a context says that it takes. Raises ModelLoadError where it says nothing: another llama.cpp has
+    other words.
+    """
     kv = compute = device = cells = 0
     layers: Counter[bool] = Counter()
     for line in lines:
@@ -139,7 +154,9 @@ def read(lines: list[str], n_seq: int) -> Need:
             kv += int(float(found[1]) * _MIB)
             cells += int(count[1]) if (count := _CELLS.search(line)) else 0
     if not compute + device:
-        raise ModelLoadError("the installed llama-cpp-python does not say how much memory a context takes; --fit off does not ask")
+        raise ModelLoadError(
+            "the installed llama-cpp-python does not say how much memory a context takes; --fit off does not ask"
+        )
     on_devices = int(kv * layers[False] / max(layers.total(), 1))
     return Need(kv - on_devices + compute + cells * n_seq * _CELL, device + on_devices, kv)
 

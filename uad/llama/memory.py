@@ -1,8 +1,10 @@
-"""What a context remembers of its sequences, and how the last ids are taken back: by position, by snapshots, or by checkpoints.
+"""What a context remembers of its sequences, and how the last ids are taken back: by position, by snapshots, or by
+checkpoints.
 
-Attention keeps every position, so any number of the last ones can be forgotten. A recurrent state has no positions: llama.cpp can keep its
-last few values (snapshots, `n_rs_seq`), or the state is copied before ids that may be wrong (a checkpoint), put back, and the ids that were
-right are decoded again. A cache of a sliding window has lost what lies before the window: there, too, a checkpoint goes further back.
+Attention keeps every position, so any number of the last ones can be forgotten. A recurrent state has no positions:
+llama.cpp can keep its last few values (snapshots, `n_rs_seq`), or the state is copied before ids that may be wrong (a
+checkpoint), put back, and the ids that were right are decoded again. A cache of a sliding window has lost what lies
+before the window: there, too, a checkpoint goes further back.
 """
 
 from __future__ import annotations
@@ -52,8 +54,9 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class _Kept:
-    """Of one sequence: the checkpoint before its last draft, those that stay for later prompts (marks), and how many rows its last decode
-    had that the snapshots are of."""
+    """Of one sequence: the checkpoint before its last draft, those that stay for later prompts (marks), and how many
+    rows its last decode had that the snapshots are of.
+    """
 
     last: Checkpoint | None = None
     marks: list[Checkpoint] = field(default_factory=list)
@@ -63,11 +66,14 @@ class _Kept:
 class Memory:
     """The memory of a context's sequences.
 
-    n_swa: positions of a sliding window whose cache holds no more (0: all are held). most_marks: of each sequence. mark_step: ids between
-    two marks at least. n_free: ids that can be taken back after a decode at no cost. keep_ms: what a checkpoint costs, 0 where not needed.
+    n_swa: positions of a sliding window whose cache holds no more (0: all are held). most_marks: of each sequence.
+    mark_step: ids between two marks at least. n_free: ids that can be taken back after a decode at no cost. keep_ms:
+    what a checkpoint costs, 0 where not needed.
     """
 
-    def __init__(self, handle: ctypes.c_void_p, n_seq: int, n_swa: int = 0, most_marks: int = 0, mark_step: int = 0) -> None:
+    def __init__(
+        self, handle: ctypes.c_void_p, n_seq: int, n_swa: int = 0, most_marks: int = 0, mark_step: int = 0
+    ) -> None:
         self._handle = handle
         self._memory = lib.llama_get_memory(handle)
         self.n_swa = n_swa
@@ -144,7 +150,9 @@ class Memory:
             raise DecodeError("the model's state could not be copied")
 
     def mark(self, seq: int, is_last: bool) -> None:
-        """A checkpoint here that stays for later prompts, where that helps; is_last: of this prompt, however near the one before it is."""
+        """A checkpoint here that stays for later prompts, where that helps; is_last: of this prompt, however near the
+        one before it is.
+        """
         at, kept = self.end(seq), self._kept[seq]
         before = kept.marks[-1].pos if kept.marks else 0
         if not self.marks_help or at == 0 or at - before < (1 if is_last else self._mark_step):
@@ -171,7 +179,9 @@ class Memory:
         return point.pos if point is not None else 0
 
     def take_back(self, seq: int, n: int) -> int:
-        """Forget ids so that at most n are held; returns how many are: what lies between must be decoded again. Raises DecodeError."""
+        """Forget ids so that at most n are held; returns how many are: what lies between must be decoded again. Raises
+        DecodeError.
+        """
         end, kept = self.end(seq), self._kept[seq]
         if n >= end:
             return end

@@ -1,4 +1,6 @@
-"""Owner of one loaded model: weights, facts, and its vocabulary as plain bytes. Must not know contexts or roles beyond error texts."""
+"""Owner of one loaded model: weights, facts, and its vocabulary as plain bytes. Must not know contexts or roles beyond
+error texts.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ import llama_cpp.llama_cpp as lib
 
 from uad.config import ModelConfig
 from uad.errors import ModelLoadError
+from uad.events import ModelInfo
 from uad.gguf import read_texts
 from uad.llama import amx, native
-from uad.types import ModelInfo
 from uad.vocab.bounded import bounded
 from uad.vocab.letters import lettered
 from uad.vocab.markers import is_marker
@@ -33,7 +35,9 @@ _TEMPLATE = "tokenizer.chat_template"
 class Model:
     """A model in memory. Use with `with`, or call `close()`; safe to close twice."""
 
-    def __init__(self, config: ModelConfig, role: str = "model", progress: Callable[[float], None] | None = None) -> None:
+    def __init__(
+        self, config: ModelConfig, role: str = "model", progress: Callable[[float], None] | None = None
+    ) -> None:
         self.path = config.path
         self._log = native.start()
         check_file(config.path, role)
@@ -42,7 +46,9 @@ class Model:
             self.native_vocab = lib.llama_model_get_vocab(self._handle)
             self.info = self._read_info()
             self._refuse_encoders(role)
-            self.vocab = made_quick(read_vocab(self.native_vocab, self.meta, config.path.name), self.native_vocab, self.meta, config.path)
+            self.vocab = made_quick(
+                read_vocab(self.native_vocab, self.meta, config.path.name), self.native_vocab, self.meta, config.path
+            )
         except BaseException:
             self.close()
             raise
@@ -86,7 +92,8 @@ class Model:
         generates = lib.llama_model_has_decoder(self.handle) and not lib.llama_model_has_encoder(self.handle)
         if not generates or self.meta(f"{arch}.attention.causal") == "false":
             raise ModelLoadError(
-                f"{role} {self.path}: an encoder model (architecture {arch}) cannot generate text; choose a decoder-only model as {role}"
+                f"{role} {self.path}: an encoder model (architecture {arch}) cannot generate text; choose a "
+                f"decoder-only model as {role}"
             )
 
     def close(self) -> None:
@@ -97,7 +104,9 @@ class Model:
     def __enter__(self) -> Model:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -114,14 +123,17 @@ def check_file(path: Path, role: str) -> None:
         raise ModelLoadError(f"{role} {path}: cannot be read ({error.strerror})") from None
     if magic != b"GGUF":
         raise ModelLoadError(
-            f"{role} {path}: not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py or download a .gguf"
+            f"{role} {path}: not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py or download a "
+            ".gguf"
         )
 
 
 def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | None, log: native.Log) -> ctypes.c_void_p:
     params = lib.llama_model_default_params()
     params.n_gpu_layers = config.n_gpu_layers
-    params.load_mode = {(True, False): 1, (False, False): 0, (False, True): 2, (True, True): 3}[config.mmap, config.mlock]
+    params.load_mode = {(True, False): 1, (False, False): 0, (False, True): 2, (True, True): 3}[
+        config.mmap, config.mlock
+    ]
     params.use_extra_bufts = amx.rearranges(config)
     overrides = vocab_overrides()
     params.kv_overrides = overrides
@@ -141,11 +153,15 @@ def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | No
         return handle  # type: ignore[no-any-return]
     reason = log.reason()
     _refuse_by_header(config.path, role, params)
-    raise ModelLoadError(f"{role} {config.path}: llama.cpp cannot load it ({reason or 'no reason given'}); is the file complete?")
+    raise ModelLoadError(
+        f"{role} {config.path}: llama.cpp cannot load it ({reason or 'no reason given'}); is the file complete?"
+    )
 
 
 def _refuse_by_header(path: Path, role: str, params: Any) -> None:
-    """A file that loads as a vocabulary but not as a model: say so if it is an encoder, whose weights llama.cpp may also lack."""
+    """A file that loads as a vocabulary but not as a model: say so if it is an encoder, whose weights llama.cpp may
+    also lack.
+    """
     params.vocab_only = True
     handle = lib.llama_model_load_from_file(os.fsencode(path), params)
     if not handle:
@@ -157,14 +173,17 @@ def _refuse_by_header(path: Path, role: str, params: Any) -> None:
         lib.llama_model_free(handle)
     if causal == "false" or "bert" in arch or arch == "t5encoder":
         raise ModelLoadError(
-            f"{role} {path}: an encoder model (architecture {arch}) cannot generate text; choose a decoder-only model as {role}"
+            f"{role} {path}: an encoder model (architecture {arch}) cannot generate text; choose a decoder-only model "
+            f"as {role}"
         )
 
 
 def vocab_overrides(pre: str | None = None) -> Any:
-    """What every vocabulary is loaded with; `pre` replaces the file's name of a pre-tokenizer. Must live as long as the load.
+    """What every vocabulary is loaded with; `pre` replaces the file's name of a pre-tokenizer. Must live as long as the
+    load.
 
-    Text pieces are encoded in mid-sentence: a space prefix would invent a byte. Prompts add it knowingly (templates/prompt.py).
+    Text pieces are encoded in mid-sentence: a space prefix would invent a byte. Prompts add it knowingly
+    (templates/prompt.py).
     """
     overrides: Any = (lib.llama_model_kv_override * 3)()
     overrides[0].key = b"tokenizer.ggml.add_space_prefix"
@@ -189,11 +208,15 @@ def metadata(handle: ctypes.c_void_p, key: str) -> str | None:
 
 
 def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: str) -> VocabTable:
-    """The vocabulary as a table of bytes. Specials are control and unknown tokens, and user-defined ones that are markers; everything else
-    stands for its bytes. ModelLoadError where there is none: llama.cpp gives up the process when it is asked about one."""
+    """The vocabulary as a table of bytes. Specials are control and unknown tokens, and user-defined ones that are
+    markers; everything else stands for its bytes. ModelLoadError where there is none: llama.cpp gives up the process
+    when it is asked about one.
+    """
     kind = int(lib.llama_vocab_type(vocab))
     if kind == _VOCAB_NONE:
-        raise ModelLoadError(f"{name}: the file has no vocabulary, so no text can be read or written with it; choose a language model")
+        raise ModelLoadError(
+            f"{name}: the file has no vocabulary, so no text can be read or written with it; choose a language model"
+        )
     n_vocab = int(lib.llama_vocab_n_tokens(vocab))
     attrs = [int(lib.llama_vocab_get_attr(vocab, i)) for i in range(n_vocab)]
     control = {i for i, attr in enumerate(attrs) if attr & (_ATTR_CONTROL | _ATTR_UNKNOWN)}
@@ -237,7 +260,11 @@ def made_quick(table: VocabTable, vocab: ctypes.c_void_p, meta: Callable[[str], 
         return table
     lists = read_texts(path, (_TOKENS, _MERGES))
     tokens, merges = (lists.get(key, []) for key in (_TOKENS, _MERGES))
-    defined = [lib.llama_vocab_get_text(vocab, id_).decode(errors="replace") for id_ in _user_defined(vocab) if id_ not in table.shown]
+    defined = [
+        lib.llama_vocab_get_text(vocab, id_).decode(errors="replace")
+        for id_ in _user_defined(vocab)
+        if id_ not in table.shown
+    ]
     quick = quick_tokenize(table, pre, tokens, merges, defined)
     return replace(table, tokenize=quick) if quick else table
 
@@ -245,13 +272,20 @@ def made_quick(table: VocabTable, vocab: ctypes.c_void_p, meta: Callable[[str], 
 def _user_defined(vocab: ctypes.c_void_p) -> Iterator[int]:
     """Ids of tokens that llama.cpp searches all text for."""
     for id_ in range(int(lib.llama_vocab_n_tokens(vocab))):
-        if int(lib.llama_vocab_get_attr(vocab, id_)) & (_ATTR_USER_DEFINED | _ATTR_CONTROL | _ATTR_UNKNOWN) == _ATTR_USER_DEFINED:
+        if (
+            int(lib.llama_vocab_get_attr(vocab, id_)) & (_ATTR_USER_DEFINED | _ATTR_CONTROL | _ATTR_UNKNOWN)
+            == _ATTR_USER_DEFINED
+        ):
             yield id_
 
 
 def _markers(vocab: ctypes.c_void_p, template: str, pieces: Sequence[bytes]) -> dict[int, bytes]:
     """User-defined tokens that structure a conversation, and their names."""
-    return {id_: pieces[id_] for id_ in _user_defined(vocab) if is_text(pieces[id_]) and is_marker(pieces[id_].decode(), template)}
+    return {
+        id_: pieces[id_]
+        for id_ in _user_defined(vocab)
+        if is_text(pieces[id_]) and is_marker(pieces[id_].decode(), template)
+    }
 
 
 def _id_or_none(id_: int, special: set[int]) -> int | None:

@@ -72,7 +72,9 @@ class Log:
 
 @cache
 def start() -> Log:
-    """Bind once per process: checks names, installs the log, initialises the backends. Raises ConfigError where the binding lacks one."""
+    """Bind once per process: checks names, installs the log, initialises the backends. Raises ConfigError where the
+    binding lacks one.
+    """
     if missing := ", ".join(symbols.missing(lib)):
         remedy = f"uad needs {symbols.VERSIONS}: pip install 'llama-cpp-python{symbols.VERSIONS}'"
         raise ConfigError(f"llama-cpp-python {build_info()} lacks {missing}; {remedy}")

@@ -1,4 +1,6 @@
-"""Which batch shapes compute the same bits on this backend, for this model. Measured, because it differs by weight type and by kernel."""
+"""Which batch shapes compute the same bits on this backend, for this model. Measured, because it differs by weight type
+and by kernel.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ class Probed(Protocol):
 
 
 def least_agreeing_rows(context: Probed) -> int | None:
-    """The least r for which every pass of r rows or more gives the same bits, as far as tried (r, r + 1, twice r … a whole pass).
+    """The least r for which every pass of r rows or more gives the same bits, as far as tried (r, r + 1, twice r … a
+    whole pass).
 
     None where not even the largest passes agree. Takes some dozens of passes of a few rows.
     """

@@ -23,7 +23,9 @@ def check_type(name: str) -> None:
 
 
 def quantize(source: Path, out: Path, name: str) -> None:
-    """Write `out`, the model `source` with weights of the type of this name, whatever type they have now. Raises ModelLoadError."""
+    """Write `out`, the model `source` with weights of the type of this name, whatever type they have now. Raises
+    ModelLoadError.
+    """
     if written_as(source, out, TYPES[name]):
         raise ModelLoadError(f"{source}: llama.cpp cannot write its weights in {name}")
 

@@ -1,4 +1,6 @@
-"""Owner of one llama.cpp sampler chain, applied to a row of logits in place of numpy's own arithmetic. Knows stages, not requests."""
+"""Owner of one llama.cpp sampler chain, applied to a row of logits in place of numpy's own arithmetic. Knows stages,
+not requests.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ class SamplerChain:
 
 def _make(stage: Stage, n_vocab: int) -> object:
     if isinstance(stage, LogitBias):
-        entries = (lib.llama_logit_bias * len(stage.bias))(*(lib.llama_logit_bias(id_, value) for id_, value in stage.bias))
+        entries = (lib.llama_logit_bias * len(stage.bias))(
+            *(lib.llama_logit_bias(id_, value) for id_, value in stage.bias)
+        )
         return lib.llama_sampler_init_logit_bias(n_vocab, len(stage.bias), entries)
     make = getattr(lib, stage.sampler.native)
     before = (n_vocab,) if stage.sampler.takes_n_vocab else ()

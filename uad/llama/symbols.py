@@ -107,10 +107,20 @@ FIELDS = {
         "yarn_ext_factor",
         "yarn_orig_ctx",
     ),
-    "llama_model_params": ("kv_overrides", "load_mode", "n_gpu_layers", "no_alloc", "progress_callback", "use_extra_bufts", "vocab_only"),
+    "llama_model_params": (
+        "kv_overrides",
+        "load_mode",
+        "n_gpu_layers",
+        "no_alloc",
+        "progress_callback",
+        "use_extra_bufts",
+        "vocab_only",
+    ),
     "llama_sampler_chain_params": ("no_perf",),
 }
-"""Fields of parameter structures that are set. To set one that is missing would be no error: ctypes takes any name, and nobody reads it."""
+"""Fields of parameter structures that are set. To set one that is missing would be no error: ctypes takes any name, and
+nobody reads it.
+"""
 
 
 def missing(binding: object) -> Iterator[str]:

@@ -12,8 +12,9 @@ Meta = Callable[[str], str | None]
 def trained_context(config: ModelConfig, n_ctx_train: int, meta: Meta) -> int:
     """Positions for which the model is meant, with the rope and YaRN settings of its configuration.
 
-    Without any it is what the file says, which includes the stretching that the file describes. A factor counts from the context of the
-    first training; `none` takes the stretching away. A base frequency alone says nothing about how far it reaches.
+    Without any it is what the file says, which includes the stretching that the file describes. A factor counts from
+    the context of the first training; `none` takes the stretching away. A base frequency alone says nothing about how
+    far it reaches.
     """
     arch = meta("general.architecture") or ""
     own = _number(meta(f"{arch}.rope.scaling.original_context_length"))
@@ -34,10 +35,21 @@ def training_note(config: ModelConfig, role: str, n_ctx: int, n_ctx_train: int, 
     if n_ctx <= -(-trained // 256) * 256:  # llama.cpp makes contexts in steps of 256
         return ()
     if config.rope_freq_base:
-        return (f"the {role}'s context of {n_ctx} tokens is beyond the {trained} of its training; --rope-freq-base has to bear that",)
+        return (
+            (
+                f"the {role}'s context of {n_ctx} tokens is beyond the {trained} of its training; --rope-freq-base "
+                "has to "
+                "bear that"
+            ),
+        )
     factor = -(-n_ctx // (config.yarn_orig_ctx or n_ctx_train))
     out = f"; --rope-scaling yarn --rope-scale {factor} stretches it" if role == "target" else ""
-    return (f"the {role}'s context of {n_ctx} tokens is beyond the {trained} that it was trained for: texts get worse past that{out}",)
+    return (
+        (
+            f"the {role}'s context of {n_ctx} tokens is beyond the {trained} that it was trained for: texts get worse "
+            f"past that{out}"
+        ),
+    )
 
 
 def _number(text: str | None) -> float:

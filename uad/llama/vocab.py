@@ -17,7 +17,8 @@ from uad.vocab.table import VocabTable
 def load_vocab(path: Path, pre: str | None = None, quick: bool = True) -> VocabTable:
     """The vocabulary of a GGUF file, with or without weights in it; freed with the last reference to its `tokenize`.
 
-    `pre` replaces the file's name of a pre-tokenizer. Without `quick` all text is llama.cpp's to tokenize. Raises ModelLoadError.
+    `pre` replaces the file's name of a pre-tokenizer. Without `quick` all text is llama.cpp's to tokenize. Raises
+    ModelLoadError.
     """
     log = native.start()
     log.clear()

@@ -1,9 +1,11 @@
-"""Draft as far as it pays: expected ids per millisecond, from costs and calibrated acceptance. No draft is a length like any other.
+"""Draft as far as it pays: expected ids per millisecond, from costs and calibrated acceptance. No draft is a length
+like any other.
 
-A drafter whose rounds cost more than they save is left alone, and asked again from a token bucket (`drafter.Use`). `round.AutoRound` has
-the rule for a single round. Arithmetic only: no clock, no model, no I/O.
+A drafter whose rounds cost more than they save is left alone, and asked again from a token bucket (`drafter.Use`).
+`round.AutoRound` has the rule for a single round. Arithmetic only: no clock, no model, no I/O.
 
-The rule is profile-guided expected value (jukofyork, llama.cpp discussion 10466), with calibration, several sequences, and off as a choice.
+The rule is profile-guided expected value (jukofyork, llama.cpp discussion 10466), with calibration, several sequences,
+and off as a choice.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from uad.policy.round import AutoRound
 from uad.policy.sequences import STALE, Sequences
 from uad.types import Ask, Commit, Draft, Origin, SpecPolicy
 
-_WARM: Final = 0.5  # temperature from which the draft model's guesses, which are drawn with the target's noise, are a kind of their own
+# temperature from which the draft model's guesses, which are drawn with the target's noise, are a kind of their own
+_WARM: Final = 0.5
 _FIXED: Final = SpecPolicy.FIXED  # members of an enum are slow to reach
 
 

@@ -1,8 +1,8 @@
 """From a drafter's belief to the probability that the target accepts the id, learned online. Arithmetic only.
 
-Beliefs are counted in bins, narrow near certainty, where most rows are spent. A bin's first guess is Platt scaling: a straight line from
-the log-odds of the belief to those of acceptance, fitted to all bins together. It finds out an overconfident draft in a few ids; the bins
-learn the shape of the curve.
+Beliefs are counted in bins, narrow near certainty, where most rows are spent. A bin's first guess is Platt scaling: a
+straight line from the log-odds of the belief to those of acceptance, fitted to all bins together. It finds out an
+overconfident draft in a few ids; the bins learn the shape of the curve.
 """
 
 from __future__ import annotations
@@ -13,7 +13,26 @@ from itertools import pairwise
 from math import exp, log
 from typing import Final
 
-EDGES: Final[tuple[float, ...]] = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.87, 0.92, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999, 0.9997)
+EDGES: Final[tuple[float, ...]] = (
+    0.05,
+    0.1,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.6,
+    0.7,
+    0.8,
+    0.87,
+    0.92,
+    0.95,
+    0.97,
+    0.98,
+    0.99,
+    0.995,
+    0.999,
+    0.9997,
+)
 N_BINS: Final = len(EDGES) + 1
 CENTRES: Final[tuple[float, ...]] = tuple((a + b) / 2 for a, b in zip((0.0, *EDGES), (*EDGES, 1.0), strict=True))
 _LOGITS: Final[tuple[float, ...]] = tuple(min(log(c / (1 - c)), 8.0) for c in CENTRES)
@@ -51,7 +70,9 @@ class Calibration:
     _chances: list[float] = field(default_factory=lambda: [_UNKNOWN] * N_BINS)
 
     def chance(self, i: int) -> float:
-        """Probability that an id is accepted whose belief is in bin i; worked out when first asked for after a verdict."""
+        """Probability that an id is accepted whose belief is in bin i; worked out when first asked for after a
+        verdict.
+        """
         p = self._chances[i]
         if p < 0.0:
             p = self._chances[i] = self._worked_out(i)
@@ -71,7 +92,9 @@ class Calibration:
         return p if p >= 0.0 else self.chance(i)
 
     def judge(self, bins: list[int], n_right: int) -> None:
-        """Ids of these bins were judged in turn: the first n_right accepted, one behind them, if there is one, rejected."""
+        """Ids of these bins were judged in turn: the first n_right accepted, one behind them, if there is one,
+        rejected.
+        """
         n, accepted, slope, shift = self.n, self.accepted, self.slope, self.shift
         for k, i in enumerate(bins[: n_right + 1]):
             right = 1.0 if k < n_right else 0.0

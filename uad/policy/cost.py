@@ -1,9 +1,9 @@
 """What a decode costs: T(rows, depth), from measured samples, followed online. Arithmetic only: no clock, no model.
 
-A curve is kept as it was measured, steps and all; between measured points it is interpolated. Four things follow the machine: one factor
-for all sizes (a neighbour slows everything down alike, and then no decision changes) and another for single rows (which wait for memory
-where more compute, and a neighbour may fill either), quickly; each size on its own, slowly; and what attention adds behind texts longer
-than measured ones, at once.
+A curve is kept as it was measured, steps and all; between measured points it is interpolated. Four things follow the
+machine: one factor for all sizes (a neighbour slows everything down alike, and then no decision changes) and another
+for single rows (which wait for memory where more compute, and a neighbour may fill either), quickly; each size on its
+own, slowly; and what attention adds behind texts longer than measured ones, at once.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from math import exp, log, sqrt
 from statistics import median
 from typing import Final
 
-_PACE_DRIFT: Final = 0.0265  # of either factor's logarithm per decode, squared: one of them is followed at a rate of 0.15
+# of either factor's logarithm per decode, squared: one of them is followed at a rate of 0.15
+_PACE_DRIFT: Final = 0.0265
 _PACE_UNKNOWN: Final = 6.0  # of either, squared, at first; and most that is unknown of single rows' own
-_PACE_KEPT: Final = sqrt(1 - _PACE_DRIFT / _PACE_UNKNOWN)  # of single rows' own factor per decode: it is one in the long run
+# of single rows' own factor per decode: it is one in the long run
+_PACE_KEPT: Final = sqrt(1 - _PACE_DRIFT / _PACE_UNKNOWN)
 _MOST_GAIN: Final = 0.4  # of one decode's surprise is believed at most
 _LARGE_RATE: Final = 0.15  # of a large surprise
 _UNSEEN: Final = 1.5  # unknown of single rows' own, squared: more where decodes of several rows were not seen for long
@@ -33,7 +35,8 @@ _MOST_SURPRISE: Final = log(_MOST_PER_STEP)
 _LARGE: Final = 0.99 * _MOST_SURPRISE  # a surprise is from here on
 _MOST_OF_SIZE: Final = 1.2  # of that, for the cost of a known size
 _NOISE: Final = 0.08  # of a decode
-_PER_POSITION: Final = 3e-4  # of a single row behind nothing, and of each further row: what a position might add, by its order
+# of a single row behind nothing, and of each further row: what a position might add, by its order
+_PER_POSITION: Final = 3e-4
 _MOST_DEVIATIONS: Final = 3.0  # of a surprise, as positions explain it: what is beyond is a disturbed machine
 _MUCH: Final = 0.8  # of a surprise, at most, left to the machine: then costs are looked up anew at once
 _FADING: Final = 0.01  # of what positions add to each row, per decode of a single one
@@ -52,15 +55,17 @@ class CostSample:
 
 
 class CostCurve:
-    """T(n, depth) in milliseconds, n >= 1; above the largest measured n it goes on with the slope from half of that n on: single steps, and
-    the noise of single sizes, would be carried far.
+    """T(n, depth) in milliseconds, n >= 1; above the largest measured n it goes on with the slope from half of that n
+    on: single steps, and the noise of single sizes, would be carried far.
 
-    Each measured depth is one table; in between they are mixed linearly, beyond the last one positions add to the last one what decodes
-    there showed.
+    Each measured depth is one table; in between they are mixed linearly, beyond the last one positions add to the last
+    one what decodes there showed.
     """
 
     def __init__(self, samples: Sequence[CostSample]) -> None:
-        """Several samples of one (n, depth) count as their median; one alone as well known. Raises ValueError without a sample."""
+        """Several samples of one (n, depth) count as their median; one alone as well known. Raises ValueError without a
+        sample.
+        """
         if not samples:
             raise ValueError("a cost curve needs at least one sample")
         by_depth: dict[int, dict[int, list[float]]] = {}
@@ -98,7 +103,11 @@ class CostCurve:
 
     def _nearest(self, depth: int) -> _SizeTable:
         tables = self._tables
-        return tables[0] if len(tables) == 1 else tables[min(range(len(tables)), key=lambda i: abs(self._depths[i] - depth))]
+        return (
+            tables[0]
+            if len(tables) == 1
+            else tables[min(range(len(tables)), key=lambda i: abs(self._depths[i] - depth))]
+        )
 
     def n_alike(self, n: int) -> int:
         """How many of the last decodes in a row had n rows: since then nothing is known of what others cost."""
@@ -106,8 +115,9 @@ class CostCurve:
 
     def observe(self, n: int, depth: int, ms: float) -> None:
         """A decode of n rows took ms: most of a surprise is the machine's, a little is this size's; behind more
-        positions than were ever measured it is theirs as long as little is known of them. Behind many decodes alike it is that of
-        all larger sizes: what was known of them may be of a disturbed machine."""
+        positions than were ever measured it is theirs as long as little is known of them. Behind many decodes alike it
+        is that of all larger sizes: what was known of them may be of a disturbed machine.
+        """
         table = self._nearest(depth)
         expected = self.ms(n, depth)
         ratio = ms / expected if expected > 0 else 1.0
@@ -134,7 +144,13 @@ class CostCurve:
 
     def _follow(self, ratio: float, is_single: bool) -> float:
         """Returns by how much that surprises (log) beyond what did so lately."""
-        surprise = log(ratio) if 1 / _MOST_PER_STEP < ratio < _MOST_PER_STEP else _MOST_SURPRISE if ratio > 1 else -_MOST_SURPRISE
+        surprise = (
+            log(ratio)
+            if 1 / _MOST_PER_STEP < ratio < _MOST_PER_STEP
+            else _MOST_SURPRISE
+            if ratio > 1
+            else -_MOST_SURPRISE
+        )
         self._pace.observe(surprise, is_single)
         self._surprise += _LATELY_RATE * (surprise - self._surprise)
         return surprise - self._surprise
@@ -143,9 +159,10 @@ class CostCurve:
 class _MachineSpeed:
     """How much longer decodes take now than they were measured to: a factor for all sizes, and another for single rows.
 
-    A Kalman filter of their logarithms, in units of the noise of a decode. Single rows wait for memory, more of them compute: on shared
-    machines one takes 1.4 times as long for seconds, and the other no longer than before. Where single rows alone are seen, half of what
-    surprises is taken to be the machine's and half their own, within limits; a large surprise is the machine's.
+    A Kalman filter of their logarithms, in units of the noise of a decode. Single rows wait for memory, more of them
+    compute: on shared machines one takes 1.4 times as long for seconds, and the other no longer than before. Where
+    single rows alone are seen, half of what surprises is taken to be the machine's and half their own, within limits; a
+    large surprise is the machine's.
     """
 
     def __init__(self) -> None:
@@ -184,17 +201,19 @@ class _MachineSpeed:
         self._var_apart -= gain_apart * y
         most = _MOST_UNSEEN if is_single and self._var_apart > _UNSEEN else _MOST_APART
         if not -most <= self._apart <= most:
-            limit = min(max(self._apart, -max(most, -before)), max(most, before))  # what was learned from both is not taken back
+            # what was learned from both is not taken back
+            limit = min(max(self._apart, -max(most, -before)), max(most, before))
             self._common += self._apart - limit if is_single else 0.0
             self._apart = limit
 
 
 class _Beyond:
-    """What each position beyond the deepest measured one adds to a pass of n rows: ms_once + n * ms_per_row (attention reads it for each
-    row, or once for all of them, or both). Recursive least squares; single_ms: a row where the measured depths end.
+    """What each position beyond the deepest measured one adds to a pass of n rows: ms_once + n * ms_per_row (attention
+    reads it for each row, or once for all of them, or both). Recursive least squares; single_ms: a row where the
+    measured depths end.
 
-    One decode of several rows in a longer text than any before shows most of it, before it would be taken for a slow machine: that slows
-    single rows alike, and where no single row is ever decoded, nothing would correct it.
+    One decode of several rows in a longer text than any before shows most of it, before it would be taken for a slow
+    machine: that slows single rows alike, and where no single row is ever decoded, nothing would correct it.
     """
 
     def __init__(self, single_ms: float) -> None:
@@ -206,7 +225,9 @@ class _Beyond:
         return depth * (self._ms_once + n * self._ms_per_row)
 
     def learn(self, n: int, depth: int, surprise_ms: float, noise_ms: float) -> float:
-        """n rows behind depth positions took surprise_ms more than expected; returns the share of it that has another cause."""
+        """n rows behind depth positions took surprise_ms more than expected; returns the share of it that has another
+        cause.
+        """
         x, y = float(depth), float(n * depth)
         cx, cy = self._once * x + self._both * y, self._both * x + self._per_row * y
         noise = noise_ms * noise_ms
@@ -233,7 +254,9 @@ class _Beyond:
 
 
 class _SizeTable:
-    """Cost by n at one depth; index 0 is unused. Sizes between measured ones are interpolated, and known by no measurement."""
+    """Cost by n at one depth; index 0 is unused. Sizes between measured ones are interpolated, and known by no
+    measurement.
+    """
 
     def __init__(self, points: dict[int, float]) -> None:
         self._points = sorted(points.items())

@@ -1,7 +1,9 @@
-"""What is known of one drafter: what calls cost, what it gains, and what may be spent on asking it where it does not pay. Arithmetic only.
+"""What is known of one drafter: what calls cost, what it gains, and what may be spent on asking it where it does not
+pay. Arithmetic only.
 
-What is saved, prices and the budget are counted in plain decodes: what the sequence pays for an id without drafts. What a drafter saves is
-kept apart from its price, so that a disturbed machine spoils only the price, which the next call shows. Times are milliseconds.
+What is saved, prices and the budget are counted in plain decodes: what the sequence pays for an id without drafts. What
+a drafter saves is kept apart from its price, so that a disturbed machine spoils only the price, which the next call
+shows. Times are milliseconds.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ _LONGEST_LOOK: Final = 32  # ids between two looks at the budget
 
 @dataclass(slots=True)
 class CallCost:
-    """Running means. A draft call reads what it has not read, and writes the first id; steps for further ids are known apart."""
+    """Running means. A draft call reads what it has not read, and writes the first id; steps for further ids are known
+    apart.
+    """
 
     call_ms: float = 0.0
     """Of a call, beside its steps and the reading of many ids; 0: unknown."""
@@ -64,8 +68,9 @@ class CallCost:
 
     @property
     def is_old(self) -> bool:
-        """Whether to find out what a call costs now. A machine that was disturbed would leave the drafter alone for ever; where calls are
-        dear for good, that is asked less and less often."""
+        """Whether to find out what a call costs now. A machine that was disturbed would leave the drafter alone for
+        ever; where calls are dear for good, that is asked less and less often.
+        """
         wait = max(self.timed / _TIMING, _OFTEN)
         return self.age >= min(wait, _OFTEN * 2.0 ** max(self.n_dear - _FREE_TIMES, 0))
 
@@ -82,7 +87,9 @@ class CallCost:
         return max(n // n_sequences, _LEAST_READ)
 
     def called(self, ms: float, n_read: int, n_sequences: int = 1) -> float:
-        """A call took ms beside its steps, and read n_read ids of so many sequences; returns how much of it went into reading."""
+        """A call took ms beside its steps, and read n_read ids of so many sequences; returns how much of it went into
+        reading.
+        """
         self.age = 0
         if n_read > FEW_IDS * n_sequences:
             reading_ms = max(ms - self.call_ms, 0.0)
@@ -102,7 +109,9 @@ class CallCost:
 
 
 def _learned(known: float, ms: float) -> float:
-    """The mean with one more measurement. One call of a disturbed machine counts little, and one of an idle one ends that."""
+    """The mean with one more measurement. One call of a disturbed machine counts little, and one of an idle one ends
+    that.
+    """
     if not known:
         return ms
     return min(known + _COST_RATE * (min(ms, _MOST_TIMES * known) - known), _LEAST_TIMES * ms)
@@ -144,8 +153,9 @@ class DrafterRecord:
 
 @dataclass(slots=True)
 class Use:
-    """One drafter in one sequence. It is asked in every round while it saves what that costs, else again behind some ids, if the budget
-    pays for that."""
+    """One drafter in one sequence. It is asked in every round while it saves what that costs, else again behind some
+    ids, if the budget pays for that.
+    """
 
     drafter: DrafterRecord
     saved: float

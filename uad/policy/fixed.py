@@ -1,4 +1,5 @@
-"""Fixed control, as llama-server's: the draft model's n_max, n_min and p_min, the sizes of the others, whatever they cost.
+"""Fixed control, as llama-server's: the draft model's n_max, n_min and p_min, the sizes of the others, whatever they
+cost.
 
 The first drafter with a guess wins.
 """
@@ -15,11 +16,14 @@ _READ_AT_ONCE: Final = 256  # ids of a backlog in a round: the text goes on mean
 
 
 class FixedRound:
-    """Every sequence drafts as far as its request asks, with the first drafter that has a guess; with what a grammar forces where no guess
-    is longer."""
+    """Every sequence drafts as far as its request asks, with the first drafter that has a guess; with what a grammar
+    forces where no guess is longer.
+    """
 
     def __init__(self, wishes: Sequence[Wish], weighed: Collection[Origin] = ()) -> None:
-        """weighed: drafters whose guesses are only compared, never taken as they come, unless a request asks for them by name."""
+        """weighed: drafters whose guesses are only compared, never taken as they come, unless a request asks for them
+        by name.
+        """
         self._weighed = weighed
         self._wishes = [wish for wish in wishes if wish.params.enabled]
         self._asked: Sequence[Ask] = ()
@@ -27,7 +31,11 @@ class FixedRound:
         self._forced: dict[int, Chosen] = {}
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
-        self._asked = [self._ask_of(wish, origin) for wish in self._wishes if wish.seq not in self._chosen and self._may(wish, origin)]
+        self._asked = [
+            self._ask_of(wish, origin)
+            for wish in self._wishes
+            if wish.seq not in self._chosen and self._may(wish, origin)
+        ]
         return self._asked
 
     def _may(self, wish: Wish, origin: Origin) -> bool:

@@ -1,4 +1,6 @@
-"""What rounds cost here: the target's curve over the passes of a batch, the draft's steps. Arithmetic only; times are milliseconds."""
+"""What rounds cost here: the target's curve over the passes of a batch, the draft's steps. Arithmetic only; times are
+milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ _MOST_MORE: Final = 1.1  # times as much as so many single rows, at most: they c
 class Machine:
     """Costs of a target (and a draft model, if there is one).
 
-    n_ubatch: most rows in a pass. least: fewer rows are padded to this many, in a pass or (of_each) of each sequence. n_free: ids
-    of a draft that the target's memory takes back at no cost; with more a round costs keep_ms, and what is decoded again.
+    n_ubatch: most rows in a pass. least: fewer rows are padded to this many, in a pass or (of_each) of each sequence.
+    n_free: ids of a draft that the target's memory takes back at no cost; with more a round costs keep_ms, and what is
+    decoded again.
     """
 
     def __init__(
@@ -51,8 +54,9 @@ class Machine:
         self.overhead_ms = 0.0
 
     def table(self, groups: tuple[int, ...], depth: int, n_pending: int = 1) -> RoundTable:
-        """Cost of a round by rows of each sequence, for groups of so many consecutively numbered sequences; behind n_pending - 1 more that
-        are decoded in any case."""
+        """Cost of a round by rows of each sequence, for groups of so many consecutively numbered sequences; behind
+        n_pending - 1 more that are decoded in any case.
+        """
         table = self._table(groups, depth)
         return table if n_pending == 1 and self.n_free >= _ANY else Behind(self, table, sum(groups), n_pending - 1)
 
@@ -86,7 +90,9 @@ class Machine:
         self.target.observe_ratio(ms / expected)
 
     def took_back(self, n_drafted: int, n_accepted: int) -> None:
-        """Of a draft of so many ids so many were accepted. Where that took a checkpoint, these and the id behind them are decoded again."""
+        """Of a draft of so many ids so many were accepted. Where that took a checkpoint, these and the id behind them
+        are decoded again.
+        """
         if n_drafted > self.n_free:
             n = n_accepted + 1 if n_accepted < n_drafted else 0
             self.n_again += _AGAIN_RATE * (n - self.n_again)
@@ -99,9 +105,10 @@ class Machine:
 class CostTable:
     """Milliseconds of a round by the rows of each sequence, made as far as they are asked for.
 
-    Where more rows cost less, as on machines whose curve has steps, fewer are padded: `level` says to how many, and costs are those of it.
-    Single rows are so only where that was seen often enough, and otherwise more never cost less: a curve that takes single rows for dear
-    would have every guess submitted, right or not, and never hear what they really cost.
+    Where more rows cost less, as on machines whose curve has steps, fewer are padded: `level` says to how many, and
+    costs are those of it. Single rows are so only where that was seen often enough, and otherwise more never cost less:
+    a curve that takes single rows for dear would have every guess submitted, right or not, and never hear what they
+    really cost.
     """
 
     def __init__(self, machine: Machine, groups: tuple[int, ...], depth: int) -> None:
@@ -133,8 +140,9 @@ class CostTable:
         return min(ms, _MOST_MORE * n_each * self._raw[1]) if n_each > 1 else ms
 
     def _is_sure(self, k: int) -> bool:
-        """Whether it was seen often enough what one and k rows of each sequence cost: once they are padded, single ones are not seen any
-        more."""
+        """Whether it was seen often enough what one and k rows of each sequence cost: once they are padded, single ones
+        are not seen any more.
+        """
         seen = self._machine.target.n_seen
         return all(seen(n, self._depth) >= _SINGLES and seen(k * n, self._depth) >= _PADDED for n in self._groups)
 
@@ -145,8 +153,9 @@ class CostTable:
 
 
 class Behind:
-    """A table behind rows that are decoded in any case, of a target whose memory may need checkpoints. No round is padded: dummy rows would
-    have to be taken back."""
+    """A table behind rows that are decoded in any case, of a target whose memory may need checkpoints. No round is
+    padded: dummy rows would have to be taken back.
+    """
 
     def __init__(self, machine: Machine, table: CostTable, n_seq: int, n_before: int) -> None:
         self._machine = machine

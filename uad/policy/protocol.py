@@ -13,10 +13,10 @@ from uad.types import Ask, Commit, Draft, Origin, SpeculativeParams
 class Wish:
     """One sequence in this round, which writes.
 
-    params: what its request asks for. room: how many ids may be drafted at most (0: it writes without drafts). depth: how many
-    positions are in its KV. n_left: how many ids the answer may still have. n_pending: ids that its KV lacks, which this round decodes
-    in any case; more than one where the memory could not stop where the last draft went wrong. is_forced: whether a constraint forces
-    how it goes on; only then the grammar's drafter is asked.
+    params: what its request asks for. room: how many ids may be drafted at most (0: it writes without drafts). depth:
+    how many positions are in its KV. n_left: how many ids the answer may still have. n_pending: ids that its KV lacks,
+    which this round decodes in any case; more than one where the memory could not stop where the last draft went wrong.
+    is_forced: whether a constraint forces how it goes on; only then the grammar's drafter is asked.
     """
 
     seq: int
@@ -29,8 +29,9 @@ class Wish:
 
 
 class Chosen(NamedTuple):
-    """What one sequence submits: a draft, cut to the length that is worth it, and how many rows its part of the batch should have
-    (dummies fill up), because a batch of equal parts is one pass over the weights."""
+    """What one sequence submits: a draft, cut to the length that is worth it, and how many rows its part of the batch
+    should have (dummies fill up), because a batch of equal parts is one pass over the weights.
+    """
 
     draft: Draft
     n_rows: int = 0
@@ -40,7 +41,9 @@ class Round(Protocol):
     """One round of decisions. Also the `Pace` that drafters ask while they draft."""
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
-        """What to ask this drafter, one Ask per sequence; called once per drafter, those without a model first. Empty: leave it alone."""
+        """What to ask this drafter, one Ask per sequence; called once per drafter, those without a model first. Empty:
+        leave it alone.
+        """
         ...
 
     def proposed(self, origin: Origin, drafts: Sequence[Draft], seconds: float) -> None:
@@ -65,15 +68,18 @@ class Policy(Protocol):
     """Decides for all sequences at once, since they share one batch."""
 
     def begin(self, seq: int, n_prompt: int, temperature: float = 0.0, n_cached: int = 0) -> None:
-        """A new text starts in this sequence, behind a prompt of so many ids, and is sampled at this temperature. n_cached of the prompt's
-        ids are those of the text that ran here before."""
+        """A new text starts in this sequence, behind a prompt of so many ids, and is sampled at this temperature.
+        n_cached of the prompt's ids are those of the text that ran here before.
+        """
 
     def plan(self, wishes: Sequence[Wish]) -> Round | None:
         """The decisions of this round; None where nothing is to be drafted."""
         ...
 
     def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
-        """A decode of these passes (sequences, rows of each), `depth` positions behind them on average, took this long."""
+        """A decode of these passes (sequences, rows of each), `depth` positions behind them on average, took this
+        long.
+        """
 
     def plain_round(self, seconds: float) -> None:
         """A round without drafts took this long beside its decode."""

@@ -1,19 +1,21 @@
 """One round of the automatic policy: whom to ask, when to stop drafting, how much to submit.
 
-With k drafted rows a round costs T(1 + k), and the drafting. It is expected to bring 1 + sum over i <= k of p1 p2 … pi ids, where pi is the
-calibrated probability of the i-th id. The draft is written as long as a further id is expected to raise ids per millisecond; the number of
-rows is submitted at which they are highest. Arithmetic only: no clock, no model, no I/O.
+With k drafted rows a round costs T(1 + k), and the drafting. It is expected to bring 1 + sum over i <= k of p1 p2 … pi
+ids, where pi is the calibrated probability of the i-th id. The draft is written as long as a further id is expected to
+raise ids per millisecond; the number of rows is submitted at which they are highest. Arithmetic only: no clock, no
+model, no I/O.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from uad.policy.calibration import Calibration, bin_of
 from uad.policy.drafter import FEW_IDS, TIMED_IDS
+from uad.policy.gains import Candidate, best_level, best_of, gains_of, merged
 from uad.policy.machine import RoundTable
 from uad.policy.protocol import Chosen, Wish
 from uad.policy.sequences import STALE, Sequences, SequenceState
@@ -21,8 +23,10 @@ from uad.types import Ask, Draft, Origin
 
 _LOOK_AHEAD: Final = 4  # ids: on curves with steps one further row may cost more than it brings, and four pay
 _HOPELESS: Final = 0.02  # a guess less likely than this is not worth looking behind
-_SURE: Final = 0.8  # share of a looked-up guess that is expected to be accepted, from which it spares asking the draft model
-_CLEAR: Final = 1.03  # times the rate without drafts: else a curve that takes single rows for dear has every guess submitted, for ever
+# share of a looked-up guess that is expected to be accepted, from which it spares asking the draft model
+_SURE: Final = 0.8
+# times the rate without drafts: else a curve that takes single rows for dear has every guess submitted, for ever
+_CLEAR: Final = 1.03
 _NO_GAIN: Final = 1 + 1e-9
 _LITTLE: Final = 0.1  # plain decodes: a drafter that saves less would not pay at any cost that is worth finding out
 _ALL: Final = 1 << 30  # ids: who looks texts up reads at once
@@ -32,22 +36,12 @@ NO_DRAFT: Final = Draft()
 _TWO_ROWS: Final = Chosen(NO_DRAFT, 2)
 
 
-class Candidate(NamedTuple):
-    """A drafter's guess for one sequence. gains[k]: ids expected to be accepted of the first k; price_ms: what asking for it cost; value:
-    milliseconds that it is expected to save at its best length, less the price; sure: the share of that length expected to be accepted."""
-
-    origin: Origin
-    draft: Draft
-    gains: list[float]
-    price_ms: float
-    value: float
-    sure: float
-
-
 @dataclass(slots=True)
 class _Member:
-    """A sequence that may draft in this round. `table` has the costs of its group of `size` sequences, which share passes. While the draft
-    model writes: the bins of its beliefs, and the probability that all its ids so far are accepted."""
+    """A sequence that may draft in this round. `table` has the costs of its group of `size` sequences, which share
+    passes. While the draft model writes: the bins of its beliefs, and the probability that all its ids so far are
+    accepted.
+    """
 
     wish: Wish
     state: SequenceState
@@ -70,8 +64,9 @@ class _Member:
 
     @property
     def is_sure(self) -> bool:
-        """Whether a guess was found that is worth submitting, and expected to be accepted nearly whole. What a grammar forces says nothing
-        of what comes behind it."""
+        """Whether a guess was found that is worth submitting, and expected to be accepted nearly whole. What a grammar
+        forces says nothing of what comes behind it.
+        """
         return any(one.sure >= _SURE and one.value > 0 for one in self.candidates if one.origin is not _GRAMMAR)
 
 
@@ -87,7 +82,9 @@ class AutoRound:
         n_pending = max([wish.n_pending for wish in wishes])
         self._table = machine.table(tuple([len(group) for group in self._groups]), depth, n_pending)
         alone = len(self._groups) == 1
-        self._tables = [self._table] if alone else [machine.table((len(group),), depth, n_pending) for group in self._groups]
+        self._tables = (
+            [self._table] if alone else [machine.table((len(group),), depth, n_pending) for group in self._groups]
+        )
         self._members = {wish.seq: self._member(wish) for wish in due}
         self._asked: list[_Member] = []
         self._timed: _Member | None = None  # whose draft model reads a few ids to show what that costs
@@ -143,8 +140,9 @@ class AutoRound:
         return pays or use.can_pay(state.n, price + reading)
 
     def _timing(self) -> list[Ask]:
-        """Have the draft model, which is left alone, read a few ids of the first sequence that has them, where nothing was heard of its
-        costs for a while: a machine that was disturbed would leave it alone for ever."""
+        """Have the draft model, which is left alone, read a few ids of the first sequence that has them, where nothing
+        was heard of its costs for a while: a machine that was disturbed would leave it alone for ever.
+        """
         if not self._policy.drafter(_MODEL).cost.is_old:
             return []
         for member in self._members.values():
@@ -211,7 +209,9 @@ class AutoRound:
         self._n_seen = len(self._by_step)
 
     def _can_rise(self, live: list[_Member]) -> bool:
-        """Whether a draft some ids longer is expected to be worth more than the best so far, though it costs further steps."""
+        """Whether a draft some ids longer is expected to be worth more than the best so far, though it costs further
+        steps.
+        """
         n_steps = max([len(one.bins) for one in live])
         step_ms, ids, spent = self._step_ms[len(live) - 1], self._total, self._spent_ms
         best_ids, best_ms = self._best_ids, self._best_ms + spent
@@ -268,7 +268,9 @@ class AutoRound:
             member.candidates.append(self._candidate(member, origin, draft, price_ms))
 
     def _time(self, member: _Member, n_read: int, ms: float) -> None:
-        """The draft model read so many ids of this sequence; none where its KV holds them already, which tells nothing of costs."""
+        """The draft model read so many ids of this sequence; none where its KV holds them already, which tells nothing
+        of costs.
+        """
         use, state, self._timed = member.state.uses[_MODEL], member.state, None
         if n_read:
             use.drafter.cost.timing(ms, n_read, member.plain_ms)
@@ -303,8 +305,10 @@ class AutoRound:
         return chosen
 
     def _judge(self, group: Sequence[int], level: int, table: RoundTable) -> None:
-        """What each guess saved. Alone that is what its best length is expected to save. In a group it is a share of what the common level
-        is: but a drafter that is asked again counts as if the others' guesses were like its own, or several would never start together."""
+        """What each guess saved. Alone that is what its best length is expected to save. In a group it is a share of
+        what the common level is: but a drafter that is asked again counts as if the others' guesses were like its own,
+        or several would never start together.
+        """
         costs, total = table.upto(level), self._gains(group)[level - 1]
         growth = (costs[level] - costs[1]) / total if total > 0 else 0.0  # of the decode, for each id that is expected
         for member in [self._members[seq] for seq in group if seq in self._members]:
@@ -319,7 +323,9 @@ class AutoRound:
             member.state.planned()
 
     def _levels(self) -> list[int]:
-        """Rows of each sequence, by group: the highest ids per millisecond over all groups (Dinkelbach's iteration), or one each."""
+        """Rows of each sequence, by group: the highest ids per millisecond over all groups (Dinkelbach's iteration), or
+        one each.
+        """
         groups = [self._gains(group) for group in self._groups]
         costs = [table.upto(len(gains)) for table, gains in zip(self._tables, groups, strict=True)]
         fixed_ms = self._guesses_ms - self._policy.machine.overhead_ms * (len(groups) - 1)
@@ -330,7 +336,7 @@ class AutoRound:
         while True:
             better, ids, ms = [], float(self._n_writing), fixed_ms
             for gains, cost in zip(groups, costs, strict=True):
-                n = _best_level(gains, cost, rate)
+                n = best_level(gains, cost, rate)
                 better.append(n)
                 ids += gains[n - 1]
                 ms += cost[n]
@@ -353,36 +359,6 @@ class AutoRound:
                 draft = best_of(member.candidates, level - 1).draft.first(level - 1)
             if draft.ids or n_rows:
                 chosen[seq] = Chosen(draft, n_rows)
-
-
-def gains_of(chances: list[float]) -> list[float]:
-    """Ids expected to be accepted of the first k, by k."""
-    gains, total, p = [0.0], 0.0, 1.0
-    for chance in chances:
-        p *= chance
-        total += p
-        gains.append(total)
-    return gains
-
-
-def best_of(candidates: Sequence[Candidate], k: int) -> Candidate:
-    """The guess that gains most with k rows."""
-    return candidates[0] if len(candidates) == 1 else max(candidates, key=lambda one: one.gains[min(k, len(one.gains) - 1)])
-
-
-def merged(guesses: Sequence[list[float]], merge: Callable[[Sequence[float]], float]) -> list[float]:
-    """Gains of several guesses together, by length; beyond its end a guess gains no more."""
-    if len(guesses) == 1:
-        return guesses[0]
-    longest = max(map(len, guesses), default=1)
-    padded = [gains + gains[-1:] * (longest - len(gains)) for gains in guesses]
-    return [merge(by_length) for by_length in zip(*padded, strict=True)] or [0.0]
-
-
-def _best_level(gains: list[float], costs: list[float], rate: float) -> int:
-    """Rows of each sequence with the most ids beyond what their time is worth at this rate."""
-    worth = [gain - rate * cost for gain, cost in zip(gains, costs[1:], strict=False)]
-    return worth.index(max(worth)) + 1
 
 
 @lru_cache(maxsize=256)

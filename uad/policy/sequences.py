@@ -1,4 +1,6 @@
-"""The state of the automatic policy: of the machine, of each drafter, of each kind of draft, and of the sequences that run."""
+"""The state of the automatic policy: of the machine, of each drafter, of each kind of draft, and of the sequences that
+run.
+"""
 
 from __future__ import annotations
 
@@ -48,11 +50,15 @@ class SequenceState:
         use.n_read = self.n_prompt + self.n - max(self.unread(use) - n_ids, 0)
 
     def has_read_all(self, use: Use) -> None:
-        """It read the sequence up to its end. Accepted guesses are in its KV already, so what it read may be less than that."""
+        """It read the sequence up to its end. Accepted guesses are in its KV already, so what it read may be less than
+        that.
+        """
         use.n_read = self.n_prompt + self.n
 
     def planned(self) -> None:
-        """All drafters that are to be asked in this round were asked. A grammar's is asked where its guess is forced, and only there."""
+        """All drafters that are to be asked in this round were asked. A grammar's is asked where its guess is forced,
+        and only there.
+        """
         self.next_at = min([use.next_at for origin, use in self.uses.items() if origin is not _GRAMMAR], default=0)
 
 
@@ -117,7 +123,9 @@ class Sequences:
             use.book(state.n)
 
     def step_ms(self, n: int) -> float:
-        """A step of the draft model for n sequences. Steps are measured only while drafts are written. A call has one, and costs more."""
+        """A step of the draft model for n sequences. Steps are measured only while drafts are written. A call has one,
+        and costs more.
+        """
         ms, call_ms = self.machine.draft.ms(1), self.drafter(_MODEL).cost.call_ms
         return self.machine.draft.ms(n) * (min(call_ms / ms, 1.0) if call_ms and ms > 0 else 1.0)
 
@@ -140,8 +148,8 @@ class Sequences:
     def is_worth_reading(self, state: SequenceState, use: Use, price: float, plain_ms: float, n_left: int) -> bool:
         """Whether drafts can be expected to save more in the rest of the answer than reading what is unread costs.
 
-        An answer goes on for as long as usual ones do, or as long again as it already did, and ends where the request says. A round that
-        saves s plain decodes writes 1 + 2 s ids: half of what it gains pays for the draft.
+        An answer goes on for as long as usual ones do, or as long again as it already did, and ends where the request
+        says. A round that saves s plain decodes writes 1 + 2 s ids: half of what it gains pays for the draft.
         """
         saved = max(use.saved - price, 0.0)
         n = min(max(self._usual_answer - state.n, state.n), n_left)

@@ -1,4 +1,6 @@
-"""The only place where parts are wired: models, drafter, loop, templates, and the thread that runs them. Knows no HTTP and no terminal."""
+"""The only place where parts are wired: models, drafter, loop, templates, and the thread that runs them. Knows no HTTP
+and no terminal.
+"""
 
 from uad.runtime.inspect import PairReport, inspect_pair
 from uad.runtime.runtime import Runtime

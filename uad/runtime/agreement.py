@@ -1,12 +1,13 @@
-"""How far a draft agrees with a target on the same bytes, and what that is worth. Arithmetic on rows of logits; decodes nothing.
+"""How far a draft agrees with a target on the same bytes, and what that is worth. Arithmetic on rows of logits; decodes
+nothing.
 
-Two tokenizers are compared at the *common places* of a text: byte offsets at which a token of both ends, each model having read its own
-tokens of all the bytes before. The distributions of the next token there are restricted to the byte strings that are one token in both
-vocabularies and made to sum to one again; how much probability that leaves aside is part of the result, since a low KL divergence over a
-small share says little. KL is target || draft in nats. Even so it also measures that tokens are of different lengths (one model writes
-" function" where the other begins with " func"); the divergence of the next *byte* does not: there the probability of all tokens that
-begin with a byte is added up, and specials count as one more byte. The likeliest tokens are those of the whole vocabularies, compared as
-bytes.
+Two tokenizers are compared at the *common places* of a text: byte offsets at which a token of both ends, each model
+having read its own tokens of all the bytes before. The distributions of the next token there are restricted to the byte
+strings that are one token in both vocabularies and made to sum to one again; how much probability that leaves aside is
+part of the result, since a low KL divergence over a small share says little. KL is target || draft in nats. Even so it
+also measures that tokens are of different lengths (one model writes " function" where the other begins with " func");
+the divergence of the next *byte* does not: there the probability of all tokens that begin with a byte is added up, and
+specials count as one more byte. The likeliest tokens are those of the whole vocabularies, compared as bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ _HARDLY = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Ids of one model for a prompt and a body. ends[i] is the offset in the body at which ids[i] ends; -1 before the body."""
+    """Ids of one model for a prompt and a body. ends[i] is the offset in the body at which ids[i] ends; -1 before the
+    body.
+    """
 
     ids: tuple[int, ...]
     ends: tuple[int, ...]
@@ -65,13 +68,26 @@ class Tally:
 
     def add(self, other: Tally) -> None:
         """Add the sums of another one to these; its runs come behind these."""
-        for name in ("n_places", "n_target", "n_draft", "n_same", "n_alike", "kl", "kl_byte", "target_mass", "draft_mass", "runs"):
+        for name in (
+            "n_places",
+            "n_target",
+            "n_draft",
+            "n_same",
+            "n_alike",
+            "kl",
+            "kl_byte",
+            "target_mass",
+            "draft_mass",
+            "runs",
+        ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The best fixed draft length by replay: `speed_up` over plain decoding, `per_round` tokens of the target for each of its passes."""
+    """The best fixed draft length by replay: `speed_up` over plain decoding, `per_round` tokens of the target for each
+    of its passes.
+    """
 
     length: int
     speed_up: float
@@ -89,7 +105,9 @@ class DraftComparison:
         self._draft_ids = np.array([theirs[piece] for piece in both], np.intp)
         self._target_firsts, self._draft_firsts = _first_bytes(rules.target), _first_bytes(rules.draft)
 
-    def text(self, body: bytes, target: Track, draft: Track, target_rows: Reading, draft_rows: Reading, written: bool) -> Tally:
+    def text(
+        self, body: bytes, target: Track, draft: Track, target_rows: Reading, draft_rows: Reading, written: bool
+    ) -> Tally:
         """What one text tells. written: the target wrote the body greedily, so that what it accepts is known too."""
         tally = Tally(n_target=len(target.spans()), n_draft=len(draft.spans()))
         wrong: set[int] = set()
@@ -133,7 +151,9 @@ class DraftComparison:
 
 
 def divergence(p: Weights, q: Weights) -> float:
-    """KL(p || q) in nats of weights that are made to sum to one each; 0.0 where either has none. q's zeros count as hardly possible."""
+    """KL(p || q) in nats of weights that are made to sum to one each; 0.0 where either has none. q's zeros count as
+    hardly possible.
+    """
     total_p, total_q = float(p.sum()), float(q.sum())
     if total_p <= 0.0 or total_q <= 0.0:
         return 0.0
@@ -143,8 +163,10 @@ def divergence(p: Weights, q: Weights) -> float:
 
 
 def accepted(target: Sequence[tuple[int, int]], draft: Sequence[tuple[int, int]], wrong: set[int]) -> list[bool]:
-    """For each target token of a text whether a greedy draft that has it right so far goes on with it: every draft token that overlaps it
-    is the draft's likeliest there. `wrong` are the offsets where it is not; a draft token that begins before the text counts as wrong."""
+    """For each target token of a text whether a greedy draft that has it right so far goes on with it: every draft
+    token that overlaps it is the draft's likeliest there. `wrong` are the offsets where it is not; a draft token that
+    begins before the text counts as wrong.
+    """
     out: list[bool] = []
     k = 0
     for start, end in target:
@@ -159,11 +181,13 @@ def accepted(target: Sequence[tuple[int, int]], draft: Sequence[tuple[int, int]]
     return out
 
 
-def predict(runs: Iterable[Sequence[bool]], ids_per_token: float, target: CostCurve, draft: CostCurve, n_max: int) -> Prediction:
+def predict(
+    runs: Iterable[Sequence[bool]], ids_per_token: float, target: CostCurve, draft: CostCurve, n_max: int
+) -> Prediction:
     """Replays the texts with every fixed draft length from 0 to n_max and keeps the fastest.
 
-    ids_per_token: draft ids for each target id. A round of length k costs one target pass of 1 + k rows and the draft's single steps for
-    k tokens of the target; it yields what was accepted in a row from there on, and one token more.
+    ids_per_token: draft ids for each target id. A round of length k costs one target pass of 1 + k rows and the draft's
+    single steps for k tokens of the target; it yields what was accepted in a row from there on, and one token more.
     """
     texts = [run for run in runs if run]
     best = Prediction(0, 1.0, 1.0)

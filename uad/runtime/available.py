@@ -1,4 +1,6 @@
-"""How much memory this process may still take: the machine's, that of its control groups, and its own limits. Only reads files."""
+"""How much memory this process may still take: the machine's, that of its control groups, and its own limits. Only
+reads files.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ class Limit:
 def available(root: Path = Path("/")) -> tuple[Limit, ...]:
     """All limits that are known, the machine's first. `root` holds proc and what proc says is mounted.
 
-    What a control group has as cache of files counts as left: the system drops it for whoever needs memory. Swap does not count.
+    What a control group has as cache of files counts as left: the system drops it for whoever needs memory. Swap does
+    not count.
     """
     found = (*_machine(root), *_groups(root), *_own(root))
     return found or _physical()
@@ -45,7 +48,10 @@ def _physical() -> tuple[Limit, ...]:
 
 def _groups(root: Path) -> Iterator[Limit]:
     """The limits of the control group and of all above it, as far as they are mounted, of version 1 and 2."""
-    own = {kinds: path for _, kinds, path in (line.split(":", 2) for line in _lines(root / "proc/self/cgroup") if line.count(":") >= 2)}
+    own = {
+        kinds: path
+        for _, kinds, path in (line.split(":", 2) for line in _lines(root / "proc/self/cgroup") if line.count(":") >= 2)
+    }
     for line in _lines(root / "proc/self/mountinfo"):
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()

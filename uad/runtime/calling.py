@@ -1,4 +1,6 @@
-"""The constraint of answers that must call tools, or must call them well: what a format says, in a vocabulary's words."""
+"""The constraint of answers that must call tools, or must call them well: what a format says, in a vocabulary's
+words.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ def call_constraint(
 ) -> Constraint | None:
     """What an answer may be by what the request says about calls; None where it may be anything.
 
-    A call that is required comes first, or behind a thought. One that is not is constrained from its marker on, if a tool is strict. With
-    the schema of an answer there is a call or such an answer. tail: the end of the prompt.
+    A call that is required comes first, or behind a thought. One that is not is constrained from its marker on, if a
+    tool is strict. With the schema of an answer there is a call or such an answer. tail: the end of the prompt.
 
     Raises NotSupportedError where a call is required in a format that is not known.
     """
@@ -49,7 +51,10 @@ def _opening(format_: CallFormat, grammar: CallGrammar, start: Start, tail: str,
         return Opening(is_thought_over=True)
     is_open = bool(format_.plain) and tail.endswith(format_.start)
     is_over = tail.rstrip().endswith(grammar.thought.end.strip())
-    return Opening(behind=format_.start if is_open else "", may_think=thinks and not is_over and not is_open and not start.in_content)
+    return Opening(
+        behind=format_.start if is_open else "",
+        may_think=thinks and not is_over and not is_open and not start.in_content,
+    )
 
 
 def _from_the_start(vocab: VocabTable, grammar: CallGrammar, opening: Opening, start: Start) -> Constraint:
@@ -60,6 +65,8 @@ def _from_the_start(vocab: VocabTable, grammar: CallGrammar, opening: Opening, s
 
 
 def _lark(vocab: VocabTable, grammar: CallGrammar, opening: Opening) -> str:
-    """The grammar's text. Where it has an id that ends answers nothing stands: such an id may follow where the grammar ends."""
+    """The grammar's text. Where it has an id that ends answers nothing stands: such an id may follow where the grammar
+    ends.
+    """
     specials = {name: '""' if id_ in vocab.eog else f"<[{id_}]>" for name, id_ in vocab.specials.items()}
     return f"{LARK} {{}}\n{grammar.lark(specials, JSON_STYLE, opening)}"

@@ -19,7 +19,8 @@ Lookup: TypeAlias = LookupDrafter
 
 
 def build(config: DraftingConfig, vocab: VocabTable, n_slots: int) -> tuple[Lookup, ...]:
-    """The drafters of `config.types` in that order, without the draft model. Files that cannot be used are logged and left alone.
+    """The drafters of `config.types` in that order, without the draft model. Files that cannot be used are logged and
+    left alone.
 
     Close each of them when no sequence runs any more: that writes their files.
     """
@@ -38,7 +39,9 @@ def _built(origin: Origin, config: LookupConfig, vocabulary: str, n_slots: int) 
 
 
 def build_one(origin: Origin, config: LookupConfig, vocabulary: str, n_slots: int) -> Lookup:
-    """One drafter by its name; `vocabulary` is the fingerprint that its files must have. Raises ValueError for one that needs a model."""
+    """One drafter by its name; `vocabulary` is the fingerprint that its files must have. Raises ValueError for one that
+    needs a model.
+    """
     for one in LOOKUP_TYPES:
         if one.origin == origin:
             drafter: Lookup = one.build(getattr(config, one.section), Surroundings(vocabulary, config.share, n_slots))
@@ -51,5 +54,9 @@ def notes(drafters: Sequence[Lookup], config: LookupConfig) -> tuple[str, ...]:
     if not drafters:
         return ()
     names = ", ".join(drafter.origin for drafter in drafters)
-    shared = {"off": "each request by itself", "slot": "with earlier texts of its slot", "server": "with earlier texts of all requests"}
+    shared = {
+        "off": "each request by itself",
+        "slot": "with earlier texts of its slot",
+        "server": "with earlier texts of all requests",
+    }
     return (f"drafting from text: {names} ({shared[config.share]})",)

@@ -1,4 +1,6 @@
-"""Contexts that fit into memory: what they take is reckoned before anything is loaded and compared with what there is."""
+"""Contexts that fit into memory: what they take is reckoned before anything is loaded and compared with what there
+is.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,17 @@ from uad.llama.footprint import Footprint
 from uad.runtime.available import Limit, available
 
 _STEP = 256  # llama.cpp's grain of contexts, in positions of a sequence
-_MIN = 4096  # positions that are chosen though weights have to be read from the file again and again, as in llama-server's --fit-ctx
+# positions that are chosen though weights have to be read from the file again and again, as in llama-server's --fit-ctx
+_MIN = 4096
 _MARGIN, _SHARE = 128 << 20, 0.02  # bytes left for the rest of this process: its requests, texts and libraries
 _THREADS = 256 << 20  # address space that stacks and heaps of threads reserve
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """Bytes that contexts and weights take: `host` in memory whatever happens, `mapped` of files, `device` on devices; and the parts."""
+    """Bytes that contexts and weights take: `host` in memory whatever happens, `mapped` of files, `device` on devices;
+    and the parts.
+    """
 
     host: int
     mapped: int
@@ -52,8 +57,9 @@ def room(limit: Limit) -> int:
 
 
 def fitted(config: Config, limits: Sequence[Limit] | None = None) -> Fitted:
-    """The configuration with a target's context that fits beside the draft's. Raises ConfigError where none does, or the one asked for
-    does not, and ModelLoadError for files that are no models."""
+    """The configuration with a target's context that fits beside the draft's. Raises ConfigError where none does, or
+    the one asked for does not, and ModelLoadError for files that are no models.
+    """
     if not config.fit:
         return Fitted(config, ())
     known = available() if limits is None else limits
@@ -62,7 +68,11 @@ def fitted(config: Config, limits: Sequence[Limit] | None = None) -> Fitted:
         n = config.target.n_snapshots
         with ExitStack() as stack:
             target = stack.enter_context(Footprint(config.target, "target", config.n_parallel))
-            draft = stack.enter_context(Footprint(config.draft, "draft", config.n_parallel)) if config.draft is not None else None
+            draft = (
+                stack.enter_context(Footprint(config.draft, "draft", config.n_parallel))
+                if config.draft is not None
+                else None
+            )
             sums = _ContextSums(config, target, draft)
             asked = config.target.n_ctx
             try:
@@ -78,7 +88,9 @@ def fitted(config: Config, limits: Sequence[Limit] | None = None) -> Fitted:
 
 
 def fitted_alone(config: Config, model: ModelConfig, role: str, n_seq: int, n_ctx: int = 0) -> ModelConfig:
-    """The same for another context of a model that is loaded; n_ctx: what it gets where it names none and the memory is there."""
+    """The same for another context of a model that is loaded; n_ctx: what it gets where it names none and the memory is
+    there.
+    """
     if not config.fit:
         return replace(model, n_ctx=model.n_ctx or n_ctx)
     with Footprint(model, role, n_seq) as footprint:
@@ -108,15 +120,27 @@ class _ContextSums:
             n_seq = self._config.n_parallel
             n_draft = self._config.draft.n_ctx or min(n_ctx // n_seq, other.n_ctx_train) * n_seq
             need = other.of(max(n_draft, n_seq))
-            host, device, mapped = host + need.host + other.weights, device + need.device + other.device, mapped + other.mapped
+            host, device, mapped = (
+                host + need.host + other.weights,
+                device + need.device + other.device,
+                mapped + other.mapped,
+            )
             parts.append(f"draft {size_text(need.host + need.device)}")
-        weights = one.weights + one.mapped + one.device + (other.weights + other.mapped + other.device if other is not None else 0)
+        weights = (
+            one.weights
+            + one.mapped
+            + one.device
+            + (other.weights + other.mapped + other.device if other is not None else 0)
+        )
         return Total(host, mapped, device, (*parts, f"weights {size_text(weights)}"))
 
 
-def choose(total: Callable[[int], Total], asked: int, wanted: int, step: int, limits: Sequence[Limit]) -> tuple[int, tuple[str, ...]]:
-    """The context in tokens, and a line where there is something to say. asked: what the user named, 0 for nothing; wanted: what is taken
-    where it fits. Raises ConfigError with the sizes and the largest that fits."""
+def choose(
+    total: Callable[[int], Total], asked: int, wanted: int, step: int, limits: Sequence[Limit]
+) -> tuple[int, tuple[str, ...]]:
+    """The context in tokens, and a line where there is something to say. asked: what the user named, 0 for nothing;
+    wanted: what is taken where it fits. Raises ConfigError with the sizes and the largest that fits.
+    """
     wanted = max(wanted, 1)
     in_files = largest(total, wanted, step, limits, with_files=True)
     if in_files >= wanted:
@@ -126,11 +150,17 @@ def choose(total: Callable[[int], Total], asked: int, wanted: int, step: int, li
     have = f"{size_text(tightest.n_bytes)} {tightest.name}"
     if asked and at_most >= asked:
         return asked, (
-            f"weights and contexts do not fit into memory together ({have}): weights will be read from the file again and again",
+            (
+                f"weights and contexts do not fit into memory together ({have}): weights will be read from the file "
+                "again "
+                "and again"
+            ),
         )
     if not asked and (n_ctx := max(in_files, min(at_most, _MIN))):
         parts = ", ".join(total(n_ctx).parts)
-        return n_ctx, (f"the context is {n_ctx} tokens, the largest that fits, of the model's {wanted}: {parts}; {have}",)
+        return n_ctx, (
+            f"the context is {n_ctx} tokens, the largest that fits, of the model's {wanted}: {parts}; {have}",
+        )
     fits = f"the largest that fits is {at_most}" if at_most else "not even the smallest fits"
     shown = f"--ctx-size {asked}" if asked else f"a context of {step} tokens"
     sizes = ", ".join(total(asked or step).parts)

@@ -1,4 +1,6 @@
-"""What two models have in common and how text gets from one to the other, for `uad inspect`. Measures on text of its own."""
+"""What two models have in common and how text gets from one to the other, for `uad inspect`. Measures on text of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from uad.trim.estimate import saving
 from uad.vocab.encode import Encoder
 
 _PROSE = (
-    "The old sailor walked past the stone bridge at dusk, counted seven apples and wrote: “naïve café, 東京, привет, 😀”. "
+    "The old sailor walked past the stone bridge at dusk, counted seven apples and wrote: "
+    "“naïve café, 東京, привет, 😀”. "
     "Nobody answered; the winter of 1997 had been long, and the river was 3.5 metres higher than usual.\n\n"
 )
 
@@ -70,18 +73,26 @@ class PairReport:
 
 
 def inspect_pair(config: Config) -> PairReport:
-    """Loads both models and compares them. Raises ModelLoadError or MappingError; ConfigError where no draft is given."""
+    """Loads both models and compares them. Raises ModelLoadError or MappingError; ConfigError where no draft is
+    given.
+    """
     if config.draft is None:
         raise ConfigError("inspect needs a target and a draft")
     with open_model(config.target, "target") as target, open_model(config.draft, "draft") as draft:
-        rules = plan(parts.side(target, config.templates.chat_template), parts.side(draft), parts.template_options(config))
+        rules = plan(
+            parts.side(target, config.templates.chat_template), parts.side(draft), parts.template_options(config)
+        )
         return PairReport(
             (
                 ("Target", _model_rows(target)),
                 ("Draft", (*_model_rows(draft), *_trim_rows(draft))),
                 ("Overlap", _overlap_rows(target, draft)),
                 ("Chat formats", tuple(_split(note) for note in rules.notes)),
-                ("Rules", tuple((f"rule {i}", line) for i, line in enumerate(rules.rules.lines, 1)) or (("none", "text passes as it is"),)),
+                (
+                    "Rules",
+                    tuple((f"rule {i}", line) for i, line in enumerate(rules.rules.lines, 1))
+                    or (("none", "text passes as it is"),),
+                ),
                 ("Cannot be translated", _lost_rows(target, draft, rules.rules.dropped)),
             )
         )
@@ -98,9 +109,18 @@ def _model_rows(model: Model) -> tuple[tuple[str, str], ...]:
         ("file", info.path),
         ("model", f"{info.desc}, {info.n_params / 1e6:,.1f} M parameters, {info.size / 2**20:,.0f} MiB, {info.ftype}"),
         ("context", f"{info.n_ctx_train:,} tokens"),
-        ("vocabulary", f"{info.n_vocab:,} tokens, {len(vocab.special_ids)} specials, longest {max(map(len, vocab.pieces))} bytes"),
-        ("ends of text", ", ".join(sorted(vocab.special_names.get(i, repr(vocab.pieces[i])) for i in vocab.eog)) or "none"),
-        ("BOS", f"{vocab.special_names.get(vocab.bos, '')} (added: {vocab.add_bos})" if vocab.bos is not None else "none"),
+        (
+            "vocabulary",
+            f"{info.n_vocab:,} tokens, {len(vocab.special_ids)} specials, longest {max(map(len, vocab.pieces))} bytes",
+        ),
+        (
+            "ends of text",
+            ", ".join(sorted(vocab.special_names.get(i, repr(vocab.pieces[i])) for i in vocab.eog)) or "none",
+        ),
+        (
+            "BOS",
+            f"{vocab.special_names.get(vocab.bos, '')} (added: {vocab.add_bos})" if vocab.bos is not None else "none",
+        ),
     )
 
 

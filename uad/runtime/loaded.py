@@ -8,9 +8,10 @@ from uad.calls.format import AnswerFormat
 from uad.calls.parser import Start
 from uad.calls.tools import Calls, Schema
 from uad.errors import InvalidRequestError
+from uad.events import RuntimeInfo, SlotInfo, Totals
 from uad.runtime.calling import call_constraint
 from uad.runtime.parts import Parts
-from uad.types import Clock, Constraint, DrafterStats, Request, RuntimeInfo, SlotInfo, Totals
+from uad.types import Clock, Constraint, DrafterStats, Request
 
 
 class Loaded:
@@ -35,14 +36,22 @@ class Loaded:
     def _check_ids(self, request: Request) -> None:
         n_vocab = self.info.target.n_vocab
         if request.prompt and not 0 <= min(request.prompt) <= max(request.prompt) < n_vocab:
-            raise InvalidRequestError(f"the prompt has a token id outside the vocabulary (0 to {n_vocab - 1})", "prompt")
+            raise InvalidRequestError(
+                f"the prompt has a token id outside the vocabulary (0 to {n_vocab - 1})", "prompt"
+            )
         if not all(0 <= id_ < n_vocab for id_ in request.stop_token_ids):
-            raise InvalidRequestError(f"stop_token_ids: token ids must lie between 0 and {n_vocab - 1}", "stop_token_ids")
+            raise InvalidRequestError(
+                f"stop_token_ids: token ids must lie between 0 and {n_vocab - 1}", "stop_token_ids"
+            )
         if not all(0 <= id_ < n_vocab for id_, _ in request.sampling.logit_bias):
-            raise InvalidRequestError(f"logit_bias names a token id outside the vocabulary (0 to {n_vocab - 1})", "logit_bias")
+            raise InvalidRequestError(
+                f"logit_bias names a token id outside the vocabulary (0 to {n_vocab - 1})", "logit_bias"
+            )
 
     def check_constraint(self, constraint: Constraint) -> None:
-        """Compile it ahead of its request, on any thread but the model's. Raises InvalidRequestError, with the place where there is one."""
+        """Compile it ahead of its request, on any thread but the model's. Raises InvalidRequestError, with the place
+        where there is one.
+        """
         self._parts.grammars.check(constraint)
 
     def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
@@ -69,7 +78,9 @@ class Loaded:
         return self._prompts.answers
 
     def check_length(self, text: str) -> None:
-        """Raises ContextOverflowError where a prompt with this text cannot fit: cheap, to be asked before it is tokenized."""
+        """Raises ContextOverflowError where a prompt with this text cannot fit: cheap, to be asked before it is
+        tokenized.
+        """
         self._prompts.check_length(text)
 
     def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:

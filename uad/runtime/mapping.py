@@ -1,4 +1,6 @@
-"""Mapping rules for `uad mapping`: the models of a configuration opened only to ask for their vocabularies and chat templates."""
+"""Mapping rules for `uad mapping`: the models of a configuration opened only to ask for their vocabularies and chat
+templates.
+"""
 
 from __future__ import annotations
 
@@ -60,19 +62,27 @@ class DerivedPair:
 def list_mappings(directories: Sequence[Path]) -> tuple[MappingFile, ...]:
     """All files that are in use, the user's directories first. Raises MappingError for a broken one."""
     everywhere = (*directories, bundled_mappings())
-    families = [MappingFile("family", family.name, family.title, family.path) for family in load_families(everywhere).values()]
+    families = [
+        MappingFile("family", family.name, family.title, family.path) for family in load_families(everywhere).values()
+    ]
     pairs = [MappingFile("pair", pair.name, _applies(pair.path), pair.path) for pair in load_pairs(everywhere).values()]
-    calls = [MappingFile("calls", name, file.format.title, file.path) for name, file in load_all_calls(everywhere).items()]
+    calls = [
+        MappingFile("calls", name, file.format.title, file.path) for name, file in load_all_calls(everywhere).items()
+    ]
     return tuple(file for files in (families, pairs, calls) for file in sorted(files, key=lambda file: file.name))
 
 
 def read_mapping(name: str, directories: Sequence[Path]) -> tuple[Path, str]:
-    """A file by path or by name, checked. Raises MappingError with the nearest name, or with what is wrong in the file."""
+    """A file by path or by name, checked. Raises MappingError with the nearest name, or with what is wrong in the
+    file.
+    """
     path = path_of(name)
     if not path.is_file():
         known = {file.name: file.path for file in reversed(list_mappings(directories))}
         if name not in known:
-            raise MappingError(f"there is no mapping file '{name}'; {meant_or_known(name, list(known))} (uad mapping list shows all)")
+            raise MappingError(
+                f"there is no mapping file '{name}'; {meant_or_known(name, list(known))} (uad mapping list shows all)"
+            )
         path = known[name]
     text = read_text(path)
     keys = [line.partition(":")[0] for line in text.splitlines()]
@@ -94,13 +104,17 @@ def derive_mapping(config: Config, name: str | None = None) -> DerivedPair:
         formats = [_derive(side) for side in (target, draft)]
         pair = name or emit.pair_name(target.name, draft.name)
         rules = compile_rules(target.vocab, draft.vocab, formats[0].family, formats[1].family)
-        notes = [f"{side.name}: {note}" for side, found in zip((target, draft), formats, strict=True) for note in found.notes]
+        notes = [
+            f"{side.name}: {note}" for side, found in zip((target, draft), formats, strict=True) for note in found.notes
+        ]
         text = emit.pair_text(pair, (target.name, formats[0]), (draft.name, formats[1]))
         return DerivedPair(text, (*notes, *(f"warning: {warning}" for warning in rules.warnings)), rules.lines)
 
 
 def check_mapping(config: Config, messages: Sequence[Mapping[str, object]]) -> Comparison:
-    """What the draft sees of a conversation against what its own template writes. Raises MappingError or InvalidRequestError."""
+    """What the draft sees of a conversation against what its own template writes. Raises MappingError or
+    InvalidRequestError.
+    """
     with _sides(config) as (target, draft):
         return compare(target, draft, parts.template_options(config), messages)
 
@@ -108,7 +122,8 @@ def check_mapping(config: Config, messages: Sequence[Mapping[str, object]]) -> C
 def _derive(side: Side) -> Derived:
     if side.chat_template is None:
         raise MappingError(
-            f"{side.name} has no chat template to derive a format from; give its family with --target-family or --draft-family"
+            f"{side.name} has no chat template to derive a format from; give its family with --target-family or "
+            "--draft-family"
         )
     try:
         return derive(side)
@@ -128,6 +143,10 @@ def _applies(path: Path) -> str:
     pair = load_pair(path)
     sides = []
     for match in (pair.target, pair.draft):
-        said = [match.family and f"family {match.family}", match.name and f"name {match.name}", " ".join(match.specials)]
+        said = [
+            match.family and f"family {match.family}",
+            match.name and f"name {match.name}",
+            " ".join(match.specials),
+        ]
         sides.append(", ".join(word for word in said if word))
     return f"target {sides[0]}; draft {sides[1]}"

@@ -1,9 +1,11 @@
-"""How good a draft is for a target, measured on texts: for `uad inspect --measure`. Knows no terminal and chooses no text.
+"""How good a draft is for a target, measured on texts: for `uad inspect --measure`. Knows no terminal and chooses no
+text.
 
-The target answers or continues prompts greedily; then both models read what it wrote, each in its own tokens and its own chat format (by
-the rules that drafting uses), and uad.runtime.agreement compares. Since the body is the target's own greedy answer, the tokens at which a
-greedy draft goes on rightly are exactly those that would be accepted, but for two simplifications that lie on different sides: a guess that
-ends inside the draft's usual token counts as right, and where a target's token ends inside a draft's, healing and salvage are left out.
+The target answers or continues prompts greedily; then both models read what it wrote, each in its own tokens and its
+own chat format (by the rules that drafting uses), and uad.runtime.agreement compares. Since the body is the target's
+own greedy answer, the tokens at which a greedy draft goes on rightly are exactly those that would be accepted, but for
+two simplifications that lie on different sides: a guess that ends inside the draft's usual token counts as right, and
+where a target's token ends inside a draft's, healing and salvage are left out.
 """
 
 from __future__ import annotations
@@ -59,10 +61,10 @@ class SampleText:
 class Line:
     """The result for one kind of text, shares from 0 to 1.
 
-    places: compared places (see uad.runtime.agreement); `kl` and `kl_byte` are means over them, in nats. same: the likeliest tokens are
-    the same bytes; alike: one begins with the other. *_mass: the probability that lies on tokens which both can express. The rest is None
-    where the target wrote nothing: `accepted` tokens of those it wrote, and by replay with the best fixed length: that length, tokens per
-    pass, speed-up.
+    places: compared places (see uad.runtime.agreement); `kl` and `kl_byte` are means over them, in nats. same: the
+    likeliest tokens are the same bytes; alike: one begins with the other. *_mass: the probability that lies on tokens
+    which both can express. The rest is None where the target wrote nothing: `accepted` tokens of those it wrote, and by
+    replay with the best fixed length: that length, tokens per pass, speed-up.
     """
 
     kind: str
@@ -82,7 +84,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class PairMeasures:
-    """One line per kind of text, the last one over all that the target wrote if it wrote several kinds. `notes` are lines for people."""
+    """One line per kind of text, the last one over all that the target wrote if it wrote several kinds. `notes` are
+    lines for people.
+    """
 
     target: str
     draft: str
@@ -91,7 +95,9 @@ class PairMeasures:
 
 
 def measure_pair(config: Config, samples: Sequence[SampleText], progress: Progress) -> PairMeasures:
-    """Loads both models and measures. Raises ModelLoadError or MappingError; ConfigError without a draft, or where no text can be used."""
+    """Loads both models and measures. Raises ModelLoadError or MappingError; ConfigError without a draft, or where no
+    text can be used.
+    """
     with _OpenPair(config, progress) as pair:
         return pair.measure(samples)
 
@@ -116,8 +122,12 @@ class _OpenPair:
         self._n_max = replace(config.drafting.defaults, policy=SpecPolicy.FIXED).longest
         self.notes: list[str] = []
         with ExitStack() as stack:
-            target = stack.enter_context(open_model(config.target, "target", lambda share: progress("loading target", share)))
-            draft = stack.enter_context(open_model(config.draft, "draft", lambda share: progress("loading draft", share)))
+            target = stack.enter_context(
+                open_model(config.target, "target", lambda share: progress("loading target", share))
+            )
+            draft = stack.enter_context(
+                open_model(config.draft, "draft", lambda share: progress("loading draft", share))
+            )
             n_ctx = min(config.target.n_ctx or _N_CTX, target.info.n_ctx_train)
             own = fitted_alone(config, replace(config.target, n_ctx=n_ctx * _N_SEQ), "target", _N_SEQ)
             self._target = stack.enter_context(Context(target, own, _N_SEQ, "target"))
@@ -130,7 +140,9 @@ class _OpenPair:
             options = parts.template_options(config)
             self._rules = plan(parts.side(target, config.templates.chat_template), parts.side(draft), options).rules
             self._encoders = Encoder(target.vocab), Encoder(draft.vocab)
-            self._prompts = Prompts(target.vocab, self._encoders[0], config.templates, target.info.chat_template, target.info.desc)
+            self._prompts = Prompts(
+                target.vocab, self._encoders[0], config.templates, target.info.chat_template, target.info.desc
+            )
             self._curves = self._measure_curves(config.target, config.draft)
             self._stack = stack.pop_all()
 
@@ -149,7 +161,10 @@ class _OpenPair:
             if (found := self._compare(comparison, text)) is not None:
                 tallies.setdefault(text.kind, Tally()).add(found)
         if not any(tally.n_places for tally in tallies.values()):
-            raise ConfigError("no text was long enough, or short enough for the contexts, to compare the models on; try another --text")
+            raise ConfigError(
+                "no text was long enough, or short enough for the contexts, to compare the models on; try another "
+                "--text"
+            )
         written = [tally for tally in tallies.values() if tally.runs]
         if len(written) > 1:
             total = tallies["all written"] = Tally()
@@ -172,23 +187,32 @@ class _OpenPair:
             self.notes.append(f"cost curve of the {role}: {how}")
             if (spread := profile.spread(samples)) > profile.BUSY:
                 self.notes.append(
-                    f"the machine is busy: decodes of the {role} differ by a factor of {spread:.1f}; the speed-up is hardly foretold"
+                    f"the machine is busy: decodes of the {role} differ by a factor of {spread:.1f}; the speed-up is "
+                    "hardly foretold"
                 )
         if (ms := out[0].ms(1)) < _TINY_MS:
-            self.notes.append(f"a token of this target takes {ms:.1f} ms: what is not counted here, such as translation, weighs as much")
+            self.notes.append(
+                f"a token of this target takes {ms:.1f} ms: what is not counted here, such as translation, weighs as "
+                "much"
+            )
         return out[0], out[1]
 
     # --- texts
 
     def _texts(self, samples: Sequence[SampleText]) -> list[_CutText]:
         read = [sample for sample in samples if sample.form is Form.READ]
-        texts = [_CutText(s.kind, tuple(self._plain("")), tuple(self._encoders[0].encode(s.text.encode())), written=False) for s in read]
+        texts = [
+            _CutText(s.kind, tuple(self._plain("")), tuple(self._encoders[0].encode(s.text.encode())), written=False)
+            for s in read
+        ]
         asked = [(s.kind, self._prompt(s)) for s in samples if s.form is not Form.READ]
         fitting = [(kind, prompt) for kind, prompt in asked if prompt and len(prompt) + _N_WRITTEN < self._target.n_ctx]
         self._note_left_out(len(asked) - len(fitting), "too long for the target's context")
         bodies = self._write([prompt for _, prompt in fitting])
         texts += [
-            _CutText(kind, tuple(prompt), tuple(body), written=True) for (kind, prompt), body in zip(fitting, bodies, strict=True) if body
+            _CutText(kind, tuple(prompt), tuple(body), written=True)
+            for (kind, prompt), body in zip(fitting, bodies, strict=True)
+            if body
         ]
         return texts
 
@@ -240,7 +264,9 @@ class _OpenPair:
         if len(target.ids) >= self._target.n_ctx or len(draft.ids) >= self._draft.n_ctx:
             self._note_left_out(1, "too long for a context")
             return None
-        return comparison.text(body, target, draft, _rows(self._target, target), _rows(self._draft, draft), text.written)
+        return comparison.text(
+            body, target, draft, _rows(self._target, target), _rows(self._draft, draft), text.written
+        )
 
     def _note_left_out(self, n: int, why: str) -> None:
         if n:
@@ -249,7 +275,9 @@ class _OpenPair:
     def _line(self, kind: str, tally: Tally) -> Line:
         n = tally.n_places
         tokens = [one for run in tally.runs for one in run]
-        found = predict(tally.runs, tally.n_draft / max(tally.n_target, 1), *self._curves, self._n_max) if tokens else None
+        found = (
+            predict(tally.runs, tally.n_draft / max(tally.n_target, 1), *self._curves, self._n_max) if tokens else None
+        )
         return Line(
             kind,
             n_tokens=tally.n_target,
@@ -285,7 +313,11 @@ def draft_track(rules: CompiledRules, draft: Encoder, prompt: Sequence[int], bod
     items: list[Item] = normalise([*stream.feed(prompt), *stream.feed(body), *stream.flush()])
     data = rules.target.join(tuple(body))
     last = items[-1] if items else b""
-    if not isinstance(last, bytes) or not last or not (last.endswith(data) or (data.startswith(b" ") and last.endswith(data[1:]))):
+    if (
+        not isinstance(last, bytes)
+        or not last
+        or not (last.endswith(data) or (data.startswith(b" ") and last.endswith(data[1:])))
+    ):
         return None
     ids: list[int] = []
     for item in items[:-1]:
@@ -321,7 +353,9 @@ def _read_prompt(context: Context, seq: int, ids: Sequence[int]) -> None:
 
 
 def chunks(text: str, size: int, most: int) -> Iterator[str]:
-    """A long text in pieces of about `size` characters that end with a line where one ends near; at most `most` pieces."""
+    """A long text in pieces of about `size` characters that end with a line where one ends near; at most `most`
+    pieces.
+    """
     at = 0
     for _ in range(most):
         if at >= len(text):

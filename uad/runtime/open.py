@@ -1,4 +1,6 @@
-"""Opens a model together with the tokenizer that its configuration names. Must not know contexts, roles beyond error texts, or drafting."""
+"""Opens a model together with the tokenizer that its configuration names. Must not know contexts, roles beyond error
+texts, or drafting.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from uad.vocab.hf import hf_tokenize
 
 
 def open_model(config: ModelConfig, role: str, progress: Callable[[float], None] | None = None) -> Model:
-    """The model, with text to ids by `config.tokenizer` where one is named. Raises ModelLoadError, or ConfigError if the two disagree."""
+    """The model, with text to ids by `config.tokenizer` where one is named. Raises ModelLoadError, or ConfigError if
+    the two disagree.
+    """
     model = Model(config, role, progress)
     if config.tokenizer is None:
         return model
@@ -25,4 +29,8 @@ def open_model(config: ModelConfig, role: str, progress: Callable[[float], None]
 
 def tokenizer_notes(config: ModelConfig, role: str) -> tuple[str, ...]:
     """The line at start that says whose tokenizer cuts this model's text; none for llama.cpp's own."""
-    return () if config.tokenizer is None else (f"{role} tokenizer: {config.tokenizer}; its tokens agree with the model's",)
+    return (
+        ()
+        if config.tokenizer is None
+        else (f"{role} tokenizer: {config.tokenizer}; its tokens agree with the model's",)
+    )

@@ -1,4 +1,6 @@
-"""Makes the policy from the cost curves of the loaded models: stored ones (`uad profile`), else what two seconds tell."""
+"""Makes the policy from the cost curves of the loaded models: stored ones (`uad profile`), else what two seconds
+tell.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ _MOST_SEQUENCES = 16
 
 
 class Policies:
-    """Makes the policy from what was measured at start; after a failure, a fresh one that has learned nothing yet. `last` rules now."""
+    """Makes the policy from what was measured at start; after a failure, a fresh one that has learned nothing yet.
+    `last` rules now.
+    """
 
     def __init__(self, machine: Callable[[], Machine], weighed: frozenset[Origin], window: int) -> None:
         self._machine = machine
@@ -48,7 +52,9 @@ def draft_steps(config: Config, draft: Context, draft_config: ModelConfig, wirin
     return Steps(samples, _is_rough(samples, stored))
 
 
-def open_policy(config: Config, target: LoadedTarget, steps: Steps | None, wiring: Wiring) -> tuple[Policies, tuple[str, ...]]:
+def open_policy(
+    config: Config, target: LoadedTarget, steps: Steps | None, wiring: Wiring
+) -> tuple[Policies, tuple[str, ...]]:
     """The policies, and the lines that say what decoding several tokens at once costs here."""
     context, least = target.context, target.least
     # sizes of longer automatic drafts take too long for a quick look; the curve follows them while it runs

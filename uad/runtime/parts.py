@@ -17,6 +17,7 @@ from uad.decode.step import Engine
 from uad.drafters.model import ModelDrafter
 from uad.drafters.protocol import Drafter
 from uad.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError
+from uad.events import ModelInfo, RuntimeInfo
 from uad.grammar.drafter import GrammarDrafter
 from uad.grammar.grammars import Grammars
 from uad.grammar.protocol import Matcher
@@ -40,7 +41,7 @@ from uad.sampling.sampler import Sampler
 from uad.sampling.stages import Stage
 from uad.templates.plan import Options, plan
 from uad.templates.recognise import Side
-from uad.types import ModelInfo, Origin, Request, RuntimeInfo
+from uad.types import Origin, Request
 from uad.vocab.encode import Encoder
 
 _log = logging.getLogger("uad")
@@ -49,8 +50,9 @@ _SNAPSHOTS = 8  # ids of most drafts that pay; each takes as much memory as the 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a runtime is made of. Closing `stack` frees everything native. samplers: for any engine on this target. drafter: the draft
-    model's. wiring: how they were joined. grammars: constraints of requests, compiled."""
+    """What a runtime is made of. Closing `stack` frees everything native. samplers: for any engine on this target.
+    drafter: the draft model's. wiring: how they were joined. grammars: constraints of requests, compiled.
+    """
 
     config: Config
     engine: Engine
@@ -78,7 +80,9 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         model, context = target.model, target.context
         _check_bias(config, model.info.n_vocab)
         encoder = Encoder(model.vocab)
-        prompts = Prompts(model.vocab, encoder, config.templates, model.info.chat_template, _name(model.info), context.n_ctx)
+        prompts = Prompts(
+            model.vocab, encoder, config.templates, model.info.chat_template, _name(model.info), context.n_ctx
+        )
         draft = _open_draft(config, stack, target, encoder, progress, wiring)
         free = _open_lookup(config, stack, target)
         policies, drafting = None, None
@@ -102,7 +106,9 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             notes=(*notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
             drafters=tuple(one.origin for one in every),
         )
-        return Parts(config, engine, prompts, grammars, target, samplers, info, draft.drafter, policies, wiring, stack.pop_all())
+        return Parts(
+            config, engine, prompts, grammars, target, samplers, info, draft.drafter, policies, wiring, stack.pop_all()
+        )
 
 
 def _with_snapshots(config: Config) -> Config:
@@ -119,7 +125,9 @@ def _check_bias(config: Config, n_vocab: int) -> None:
 
 
 def alone(parts: Parts) -> Parts:
-    """The same target by itself: its weights, a context and slots of its own, nothing that drafts. To be closed before `parts`."""
+    """The same target by itself: its weights, a context and slots of its own, nothing that drafts. To be closed before
+    `parts`.
+    """
     target, info, wiring = parts.target, parts.info, parts.wiring.twin()
     with ExitStack() as stack:
         own = fitted_alone(parts.config, target.config, "target", info.n_slots)
@@ -138,7 +146,11 @@ def alone(parts: Parts) -> Parts:
 
 
 def _engine(
-    target: LoadedTarget, drafting: Drafting | None, samplers: SamplerFactory, wiring: Wiring, matchers: dict[int, Matcher] | None = None
+    target: LoadedTarget,
+    drafting: Drafting | None,
+    samplers: SamplerFactory,
+    wiring: Wiring,
+    matchers: dict[int, Matcher] | None = None,
 ) -> Engine:
     decoder, seeds = wiring.target(target.context), lambda: secrets.randbits(32)
     return Engine(decoder, drafting, samplers, seeds, least=target.least, clock=wiring.clock, matchers=matchers)
@@ -155,7 +167,9 @@ def _grammars(config: Config, model: Model, encoder: Encoder) -> Grammars:
 
 
 def _forced(config: Config, target: LoadedTarget, matchers: Mapping[int, Matcher]) -> tuple[Drafter, ...]:
-    """The drafter of what constraints force. Where it is the only one, its drafts are taken as they come: no costs are weighed."""
+    """The drafter of what constraints force. Where it is the only one, its drafts are taken as they come: no costs are
+    weighed.
+    """
     if not (target.context.can_take_back and config.drafting.grammar and config.drafting.defaults.enabled):
         return ()
     return (GrammarDrafter(matchers),)
@@ -176,7 +190,9 @@ def _close(drafter: Lookup) -> None:
     try:
         drafter.close()
     except Exception as error:
-        _log.warning("%s could not write what it has learned (%s); its file is as it was", drafter.origin, reason(error))
+        _log.warning(
+            "%s could not write what it has learned (%s); its file is as it was", drafter.origin, reason(error)
+        )
 
 
 def template_options(config: Config) -> Options:
@@ -209,9 +225,19 @@ def _open_draft(
 ) -> _OpenedDraft:
     """The draft model's part on the stack; where it loads and then fails, none, and the line that says so."""
     if config.draft is None:
-        return _OpenedDraft(("no draft model",) if set(config.drafting.types) - {Origin.MODEL} else ("no draft model: plain decoding",))
+        return _OpenedDraft(
+            ("no draft model",) if set(config.drafting.types) - {Origin.MODEL} else ("no draft model: plain decoding",)
+        )
     if not target.context.can_take_back:
-        return _OpenedDraft((f"the memory of {_name(target.model.info)} cannot take drafts back: plain decoding, the draft is not loaded",))
+        return _OpenedDraft(
+            (
+                (
+                    f"the memory of {_name(target.model.info)} cannot take drafts back: plain decoding, the draft is "
+                    "not "
+                    "loaded"
+                ),
+            )
+        )
     model = stack.enter_context(open_model(config.draft, "draft", lambda share: progress("loading draft", share)))
     with ExitStack() as attempt:
         try:
@@ -226,7 +252,13 @@ def _open_draft(
 
 
 def _draft_of(
-    config: Config, own: ModelConfig, stack: ExitStack, model: Model, target: LoadedTarget, encoder: Encoder, wiring: Wiring
+    config: Config,
+    own: ModelConfig,
+    stack: ExitStack,
+    model: Model,
+    target: LoadedTarget,
+    encoder: Encoder,
+    wiring: Wiring,
 ) -> _OpenedDraft:
     draft = stack.enter_context(Context(model, _draft_config(own, model, target.context), config.n_parallel, "draft"))
     if not draft.can_take_back:
@@ -252,7 +284,9 @@ def _draft_of(
 
 
 def _draft_config(config: ModelConfig, model: Model, target: Context) -> ModelConfig:
-    """Unless told otherwise the draft gets as many positions per slot as the target, or as many as it was trained on."""
+    """Unless told otherwise the draft gets as many positions per slot as the target, or as many as it was trained
+    on.
+    """
     if config.n_ctx:
         return config
     return replace(config, n_ctx=min(target.n_ctx, model.info.n_ctx_train) * target.n_seq)
@@ -261,7 +295,12 @@ def _draft_config(config: ModelConfig, model: Model, target: Context) -> ModelCo
 def _window_note(draft: Context, target: Context) -> tuple[str, ...]:
     if draft.n_ctx >= target.n_ctx:
         return ()
-    return (f"the draft's context has {draft.n_ctx} of the target's {target.n_ctx} tokens: past that it drafts from a window",)
+    return (
+        (
+            f"the draft's context has {draft.n_ctx} of the target's {target.n_ctx} tokens: past that it drafts from a "
+            "window"
+        ),
+    )
 
 
 def _samplers(context: Context, model: Model, grammars: Grammars) -> SamplerFactory:
@@ -275,7 +314,16 @@ def _samplers(context: Context, model: Model, grammars: Grammars) -> SamplerFact
         ends, bound = ends_of(request, model.vocab), request.constraint
         matcher = grammars.start(bound) if bound is not None else None
         return Sampler(
-            request.sampling, seed, ends.never, context.n_ctx, chain, keys, request.prompt, ends.late, request.min_tokens, matcher
+            request.sampling,
+            seed,
+            ends.never,
+            context.n_ctx,
+            chain,
+            keys,
+            request.prompt,
+            ends.late,
+            request.min_tokens,
+            matcher,
         )
 
     return sampler

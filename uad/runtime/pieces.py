@@ -1,4 +1,6 @@
-"""Long text to ids in pieces that end at safe boundaries: other threads run between them, and nobody's text ends early."""
+"""Long text to ids in pieces that end at safe boundaries: other threads run between them, and nobody's text ends
+early.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from uad.errors import InvalidRequestError
 from uad.vocab.encode import Encoder
 
 PIECE = 1 << 16  # bytes
-LONGEST = 1 << 20  # bytes without a safe boundary; whatever is done with them stops other threads for a tenth of a second
+# bytes without a safe boundary; whatever is done with them stops other threads for a tenth of a second
+LONGEST = 1 << 20
 
 
 def encode_in_pieces(encoder: Encoder, data: bytes) -> list[int]:
@@ -32,6 +35,8 @@ def _end(encoder: Encoder, data: bytes, start: int) -> int:
         if cut > floor:
             return cut
         if limit - start >= LONGEST:
-            raise InvalidRequestError(f"the text holds {LONGEST} bytes without white space or punctuation; it is not tokenized")
+            raise InvalidRequestError(
+                f"the text holds {LONGEST} bytes without white space or punctuation; it is not tokenized"
+            )
         floor, limit = limit, limit + (limit - start)
     return len(data)

@@ -1,7 +1,9 @@
-"""Cost curves of a context, measured: quickly at start, or in full for `uad profile`. Knows neither files nor the policy that uses them.
+"""Cost curves of a context, measured: quickly at start, or in full for `uad profile`. Knows neither files nor the
+policy that uses them.
 
-One decode is n ids of one sequence behind `depth` positions, logits wanted for every row, as in verification; reading the logits is part
-of it, since a GPU answers only then. Everything runs on the calling thread, which must be the one that owns the context.
+One decode is n ids of one sequence behind `depth` positions, logits wanted for every row, as in verification; reading
+the logits is part of it, since a GPU answers only then. Everything runs on the calling thread, which must be the one
+that owns the context.
 """
 
 from __future__ import annotations
@@ -50,13 +52,15 @@ class Decoder(Protocol):
     def clear(self, seq: int) -> None: ...
 
 
-def quick(context: Decoder, sizes: Iterable[int], seconds: float, clock: Clock = perf_counter) -> tuple[CostSample, ...]:
-    """What about `seconds` tell of the given sizes at depth 0, the most telling ones first, then all of them again and again, at most 25
-    times each (a burst of foreign load must not make up half of a small model's measurements).
+def quick(
+    context: Decoder, sizes: Iterable[int], seconds: float, clock: Clock = perf_counter
+) -> tuple[CostSample, ...]:
+    """What about `seconds` tell of the given sizes at depth 0, the most telling ones first, then all of them again and
+    again, at most 25 times each (a burst of foreign load must not make up half of a small model's measurements).
 
-    The first decodes of a context are slow and do not count where there is time for others. One row is measured three times, and less
-    often only where it takes half of the time or more; any other decode that is expected to pass the end is not begun. Sequence 0 is
-    empty afterwards. Returns every measurement.
+    The first decodes of a context are slow and do not count where there is time for others. One row is measured three
+    times, and less often only where it takes half of the time or more; any other decode that is expected to pass the
+    end is not begun. Sequence 0 is empty afterwards. Returns every measurement.
     """
     wanted = sorted({n for n in sizes if 1 <= n <= _most_rows(context)} | {1})
     bench = _Bench(context, 0, clock)
@@ -77,8 +81,9 @@ def quick(context: Decoder, sizes: Iterable[int], seconds: float, clock: Clock =
 
 
 def _was_cold(bench: _Bench, ms: float) -> bool:
-    """Decode until the weights are in memory: while a row takes a large part of the time, and the next one much less. True if they were
-    not; that time does not count, since the first request would wait for it otherwise."""
+    """Decode until the weights are in memory: while a row takes a large part of the time, and the next one much less.
+    True if they were not; that time does not count, since the first request would wait for it otherwise.
+    """
     last = bench.once(1)
     for i in range(_COLD_DECODES):
         if last <= ms * _SLOW_SHARE:
@@ -102,8 +107,8 @@ def _single_rows(bench: _Bench, ms: float) -> list[float]:
 def full(
     context: Decoder, sizes: Iterable[int], depths: Iterable[int], progress: Report, clock: Clock = perf_counter
 ) -> tuple[CostSample, ...]:
-    """Five samples or more for every size at every depth, taken round by round over all sizes, so that noise is shared; more of the
-    smallest. Small models get up to 25 rounds, as many as two seconds hold.
+    """Five samples or more for every size at every depth, taken round by round over all sizes, so that noise is shared;
+    more of the smallest. Small models get up to 25 rounds, as many as two seconds hold.
 
     Raises ConfigError where no size is left or a depth leaves the context no room. Sequence 0 is empty afterwards.
     """
@@ -125,8 +130,9 @@ def full(
 
 
 def _rounds(bench: _Bench, sizes: Sequence[int], clock: Clock, progress: Report) -> list[CostSample]:
-    """All sizes, as often as there is time for; each round begins elsewhere, so that bursts that come at the pace of rounds do not always
-    hit the same. The smallest, which all others are compared with, comes between them, too."""
+    """All sizes, as often as there is time for; each round begins elsewhere, so that bursts that come at the pace of
+    rounds do not always hit the same. The smallest, which all others are compared with, comes between them, too.
+    """
     found: dict[int, list[float]] = {n: [] for n in sizes}
     began, rounds, n_rounds = clock(), 0, _LEAST_ROUNDS
     while rounds < n_rounds:
@@ -153,7 +159,8 @@ def medians(samples: Iterable[CostSample]) -> tuple[CostSample, ...]:
 
 
 def spread(samples: Iterable[CostSample]) -> float:
-    """How much decodes of one kind differ: the upper by the lower quartile, median over all sizes and depths with three samples or more.
+    """How much decodes of one kind differ: the upper by the lower quartile, median over all sizes and depths with three
+    samples or more.
 
     1.0 is a machine at rest; 1.0 also where nothing was measured three times.
     """
@@ -228,7 +235,8 @@ def _check(context: Decoder, sizes: Sequence[int], depths: Sequence[int]) -> Non
         raise ConfigError(f"a pass of this context has 1 to {most} rows; choose --n-max up to {most}")
     if not depths or depths[0] < 0 or depths[-1] + sizes[-1] > context.n_ctx:
         raise ConfigError(
-            f"--depths: {depths[-1] if depths else 'none'} and {sizes[-1]} rows behind it do not fit into a context of {context.n_ctx} "
+            f"--depths: {depths[-1] if depths else 'none'} and {sizes[-1]} rows behind it do not fit into a context "
+            f"of {context.n_ctx} "
             "tokens; leave it out or raise --ctx-size"
         )
 

@@ -1,7 +1,9 @@
-"""Measured cost curves in the user's cache directory: one JSON file for a model on a machine with certain settings. Measures nothing.
+"""Measured cost curves in the user's cache directory: one JSON file for a model on a machine with certain settings.
+Measures nothing.
 
-A file holds one model's curve, so that a target keeps its curve with every draft. Its name is made of all that changes what a decode
-costs. The length of the context and the number of slots do not: a curve is that of one sequence, which has a stream of its own.
+A file holds one model's curve, so that a target keeps its curve with every draft. Its name is made of all that changes
+what a decode costs. The length of the context and the number of slots do not: a curve is that of one sequence, which
+has a stream of its own.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ class ProfileKey:
 
 
 def key(config: ModelConfig, role: str) -> ProfileKey:
-    """The key of one model in its role, "target" or "draft", as configured. Raises ModelLoadError where the file cannot be read.
+    """The key of one model in its role, "target" or "draft", as configured. Raises ModelLoadError where the file cannot
+    be read.
 
     The role counts since a draft without --threads and --threads-draft chooses the number of its threads by measuring.
     """
@@ -91,7 +94,9 @@ def path(key: ProfileKey) -> Path:
 
 
 def load(key: ProfileKey) -> tuple[CostSample, ...] | None:
-    """The stored curve; None where there is none, and for a damaged file or one of another version, which the log names."""
+    """The stored curve; None where there is none, and for a damaged file or one of another version, which the log
+    names.
+    """
     file = path(key)
     try:
         if not file.exists():
@@ -115,7 +120,12 @@ def save(key: ProfileKey, samples: Sequence[CostSample]) -> Path:
     """Write the curve, whole or not at all. Raises ConfigError where that is impossible."""
     file = path(key)
     text = json.dumps(
-        {"version": VERSION, "facts": dict(key.facts), "samples": [[one.n, one.depth, round(one.ms, 4)] for one in samples]}, indent=1
+        {
+            "version": VERSION,
+            "facts": dict(key.facts),
+            "samples": [[one.n, one.depth, round(one.ms, 4)] for one in samples],
+        },
+        indent=1,
     )
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -138,7 +148,14 @@ def _samples(data: object) -> tuple[CostSample, ...]:
 
 
 def _is_sound(one: CostSample) -> bool:
-    return type(one.n) is int and type(one.depth) is int and one.n >= 1 and one.depth >= 0 and math.isfinite(one.ms) and one.ms > 0
+    return (
+        type(one.n) is int
+        and type(one.depth) is int
+        and one.n >= 1
+        and one.depth >= 0
+        and math.isfinite(one.ms)
+        and one.ms > 0
+    )
 
 
 def _reason(error: Exception) -> str:

@@ -31,10 +31,14 @@ class MeasuredCurve:
     spread: float
 
 
-def measure_profiles(config: Config, n_max: int, depths: Sequence[int] | None, progress: Progress) -> tuple[MeasuredCurve, ...]:
-    """Measure passes of 1 to n_max rows behind each depth (None: the usual ones, as far as the context goes) and store the curves.
+def measure_profiles(
+    config: Config, n_max: int, depths: Sequence[int] | None, progress: Progress
+) -> tuple[MeasuredCurve, ...]:
+    """Measure passes of 1 to n_max rows behind each depth (None: the usual ones, as far as the context goes) and store
+    the curves.
 
-    The target first, then the draft, each alone in memory. Raises ModelLoadError or ConfigError; what was measured before is stored.
+    The target first, then the draft, each alone in memory. Raises ModelLoadError or ConfigError; what was measured
+    before is stored.
     """
     native.start().verbose = config.verbose
     target, n_ctx = _measure_target(config, n_max, depths, progress)
@@ -43,13 +47,19 @@ def measure_profiles(config: Config, n_max: int, depths: Sequence[int] | None, p
     return target, _measure_draft(config, config.draft, n_ctx, n_max, depths, progress)
 
 
-def curve(context: Context, config: ModelConfig, role: str, sizes: Sequence[int], seconds: float) -> tuple[tuple[CostSample, ...], bool]:
-    """The stored curve of a loaded model, else a quick one; and whether it was stored. On the thread that owns the context."""
+def curve(
+    context: Context, config: ModelConfig, role: str, sizes: Sequence[int], seconds: float
+) -> tuple[tuple[CostSample, ...], bool]:
+    """The stored curve of a loaded model, else a quick one; and whether it was stored. On the thread that owns the
+    context.
+    """
     stored = profile_store.load(profile_store.key(config, role))
     return (profile.quick(context, sizes, seconds), False) if stored is None else (stored, True)
 
 
-def _measure_target(config: Config, n_max: int, depths: Sequence[int] | None, progress: Progress) -> tuple[MeasuredCurve, int]:
+def _measure_target(
+    config: Config, n_max: int, depths: Sequence[int] | None, progress: Progress
+) -> tuple[MeasuredCurve, int]:
     """The target's curve, and the context of a slot."""
     config = fitted(replace(config, draft=None)).config
     with (
@@ -63,8 +73,9 @@ def _measure_target(config: Config, n_max: int, depths: Sequence[int] | None, pr
 def _measure_draft(
     whole: Config, config: ModelConfig, n_ctx: int, n_max: int, depths: Sequence[int] | None, progress: Progress
 ) -> MeasuredCurve:
-    """The draft's curve, with the threads and the context that a server would choose: it may have less room than the target, and then
-    drafts from a window."""
+    """The draft's curve, with the threads and the context that a server would choose: it may have less room than the
+    target, and then drafts from a window.
+    """
     with Model(config, "draft", lambda share: progress("loading draft", share)) as model:
         own = fitted_alone(whole, config, "draft", 1, min(n_ctx, model.info.n_ctx_train))
         with Context(model, own, 1, "draft") as context:
@@ -77,7 +88,11 @@ def _measure(
     context: Context, config: ModelConfig, role: str, name: str, n_max: int, depths: Sequence[int], progress: Progress
 ) -> MeasuredCurve:
     if not context.can_take_back:
-        raise ConfigError(f"{role} {name}: its memory cannot take drafts back: nothing can be drafted, and nothing measured")
+        raise ConfigError(
+            f"{role} {name}: its memory cannot take drafts back: nothing can be drafted, and nothing measured"
+        )
     every = profile.full(context, range(1, n_max + 1), depths, lambda share: progress(f"measuring {role}", share))
     samples = profile.medians(every)
-    return MeasuredCurve(role, name, samples, profile_store.save(profile_store.key(config, role), samples), profile.spread(every))
+    return MeasuredCurve(
+        role, name, samples, profile_store.save(profile_store.key(config, role), samples), profile.spread(every)
+    )

@@ -28,10 +28,18 @@ Message = Mapping[str, object]
 
 
 class Prompts:
-    """Renders conversations with the target's chat template and tokenizes: specials in template text only, never in what users wrote."""
+    """Renders conversations with the target's chat template and tokenizes: specials in template text only, never in
+    what users wrote.
+    """
 
     def __init__(
-        self, vocab: VocabTable, encoder: Encoder, config: TemplateConfig, template: str | None, name: str, n_ctx: int | None = None
+        self,
+        vocab: VocabTable,
+        encoder: Encoder,
+        config: TemplateConfig,
+        template: str | None,
+        name: str,
+        n_ctx: int | None = None,
     ) -> None:
         self._n_ctx = n_ctx
         self._vocab = vocab
@@ -41,7 +49,9 @@ class Prompts:
         self.notes: tuple[str, ...] = ()
         chosen = config.chat_template or template
         if chosen is None:
-            chosen, note = default_template(Side(vocab, None, name), Options(config.mappings, target_family=config.target_family))
+            chosen, note = default_template(
+                Side(vocab, None, name), Options(config.mappings, target_family=config.target_family)
+            )
             self.notes = (note,)
         self.template = chosen
         self._kwargs = _defaults(chosen, config.kwargs)
@@ -65,18 +75,28 @@ class Prompts:
         thought, calls = self.answers.thought, ", ".join(one.name for one in self.answers.calls) or "in no known format"
         return f"answers of {self._name}: thoughts between {thought.start} and {thought.end}, tool calls {calls}"
 
-    def render(self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool, prefill: str = "") -> Rendered:
-        """The prompt of a conversation, in pieces; `prefill` is the beginning of the answer. Raises InvalidRequestError."""
+    def render(
+        self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool, prefill: str = ""
+    ) -> Rendered:
+        """The prompt of a conversation, in pieces; `prefill` is the beginning of the answer. Raises
+        InvalidRequestError.
+        """
         given = {**self._kwargs, **settle_kwargs(self.template, kwargs)}
         talk = Talk(self.template, bos_name(self._vocab), eos_name(self._vocab), given, add_generation_prompt, prefill)
         rendered = converse(messages, talk)
         if not rendered.exact and not self._warned.is_set():
             self._warned.set()
-            _log.warning("the chat template transforms its input: message text was found by search, specials in it stay text")
+            _log.warning(
+                "the chat template transforms its input: message text was found by search, specials in it stay text"
+            )
         return rendered
 
-    def chat(self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool, prefill: str = "") -> list[int]:
-        """The ids of a conversation and of the answer's beginning, which is one text with the template's where that ends in text."""
+    def chat(
+        self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool, prefill: str = ""
+    ) -> list[int]:
+        """The ids of a conversation and of the answer's beginning, which is one text with the template's where that
+        ends in text.
+        """
         rendered = self.render(messages, kwargs, add_generation_prompt, prefill)
         self.check_length(rendered.text)
         return encode_parts(rendered.parts, self._vocab, self._encode)

@@ -1,4 +1,6 @@
-"""The door between two worlds: any thread submits requests, one thread runs the model, events come back through sinks."""
+"""The door between two worlds: any thread submits requests, one thread runs the model, events come back through
+sinks.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,11 @@ from types import TracebackType
 from uad.config import Config
 from uad.decode.step import Engine
 from uad.errors import UadError, UnavailableError
+from uad.events import Sink
 from uad.runtime.loaded import Loaded
 from uad.runtime.parts import Parts, build
 from uad.runtime.target import Progress
-from uad.types import DrafterStats, Request, Sink
+from uad.types import DrafterStats, Request
 
 _log = logging.getLogger("uad")
 _Command = Callable[[], None]
@@ -60,7 +63,9 @@ class Runtime(Loaded):
     def __enter__(self) -> Runtime:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     # --- requests
@@ -71,7 +76,9 @@ class Runtime(Loaded):
         return self._error
 
     def when_stopped(self, tell: Callable[[], object]) -> None:
-        """Call `tell`, on the model thread, when a fatal error has stopped it and all requests have been told; at once if it has."""
+        """Call `tell`, on the model thread, when a fatal error has stopped it and all requests have been told; at once
+        if it has.
+        """
         with self._door:
             if self._error is None:
                 self._when_stopped.append(tell)
@@ -79,7 +86,9 @@ class Runtime(Loaded):
         tell()
 
     def submit(self, request: Request, sink: Sink) -> int:
-        """Queue a request; sink gets its events on the model thread. Raises InvalidRequestError, ContextOverflowError, UnavailableError."""
+        """Queue a request; sink gets its events on the model thread. Raises InvalidRequestError, ContextOverflowError,
+        UnavailableError.
+        """
         if self._error is not None:
             raise UnavailableError(f"the model stopped after an error and the server must be restarted: {self._error}")
         self.check(request)
@@ -100,8 +109,10 @@ class Runtime(Loaded):
     # --- the model thread
 
     def _main(self, built: Future[Parts], progress: Progress) -> None:
-        """Everything native happens on this thread, loading and warming up too. Each thread that computes gets its own team of OpenMP
-        threads, and as soon as there are more of them than cores they sleep at barriers instead of spinning: decodes took 10 % longer."""
+        """Everything native happens on this thread, loading and warming up too. Each thread that computes gets its own
+        team of OpenMP threads, and as soon as there are more of them than cores they sleep at barriers instead of
+        spinning: decodes took 10 % longer.
+        """
         try:
             parts = build(self.config, progress)
         except BaseException as error:
@@ -139,7 +150,9 @@ class Runtime(Loaded):
         """Remember the fatal error, tell it to everybody, and go on refusing until closed."""
         _log.error("the model thread stopped: %s", error, exc_info=not isinstance(error, UadError))
         with self._door:
-            self._error = error if isinstance(error, UadError) else UadError(f"internal error: {type(error).__name__}: {error}")
+            self._error = (
+                error if isinstance(error, UadError) else UadError(f"internal error: {type(error).__name__}: {error}")
+            )
         with suppress(Exception):  # what broke may break again while it is cleared away, when all are told
             engine.fail_all(self._error)
         for tell in self._when_stopped:
@@ -154,6 +167,7 @@ class Runtime(Loaded):
 def statistics(stats: DrafterStats) -> str:
     """What a drafter did since start, in one line with llama-server's words."""
     return (
-        f"statistics {stats.origin}: #calls = {stats.n_calls}, #drafts = {stats.n_drafts}, #gen tokens = {stats.n_drafted}, "
+        f"statistics {stats.origin}: #calls = {stats.n_calls}, #drafts = {stats.n_drafts}, #gen tokens = "
+        f"{stats.n_drafted}, "
         f"#acc tokens = {stats.n_accepted}, dur = {stats.ms:.1f} ms"
     )

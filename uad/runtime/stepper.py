@@ -1,4 +1,6 @@
-"""A loaded target whose rounds are made by who opened it, on one thread: for those who time rounds, or make them in turns with others."""
+"""A loaded target whose rounds are made by who opened it, on one thread: for those who time rounds, or make them in
+turns with others.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,12 @@ from types import TracebackType
 from typing import Self
 
 from uad.config import Config
+from uad.events import Sink
 from uad.runtime.loaded import Loaded
 from uad.runtime.parts import Parts, alone, build
 from uad.runtime.target import Progress
 from uad.runtime.wiring import WIRING, Wiring
-from uad.types import Request, Sink
+from uad.types import Request
 
 
 class Stepper(Loaded):
@@ -23,7 +26,9 @@ class Stepper(Loaded):
 
     @classmethod
     def open(cls, config: Config, progress: Progress | None = None, wiring: Wiring = WIRING) -> Self:
-        """Load everything; progress(what, share) is told of long loads. Raises ModelLoadError, MappingError or ConfigError."""
+        """Load everything; progress(what, share) is told of long loads. Raises ModelLoadError, MappingError or
+        ConfigError.
+        """
         return cls(build(config, progress or (lambda what, share: None), wiring))
 
     def alone(self) -> Self:
@@ -57,5 +62,7 @@ class Stepper(Loaded):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

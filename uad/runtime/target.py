@@ -1,4 +1,6 @@
-"""Opens the target: model, context, and how large its passes must be so that every batch computes the same bits (`--exact`)."""
+"""Opens the target: model, context, and how large its passes must be so that every batch computes the same bits
+(`--exact`).
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,14 @@ class LoadedTarget:
 
 
 def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedTarget:
-    """Load it onto the stack. `--exact` loads it again without rearranged weights where only those stand in the way. Raises ModelLoadError,
-    or ConfigError for a tokenizer that disagrees with it and for a batch too small for `--exact`."""
+    """Load it onto the stack. `--exact` loads it again without rearranged weights where only those stand in the way.
+    Raises ModelLoadError, or ConfigError for a tokenizer that disagrees with it and for a batch too small for
+    `--exact`.
+    """
     with ExitStack() as attempt:
-        model = attempt.enter_context(open_model(config.target, "target", lambda share: progress("loading target", share)))
+        model = attempt.enter_context(
+            open_model(config.target, "target", lambda share: progress("loading target", share))
+        )
         own = _as_wanted(config)
         context = attempt.enter_context(Context(model, own, config.n_parallel, "target"))
         notes = (
@@ -52,7 +58,9 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedT
         least, exact_notes, again = _exactness(context, config)
         if not again:
             stack.enter_context(attempt.pop_all())
-            return LoadedTarget(model, context, own, least, (*notes, *exact_notes, *_length_note(config, context, least)))
+            return LoadedTarget(
+                model, context, own, least, (*notes, *exact_notes, *_length_note(config, context, least))
+            )
     return open_target(replace(config, target=replace(config.target, repack=False)), stack, progress)
 
 
@@ -65,11 +73,16 @@ def _as_wanted(config: Config) -> ModelConfig:
 
 
 def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, ...]:
-    """A line for those who have room for long texts and did not choose: neither setting is best for all lengths on a CPU."""
+    """A line for those who have room for long texts and did not choose: neither setting is best for all lengths on a
+    CPU.
+    """
     if not on_cpu or config.flash_attn != "auto" or n_ctx < _LONG or config.type_v not in _WITHOUT_IT:
         return ()
     return (
-        "flash attention is on, as suits short texts; on CPUs -fa off drafts faster from some 1,000 tokens on (--exact for equal bits)",
+        (
+            "flash attention is on, as suits short texts; on CPUs -fa off drafts faster from some 1,000 tokens on "
+            "(--exact for equal bits)"
+        ),
     )
 
 
@@ -82,19 +95,35 @@ def memory_note(context: Context) -> tuple[str, ...]:
     if memory.way is Way.CHECKPOINTS:
         return (f"memory: drafts are taken back with {copy}",)
     if memory.way is Way.SNAPSHOTS:
-        return (f"memory: drafts of up to {memory.n_snapshots} tokens are taken back with snapshots of the state, longer ones with {copy}",)
-    return (f"memory: the cache of the sliding window holds {memory.n_swa} tokens and a batch (--swa-full: all)",) if memory.n_swa else ()
+        return (
+            (
+                f"memory: drafts of up to {memory.n_snapshots} tokens are taken back with snapshots of the state, "
+                "longer "
+                f"ones with {copy}"
+            ),
+        )
+    return (
+        (f"memory: the cache of the sliding window holds {memory.n_swa} tokens and a batch (--swa-full: all)",)
+        if memory.n_swa
+        else ()
+    )
 
 
 def _length_note(config: Config, context: Context, least: Least) -> tuple[str, ...]:
     """A line where drafts cannot be as long as was asked for."""
     n = longest_draft(context.n_alike, context.n_batch, context.n_seq, least)
     asked = config.drafting.defaults.n_max or 0
-    return (f"drafts have at most {n} tokens, not {asked}: a round here has {context.n_alike} rows at most",) if asked > n else ()
+    return (
+        (f"drafts have at most {n} tokens, not {asked}: a round here has {context.n_alike} rows at most",)
+        if asked > n
+        else ()
+    )
 
 
 def _exactness(context: Context, config: Config) -> tuple[Least, tuple[str, ...], bool]:
-    """How large a pass must be for `--exact`, the line that says so, and whether another attempt without rearranged weights is due."""
+    """How large a pass must be for `--exact`, the line that says so, and whether another attempt without rearranged
+    weights is due.
+    """
     if not config.drafting.exact:
         return Least(), (), False
     if not context.can_take_back:
@@ -108,9 +137,14 @@ def _exactness(context: Context, config: Config) -> tuple[Least, tuple[str, ...]
         )
     if context.n_batch < (n_rows := context.n_seq * least):
         raise ConfigError(
-            f"--exact pads each of {context.n_seq} slots to {least} rows for this model, more than --batch-size {context.n_batch}; "
+            f"--exact pads each of {context.n_seq} slots to {least} rows for this model, more than --batch-size "
+            f"{context.n_batch}; "
             f"give -b {n_rows} or more"
         )
-    why = "any batch gives the same bits" if least == 1 else f"batches of {least} rows or more give the same bits; smaller ones are padded"
+    why = (
+        "any batch gives the same bits"
+        if least == 1
+        else f"batches of {least} rows or more give the same bits; smaller ones are padded"
+    )
     how = "" if amx.rearranges(config.target) else " (weights are not rearranged for this processor: slower prompts)"
     return Least(least, of_each=not context.rows_are_apart), (f"--exact: {why}{how}",), False

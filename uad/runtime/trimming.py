@@ -1,4 +1,6 @@
-"""A draft made smaller by the words of a corpus, for `uad trim`: its vocabulary opened, the corpus counted, the new file written."""
+"""A draft made smaller by the words of a corpus, for `uad trim`: its vocabulary opened, the corpus counted, the new
+file written.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ Report = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """What was written: tokens and bytes of the file before and after, the share of the corpus' tokens that stay, and the tensors cut."""
+    """What was written: tokens and bytes of the file before and after, the share of the corpus' tokens that stay, and
+    the tensors cut.
+    """
 
     source: Path
     path: Path
@@ -34,11 +38,14 @@ class Trimmed:
     tensors: tuple[Sizes, ...]
 
 
-def trim(source: Path, out: Path, corpus: Sequence[Path], keep: int | None, report: Report, kind: str | None = None) -> Trimmed:
-    """Write `out`, the draft `source` with at most `keep` tokens (a default if None): those that the corpus uses most, and what they need.
+def trim(
+    source: Path, out: Path, corpus: Sequence[Path], keep: int | None, report: Report, kind: str | None = None
+) -> Trimmed:
+    """Write `out`, the draft `source` with at most `keep` tokens (a default if None): those that the corpus uses most,
+    and what they need.
 
-    Overwrites. Without a corpus the bundled one is used. kind: the type in which weights are written anew (None: as they are). Raises
-    ModelLoadError for a file that cannot be used, ConfigError for the rest.
+    Overwrites. Without a corpus the bundled one is used. kind: the type in which weights are written anew (None: as
+    they are). Raises ModelLoadError for a file that cannot be used, ConfigError for the rest.
     """
     if kind is not None:
         check_type(kind)
@@ -70,12 +77,16 @@ def trim(source: Path, out: Path, corpus: Sequence[Path], keep: int | None, repo
 
 
 def always_kept(vocabulary: Vocabulary, table: VocabTable) -> frozenset[int]:
-    """Ids that stay whatever the corpus is. llama.cpp knows some specials by their names that the file calls ordinary text."""
+    """Ids that stay whatever the corpus is. llama.cpp knows some specials by their names that the file calls ordinary
+    text.
+    """
     return vocabulary.always | table.special_ids | table.eog
 
 
 def _table(source: Path, vocabulary: Vocabulary) -> VocabTable:
     table = load_vocab(source)
     if table.n_vocab != len(vocabulary.tokens):
-        raise ModelLoadError(f"{source}: llama.cpp finds {table.n_vocab} tokens in it, its header has {len(vocabulary.tokens)}")
+        raise ModelLoadError(
+            f"{source}: llama.cpp finds {table.n_vocab} tokens in it, its header has {len(vocabulary.tokens)}"
+        )
     return table

@@ -1,4 +1,6 @@
-"""What `build` puts between the parts of a runtime: nothing. The one place where experiments may put something of their own."""
+"""What `build` puts between the parts of a runtime: nothing. The one place where experiments may put something of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from uad.runtime.profiling import curve
 
 
 class Wiring:
-    """How parts are joined in a server. A subclass may change any of it; `twin` is for a second engine on the same target."""
+    """How parts are joined in a server. A subclass may change any of it; `twin` is for a second engine on the same
+    target.
+    """
 
     clock: Callable[[], float] = staticmethod(perf_counter)
 
@@ -42,7 +46,11 @@ class Wiring:
         return curve(context, config, role, sizes, seconds)
 
     def drafting(
-        self, drafters: Sequence[Drafter], policies: Callable[[], Policy], model: Model, matchers: Mapping[int, Matcher] = NO_MATCHERS
+        self,
+        drafters: Sequence[Drafter],
+        policies: Callable[[], Policy],
+        model: Model,
+        matchers: Mapping[int, Matcher] = NO_MATCHERS,
     ) -> Drafting:
         """Drafters and policy as one. matchers: of the running sequences that are constrained."""
         return Drafting(drafters, policies, model.info.n_vocab, model.vocab.eog, self.clock, matchers)

@@ -2,8 +2,8 @@
 
 The same seed gives the same text however it is batched.
 
-Any two vocabularies share the noise of equal bytes at equal offsets, so a draft may use it to guess what the target will draw
-(coupling; Daliri, Musco and Suresh, arXiv 2408.07978, for one vocabulary).
+Any two vocabularies share the noise of equal bytes at equal offsets, so a draft may use it to guess what the target
+will draw (coupling; Daliri, Musco and Suresh, arXiv 2408.07978, for one vocabulary).
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _MASK = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where in the answer an id is drawn: bytes written before it, and ids without bytes since the last one that had some."""
+    """Where in the answer an id is drawn: bytes written before it, and ids without bytes since the last one that had
+    some.
+    """
 
     offset: int = 0
     n_empty: int = 0
@@ -33,10 +35,12 @@ class Position:
         return Position(self.offset + n_bytes) if n_bytes else Position(self.offset, self.n_empty + 1)
 
 
-@lru_cache(maxsize=2)  # sampler and drafter ask for those of the same target: an eighth of a second for a large vocabulary
+# sampler and drafter ask for those of the same target: an eighth of a second for a large vocabulary
+@lru_cache(maxsize=2)
 def token_keys(pieces: tuple[bytes, ...]) -> npt.NDArray[np.uint64]:
-    """A 64-bit key per id from its bytes. Ids without bytes, and the second id of the same bytes, get keys of their own:
-    two candidates with one noise would not be two chances."""
+    """A 64-bit key per id from its bytes. Ids without bytes, and the second id of the same bytes, get keys of their
+    own: two candidates with one noise would not be two chances.
+    """
     seen: set[bytes] = set()
     keys = np.empty(len(pieces), np.uint64)
     for id_, piece in enumerate(pieces):

@@ -38,10 +38,11 @@ ChainFactory = Callable[[Sequence[Stage]], Chain]
 
 
 class Sampler:
-    """Chooses ids for one sequence. Not reusable: penalties remember what was accepted, and the prompt, as llama-server's do.
+    """Chooses ids for one sequence. Not reusable: penalties remember what was accepted, and the prompt, as
+    llama-server's do.
 
-    eog: what `ignore_eos` bans. late: ids that cannot be drawn before n_early others were accepted. matcher: knows the ids to choose from,
-    before any stage does.
+    eog: what `ignore_eos` bans. late: ids that cannot be drawn before n_early others were accepted. matcher: knows the
+    ids to choose from, before any stage does.
     """
 
     def __init__(
@@ -139,4 +140,6 @@ def token_prob(row: Row, id_: int, n_top: int, pieces: Sequence[bytes]) -> Token
     if n_top > 0:
         best = np.argpartition(row, -min(n_top, len(row)))[-n_top:]
         top = best[np.argsort(-row[best], kind="stable")].tolist()
-    return TokenProb(id_, pieces[id_], float(row[id_]) - norm, tuple(TokenProb(t, pieces[t], float(row[t]) - norm) for t in top))
+    return TokenProb(
+        id_, pieces[id_], float(row[id_]) - norm, tuple(TokenProb(t, pieces[t], float(row[t]) - norm) for t in top)
+    )

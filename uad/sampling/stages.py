@@ -46,7 +46,10 @@ def stages(params: SamplingParams, eog: frozenset[int], n_ctx: int) -> list[Stag
 
 def reach(chain: Sequence[Stage]) -> int:
     """How many of the last ids must be remembered for these stages."""
-    return max((int(one.args[0]) for one in chain if isinstance(one, SamplerStage) and _REACH in SAMPLERS[one.sampler]), default=0)
+    return max(
+        (int(one.args[0]) for one in chain if isinstance(one, SamplerStage) and _REACH in SAMPLERS[one.sampler]),
+        default=0,
+    )
 
 
 def is_typical(chain: Sequence[Stage]) -> bool:
@@ -62,6 +65,7 @@ def _is_on(sampler: SamplerEntry, params: SamplingParams) -> bool:
 
 
 def _stage(sampler: SamplerEntry, params: SamplingParams, n_ctx: int) -> SamplerStage:
-    last_n = n_ctx if params.repeat_last_n < 0 else min(params.repeat_last_n, n_ctx)  # llama.cpp makes a ring of as many
+    # llama.cpp makes a ring of as many
+    last_n = n_ctx if params.repeat_last_n < 0 else min(params.repeat_last_n, n_ctx)
     args = tuple(last_n if name == _REACH else getattr(params, name) for name in SAMPLERS[sampler])
     return SamplerStage(sampler, (1.0, *args[1:]), args[0]) if sampler.by_chance else SamplerStage(sampler, args)

@@ -1,4 +1,6 @@
-"""The HTTP side: OpenAI's and llama-server's routes over one runtime. Knows no model and no llama.cpp, only messages."""
+"""The HTTP side: OpenAI's and llama-server's routes over one runtime. Knows no model and no llama.cpp, only
+messages.
+"""
 
 from uad.server.app import make_app, make_runner, serve
 

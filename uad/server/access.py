@@ -15,7 +15,8 @@ from uad.server.json_out import dumps, frame
 from uad.server.problems import KINDS, AuthenticationError, ForbiddenError, Problem, problem_of
 from uad.server.state import STATE, STREAM
 
-KEY_HEADERS = ("Authorization", "X-Api-Key", "Api-Key")  # OpenAI's and llama-server's, Anthropic's, Azure's; in any case
+# OpenAI's and llama-server's, Anthropic's, Azure's; in any case
+KEY_HEADERS = ("Authorization", "X-Api-Key", "Api-Key")
 LOCAL_SUFFIXES = (".localhost", ".local", ".internal")  # names that public DNS cannot point at a visitor's own machine
 _PATH_SHOWN = 100  # characters
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -31,10 +32,16 @@ def check_key(request: web.Request, keys: Sequence[str]) -> None:
     """Raise AuthenticationError unless the request carries one of `keys` (no keys: everybody may enter)."""
     if not keys:
         return
-    given = [_without_scheme(request.headers[name]).encode("utf-8", "surrogateescape") for name in KEY_HEADERS if name in request.headers]
+    given = [
+        _without_scheme(request.headers[name]).encode("utf-8", "surrogateescape")
+        for name in KEY_HEADERS
+        if name in request.headers
+    ]
     # Every key is compared, so that time tells nothing about which one was near.
     if sum(hmac.compare_digest(data, key.encode("utf-8")) for data in given for key in keys) == 0:
-        raise AuthenticationError("invalid API key; send one of the server's --api-key values as 'Authorization: Bearer KEY'")
+        raise AuthenticationError(
+            "invalid API key; send one of the server's --api-key values as 'Authorization: Bearer KEY'"
+        )
 
 
 def _without_scheme(value: str) -> str:
@@ -51,18 +58,24 @@ def check_host(request: web.Request, bound: str) -> None:
     host = host_of(f"//{request.host}")
     if not is_loopback(bound) or host in {bound.lower(), socket.gethostname().lower()} or is_local(host):
         return
-    raise ForbiddenError(f"the host name {host!r} is not served without an API key; use 127.0.0.1, or start the server with --api-key")
+    raise ForbiddenError(
+        f"the host name {host!r} is not served without an API key; use 127.0.0.1, or start the server with --api-key"
+    )
 
 
 def check_origin(request: web.Request) -> None:
     """Raise ForbiddenError for a request that a page of another site makes in the user's browser."""
     origin = request.headers.get("Origin")
     if origin is not None and not is_trusted_origin(origin, request.host):
-        raise ForbiddenError("web pages of other sites may use this server only with an API key; start it with --api-key")
+        raise ForbiddenError(
+            "web pages of other sites may use this server only with an API key; start it with --api-key"
+        )
 
 
 def is_trusted_origin(origin: str, host: str) -> bool:
-    """Whether `origin` is a page on this machine, this server itself, or no web page at all (an app or an extension)."""
+    """Whether `origin` is a page on this machine, this server itself, or no web page at all (an app or an
+    extension).
+    """
     scheme = origin.partition(":")[0].lower()
     if origin != "null" and scheme not in {"http", "https"}:
         return True
@@ -100,7 +113,9 @@ def is_local(host: str) -> bool:
 
 @web.middleware
 async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """The one place where exceptions become answers: a status before the stream has begun, an event in it afterwards."""
+    """The one place where exceptions become answers: a status before the stream has begun, an event in it
+    afterwards.
+    """
     try:
         return await handler(request)
     except (ConnectionError, TimeoutError):
@@ -139,7 +154,12 @@ def _nowhere(request: web.Request, error: web.HTTPNotFound | web.HTTPMethodNotAl
     path = request.path[:_PATH_SHOWN]
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = error.headers["Allow"]
-        return Problem(405, f"{path} takes {allowed.replace(',', ', ')}, not {request.method}", KINDS[400], headers={"Allow": allowed})
+        return Problem(
+            405,
+            f"{path} takes {allowed.replace(',', ', ')}, not {request.method}",
+            KINDS[400],
+            headers={"Allow": allowed},
+        )
     paths = [resource.canonical for resource in request.app.router.resources()]
     return Problem(404, f"there is no {path} here; {did_you_mean(path, paths)}", KINDS[404])
 

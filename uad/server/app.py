@@ -51,7 +51,16 @@ GET_ROUTES = {
     "/slots": info.slots,
     "/metrics": info.metrics,
 }
-ABSENT = ("/v1/embeddings", "/embeddings", "/embedding", "/infill", "/rerank", "/v1/rerank", "/v1/responses", "/v1/messages")
+ABSENT = (
+    "/v1/embeddings",
+    "/embeddings",
+    "/embedding",
+    "/infill",
+    "/rerank",
+    "/v1/rerank",
+    "/v1/responses",
+    "/v1/messages",
+)
 
 
 def make_app(runtime: Backend, config: ServerConfig) -> web.Application:
@@ -74,7 +83,9 @@ def make_runner(app: web.Application) -> web.AppRunner:
     """A runner with the settings that cancelling on disconnect and a bounded stop depend on."""
     logger = logging.getLogger("uad.http")
     logger.addFilter(_without_traceback)
-    return web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, logger=logger)
+    return web.AppRunner(
+        app, handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, logger=logger
+    )
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
@@ -88,17 +99,20 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 
 
 def serve(runtime: Backend, config: ServerConfig, ready: Callable[[str], None] | None = None) -> None:
-    """Serve until SIGINT or SIGTERM; a second signal ends the process at once. `ready` gets the base URL once the port is open.
+    """Serve until SIGINT or SIGTERM; a second signal ends the process at once. `ready` gets the base URL once the port
+    is open.
 
-    Main thread only. Raises ConfigError where host or port cannot be used, and the fatal error that stopped the engine, when all clients
-    have been told: who started the process is to start it anew.
+    Main thread only. Raises ConfigError where host or port cannot be used, and the fatal error that stopped the engine,
+    when all clients have been told: who started the process is to start it anew.
     """
     _keep_pauses_short()
     asyncio.run(_serve(runtime, config, ready or (lambda url: log.info("listening on %s", url))))
 
 
 def _keep_pauses_short() -> None:
-    """Settings of the interpreter, which one thread has at a time: the model's and the loop's want it often, workers for long."""
+    """Settings of the interpreter, which one thread has at a time: the model's and the loop's want it often, workers
+    for long.
+    """
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
     gc.freeze()  # what is loaded stays: collections of garbage, which stop all threads, need not look through it
@@ -167,9 +181,15 @@ def _why_not(config: ServerConfig, error: OSError) -> str:
         case errno.EACCES:
             return f"port {config.port} needs more rights than this process has; choose one above 1023 with --port"
         case errno.EADDRNOTAVAIL:
-            return f"host {config.host!r} is no address of this machine; choose another with --host (127.0.0.1, or 0.0.0.0 for all)"
+            return (
+                f"host {config.host!r} is no address of this machine; choose another with --host (127.0.0.1, or "
+                "0.0.0.0 for all)"
+            )
         case _:
-            return f"cannot listen on {config.host} port {config.port}: {error.strerror}; choose others with --host and --port"
+            return (
+                f"cannot listen on {config.host} port {config.port}: {error.strerror}; choose others with --host "
+                "and --port"
+            )
 
 
 def base_url(runner: web.AppRunner, config: ServerConfig) -> str:

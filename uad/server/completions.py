@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from aiohttp import web
 
+from uad.events import Delta, Done
 from uad.server.engine import Arrival, Generation, merge
 from uad.server.job import Job, check_counts, make_job
 from uad.server.json_in import SMALL
@@ -19,7 +20,6 @@ from uad.server.schemas import ChatBody, CompletionBody, NativeBody
 from uad.server.shapes import CompletionShape, Identity, NativeShape, Shape
 from uad.server.spoken import chat_job, chat_shape
 from uad.server.state import STATE, STREAM, State
-from uad.types import Delta, Done
 
 B = TypeVar("B", CompletionBody, NativeBody)
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -32,21 +32,27 @@ async def chat(request: web.Request) -> web.StreamResponse:
     engine, ping = state.engine, state.config.sse_ping_interval
     with state.gate.enter(check_counts(engine, body, 1, state.gate.limit)):
         job, reading = await state.off_loop(size, lambda: chat_job(engine, body, ping, state.config.reasoning_format))
-        return await answer(request, job, chat_shape(job, Identity("chatcmpl-", state.alias, state.fingerprint), reading))
+        return await answer(
+            request, job, chat_shape(job, Identity("chatcmpl-", state.alias, state.fingerprint), reading)
+        )
 
 
 async def completion(request: web.Request) -> web.StreamResponse:
     """POST /v1/completions."""
     state = request.app[STATE]
     return await _complete(
-        request, CompletionBody, lambda job, body: CompletionShape(job, Identity("cmpl-", state.alias, state.fingerprint))
+        request,
+        CompletionBody,
+        lambda job, body: CompletionShape(job, Identity("cmpl-", state.alias, state.fingerprint)),
     )
 
 
 async def native(request: web.Request) -> web.StreamResponse:
     """POST /completion and /completions."""
     alias = request.app[STATE].alias
-    return await _complete(request, NativeBody, lambda job, body: NativeShape(job, alias, body.return_tokens, body.response_fields))
+    return await _complete(
+        request, NativeBody, lambda job, body: NativeShape(job, alias, body.return_tokens, body.response_fields)
+    )
 
 
 async def _complete(request: web.Request, kind: type[B], shape: Callable[[Job, B], Shape]) -> web.StreamResponse:
@@ -55,7 +61,9 @@ async def _complete(request: web.Request, kind: type[B], shape: Callable[[Job, B
     (body, prompts), size = await state.read(request, lambda members: _with_prompts(checked(kind, members)))
     engine, ping = state.engine, state.config.sse_ping_interval
     with state.gate.enter(check_counts(engine, body, len(prompts), state.gate.limit)):
-        job = await state.off_loop(size, lambda: make_job(engine, body, [encode_prompt(engine, prompt) for prompt in prompts], ping))
+        job = await state.off_loop(
+            size, lambda: make_job(engine, body, [encode_prompt(engine, prompt) for prompt in prompts], ping)
+        )
         return await answer(request, job, shape(job, body))
 
 
@@ -80,8 +88,12 @@ async def answer(request: web.Request, job: Job, shape: Shape) -> web.StreamResp
 
 
 async def _whole(state: State, teller: Teller) -> web.Response:
-    """The answer at once; a long one, or one with probabilities, a hundred numbers per token, is put together off the loop."""
-    n_chars = sum(len(prompt.text) for prompt in teller.job.prompts) + sum(outcome.n_chars for outcome in teller.outcomes)
+    """The answer at once; a long one, or one with probabilities, a hundred numbers per token, is put together off the
+    loop.
+    """
+    n_chars = sum(len(prompt.text) for prompt in teller.job.prompts) + sum(
+        outcome.n_chars for outcome in teller.outcomes
+    )
     if n_chars > SMALL or any(request.logprobs for request in teller.job.requests):
         return await state.reply(n_chars, lambda: teller.shape.whole(teller.outcomes))
     return web.Response(text=dumps(teller.shape.whole(teller.outcomes)), content_type="application/json")

@@ -17,7 +17,11 @@ _JSON, _GRAMMAR, _REGEX, _CHOICE = ConstraintKind
 
 def constraint_of(engine: Backend, body: GenerationBody) -> Constraint | None:
     """The request's constraint, else the server's. Compiles it: for worker threads. Raises InvalidRequestError."""
-    found = [(name, constraint) for name, read in _FIELDS.items() if (constraint := read(name, getattr(body, name))) is not None]
+    found = [
+        (name, constraint)
+        for name, read in _FIELDS.items()
+        if (constraint := read(name, getattr(body, name))) is not None
+    ]
     if len(found) > 1:
         names = " and ".join(name for name, _ in found)
         raise InvalidRequestError(f"{names}: an answer can have one constraint; leave the others out", found[1][0])
@@ -28,15 +32,19 @@ def constraint_of(engine: Backend, body: GenerationBody) -> Constraint | None:
     return constraint
 
 
-def with_calls(engine: Backend, body: ChatBody, own: Constraint | None, calls: Calls, start: Start, tail: str) -> Constraint | None:
+def with_calls(
+    engine: Backend, body: ChatBody, own: Constraint | None, calls: Calls, start: Start, tail: str
+) -> Constraint | None:
     """The constraint of a chat with tools, compiled. own: what `constraint_of` says.
 
-    A call that is required takes the server's own constraint's place. Where calls are possible, one may stand in place of the JSON that
-    the answer has to be. tail: the end of the prompt. Raises InvalidRequestError.
+    A call that is required takes the server's own constraint's place. Where calls are possible, one may stand in place
+    of the JSON that the answer has to be. tail: the end of the prompt. Raises InvalidRequestError.
     """
     is_named = own is not None and own is not engine.config.constraint
     if calls.are_required and is_named:
-        raise InvalidRequestError("tool_choice: a call is required, which leaves no room for another constraint; drop one", "tool_choice")
+        raise InvalidRequestError(
+            "tool_choice: a call is required, which leaves no room for another constraint; drop one", "tool_choice"
+        )
     if own is not None and not calls.are_required and own.kind is not _JSON:
         return own
     answer = json.loads(own.text) if own is not None and not calls.are_required else None
@@ -78,7 +86,9 @@ def _response_format(name: str, value: object) -> Constraint | None:
             return _schema(f"{where}.schema", inner.get("schema", {}))
         case other:
             shown = repr(other)[:64]
-            raise InvalidRequestError(f"{name}.type: must be text, json_object or json_schema, not {shown}", f"{name}.type")
+            raise InvalidRequestError(
+                f"{name}.type: must be text, json_object or json_schema, not {shown}", f"{name}.type"
+            )
 
 
 def _structured(name: str, value: object) -> Constraint | None:

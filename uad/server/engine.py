@@ -18,7 +18,8 @@ from uad.calls.parser import Start
 from uad.calls.tools import Calls, Schema
 from uad.config import Config
 from uad.errors import SlowReaderError, UadError
-from uad.types import Constraint, Delta, Done, DrafterStats, Event, Failed, Request, RuntimeInfo, Sink, SlotInfo, Totals
+from uad.events import Delta, Done, Event, Failed, RuntimeInfo, Sink, SlotInfo, Totals
+from uad.types import Constraint, DrafterStats, Request
 
 Message = Mapping[str, object]
 CAPACITY = 1024
@@ -77,14 +78,22 @@ class Backend(Protocol):
         ...
 
     def chat_prompt(
-        self, messages: Sequence[Message], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True, prefill: str = ""
+        self,
+        messages: Sequence[Message],
+        template_kwargs: Mapping[str, object],
+        add_generation_prompt: bool = True,
+        prefill: str = "",
     ) -> list[int]:
         """The target's ids of a conversation; prefill: how the answer begins. Raises InvalidRequestError or
         ContextOverflowError."""
         ...
 
     def render_chat(
-        self, messages: Sequence[Message], template_kwargs: Mapping[str, object], add_generation_prompt: bool = True, prefill: str = ""
+        self,
+        messages: Sequence[Message],
+        template_kwargs: Mapping[str, object],
+        add_generation_prompt: bool = True,
+        prefill: str = "",
     ) -> str:
         """The text of the same prompt. Raises InvalidRequestError."""
         ...
@@ -93,7 +102,9 @@ class Backend(Protocol):
         """Compile it: for worker threads. Raises InvalidRequestError."""
 
     def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
-        """What an answer may be by what the request says about calls; tail: the end of the prompt. Raises NotSupportedError."""
+        """What an answer may be by what the request says about calls; tail: the end of the prompt. Raises
+        NotSupportedError.
+        """
 
     def slots(self) -> tuple[SlotInfo, ...]:
         """What each slot does and holds."""
@@ -111,11 +122,13 @@ class Backend(Protocol):
 class Inbox:
     """Events of one HTTP request, in order, each with the number of its sequence.
 
-    `put` belongs to the model thread, everything else to the loop. Past `capacity` events the inbox closes: later events are dropped and
-    `on_overflow` runs once on the loop.
+    `put` belongs to the model thread, everything else to the loop. Past `capacity` events the inbox closes: later
+    events are dropped and `on_overflow` runs once on the loop.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_overflow: Callable[[], None], capacity: int = CAPACITY) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, on_overflow: Callable[[], None], capacity: int = CAPACITY
+    ) -> None:
         self._loop = loop
         self._on_overflow = on_overflow
         self._capacity = capacity
@@ -169,7 +182,9 @@ class Inbox:
 
 
 class Generation:
-    """A context manager around submitted requests; `take` hands out their events, numbered by position in `requests`."""
+    """A context manager around submitted requests; `take` hands out their events, numbered by position in
+    `requests`.
+    """
 
     def __init__(self, engine: Backend, requests: Sequence[Request]) -> None:
         self._engine = engine
@@ -187,7 +202,9 @@ class Generation:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.cancel()
 
     @property
@@ -208,7 +225,9 @@ class Generation:
         self._inbox.wake()
 
     async def take(self, timeout: float | None) -> list[Arrival]:
-        """The events that have arrived, at least one; empty after `timeout` seconds of silence. Raises what a sequence failed with."""
+        """The events that have arrived, at least one; empty after `timeout` seconds of silence. Raises what a sequence
+        failed with.
+        """
         if self._failure is None:
             arrivals = self._sort(await self._inbox.take(timeout))
             if arrivals:
@@ -241,7 +260,9 @@ def _expected(error: Exception) -> UadError:
 
 
 def merge(arrivals: list[Arrival]) -> list[Arrival]:
-    """The same events with neighbouring deltas of one sequence joined: a reader that fell behind gets fewer, larger pieces."""
+    """The same events with neighbouring deltas of one sequence joined: a reader that fell behind gets fewer, larger
+    pieces.
+    """
     if len(arrivals) < 2:
         return arrivals
     merged: list[Arrival] = []

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from uad.config.kinds import SWITCH
 from uad.errors import InvalidRequestError, NotSupportedError
+from uad.events import SlotInfo
 from uad.server.job import drafters_of, sampling_json, speculative_json
 from uad.server.json_out import dumps
 from uad.server.metrics import CONTENT_TYPE, render
@@ -17,7 +18,6 @@ from uad.server.prompt_ids import chat_template, ids_of, mixed_ids, parts_of, re
 from uad.server.refuse import checked
 from uad.server.schemas import DetokenizeBody, TemplateBody, TokenizeBody
 from uad.server.state import STATE, State
-from uad.types import SlotInfo
 
 
 def reply(value: object) -> web.Response:
@@ -38,7 +38,13 @@ async def health(request: web.Request) -> web.Response:
 async def models(request: web.Request) -> web.Response:
     """GET /v1/models: OpenAI's list, with llama-server's `meta` and its Ollama-like `models`."""
     state = request.app[STATE]
-    entry = {"name": state.alias, "model": state.alias, "type": "model", "capabilities": ["completion"], "details": {"format": "gguf"}}
+    entry = {
+        "name": state.alias,
+        "model": state.alias,
+        "type": "model",
+        "capabilities": ["completion"],
+        "details": {"format": "gguf"},
+    }
     return reply({"object": "list", "data": [_model(state)], "models": [entry]})
 
 
@@ -46,7 +52,9 @@ async def model(request: web.Request) -> web.Response:
     """GET /v1/models/{id}."""
     state = request.app[STATE]
     if request.match_info["id"] != state.alias:
-        return Problem(404, f"this server has one model, {state.alias!r}; GET /v1/models lists it", "not_found_error").response()
+        return Problem(
+            404, f"this server has one model, {state.alias!r}; GET /v1/models lists it", "not_found_error"
+        ).response()
     return reply(_model(state))
 
 
@@ -159,7 +167,9 @@ async def detokenize(request: web.Request) -> web.Response:
     """POST /detokenize {tokens}."""
     state = request.app[STATE]
     body, size = await state.read(request, DetokenizeBody.model_validate)
-    return await state.reply(size, lambda: {"content": text_of(state.engine, ids_of(body.tokens, state.engine, "tokens"))})
+    return await state.reply(
+        size, lambda: {"content": text_of(state.engine, ids_of(body.tokens, state.engine, "tokens"))}
+    )
 
 
 async def apply_template(request: web.Request) -> web.Response:
@@ -171,4 +181,6 @@ async def apply_template(request: web.Request) -> web.Response:
 
 async def absent(request: web.Request) -> web.Response:
     """Routes of other servers whose feature this one does not have."""
-    raise NotSupportedError(f"{request.path} is not supported: this server generates text; see /v1/chat/completions and /v1/completions")
+    raise NotSupportedError(
+        f"{request.path} is not supported: this server generates text; see /v1/chat/completions and /v1/completions"
+    )

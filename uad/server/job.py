@@ -43,7 +43,9 @@ def check_counts(engine: Backend, body: GenerationBody, n_prompts: int, limit: i
     """How many sequences the request asks for, or InvalidRequestError where the server could never run them."""
     n_slots = engine.info.n_slots
     if body.n > n_slots:
-        raise InvalidRequestError(f"n: must be at most {n_slots}, the number of slots; start the server with a larger --parallel", "n")
+        raise InvalidRequestError(
+            f"n: must be at most {n_slots}, the number of slots; start the server with a larger --parallel", "n"
+        )
     if body.id_slot >= n_slots:
         raise InvalidRequestError(f"id_slot: must be below {n_slots}, the number of slots", "id_slot")
     if n_prompts * body.n > limit:
@@ -95,7 +97,9 @@ def _check_stops(engine: Backend, body: GenerationBody, max_tokens: int | None) 
     if any(id_ >= n_vocab for id_ in body.stop_token_ids):
         raise InvalidRequestError(f"stop_token_ids: token ids must lie between 0 and {n_vocab - 1}", "stop_token_ids")
     if max_tokens is not None and body.min_tokens > max_tokens:
-        raise InvalidRequestError(f"min_tokens: must not be above max_tokens, which is {max_tokens} for this request", "min_tokens")
+        raise InvalidRequestError(
+            f"min_tokens: must not be above max_tokens, which is {max_tokens} for this request", "min_tokens"
+        )
 
 
 def _max_tokens(asked: int | None, limit: int) -> int | None:
@@ -151,7 +155,8 @@ def speculative_params(engine: Backend, body: GenerationBody) -> SpeculativePara
         return params
     if "n_min" in changes:
         raise InvalidRequestError(
-            f"speculative.n_min: must not be above n_max, which is {params.longest} for this request", "speculative.n_min"
+            f"speculative.n_min: must not be above n_max, which is {params.longest} for this request",
+            "speculative.n_min",
         )
     return replace(params, n_min=params.longest)
 
@@ -161,14 +166,18 @@ def _with_drafters(params: SpeculativeParams, drafters: Collection[Origin]) -> S
     for one in params.types:
         if one not in drafters:
             here = f"has {', '.join(drafters)}" if drafters else "has no drafter"
-            raise InvalidRequestError(f"speculative.types: this server {here}, not {one}; see --spec-type", "speculative.types")
+            raise InvalidRequestError(
+                f"speculative.types: this server {here}, not {one}; see --spec-type", "speculative.types"
+            )
     return params if params.types else replace(params, enabled=False)
 
 
 def _switched_off(samplers: list[str]) -> dict[str, float]:
     wanted = list(dict.fromkeys(_stage_names(samplers)))
     if wanted != sorted(wanted, key=STAGES.index):
-        raise NotSupportedError(f"samplers: this server keeps llama.cpp's order ({', '.join(STAGES)}); leave the field out", "samplers")
+        raise NotSupportedError(
+            f"samplers: this server keeps llama.cpp's order ({', '.join(STAGES)}); leave the field out", "samplers"
+        )
     left_out = [name for sampler, names in SAMPLERS.items() if sampler.name not in wanted for name in names]
     return {name: SETTINGS[name].off[0] for name in left_out if SETTINGS[name].off}
 
@@ -210,7 +219,9 @@ def _addend(bias: object) -> float:
     if bias is False:
         return -math.inf
     if isinstance(bias, bool) or not isinstance(bias, int | float) or not -1e6 <= bias <= 1e6:
-        raise InvalidRequestError("logit_bias: a bias must be a number between -1e6 and 1e6, or false to ban the token", "logit_bias")
+        raise InvalidRequestError(
+            "logit_bias: a bias must be a number between -1e6 and 1e6, or false to ban the token", "logit_bias"
+        )
     return float(bias)
 
 
@@ -224,7 +235,9 @@ def _ids(engine: Backend, key: object) -> list[int]:
         raise InvalidRequestError("logit_bias: a token must be an id or text", "logit_bias")
     id_ = int(key)
     if not 0 <= id_ < engine.info.target.n_vocab:
-        raise InvalidRequestError(f"logit_bias: token ids must lie between 0 and {engine.info.target.n_vocab - 1}", "logit_bias")
+        raise InvalidRequestError(
+            f"logit_bias: token ids must lie between 0 and {engine.info.target.n_vocab - 1}", "logit_bias"
+        )
     return [id_]
 
 

@@ -1,6 +1,7 @@
 """JSON in. A body is measured before it is parsed, and a long one is parsed in pieces, between which other threads run.
 
-`json.loads` is one call that holds the interpreter: 20 MiB of small objects would stop all streams for seconds. Knows no route.
+`json.loads` is one call that holds the interpreter: 20 MiB of small objects would stop all streams for seconds. Knows
+no route.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from uad.checkpoint import checkpoint
 from uad.errors import InvalidRequestError
 
 MAX_DEPTH = 128  # of brackets in brackets
-MAX_VALUES = 1 << 18  # of strings, numbers, objects and lists: what an agent's history of thousands of messages has many times over
+# of strings, numbers, objects and lists: what an agent's history of thousands of messages has many times over
+MAX_VALUES = 1 << 18
 MAX_CONTAINERS = 1 << 16  # of objects and lists, which take longer, and make collections of garbage longer
 SMALL = 1 << 16  # bytes that are parsed in one call: milliseconds, whatever they hold
 _STEP = 1 << 18
@@ -38,14 +40,18 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def parse_object(data: bytes, n_ids: int = 0) -> dict[str, object]:
-    """A request body: one JSON object in UTF-8, without NaN, Infinity or half surrogate pairs; members that are null are left out.
+    """A request body: one JSON object in UTF-8, without NaN, Infinity or half surrogate pairs; members that are null
+    are left out.
 
-    n_ids: how many token ids a list may hold, at least. Raises InvalidRequestError, for more values than any real request has, too.
+    n_ids: how many token ids a list may hold, at least. Raises InvalidRequestError, for more values than any real
+    request has, too.
     """
     if _UTF_16.match(data):
         raise InvalidRequestError("the body is UTF-16 or UTF-32; JSON is sent in UTF-8")
     data = data.removeprefix(_BOM)
-    value = _loads(data, 0) if len(data) <= SMALL else _Document(data, _measure(data, max(MAX_VALUES, 2 * n_ids))).parse()
+    value = (
+        _loads(data, 0) if len(data) <= SMALL else _Document(data, _measure(data, max(MAX_VALUES, 2 * n_ids))).parse()
+    )
     if not isinstance(value, dict):
         raise InvalidRequestError("the body must be a JSON object")
     return {name: member for name, member in value.items() if member is not None}
@@ -53,7 +59,8 @@ def parse_object(data: bytes, n_ids: int = 0) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class _Structure:
-    """The commas and brackets of a document outside its strings: byte offsets, kinds, and how deep in brackets each stands.
+    """The commas and brackets of a document outside its strings: byte offsets, kinds, and how deep in brackets each
+    stands.
 
     A comma or an opening bracket stands at the depth within its brackets, a closing one at the depth around them.
     """
@@ -64,7 +71,9 @@ class _Structure:
 
 
 def _measure(data: bytes, max_values: int) -> _Structure:
-    """Where the structure of `data` is, a quarter of a megabyte at a time. Raises InvalidRequestError for too much or too deep of it."""
+    """Where the structure of `data` is, a quarter of a megabyte at a time. Raises InvalidRequestError for too much or
+    too deep of it.
+    """
     steps: list[tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], npt.NDArray[np.int32]]] = []
     start = n_quotes = depth = n_values = n_containers = 0
     while start < len(data):
@@ -87,7 +96,9 @@ def _measure(data: bytes, max_values: int) -> _Structure:
         if n_values > max_values:
             raise InvalidRequestError(f"the body holds more than {max_values} values, which no request needs")
         if n_containers > MAX_CONTAINERS:
-            raise InvalidRequestError(f"the body holds more than {MAX_CONTAINERS} objects and lists, which no request needs")
+            raise InvalidRequestError(
+                f"the body holds more than {MAX_CONTAINERS} objects and lists, which no request needs"
+            )
         steps.append(((outside + start).astype(np.int32), kinds, depths))
         start += len(piece) + piece.endswith(b"\\")  # what an escape at the end escapes is no structure
     at_all, kinds_all, depths_all = (np.concatenate(part) for part in zip(*steps, strict=True))
@@ -95,7 +106,9 @@ def _measure(data: bytes, max_values: int) -> _Structure:
 
 
 class _Document:
-    """A long body with its structure. Whatever is cut out of it at its commas is parsed by `json`, which is the judge of every piece."""
+    """A long body with its structure. Whatever is cut out of it at its commas is parsed by `json`, which is the judge
+    of every piece.
+    """
 
     def __init__(self, data: bytes, structure: _Structure) -> None:
         self._data = data
@@ -144,7 +157,9 @@ class _Document:
         return out
 
     def _pieces(self, low: int, high: int) -> Iterator[tuple[int, int]]:
-        """Stretches between commas of the brackets at both ends of data[low:high]: several items each, or one that is long."""
+        """Stretches between commas of the brackets at both ends of data[low:high]: several items each, or one that is
+        long.
+        """
         commas, start, close = self._commas(low, high), low + 1, high - 1
         if not len(commas) and self._is_blank(start, close):
             return
@@ -165,7 +180,9 @@ class _Document:
         depths = self._depths[first:last]
         if (depths < depths[0]).any():
             raise _malformed("brackets do not match", low)
-        commas: npt.NDArray[np.int32] = self._at[first:last][(self._kinds[first:last] == _COMMA) & (depths == depths[0])]
+        commas: npt.NDArray[np.int32] = self._at[first:last][
+            (self._kinds[first:last] == _COMMA) & (depths == depths[0])
+        ]
         return commas
 
     def _text(self, low: int, high: int) -> str:
@@ -179,7 +196,9 @@ class _Document:
         return "".join(out)
 
     def _between_characters(self, at: int) -> int:
-        """The last place up to `at`, or a few bytes before, that is inside of no character, escape or pair of escapes."""
+        """The last place up to `at`, or a few bytes before, that is inside of no character, escape or pair of
+        escapes.
+        """
         data = self._data
         back = data.rfind(b"\\", at - 12, at)
         if back < 0:
@@ -215,13 +234,17 @@ def _loads(data: bytes, start: int, around: bytes = b"") -> Any:
         at = start + error.start - len(around[:1])
         raise InvalidRequestError(f"the body is not valid UTF-8 (byte {at}); JSON is sent in UTF-8") from error
     except UnicodeEncodeError as error:
-        raise InvalidRequestError("the body holds half of a surrogate pair (\\ud800 to \\udfff), which is not text") from error
+        raise InvalidRequestError(
+            "the body holds half of a surrogate pair (\\ud800 to \\udfff), which is not text"
+        ) from error
     except RecursionError as error:
         raise InvalidRequestError("the body is nested too deeply") from error
     except json.JSONDecodeError as error:
         if start or around:
             raise _malformed(error.msg, start + len(error.doc[: error.pos].encode()) - len(around[:1])) from error
-        raise InvalidRequestError(f"the body is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
+        raise InvalidRequestError(
+            f"the body is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        ) from error
     except ValueError as error:
         raise InvalidRequestError("the body holds a number with too many digits") from error
 

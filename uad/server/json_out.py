@@ -26,8 +26,8 @@ def frame(text: str) -> bytes:
 def dumps_large(value: object, depth: int = 5) -> str:
     """The same text for worker threads, made of small pieces: the encoder lets no other thread run before it is done.
 
-    An iterator is a list whose items need not all be there at once: every object kept until then makes each collection of
-    garbage longer, which stops all threads. Below `depth` values are small.
+    An iterator is a list whose items need not all be there at once: every object kept until then makes each collection
+    of garbage longer, which stops all threads. Below `depth` values are small.
     """
     return "".join(_texts(value, depth))
 

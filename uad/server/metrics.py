@@ -1,4 +1,6 @@
-"""GET /metrics: counters in Prometheus' text format, under llama-server's names; what it has no name for is under `uad:`."""
+"""GET /metrics: counters in Prometheus' text format, under llama-server's names; what it has no name for is under
+`uad:`.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from uad.events import Totals
 from uad.server.state import State
-from uad.types import DrafterStats, Totals
+from uad.types import DrafterStats
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -47,7 +50,10 @@ class _Collected(Collector):
 
 def _counters(totals: Totals) -> dict[str, tuple[str, float]]:
     return {
-        "llamacpp:prompt_tokens_total": ("Prompt tokens processed, without those reused from the cache", totals.n_prompt),
+        "llamacpp:prompt_tokens_total": (
+            "Prompt tokens processed, without those reused from the cache",
+            totals.n_prompt,
+        ),
         "llamacpp:prompt_tokens_cached_total": ("Prompt tokens reused from the cache", totals.n_cached),
         "llamacpp:prompt_seconds_total": ("Time spent on prompts", totals.prompt_ms / 1e3),
         "llamacpp:tokens_predicted_total": ("Tokens generated", totals.n_predicted),
@@ -55,7 +61,10 @@ def _counters(totals: Totals) -> dict[str, tuple[str, float]]:
         "llamacpp:n_decode_total": ("Decodes of the target model", totals.n_decodes),
         "uad:requests_total": ("Sequences generated", totals.n_requests),
         "uad:requests_failed_total": ("Sequences that ended with an error", totals.n_failed),
-        "uad:policy_failures_total": ("Times the policy failed; nothing drafts for a while then", totals.n_policy_failures),
+        "uad:policy_failures_total": (
+            "Times the policy failed; nothing drafts for a while then",
+            totals.n_policy_failures,
+        ),
     }
 
 

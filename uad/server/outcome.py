@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from uad.common.sums import total
+from uad.events import Delta, Done
 from uad.server.json_out import finite, visible
-from uad.types import Delta, Done, DraftStats, Timings, TokenProb
+from uad.types import DraftStats, Timings, TokenProb
 
 Json = dict[str, object]
 
@@ -107,7 +108,8 @@ def draft_json(stats: DraftStats) -> Json:
         "mean_accepted_run": round(finite(stats.mean_accepted_run), 4),
         "draft_ms": round(finite(stats.draft_ms), 3),
         "drafters": {
-            one.origin: {"drafts": one.n_drafts, "draft_n": one.n_drafted, "draft_n_accepted": one.n_accepted} for one in stats.by.values()
+            one.origin: {"drafts": one.n_drafts, "draft_n": one.n_drafted, "draft_n_accepted": one.n_accepted}
+            for one in stats.by.values()
         },
     }
 
@@ -119,12 +121,15 @@ def stats_json(outcomes: Sequence[Outcome]) -> Json:
 
 
 def logprobs_json(probs: Iterable[TokenProb]) -> Iterator[Json]:
-    """OpenAI's `logprobs.content`, for `dumps_large`: text without half characters, bytes exact, log(0) as the lowest float."""
+    """OpenAI's `logprobs.content`, for `dumps_large`: text without half characters, bytes exact, log(0) as the lowest
+    float.
+    """
     return ({**_token_json(prob), "top_logprobs": [_token_json(other) for other in prob.top]} for prob in probs)
 
 
 def completion_logprobs_json(probs: Sequence[TokenProb], offset: int) -> Json:
-    """The same beside the members of OpenAI's completions; `offset` is where in the answer the first token begins, in characters.
+    """The same beside the members of OpenAI's completions; `offset` is where in the answer the first token begins, in
+    characters.
 
     Of several alternatives with one text the likeliest stays.
     """
@@ -133,7 +138,9 @@ def completion_logprobs_json(probs: Sequence[TokenProb], offset: int) -> Json:
         "content": logprobs_json(probs),
         "tokens": (visible(prob.data) for prob in probs),
         "token_logprobs": (finite(prob.logprob) for prob in probs),
-        "top_logprobs": ({visible(other.data): finite(other.logprob) for other in reversed(prob.top)} for prob in probs),
+        "top_logprobs": (
+            {visible(other.data): finite(other.logprob) for other in reversed(prob.top)} for prob in probs
+        ),
         "text_offset": offsets,
     }
 

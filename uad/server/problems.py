@@ -10,7 +10,14 @@ from http import HTTPStatus
 from aiohttp import web
 from pydantic import ValidationError
 
-from uad.errors import ContextOverflowError, InvalidRequestError, NotSupportedError, SlowReaderError, UadError, UnavailableError
+from uad.errors import (
+    ContextOverflowError,
+    InvalidRequestError,
+    NotSupportedError,
+    SlowReaderError,
+    UadError,
+    UnavailableError,
+)
 from uad.server.json_out import dumps
 
 log = logging.getLogger("uad.server")
@@ -46,7 +53,9 @@ class BusyError(UnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error as clients see it: `extra` are further members of the error object, `headers` go with a plain response."""
+    """An error as clients see it: `extra` are further members of the error object, `headers` go with a plain
+    response.
+    """
 
     status: int
     message: str
@@ -57,11 +66,21 @@ class Problem:
 
     def body(self) -> dict[str, object]:
         """OpenAI's error object, inside its envelope."""
-        return {"error": {"code": self.status, "message": self.message, "type": self.kind, "param": self.param, **self.extra}}
+        return {
+            "error": {
+                "code": self.status,
+                "message": self.message,
+                "type": self.kind,
+                "param": self.param,
+                **self.extra,
+            }
+        }
 
     def response(self) -> web.Response:
         """A plain JSON response."""
-        return web.Response(text=dumps(self.body()), status=self.status, content_type="application/json", headers=self.headers)
+        return web.Response(
+            text=dumps(self.body()), status=self.status, content_type="application/json", headers=self.headers
+        )
 
 
 def problem_of(error: Exception) -> Problem:

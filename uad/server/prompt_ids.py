@@ -14,7 +14,16 @@ from uad.server.schemas import MessageBody, TemplateBody
 from uad.server.toolfields import template_fields
 
 Part = str | int
-TEMPLATE_NAMES = ("messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "chat_template", "tokenize")
+TEMPLATE_NAMES = (
+    "messages",
+    "tools",
+    "documents",
+    "add_generation_prompt",
+    "bos_token",
+    "eos_token",
+    "chat_template",
+    "tokenize",
+)
 RESERVED_KWARGS = frozenset((*TEMPLATE_NAMES, "continue_final_message", "self"))
 MAX_KWARG_CHARS = 65536
 MAX_TOOL_CHARS = 1 << 22
@@ -30,7 +39,9 @@ class Prompt:
 
 
 def split_prompts(value: object) -> list[object]:
-    """The prompts in `prompt`: a string, ids, strings mixed with ids, an object with `prompt_string`, or a list of these."""
+    """The prompts in `prompt`: a string, ids, strings mixed with ids, an object with `prompt_string`, or a list of
+    these.
+    """
     if not isinstance(value, list) or any(_is_id(item) for item in value):
         return [value]
     if not value:
@@ -53,7 +64,11 @@ def ids_of(value: object, engine: Backend, param: str) -> list[int]:
     n_vocab = engine.info.target.n_vocab
     if not isinstance(value, list):
         raise InvalidRequestError(f"{param}: must be a list of token ids", param)
-    ids = [int(item) for item in value if isinstance(item, int | float) and not isinstance(item, bool) and item == item // 1]
+    ids = [
+        int(item)
+        for item in value
+        if isinstance(item, int | float) and not isinstance(item, bool) and item == item // 1
+    ]
     if len(ids) < len(value) or not all(0 <= id_ < n_vocab for id_ in ids):
         raise InvalidRequestError(f"{param}: must be token ids between 0 and {n_vocab - 1}", param)
     return ids
@@ -82,7 +97,9 @@ def text_of(engine: Backend, ids: Sequence[int]) -> str:
 
 
 def encode_prompt(engine: Backend, prompt: object) -> Prompt:
-    """One prompt of a completion. Every part but an empty text is taken for one id at least, so that too many are not tokenized."""
+    """One prompt of a completion. Every part but an empty text is taken for one id at least, so that too many are not
+    tokenized.
+    """
     parts = parts_of(prompt, engine.info.target.n_vocab, "prompt")
     n_least = sum(part != "" for part in parts)
     if n_least > engine.info.n_ctx:
@@ -139,19 +156,28 @@ def _split_prefill(body: TemplateBody) -> tuple[str, list[Message]]:
     messages = body.messages
     is_open = messages[-1].role == "assistant"
     if body.continue_final_message and body.add_generation_prompt:
-        raise InvalidRequestError("add_generation_prompt and continue_final_message cannot both be true", "continue_final_message")
+        raise InvalidRequestError(
+            "add_generation_prompt and continue_final_message cannot both be true", "continue_final_message"
+        )
     if body.continue_final_message and not is_open:
-        raise InvalidRequestError("continue_final_message: the last message must be the assistant's", "continue_final_message")
+        raise InvalidRequestError(
+            "continue_final_message: the last message must be the assistant's", "continue_final_message"
+        )
     if not is_open:
         return "", [_message(message) for message in messages]
     if len(messages) == 1 or messages[-2].role == "assistant":
         raise InvalidRequestError(
-            "messages: one last assistant message is continued, and it needs a message of another role before it", "messages"
+            "messages: one last assistant message is continued, and it needs a message of another role before it",
+            "messages",
         )
     if messages[-1].tool_calls:
-        raise InvalidRequestError("messages: the last assistant message calls tools; their results must follow it", "messages")
+        raise InvalidRequestError(
+            "messages: the last assistant message calls tools; their results must follow it", "messages"
+        )
     if messages[-1].reasoning_content:
-        raise InvalidRequestError("messages: the last assistant message is continued and cannot carry reasoning_content", "messages")
+        raise InvalidRequestError(
+            "messages: the last assistant message is continued and cannot carry reasoning_content", "messages"
+        )
     return _text(messages[-1]), [_message(message) for message in messages[:-1]]
 
 
@@ -188,6 +214,8 @@ def _check_kwarg(name: str, value: object) -> None:
     """What the value means is for the template."""
     where = f"chat_template_kwargs.{name[:64]}"
     if not name.isidentifier() or name.startswith("_") or name in RESERVED_KWARGS:
-        raise InvalidRequestError(f"{where}: this name is reserved, or none that a template could read", "chat_template_kwargs")
+        raise InvalidRequestError(
+            f"{where}: this name is reserved, or none that a template could read", "chat_template_kwargs"
+        )
     if sum(map(len, chunks(value))) > MAX_KWARG_CHARS:
         raise InvalidRequestError(f"{where}: at most {MAX_KWARG_CHARS} characters as JSON", where)

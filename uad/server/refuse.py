@@ -1,5 +1,6 @@
-"""Fields of features that this server does not have. Neutral values pass, active ones are refused by name. Unknown fields
-and those that only change how an answer is presented are ignored, as llama-server does."""
+"""Fields of features that this server does not have. Neutral values pass, active ones are refused by name. Unknown
+fields and those that only change how an answer is presented are ignored, as llama-server does.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +93,8 @@ def check_features(body: Mapping[str, object]) -> None:
     """Raise NotSupportedError for the first feature that `body` switches on and this server lacks."""
     if body.get("chat_template"):
         raise InvalidRequestError(
-            "chat_template: templates are not taken from requests; start the server with --chat-template", "chat_template"
+            "chat_template: templates are not taken from requests; start the server with --chat-template",
+            "chat_template",
         )
     for feature in FEATURES:
         value = body.get(feature.name)
@@ -112,5 +114,6 @@ def _check_message(i: int, message: object) -> None:
         if isinstance(kind, str) and kind != "text":
             where = f"messages.{i}.content"
             raise NotSupportedError(
-                f"{where}: this server reads text parts only; leave images, audio and files out of the conversation", where
+                f"{where}: this server reads text parts only; leave images, audio and files out of the conversation",
+                where,
             )

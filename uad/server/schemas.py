@@ -1,7 +1,7 @@
 """Request bodies (pydantic), with llama-server's names and aliases. Unknown members are ignored: clients send many.
 
-Every number that can reach llama.cpp passes through a bounded field. Null members are gone before they arrive here, so None always means
-absent. Nothing here knows a vocabulary: `prompt_ids` and `job` do.
+Every number that can reach llama.cpp passes through a bounded field. Null members are gone before they arrive here, so
+None always means absent. Nothing here knows a vocabulary: `prompt_ids` and `job` do.
 """
 
 from __future__ import annotations
@@ -141,7 +141,9 @@ class SpeculativeBody(Body):
         for name in value if isinstance(value, dict) else ():
             if name not in cls.model_fields:
                 raise ValueError(f"unknown member {name[:64]!r}; did you mean {nearest(name, cls.model_fields)!r}?")
-        return {name: member for name, member in value.items() if member is not None} if isinstance(value, dict) else value
+        return (
+            {name: member for name, member in value.items() if member is not None} if isinstance(value, dict) else value
+        )
 
 
 if TYPE_CHECKING:
@@ -163,7 +165,9 @@ class GenerationBody(SamplingBody):
     stream: StrictBool = False
     stream_options: StreamOptions = StreamOptions()
     sse_ping_interval: Seconds | None = None
-    max_tokens: Length | None = Field(None, validation_alias=AliasChoices("n_predict", "max_completion_tokens", "max_tokens"))
+    max_tokens: Length | None = Field(
+        None, validation_alias=AliasChoices("n_predict", "max_completion_tokens", "max_tokens")
+    )
     n: Choices = Field(1, validation_alias=AliasChoices("n_cmpl", "n"))
     stop: Words = Field([])
     stop_token_ids: Ids = Field([])
@@ -189,8 +193,14 @@ class GenerationBody(SamplingBody):
     @model_validator(mode="before")
     @classmethod
     def _folded(cls, value: dict[str, Any]) -> dict[str, Any]:
-        """`speculative.n_max` and so on, as llama-server spells them, become members of the object, which wins over them."""
-        flat = {name: value[f"speculative.{name}"] for name in SpeculativeBody.model_fields if f"speculative.{name}" in value}
+        """`speculative.n_max` and so on, as llama-server spells them, become members of the object, which wins over
+        them.
+        """
+        flat = {
+            name: value[f"speculative.{name}"]
+            for name in SpeculativeBody.model_fields
+            if f"speculative.{name}" in value
+        }
         asked = value.get("speculative", {})
         if not flat or not isinstance(asked, dict):
             return value

@@ -1,6 +1,7 @@
 """The forms of an answer: OpenAI chat, OpenAI completion, llama-server native. Events in, JSON texts out; no I/O.
 
-A shape lives for one HTTP request. What does not change between pieces is put together once: a piece is sent per decode round.
+A shape lives for one HTTP request. What does not change between pieces is put together once: a piece is sent per decode
+round.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from uad.events import Delta
 from uad.server.job import Job, settings_json
 from uad.server.json_out import dumps, dumps_large
 from uad.server.outcome import Json, Outcome, completion_logprobs_json, logprobs_json, n_chars, stats_json, usage_json
-from uad.types import Delta
 
 _ALPHABET = string.ascii_letters + string.digits
 
@@ -46,7 +47,12 @@ class Identity:
 
     def __init__(self, prefix: str, model: str, fingerprint: str) -> None:
         name = prefix + "".join(secrets.choice(_ALPHABET) for _ in range(32))
-        self.members: Json = {"created": int(time.time()), "id": name, "model": model, "system_fingerprint": fingerprint}
+        self.members: Json = {
+            "created": int(time.time()),
+            "id": name,
+            "model": model,
+            "system_fingerprint": fingerprint,
+        }
 
     def json(self, object_: str) -> Json:
         """The members, with the object's kind."""
@@ -94,7 +100,9 @@ class ChatShape:
         """The chunk with the reason, and the usage chunk after the last sequence if asked for."""
         chunks = [self._chunk(outcome.index, {}, self._finish(outcome))]
         if finished and self._job.include_usage:
-            chunks.append({"choices": [], **self._same.json("chat.completion.chunk"), "usage": usage_json(finished, self._job.n)})
+            chunks.append(
+                {"choices": [], **self._same.json("chat.completion.chunk"), "usage": usage_json(finished, self._job.n)}
+            )
         if finished:
             chunks[-1] |= stats_json(finished)
         return [dumps(chunk) for chunk in chunks]
@@ -170,7 +178,12 @@ class CompletionShape:
     def _choice(self, outcome: Outcome) -> Json:
         wanted = self._job.requests[outcome.index].logprobs
         logprobs = completion_logprobs_json(outcome.probs, 0) if wanted else None
-        return {"text": outcome.text, "index": outcome.index, "logprobs": logprobs, "finish_reason": str(outcome.end.finish)}
+        return {
+            "text": outcome.text,
+            "index": outcome.index,
+            "logprobs": logprobs,
+            "finish_reason": str(outcome.end.finish),
+        }
 
 
 class NativeShape:

@@ -1,4 +1,6 @@
-"""Chat answers whose text holds thoughts and tool calls: they are taken out of it as it comes. Events in, JSON texts out; no I/O."""
+"""Chat answers whose text holds thoughts and tool calls: they are taken out of it as it comes. Events in, JSON texts
+out; no I/O.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from uad.calls.format import AnswerFormat
 from uad.calls.parser import AnswerParser, Start
 from uad.calls.tools import Calls, Tool
 from uad.errors import InvalidRequestError
+from uad.events import Delta
 from uad.server.constraint import with_calls
 from uad.server.engine import Backend
 from uad.server.job import Job, make_job
@@ -21,7 +24,7 @@ from uad.server.prompt_ids import encode_chat, text_of
 from uad.server.schemas import ChatBody
 from uad.server.shapes import ChatShape, Identity
 from uad.server.toolfields import NamedTool
-from uad.types import Delta, Finish
+from uad.types import Finish
 
 _ALPHABET = string.ascii_letters + string.digits
 _SHORTEST_ID = 9  # a model's own id that is shorter is a number in its answer, and no name in a conversation
@@ -50,7 +53,9 @@ class Reading:
 
 def calls_of(body: ChatBody) -> Calls:
     """What the request says about calls. Raises InvalidRequestError for a choice of a tool that is not there."""
-    tools = tuple(Tool(one.name, one.parameters or {}, bool(one.strict)) for one in (tool.function for tool in body.tools))
+    tools = tuple(
+        Tool(one.name, one.parameters or {}, bool(one.strict)) for one in (tool.function for tool in body.tools)
+    )
     choice = body.tool_choice
     if not isinstance(choice, NamedTool):
         return Calls(tools, choice, named=False, parallel=body.parallel_tool_calls)
@@ -85,7 +90,9 @@ def chat_job(engine: Backend, body: ChatBody, ping: float, default: str) -> tupl
     bound = job.requests[0].constraint
     if calls.are_possible:
         bound = with_calls(engine, body, bound, calls, reading.start, tail)
-    return replace(job, requests=tuple(replace(request, shown=shown, constraint=bound) for request in job.requests)), reading
+    return replace(
+        job, requests=tuple(replace(request, shown=shown, constraint=bound) for request in job.requests)
+    ), reading
 
 
 def chat_shape(job: Job, identity: Identity, reading: Reading) -> ChatShape:
@@ -120,7 +127,10 @@ class SpokenShape(ChatShape):
 
     def _chunks(self, outcome: Outcome, deltas: Iterable[Json]) -> list[str]:
         frame, index = self._frames[outcome.index], outcome.index
-        return [frame.fill(str(one["content"])) if "content" in one else dumps(self._chunk(index, one, None)) for one in deltas]
+        return [
+            frame.fill(str(one["content"])) if "content" in one else dumps(self._chunk(index, one, None))
+            for one in deltas
+        ]
 
     def _deltas(self, events: Iterable[Event]) -> Iterator[Json]:
         for event in joined(events):

@@ -1,4 +1,6 @@
-"""What all handlers of one application share: the engine, who may still enter, threads for long work. Lives on the event loop's thread."""
+"""What all handlers of one application share: the engine, who may still enter, threads for long work. Lives on the
+event loop's thread.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ from aiohttp import web
 from uad.checkpoint import DroppedError, checkpoint, wanted_while
 from uad.config import ServerConfig
 from uad.errors import UnavailableError
+from uad.events import Totals
 from uad.server.engine import Backend, Generation
 from uad.server.json_in import SMALL, parse_object
 from uad.server.json_out import chunks
 from uad.server.problems import BusyError
-from uad.types import Totals
 
 T = TypeVar("T")
 N_THREADS = 2
@@ -30,7 +32,9 @@ _LARGE = 1 << 20
 
 @dataclass(slots=True)
 class Gate:
-    """Counts sequences that are submitted and not finished; past `limit` nobody enters. Lives on the event loop's thread."""
+    """Counts sequences that are submitted and not finished; past `limit` nobody enters. Lives on the event loop's
+    thread.
+    """
 
     limit: int
     n_inside: int = 0
@@ -42,7 +46,10 @@ class Gate:
         if self.draining:
             raise BusyError("the server is shutting down")
         if self.n_inside + n > self.limit:
-            raise BusyError(f"the queue is full ({self.n_inside} sequences of at most {self.limit}); try again later or raise --max-queue")
+            raise BusyError(
+                f"the queue is full ({self.n_inside} sequences of at most {self.limit}); try again later or raise "
+                "--max-queue"
+            )
         self.n_inside += n
         try:
             yield
@@ -51,7 +58,9 @@ class Gate:
 
 
 class Lane:
-    """A few threads, and a bounded number of requests that wait for them. All methods but `_work` belong to the loop's thread."""
+    """A few threads, and a bounded number of requests that wait for them. All methods but `_work` belong to the loop's
+    thread.
+    """
 
     def __init__(self, name: str, n_most: int) -> None:
         self.n_inside = 0
@@ -60,7 +69,9 @@ class Lane:
         self._threads = ThreadPoolExecutor(N_THREADS, thread_name_prefix=f"uad-http-{name}")
 
     async def run(self, work: Callable[[], T]) -> T:
-        """The result of `work`. Where this call is cancelled, the work is, too: before it begins, or at its next checkpoint."""
+        """The result of `work`. Where this call is cancelled, the work is, too: before it begins, or at its next
+        checkpoint.
+        """
         if self.n_inside >= self._n_most:
             raise BusyError(f"{self._n_most} requests of this size are being read or wait for it; try again later")
         has_left = threading.Event()
@@ -85,7 +96,9 @@ class Lane:
 
 
 class Workers:
-    """Lanes by length of body: a request waits behind others of its own size only, never a short one behind a long one."""
+    """Lanes by length of body: a request waits behind others of its own size only, never a short one behind a long
+    one.
+    """
 
     def __init__(self) -> None:
         self._lanes = {SMALL: Lane("small", 1024), _LARGE: Lane("middle", 256)}
@@ -133,9 +146,13 @@ class State:
         return await self.workers.lane(size).run(work)
 
     async def reply(self, size: int, make: Callable[[], object], depth: int = 5) -> web.Response:
-        """A JSON response of what `make` makes for a request of `size` bytes, off the loop; `depth` is as `chunks` has it."""
+        """A JSON response of what `make` makes for a request of `size` bytes, off the loop; `depth` is as `chunks` has
+        it.
+        """
         data = await self.off_loop(size, lambda: chunks(make(), depth))
-        return web.Response(body=data[0] if len(data) == 1 else _each(data), content_type="application/json", charset="utf-8")
+        return web.Response(
+            body=data[0] if len(data) == 1 else _each(data), content_type="application/json", charset="utf-8"
+        )
 
     async def read(self, request: web.Request, build: Callable[[dict[str, object]], T]) -> tuple[T, int]:
         """What `build` makes of the request's JSON object, and the body's bytes; off the loop where they are many."""

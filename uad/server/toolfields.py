@@ -33,7 +33,9 @@ def _choice(value: object) -> object:
     """A word, or the name in `{"type": "function", "function": {"name": …}}`."""
     if isinstance(value, str) and value in CHOICES:
         return value
-    function = value.get("function") if isinstance(value, dict) and value.get("type", "function") == "function" else None
+    function = (
+        value.get("function") if isinstance(value, dict) and value.get("type", "function") == "function" else None
+    )
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str) or not name:
         raise ValueError('must be "none", "auto", "required", or an object that names a function')
@@ -56,7 +58,11 @@ class FunctionBody(_AnyBody):
 
     def told(self) -> dict[str, object]:
         """As templates want it: with every member."""
-        return {"name": self.name, "description": self.description or "", "parameters": self.parameters or _NO_PARAMETERS}
+        return {
+            "name": self.name,
+            "description": self.description or "",
+            "parameters": self.parameters or _NO_PARAMETERS,
+        }
 
 
 class ToolBody(_AnyBody):

@@ -14,7 +14,9 @@ from uad.errors import InvalidRequestError
 from uad.templates.sandbox import Budget, compile_template
 
 ANY_ID, NINE, FUNCTIONS = "any", "nine", "functions"
-"""Ids that templates want: any; nine letters and digits (Mistral); `functions.NAME:NUMBER`, counted over a conversation (Kimi)."""
+"""Ids that templates want: any; nine letters and digits (Mistral); `functions.NAME:NUMBER`, counted over a conversation
+(Kimi).
+"""
 TOOL, WORD, NUMBER = "wqz_tool", "wqz_word", 31
 """The probe: a call of this tool, with `word` and `n` as arguments."""
 _OPEN_NAME = re.compile(r"[<\[][^\s<>\[\]]*\Z")
@@ -28,10 +30,10 @@ _IDS = {ANY_ID: "call_wqz00000000000000001", NINE: "wqz000001", FUNCTIONS: f"fun
 class Calling:
     """What the template does.
 
-    tools: it tells what tools there are. calls: it writes calls of earlier answers; objects: from arguments that are objects, not
-    texts; parallel: more than one in an answer; empty: with this content where nothing else is said. results: it writes messages of the
-    role `tool`. ids: how calls must be called. answer: the probe's call as an answer, empty where it writes none. thoughts: the member
-    of a message that it writes thoughts from, empty for none.
+    tools: it tells what tools there are. calls: it writes calls of earlier answers; objects: from arguments that are
+    objects, not texts; parallel: more than one in an answer; empty: with this content where nothing else is said.
+    results: it writes messages of the role `tool`. ids: how calls must be called. answer: the probe's call as an
+    answer, empty where it writes none. thoughts: the member of a message that it writes thoughts from, empty for none.
     """
 
     tools: bool = False
@@ -82,7 +84,9 @@ class _CallProbe:
     def tells_tools(self) -> bool:
         """Whether a tool of the request is in the prompt."""
         with_tools = self._render([_asked()], [_tool(TOOL)], prompt=True)
-        return TOOL in with_tools or TOOL in self._render([{"role": "system", "content": "wqz"}, _asked()], [_tool(TOOL)], prompt=True)
+        return TOOL in with_tools or TOOL in self._render(
+            [{"role": "system", "content": "wqz"}, _asked()], [_tool(TOOL)], prompt=True
+        )
 
     def answer(self, way: _CallWay) -> str:
         """What the template writes for an answer with one call, with what ends its turn."""
@@ -102,7 +106,9 @@ class _CallProbe:
         return _RESULT in self._render([_asked(), way.called(TOOL), way.result(TOOL)], [_tool(TOOL)], prompt=True)
 
     def thoughts(self, way: _CallWay | None) -> str:
-        """The member of an assistant's message that the template writes thoughts from, before a call or in a plain answer."""
+        """The member of an assistant's message that the template writes thoughts from, before a call or in a plain
+        answer.
+        """
         for name in ("reasoning_content", "thinking", "reasoning"):
             said: dict[str, object] = {"role": "assistant", "content": "wqz answer"}
             talks: list[list[dict[str, object]]] = [[_asked(), {**said, name: _THOUGHT}]]
@@ -113,12 +119,22 @@ class _CallProbe:
         return ""
 
     def _render(self, messages: Sequence[Mapping[str, object]], tools: object, prompt: bool = False) -> str:
-        """The text; empty where the template refuses. Some want the tools as functions, or as one text under another name."""
-        variables = {"bos_token": "", "eos_token": "", "add_generation_prompt": prompt, "uad_now": datetime.now(), "datetime": ""}
+        """The text; empty where the template refuses. Some want the tools as functions, or as one text under another
+        name.
+        """
+        variables = {
+            "bos_token": "",
+            "eos_token": "",
+            "add_generation_prompt": prompt,
+            "uad_now": datetime.now(),
+            "datetime": "",
+        }
         functions = json.dumps(tools)
         try:
             compiled = compile_template(self._template)
-            return compiled.render({**variables, "messages": messages, "tools": tools, "functions": functions}, self._budget.fresh())
+            return compiled.render(
+                {**variables, "messages": messages, "tools": tools, "functions": functions}, self._budget.fresh()
+            )
         except InvalidRequestError:
             return ""
 
@@ -145,7 +161,10 @@ class _CallWay:
         """An answer that calls these tools."""
         arguments = {"word": WORD, "n": NUMBER}
         written = arguments if self.objects else json.dumps(arguments)
-        calls = [{"id": self._id(name), "type": "function", "function": {"name": name, "arguments": written}} for name in names]
+        calls = [
+            {"id": self._id(name), "type": "function", "function": {"name": name, "arguments": written}}
+            for name in names
+        ]
         return {"role": "assistant", "content": self.empty, "tool_calls": calls}
 
     def result(self, name: str) -> dict[str, object]:
@@ -159,6 +178,9 @@ class _CallWay:
 
 
 def _tool(name: str) -> dict[str, object]:
-    properties = {"word": {"type": "string", "description": "a word"}, "n": {"type": "integer", "description": "a number"}}
+    properties = {
+        "word": {"type": "string", "description": "a word"},
+        "n": {"type": "integer", "description": "a number"},
+    }
     parameters = {"type": "object", "properties": properties, "required": ["word", "n"]}
     return {"type": "function", "function": {"name": name, "description": "looks up", "parameters": parameters}}

@@ -18,7 +18,9 @@ from uad.vocab.table import VocabTable
 
 @dataclass(frozen=True)
 class Comparison:
-    """`translated` is what the draft gets to see of the target's prompt, `own` what its own template writes; specials by name."""
+    """`translated` is what the draft gets to see of the target's prompt, `own` what its own template writes; specials
+    by name.
+    """
 
     notes: tuple[str, ...]
     prompt: str
@@ -29,7 +31,9 @@ class Comparison:
 
 
 def compare(target: Side, draft: Side, options: Options, messages: Sequence[Mapping[str, object]]) -> Comparison:
-    """Both ways of one conversation. Raises MappingError for broken rules, InvalidRequestError where a template refuses the messages."""
+    """Both ways of one conversation. Raises MappingError for broken rules, InvalidRequestError where a template refuses
+    the messages.
+    """
     found = plan(target, draft, options)
     ids = _prompt(target, options, messages)
     stream = found.rules.stream()
@@ -46,10 +50,18 @@ def compare(target: Side, draft: Side, options: Options, messages: Sequence[Mapp
 
 
 def same_to_answer(translated: Sequence[Item], own: Sequence[Item], family: Family, vocab: VocabTable) -> bool:
-    """Whether both are the same up to how the answer begins: the rules write that when the target's first token has told what comes."""
+    """Whether both are the same up to how the answer begins: the rules write that when the target's first token has
+    told what comes.
+    """
     thoughts = family.reasoning or Turn()
     opening = family.opening
-    begun = (family.asking, opening, family.roles["assistant"].start, opening + thoughts.start, opening + thoughts.start + thoughts.end)
+    begun = (
+        family.asking,
+        opening,
+        family.roles["assistant"].start,
+        opening + thoughts.start,
+        opening + thoughts.start + thoughts.end,
+    )
     asked, *ways = [tuple(symbols(parse_marker(text, vocab))) for text in (family.asking, *begun)]
     seen, wanted = tuple(symbols(translated)), tuple(symbols(own))
     body = wanted[: len(wanted) - len(asked)]
@@ -59,7 +71,10 @@ def same_to_answer(translated: Sequence[Item], own: Sequence[Item], family: Fami
 def named(items: Sequence[Item], vocab: VocabTable) -> str:
     """A stream as text, specials by name."""
     names = vocab.special_names
-    return "".join(item.decode(errors="replace") if isinstance(item, bytes) else names.get(item, f"<{item}>") for item in normalise(items))
+    return "".join(
+        item.decode(errors="replace") if isinstance(item, bytes) else names.get(item, f"<{item}>")
+        for item in normalise(items)
+    )
 
 
 def _items(ids: Sequence[int], vocab: VocabTable) -> list[Item]:

@@ -1,4 +1,6 @@
-"""From families and replacements to the patterns of one pair of vocabularies. Must not know where the rules were found."""
+"""From families and replacements to the patterns of one pair of vocabularies. Must not know where the rules were
+found.
+"""
 
 from __future__ import annotations
 
@@ -32,16 +34,24 @@ def compile_rules(
     replace: Sequence[Replacement] = (),
     template: str | None = None,
 ) -> CompiledRules:
-    """Rules for a pair. `read` is the target's family (None: unknown), `write` the draft's; `template` only says which specials matter.
+    """Rules for a pair. `read` is the target's family (None: unknown), `write` the draft's; `template` only says which
+    specials matter.
 
-    Raises MappingError for a replacement that is empty, contradicts another, or names a special that the vocabulary lacks.
+    Raises MappingError for a replacement that is empty, contradicts another, or names a special that the vocabulary
+    lacks.
     """
     reader = None if read is None or read.write_only else read
     family_patterns = reader_patterns(reader, target) if reader else {OUTSIDE: {}}
     format_ = Format.of(write, draft)
     explicit, unreachable = _explicit(target, draft, replace, family_patterns)
     tables = {state: Table(explicit | _reachable(patterns, explicit)) for state, patterns in family_patterns.items()}
-    marks = {item for patterns in (*family_patterns.values(), explicit) for items in patterns for item in items if isinstance(item, int)}
+    marks = {
+        item
+        for patterns in (*family_patterns.values(), explicit)
+        for items in patterns
+        for item in items
+        if isinstance(item, int)
+    }
     swallow_bos = target.bos is not None and target.bos not in marks
     lone = _lone(target, draft, marks, format_)
     dropped = target.special_ids - marks - lone.keys() - ({target.bos} if swallow_bos else set())
@@ -73,13 +83,20 @@ def _explicit(
     for rule in sorted(replace, key=lambda rule: rule.layer):
         items, emit = parse_rule(rule.target, target, rule.where), parse_rule(rule.draft, draft, rule.where)
         if not items:
-            raise MappingError(f"{rule.where}: the target side of a replacement is empty; it must name what is to be replaced")
+            raise MappingError(
+                f"{rule.where}: the target side of a replacement is empty; it must name what is to be replaced"
+            )
         same = origin.get(items)
         if same is not None and same.layer == rule.layer and patterns[items].emit != emit:
-            raise MappingError(f"{rule.where}: {rule.target!r} is replaced by {rule.draft!r} here but by {same.draft!r} in {same.where}")
+            raise MappingError(
+                f"{rule.where}: {rule.target!r} is replaced by {rule.draft!r} here but by {same.draft!r} in "
+                f"{same.where}"
+            )
         higher: Patterns = {known: patterns[known] for known, by in origin.items() if by.layer < rule.layer}
         if not _reachable({items: Step()}, higher):
-            unreachable.append(f"{rule.where}: the rule for {rule.target!r} never applies; a rule with precedence matches first")
+            unreachable.append(
+                f"{rule.where}: the rule for {rule.target!r} never applies; a rule with precedence matches first"
+            )
         elif same is None:
             patterns[items] = Step(_marks_in(items, family), emit)
             origin[items] = rule
@@ -95,7 +112,8 @@ def _refuse_cycles(replace: Sequence[Replacement]) -> None:
             if following is rule:
                 circle = " -> ".join(repr(step.target) for step in (*seen, rule))
                 raise MappingError(
-                    f"{seen[-1].where}: the rules lead in a circle: {circle}. Rules apply once, and backwards by themselves; leave one out"
+                    f"{seen[-1].where}: the rules lead in a circle: {circle}. Rules apply once, and backwards by "
+                    "themselves; leave one out"
                 )
             if following in seen:
                 break
@@ -117,7 +135,9 @@ def _reachable(patterns: Patterns, higher: Patterns) -> Patterns:
 def _marks_in(items: Items, family: dict[str, Patterns]) -> tuple[Mark, ...]:
     """The turn marks that an explicit rule covers, so that the state stays right."""
     stream = tuple(symbols(items))
-    by_symbols = {state: {tuple(symbols(key)): step for key, step in patterns.items()} for state, patterns in family.items()}
+    by_symbols = {
+        state: {tuple(symbols(key)): step for key, step in patterns.items()} for state, patterns in family.items()
+    }
     marks: list[Mark] = []
     at = 0
     state = OUTSIDE
@@ -134,8 +154,9 @@ def _marks_in(items: Items, family: dict[str, Patterns]) -> tuple[Mark, ...]:
 
 
 def _lone(target: VocabTable, draft: VocabTable, marks: set[int], format_: Format) -> dict[int, Items]:
-    """Specials outside every pattern: the same name where neither format uses it for turns, end of document to end of document, the letters
-    of a marker that the draft does not have."""
+    """Specials outside every pattern: the same name where neither format uses it for turns, end of document to end of
+    document, the letters of a marker that the draft does not have.
+    """
     structure = format_.ids() | ({draft.bos} if draft.bos is not None else set())
     lone: dict[int, Items] = {}
     for name, id_ in target.specials.items():
@@ -221,11 +242,17 @@ def _lines(
     replace: Sequence[Replacement],
     backward: dict[int, tuple[int, ...]],
 ) -> tuple[str, ...]:
-    lines = [f"{rule.where}: {rule.target!r} -> {rule.draft!r}" for rule in sorted(replace, key=lambda rule: rule.layer)]
+    lines = [
+        f"{rule.where}: {rule.target!r} -> {rule.draft!r}" for rule in sorted(replace, key=lambda rule: rule.layer)
+    ]
     if format_.begin:
         lines.append(f"start of stream -> {show(format_.begin, draft)}")
     if read is not None:
-        lines += [_role_line(role, read, format_, target, draft) for role in read.roles if role != "system" or read.system == "turn"]
+        lines += [
+            _role_line(role, read, format_, target, draft)
+            for role in read.roles
+            if role != "system" or read.system == "turn"
+        ]
     for id_, ids in backward.items():
         lines.append(f"draft proposes {show((id_,), draft)} -> {show(_named(ids, target), target)} is offered")
     return tuple(lines)
@@ -237,7 +264,10 @@ def _named(ids: tuple[int, ...], vocab: VocabTable) -> Items:
 
 def _role_line(role: str, read: Family, format_: Format, target: VocabTable, draft: VocabTable) -> str:
     turn = read.roles[role]
-    shown = f"{role}: {show(parse_marker(turn.start, target), target)} ... {show(parse_marker(turn.end, target), target)} -> "
+    shown = (
+        f"{role}: {show(parse_marker(turn.start, target), target)} ... "
+        f"{show(parse_marker(turn.end, target), target)} -> "
+    )
     written = format_.family.role_of(role)
     start, end, _ = format_.turns[written]
     if written == "system" and format_.family.system == "drop":

@@ -1,4 +1,6 @@
-"""Contents of messages as a template wants them: one text, or a list of parts. Which of them it takes is tried once per template."""
+"""Contents of messages as a template wants them: one text, or a list of parts. Which of them it takes is tried once per
+template.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class Forms:
     parts: frozenset[str]
 
     def wants(self, role: str, texts: Sequence[str]) -> str | list[dict[str, str]]:
-        """The content for a message: parts where the template goes over them, otherwise one text, a line for each part."""
+        """The content for a message: parts where the template goes over them, otherwise one text, a line for each
+        part.
+        """
         known = "system" if role == "developer" else role if role in _ROLES else "user"
         if known in self.parts and (len(texts) > 1 or known not in self.text):
             return _parts(*texts)
@@ -65,9 +69,16 @@ def _parts(*texts: str) -> list[dict[str, str]]:
 
 
 def _render(template: str, role: str, content: object, budget: Budget) -> str:
-    """A short conversation with a content in one role; empty where the template refuses it. What the others say is a text or a part."""
+    """A short conversation with a content in one role; empty where the template refuses it. What the others say is a
+    text or a part.
+    """
     for other in (_OTHER, _parts(_OTHER)):
-        variables = {"messages": _talk(role, content, other), "bos_token": "", "eos_token": "", "add_generation_prompt": True}
+        variables = {
+            "messages": _talk(role, content, other),
+            "bos_token": "",
+            "eos_token": "",
+            "add_generation_prompt": True,
+        }
         try:
             text = compile_template(template).render({**variables, "tools": None}, budget.fresh())
         except InvalidRequestError:
@@ -80,5 +91,10 @@ def _render(template: str, role: str, content: object, budget: Budget) -> str:
 def _talk(role: str, content: object, other: object) -> list[dict[str, object]]:
     message = {"role": role, "content": content}
     asked, answered = {"role": "user", "content": other}, {"role": "assistant", "content": other}
-    talks = {"user": [message], "system": [message, asked], "assistant": [asked, message, asked], "tool": [asked, answered, message]}
+    talks = {
+        "user": [message],
+        "system": [message, asked],
+        "assistant": [asked, message, asked],
+        "tool": [asked, answered, message],
+    }
     return talks[role]

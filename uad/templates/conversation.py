@@ -1,4 +1,5 @@
-"""A conversation to a prompt that holds all of it: what a template leaves out or refuses is said another way, or is an error.
+"""A conversation to a prompt that holds all of it: what a template leaves out or refuses is said another way, or is an
+error.
 
 A system message goes into a user's turn where the template has no other place for it. Must not know vocabularies.
 """
@@ -12,14 +13,25 @@ from itertools import product
 from uad.errors import InvalidRequestError
 from uad.templates.calling import calling
 from uad.templates.contents import texts_of
-from uad.templates.history import BETWEEN, Message, Placed, check_calls, has_calls, place_calls, place_thoughts, plain_schema
+from uad.templates.history import (
+    BETWEEN,
+    Message,
+    Placed,
+    check_calls,
+    has_calls,
+    place_calls,
+    place_thoughts,
+    plain_schema,
+)
 from uad.templates.losses import Loss
 from uad.templates.prefill import continued
 from uad.templates.render import Rendered, check_message, render
 from uad.templates.sandbox import Budget, RefusedError
 
 MAX_TEXT = 4_000_000
-"""Characters of all messages: a million tokens. What is done with a longer text in one go stops other threads for too long."""
+"""Characters of all messages: a million tokens. What is done with a longer text in one go stops other threads for too
+long.
+"""
 
 
 class _LostError(InvalidRequestError):
@@ -28,7 +40,10 @@ class _LostError(InvalidRequestError):
     def __init__(self, at: int, message: Message, loss: Loss) -> None:
         does = "leaves this message out" if loss.left_out else "does not write this text as it is"
         where = f"messages[{at}]"
-        super().__init__(f"{where}: the chat template {does} (role {message['role']}); say it in another role, or leave it out", where)
+        super().__init__(
+            f"{where}: the chat template {does} (role {message['role']}); say it in another role, or leave it out",
+            where,
+        )
 
 
 @dataclass(frozen=True)
@@ -62,7 +77,9 @@ def converse(messages: Sequence[Message], talk: Talk) -> Rendered:
 
 
 def _tellings(talk: Talk) -> Iterator[Talk]:
-    """With the tools as they are, then with one type where a schema names several: some templates go round in circles there."""
+    """With the tools as they are, then with one type where a schema names several: some templates go round in circles
+    there.
+    """
     yield talk
     kwargs = dict(talk.kwargs or {})
     tools = kwargs.get("tools")
@@ -114,13 +131,16 @@ def _rendered(placed: Placed, talk: Talk, budget: Budget, answer: str | None = N
         budget=budget.fresh(),
     )
     for loss in rendered.losses:
-        if loss.at < len(placed) and not placed[loss.at][1].get("tool_calls"):  # beside calls, templates leave texts out by design
+        # beside calls, templates leave texts out by design
+        if loss.at < len(placed) and not placed[loss.at][1].get("tool_calls"):
             raise _LostError(*placed[loss.at], loss)
     return rendered
 
 
 def _named(error: RefusedError, placed: Placed, talk: Talk, budget: Budget) -> InvalidRequestError:
-    """The refusal with the first message of those at which it begins; as it is where it comes without messages, or is gone."""
+    """The refusal with the first message of those at which it begins; as it is where it comes without messages, or is
+    gone.
+    """
     try:
         n = _n_refused(error.words, placed, talk, budget)
     except InvalidRequestError:  # no time is left to look for it
@@ -153,17 +173,28 @@ def _refuses(placed: Placed, words: str, talk: Talk, budget: Budget) -> bool:
 
 
 def _ways(placed: Placed, template: str) -> Iterator[Placed]:
-    """What to try, the plainest first, each once. OpenAI's newer name of the system role is for those templates that know it."""
-    as_system = tuple((at, {**message, "role": "system"} if message["role"] == "developer" else message) for at, message in placed)
+    """What to try, the plainest first, each once. OpenAI's newer name of the system role is for those templates that
+    know it.
+    """
+    as_system = tuple(
+        (at, {**message, "role": "system"} if message["role"] == "developer" else message) for at, message in placed
+    )
     tried: list[Placed] = []
-    for way in (placed if "developer" in template else as_system, as_system, _folded(as_system, keeps_first=True), _folded(as_system)):
+    for way in (
+        placed if "developer" in template else as_system,
+        as_system,
+        _folded(as_system, keeps_first=True),
+        _folded(as_system),
+    ):
         if way not in tried:
             tried.append(way)
             yield way
 
 
 def _folded(placed: Placed, keeps_first: bool = False) -> Placed:
-    """System messages as users', joined with the turns of users beside them; `keeps_first`: those in front become one system message."""
+    """System messages as users', joined with the turns of users beside them; `keeps_first`: those in front become one
+    system message.
+    """
     turns: list[list[tuple[int, Message]]] = []
     joins, in_front = False, keeps_first
     for at, message in placed:

@@ -1,4 +1,5 @@
-"""A chat format from a model's own template: probe conversations are rendered, and what stands between their words becomes a family.
+"""A chat format from a model's own template: probe conversations are rendered, and what stands between their words
+becomes a family.
 
 Must not know files or pairs. What cannot be told from the renderings is said in notes, not guessed silently.
 """
@@ -18,7 +19,13 @@ from uad.templates.render import render
 
 S, U1, A1, U2, A2, U3, THOUGHT = "Szs6", "Uqa1", "Awx1", "Uqa2", "Awx2", "Uqa3", "Trt5"
 _SYSTEM = Message("system", S)
-_TALK = (Message("user", U1), Message("assistant", A1), Message("user", U2), Message("assistant", A2), Message("user", U3))
+_TALK = (
+    Message("user", U1),
+    Message("assistant", A1),
+    Message("user", U2),
+    Message("assistant", A2),
+    Message("user", U3),
+)
 _THOUGHT_KEYS = ("reasoning_content", "thinking", "reasoning")
 _LETTER_NAMES = r"<[^<>\s]{1,80}>|\[/?[A-Za-z_][^\[\]\s]{0,80}\]"
 
@@ -34,7 +41,9 @@ class Derived:
 
 @dataclass(frozen=True)
 class _Texts:
-    """What stands between the words of the probe: before the first user, user to answer, answer to user, behind the last user."""
+    """What stands between the words of the probe: before the first user, user to answer, answer to user, behind the
+    last user.
+    """
 
     head: str
     to_answer: str
@@ -45,14 +54,20 @@ class _Texts:
 
 
 def derive(side: Side) -> Derived:
-    """The format of a model's own template. Raises InvalidRequestError where it renders no plain conversation in order."""
+    """The format of a model's own template. Raises InvalidRequestError where it renders no plain conversation in
+    order.
+    """
     probe = _Probe(side)
     with_system = probe.texts((_SYSTEM, *_TALK))
     without = probe.texts(_TALK)
     texts = without or with_system
     if texts is None:
         raise InvalidRequestError("its chat template does not render a plain conversation in order", "chat_template")
-    notes = [] if texts.is_steady else ["later turns are written differently from the first; the format follows the later ones"]
+    notes = (
+        []
+        if texts.is_steady
+        else ["later turns are written differently from the first; the format follows the later ones"]
+    )
     turns = _turns(probe, texts)
     family = _family(side, probe, turns, texts, with_system, notes)
     family = replace(family, reasoning=_reasoning(probe, family))
@@ -71,7 +86,9 @@ class _Probe:
         names = sorted((name for name in side.vocab.specials if name), key=len, reverse=True)
         self._atoms = re.compile("|".join([*map(re.escape, names), _LETTER_NAMES, "."]), re.DOTALL)
 
-    def render(self, messages: Sequence[Message], prompt: bool = True, extra: Mapping[str, str] | None = None) -> str | None:
+    def render(
+        self, messages: Sequence[Message], prompt: bool = True, extra: Mapping[str, str] | None = None
+    ) -> str | None:
         """The text, or None where the template refuses. `extra` are fields of the last message."""
         asked: list[dict[str, object]] = [{"role": message.role, "content": message.content} for message in messages]
         asked[-1] |= extra or {}
@@ -113,7 +130,10 @@ class _Probe:
         probes: list[tuple[Message, ...]] = [(_SYSTEM, *_TALK)] if with_system else []
         probes += [_TALK] if without else []
         probes += [probe[:-2] for probe in probes]
-        return all(family.render(probe, self.bos, self.eos, add_generation_prompt=True) == self.render(probe) for probe in probes)
+        return all(
+            family.render(probe, self.bos, self.eos, add_generation_prompt=True) == self.render(probe)
+            for probe in probes
+        )
 
 
 @dataclass(frozen=True)
@@ -124,7 +144,9 @@ class _DerivedTurns:
 
 
 def _turns(probe: _Probe, texts: _Texts) -> _DerivedTurns:
-    """Where one turn ends and the next begins: what is there without a generation prompt, and what is there before the first user."""
+    """Where one turn ends and the next begins: what is there without a generation prompt, and what is there before the
+    first user.
+    """
     closed = probe.after(_TALK, U3) or probe.after((_SYSTEM, *_TALK), U3)
     n = min(probe.common(texts.to_answer, closed), probe.common(texts.to_answer, texts.tail))
     user_end, start, prompt = texts.to_answer[:n], texts.to_answer[n:], texts.tail[n:]
@@ -136,7 +158,9 @@ def _turns(probe: _Probe, texts: _Texts) -> _DerivedTurns:
     return _DerivedTurns(Turn(texts.to_user[n:], user_end), Turn(start, texts.to_user[:n]), prompt)
 
 
-def _family(side: Side, probe: _Probe, turns: _DerivedTurns, texts: _Texts, with_system: _Texts | None, notes: list[str]) -> Family:
+def _family(
+    side: Side, probe: _Probe, turns: _DerivedTurns, texts: _Texts, with_system: _Texts | None, notes: list[str]
+) -> Family:
     head = texts.head[: len(texts.head) - len(turns.user.start)] if texts.head.endswith(turns.user.start) else ""
     if texts.system is not None:
         head = probe.bos if texts.system[0].startswith(probe.bos) else ""
@@ -155,7 +179,9 @@ def _family(side: Side, probe: _Probe, turns: _DerivedTurns, texts: _Texts, with
     return family if turns.prompt == family.opening else replace(family, prompt=turns.prompt)
 
 
-def _system(probe: _Probe, turns: _DerivedTurns, texts: _Texts | None, begin: str, notes: list[str]) -> tuple[str, Turn]:
+def _system(
+    probe: _Probe, turns: _DerivedTurns, texts: _Texts | None, begin: str, notes: list[str]
+) -> tuple[str, Turn]:
     """How a system message is expressed, and what stands around it."""
     if texts is None:
         text = probe.render((_SYSTEM, *_TALK))
@@ -164,7 +190,10 @@ def _system(probe: _Probe, turns: _DerivedTurns, texts: _Texts | None, begin: st
         return "prefix", Turn("", "\n\n")
     if texts.system is None:
         if probe.render((_SYSTEM, *_TALK), prompt=True) and S in (probe.render((_SYSTEM, *_TALK)) or ""):
-            notes.append("the template puts the system message behind the first user message; a stream cannot, here it stands in front")
+            notes.append(
+                "the template puts the system message behind the first user message; a stream cannot, here it stands "
+                "in front"
+            )
             return "prefix", Turn("", "\n\n")
         notes.append("the template leaves system messages out")
         return "drop", Turn()

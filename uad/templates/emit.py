@@ -10,15 +10,18 @@ from uad.templates.derive import Derived
 from uad.templates.families import ROLES, Family, Turn
 
 _HEAD = """\
-# Derived from the chat templates of both models by `uad mapping derive`. Edit it freely: it takes effect at the next start, from the folder
-# pairs/ of a directory given by --mappings. `uad mapping check TARGET DRAFT --mappings DIR` shows what it does, `uad mapping lint` what is
-# wrong with it. docs/mappings.md explains every key.
+# Derived from the chat templates of both models by `uad mapping derive`. Edit it freely: it takes effect at the next
+# start, from the folder pairs/ of a directory given by --mappings. `uad mapping check TARGET DRAFT --mappings DIR`
+# shows what it does, `uad mapping lint` what is wrong with it. docs/mappings.md explains every key.
 """
 _COMMENTS = {
     "begin": "before the first turn; {bos} and {eos} are the vocabulary's own",
     "system": "turn: a turn of its own; prefix: in front of the first user message; drop: not at all",
     "no_system": "what the template writes where a conversation has no system message",
-    "roles": "before and after each message; names of specials are specials, all else is text. prompt: what asks for an answer",
+    "roles": (
+        "before and after each message; names of specials are specials, all else is text. prompt: what asks for "
+        "an answer"
+    ),
     "reasoning": "around thoughts, right after the beginning of an answer",
     "tool_call": "around tool calls in an answer",
 }
@@ -32,7 +35,9 @@ def pair_name(target: str, draft: str) -> str:
 def pair_text(name: str, target: tuple[str, Derived], draft: tuple[str, Derived]) -> str:
     """The file. `target` and `draft` are (name of the model, its format)."""
     lines = [f"pair: {_quoted(name)}"]
-    lines += [f"{key}: {{name: {_quoted(_pattern(model))}}}" for key, (model, _) in (("target", target), ("draft", draft))]
+    lines += [
+        f"{key}: {{name: {_quoted(_pattern(model))}}}" for key, (model, _) in (("target", target), ("draft", draft))
+    ]
     lines.append("formats:")
     for key, (_, derived) in (("target", target), ("draft", draft)):
         lines.append(f"  {key}:")

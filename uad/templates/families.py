@@ -68,11 +68,12 @@ class Example:
 class Family:
     """One chat format.
 
-    `system` says how a system message is expressed: as its own turn, as a prefix of the first user turn (then the turn of `system` is what
-    stands around it there), or not at all; `no_system` is what stands in its place where a conversation has none. `prompt` asks for an
-    answer, where that is not the start of the assistant's turn. `reasoning` and `tool_call` are what stands around thoughts and tool calls
-    inside an assistant's turn; thoughts follow `opening` (without a start of their own, all text that does is a thought). A `write_only`
-    family is never looked for in a target's stream.
+    `system` says how a system message is expressed: as its own turn, as a prefix of the first user turn (then the turn
+    of `system` is what stands around it there), or not at all; `no_system` is what stands in its place where a
+    conversation has none. `prompt` asks for an answer, where that is not the start of the assistant's turn. `reasoning`
+    and `tool_call` are what stands around thoughts and tool calls inside an assistant's turn; thoughts follow `opening`
+    (without a start of their own, all text that does is a thought). A `write_only` family is never looked for in a
+    target's stream.
     """
 
     name: str
@@ -98,7 +99,12 @@ class Family:
         if self.prompt is None:
             return _NO_THOUGHT.sub("", start).rstrip(" ")
         n = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(start, self.prompt, strict=False)))
-        inside = [found.start() for text in (start, self.prompt) for found in _NAMES.finditer(text) if found.start() < n < found.end()]
+        inside = [
+            found.start()
+            for text in (start, self.prompt)
+            for found in _NAMES.finditer(text)
+            if found.start() < n < found.end()
+        ]
         return _NO_THOUGHT.sub("", start[: min(inside, default=n)])
 
     @property
@@ -112,7 +118,9 @@ class Family:
             return role
         return "system" if role == "developer" else "user"
 
-    def render(self, messages: Sequence[Message], bos: str = "", eos: str = "", add_generation_prompt: bool = False) -> str:
+    def render(
+        self, messages: Sequence[Message], bos: str = "", eos: str = "", add_generation_prompt: bool = False
+    ) -> str:
         """A conversation in this format, contents unchanged."""
         out = [self.begin]
         carried = False
@@ -156,7 +164,8 @@ _TEMPLATE = """\
 {%- set turns = @TURNS@ -%}
 {%- set ns = namespace(carried=false) -%}
 {{- put(@BEGIN@) -}}
-{%- if messages and (messages[0].role if messages[0].role != 'developer' or 'developer' in turns else 'system') != 'system' -%}
+{%- set system = ['system'] if 'developer' in turns else ['system', 'developer'] -%}
+{%- if messages and messages[0].role not in system -%}
 {{- put(@NONE@) -}}
 {%- endif -%}
 {%- for m in messages -%}
@@ -267,7 +276,9 @@ def _example(fields: Fields) -> Example:
 
 
 def load_families(directories: Iterable[Path]) -> dict[str, Family]:
-    """All families of the directories (each with a `families` folder or none); an earlier directory wins over a later one."""
+    """All families of the directories (each with a `families` folder or none); an earlier directory wins over a later
+    one.
+    """
     families: dict[str, Family] = {}
     for directory in directories:
         if not directory.is_dir():

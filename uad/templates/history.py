@@ -1,4 +1,5 @@
-"""A conversation with tools, calls and results as its chat template takes them; in words where the template has no place for them.
+"""A conversation with tools, calls and results as its chat template takes them; in words where the template has no
+place for them.
 
 Must not know vocabularies.
 """
@@ -31,7 +32,8 @@ To call a tool, write a JSON object with its name and its arguments between tags
 <tool_call>
 {{"name": "the tool's name", "arguments": {{"the argument's name": "its value"}}}}
 </tool_call>
-Write nothing behind a call. Its result comes with the next message, between the tags <tool_response> and </tool_response>."""
+Write nothing behind a call. Its result comes with the next message, between the tags <tool_response> and
+</tool_response>."""
 _CALL = "<tool_call>\n{call}\n</tool_call>"
 _RESULT = "<tool_response>\n{result}\n</tool_response>"
 _NINE = re.compile(r"[a-zA-Z0-9]{9}")
@@ -44,13 +46,17 @@ def has_calls(messages: Sequence[Message]) -> bool:
 
 
 def check_calls(placed: Placed, limit: int) -> None:
-    """Raise InvalidRequestError for what is no list of calls, naming the message, and for more than `limit` characters of them."""
+    """Raise InvalidRequestError for what is no list of calls, naming the message, and for more than `limit` characters
+    of them.
+    """
     size = 0
     for at, message in placed:
         calls = message.get("tool_calls") or ()
         where = f"messages[{at}].tool_calls"
         if not isinstance(calls, list | tuple) or not all(map(_is_call, calls)):
-            raise InvalidRequestError(f"{where} must be a list of calls, each with a function's name and its arguments as JSON", where)
+            raise InvalidRequestError(
+                f"{where} must be a list of calls, each with a function's name and its arguments as JSON", where
+            )
         size += sum(len(str(call["function"].get("arguments"))) for call in calls)
         if size > limit:
             raise InvalidRequestError(f"the calls hold more than {limit} characters of arguments", where)
@@ -64,7 +70,9 @@ def _is_call(call: object) -> bool:
 
 
 def plain_schema(value: Any) -> Any:
-    """A schema, or what holds some, with exactly one type for everything: the first that is not null, text where none is named."""
+    """A schema, or what holds some, with exactly one type for everything: the first that is not null, text where none
+    is named.
+    """
     if isinstance(value, list | tuple):
         return [plain_schema(item) for item in value]
     if not isinstance(value, Mapping):
@@ -94,7 +102,9 @@ def _typed(schema: Any) -> Any:
 
 
 def place_calls(placed: Placed, tools: Sequence[object], does: Calling) -> Placed:
-    """The messages as a template that does this takes them, with the tools told in words where it does not tell them."""
+    """The messages as a template that does this takes them, with the tools told in words where it does not tell
+    them.
+    """
     placed = tuple(_renamed(placed, does)) if does.calls else placed
     if not does.parallel and does.calls:
         placed = _one_by_one(placed)

@@ -18,7 +18,9 @@ _T = TypeVar("_T", Family, Pair)
 
 @dataclass(frozen=True)
 class Finding:
-    """One complaint; the text starts with file, line and column. An error keeps uad from starting, the rest is advice."""
+    """One complaint; the text starts with file, line and column. An error keeps uad from starting, the rest is
+    advice.
+    """
 
     text: str
     is_error: bool = False
@@ -36,7 +38,9 @@ def lint(directories: Sequence[Path]) -> tuple[int, tuple[Finding, ...]]:
     for pair in pairs:
         findings += _pair(pair, names)
     findings += _rivals(pairs)
-    n_files = sum(1 for directory in directories for kind in ("families", "pairs") for _ in (directory / kind).glob("*.yaml"))
+    n_files = sum(
+        1 for directory in directories for kind in ("families", "pairs") for _ in (directory / kind).glob("*.yaml")
+    )
     return n_files, tuple(findings)
 
 
@@ -62,8 +66,18 @@ def _family(family: Family) -> Iterator[Finding]:
     for role, turn in family.roles.items():
         other = starts.setdefault(turn.start, role)
         if other != role and turn.start and (role, other) != ("system", "developer"):
-            yield Finding(f"{_line(path, role)}: ambiguous: a turn of '{role}' starts like one of '{other}'; it is read as '{other}'")
-    markers = "".join((family.begin, family.no_system, family.prompt or "", *(turn.start + turn.end for turn in family.roles.values())))
+            yield Finding(
+                f"{_line(path, role)}: ambiguous: a turn of '{role}' starts like one of '{other}'; it is read as "
+                f"'{other}'"
+            )
+    markers = "".join(
+        (
+            family.begin,
+            family.no_system,
+            family.prompt or "",
+            *(turn.start + turn.end for turn in family.roles.values()),
+        )
+    )
     for special in family.specials:
         if special not in markers:
             yield Finding(f"{_line(path, 'specials')}: the special {special} is in no marker of the format")
@@ -77,20 +91,36 @@ def _family(family: Family) -> Iterator[Finding]:
 def _twins(families: Sequence[Family]) -> Iterator[Finding]:
     seen: dict[str, Family] = {}
     for family in families:
-        shape = repr((family.begin, family.system, family.no_system, family.prompt, sorted(family.roles.items()), family.reasoning))
+        shape = repr(
+            (
+                family.begin,
+                family.system,
+                family.no_system,
+                family.prompt,
+                sorted(family.roles.items()),
+                family.reasoning,
+            )
+        )
         other = seen.setdefault(shape, family)
         if other is not family:
-            yield Finding(f"{family.path}:1:1: ambiguous: the same format as {other.path}; neither is preferred for a reason")
+            yield Finding(
+                f"{family.path}:1:1: ambiguous: the same format as {other.path}; neither is preferred for a reason"
+            )
 
 
 def _pair(pair: Pair, names: set[str]) -> Iterator[Finding]:
     for match in (pair.target, pair.draft):
         if match.family is not None and match.family not in names:
-            yield Finding(f"{pair.path}: never applies: there is no family '{match.family}'; {meant_or_known(match.family, sorted(names))}")
+            yield Finding(
+                f"{pair.path}: never applies: there is no family '{match.family}'; "
+                f"{meant_or_known(match.family, sorted(names))}"
+            )
     for at, rule in enumerate(pair.replace):
         for earlier in pair.replace[:at]:
             if earlier.target == rule.target and earlier.draft != rule.draft:
-                text = f"ambiguous: {rule.target!r} becomes {rule.draft!r} here but {earlier.draft!r} in {earlier.where}"
+                text = (
+                    f"ambiguous: {rule.target!r} becomes {rule.draft!r} here but {earlier.draft!r} in {earlier.where}"
+                )
                 yield Finding(f"{rule.where}: {text}", is_error=True)
             elif earlier.target == rule.target:
                 yield Finding(f"{rule.where}: unreachable: the same rule as in {earlier.where}")
@@ -101,7 +131,9 @@ def _rivals(pairs: Sequence[Pair]) -> Iterator[Finding]:
     for pair in pairs:
         other = seen.setdefault(repr((pair.target, pair.draft)), pair)
         if other is not pair:
-            yield Finding(f"{pair.path}:1:1: unreachable: applies to the same models as {other.path}, which comes first")
+            yield Finding(
+                f"{pair.path}:1:1: unreachable: applies to the same models as {other.path}, which comes first"
+            )
 
 
 def _line(path: Path, key: str) -> str:

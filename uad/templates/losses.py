@@ -1,6 +1,7 @@
 """What a template did not write of a conversation: each message's text is looked for in the rendered prompt.
 
-White space at its ends may differ, JSON is as good as plain, and thoughts of earlier answers may be missing: templates leave those out.
+White space at its ends may differ, JSON is as good as plain, and thoughts of earlier answers may be missing: templates
+leave those out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ _BREAKS = re.compile(r"\n|/(?:no_?)?think")
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Message number `at`, whose text is not in the prompt as it is; `left_out` if it is known that nothing of it is."""
+    """Message number `at`, whose text is not in the prompt as it is; `left_out` if it is known that nothing of it
+    is.
+    """
 
     at: int
     left_out: bool
@@ -29,7 +32,9 @@ def by_marks(messages: Sequence[Mapping[str, object]], masked: Masked, shown: Ma
     losses = []
     for at, (message, hidden) in enumerate(zip(messages, masked.values["messages"], strict=True)):
         is_answer = message.get("role") == "assistant"
-        wanted = [number for text in _texts(hidden, is_answer) for number in marks(text) if masked.contents[number].strip()]
+        wanted = [
+            number for text in _texts(hidden, is_answer) for number in marks(text) if masked.contents[number].strip()
+        ]
         missing = [number for number in wanted if number not in shown]
         if missing or not (is_answer or all(_is_whole(masked.contents[number], shown[number]) for number in wanted)):
             losses.append(Loss(at, left_out=len(missing) == len(wanted)))
@@ -37,7 +42,9 @@ def by_marks(messages: Sequence[Mapping[str, object]], masked: Masked, shown: Ma
 
 
 def by_search(messages: Sequence[Mapping[str, object]], text: str, budget: Budget) -> tuple[Loss, ...]:
-    """In the prompt itself, for templates that transform what they write. Texts are looked for behind the one before, then anywhere."""
+    """In the prompt itself, for templates that transform what they write. Texts are looked for behind the one before,
+    then anywhere.
+    """
     losses = []
     at = 0
     for number, message in enumerate(messages):

@@ -1,4 +1,6 @@
-"""Pair files: explicit replacements for certain models, formats of their own where no family will do, and when they apply."""
+"""Pair files: explicit replacements for certain models, formats of their own where no family will do, and when they
+apply.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,10 @@ def _formats(fields: Fields, name: str) -> tuple[Family | None, Family | None]:
     if not fields.has("formats"):
         return None, None
     formats = fields.child("formats", ("target", "draft"))
-    found = [_format(formats.child(key, FORMAT_KEYS), f"{name}/{key}") if formats.has(key) else None for key in ("target", "draft")]
+    found = [
+        _format(formats.child(key, FORMAT_KEYS), f"{name}/{key}") if formats.has(key) else None
+        for key in ("target", "draft")
+    ]
     return found[0], found[1]
 
 

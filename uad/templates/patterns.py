@@ -1,4 +1,6 @@
-"""Text with names of specials in it, resolved against one vocabulary into bytes and ids. Must not know families or files."""
+"""Text with names of specials in it, resolved against one vocabulary into bytes and ids. Must not know families or
+files.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,8 @@ def parse_marker(text: str, vocab: VocabTable) -> Items:
 
 
 def parse_rule(text: str, vocab: VocabTable, where: str) -> Items:
-    """One side of a replacement. A backslash before `<` or `[` makes letters of what looks like a special; `\\n`, `\\t`, `\\\\` as usual.
+    """One side of a replacement. A backslash before `<` or `[` makes letters of what looks like a special; `\\n`,
+    `\\t`, `\\\\` as usual.
 
     Raises MappingError for a special that the vocabulary lacks, with the nearest that it has.
     """
@@ -82,7 +85,8 @@ def _refuse_unknown(piece: str, rule: str, vocab: VocabTable, where: str) -> Non
     hint = f"; the nearest that it has is {near}" if near else ""
     letters = "\\" + found.group()
     raise MappingError(
-        f"{where}: the rule {rule!r} names the special {found.group()}, which the vocabulary of {vocab.name} does not have{hint}. "
+        f"{where}: the rule {rule!r} names the special {found.group()}, which the vocabulary of {vocab.name} does not "
+        f"have{hint}. "
         f"If letters are meant, write {letters}"
     )
 
@@ -105,4 +109,8 @@ def strip_white(items: list[Item], vocab: VocabTable) -> Items:
 def show(items: Iterable[Item], vocab: VocabTable) -> str:
     """Items as a person reads them, specials by name, in quotes."""
     names = vocab.special_names
-    return repr("".join(item.decode(errors="replace") if isinstance(item, bytes) else names.get(item, f"<{item}>") for item in items))
+    return repr(
+        "".join(
+            item.decode(errors="replace") if isinstance(item, bytes) else names.get(item, f"<{item}>") for item in items
+        )
+    )

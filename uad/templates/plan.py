@@ -1,4 +1,5 @@
-"""The rules of one target and one draft: command line over pair files over families over derived formats over plain text.
+"""The rules of one target and one draft: command line over pair files over families over derived formats over plain
+text.
 
 With the lines printed at start.
 """
@@ -22,7 +23,9 @@ __all__ = ["Options", "Plan", "Recognition", "Side", "default_template", "plan"]
 
 @dataclass(frozen=True)
 class Options:
-    """What the user said about rules. `mappings` are directories that win over the bundled one, `replace` are (TARGET, DRAFT) pairs."""
+    """What the user said about rules. `mappings` are directories that win over the bundled one, `replace` are (TARGET,
+    DRAFT) pairs.
+    """
 
     mappings: tuple[Path, ...] = ()
     replace: tuple[tuple[str, str], ...] = ()
@@ -41,12 +44,16 @@ class Plan:
 
 
 def plan(target: Side, draft: Side, options: Options) -> Plan:
-    """Finds and compiles the rules. Raises MappingError for broken files and rules, also for those that this pair would not use."""
+    """Finds and compiles the rules. Raises MappingError for broken files and rules, also for those that this pair would
+    not use.
+    """
     directories = (*options.mappings, bundled_mappings())
     families = load_families(directories)
     read = _family(target, families, options.target_family, "--target-family")
     write = _family(draft, families, options.draft_family, "--draft-family")
-    pair, skipped = _choose_pair(matching(load_pairs(directories).values(), (target, read), (draft, write)), target, draft)
+    pair, skipped = _choose_pair(
+        matching(load_pairs(directories).values(), (target, read), (draft, write)), target, draft
+    )
     read, write = _pair_format(pair, 0, read), _pair_format(pair, 1, write)
     replace = [Replacement(old, new, f"--spec-replace {index}") for index, (old, new) in enumerate(options.replace, 1)]
     rules = compile_rules(
@@ -64,7 +71,9 @@ def plan(target: Side, draft: Side, options: Options) -> Plan:
 
 
 def default_template(side: Side, options: Options) -> tuple[str, str]:
-    """A chat template for a model that comes without one, and a line that says which: its family's by its specials, else plain text."""
+    """A chat template for a model that comes without one, and a line that says which: its family's by its specials,
+    else plain text.
+    """
     families = load_families((*options.mappings, bundled_mappings()))
     family = _family(side, families, options.target_family, "--target-family").family or find_family(families, "plain")
     return family.template(), f"{side.name} has no chat template; messages are written in the format {family.name}"
@@ -86,11 +95,17 @@ def _derived(side: Side, found: Recognition) -> Recognition:
     try:
         derived = derive(side)
     except InvalidRequestError as error:
-        return found if found.family is not None else Recognition(None, found.score, f"{found.reason}; {error}, so text passes as it is")
+        return (
+            found
+            if found.family is not None
+            else Recognition(None, found.score, f"{found.reason}; {error}, so text passes as it is")
+        )
     if found.family is not None and not derived.exact:
         return found
     why = f"like {found.family.name}, but not the same" if found.family is not None else "of no known format"
-    return Recognition(derived.family, 1.0, "; ".join((f"its template is {why}, so the format is derived from it", *derived.notes)))
+    return Recognition(
+        derived.family, 1.0, "; ".join((f"its template is {why}, so the format is derived from it", *derived.notes))
+    )
 
 
 def _pair_format(pair: Pair | None, at: int, found: Recognition) -> Recognition:
@@ -124,4 +139,8 @@ def _source(options: Options, pair: Pair | None, read: Recognition, rules: Compi
         sources.append(f"pair {pair.name} ({pair.path})")
     if read.family is not None and not read.family.write_only:
         sources.append(f"families {read.family.name} -> {rules.format.family.name}")
-    return f"rules: {', then '.join(sources)}" if sources else "rules: none; text passes as it is and the target's specials are left out"
+    return (
+        f"rules: {', then '.join(sources)}"
+        if sources
+        else "rules: none; text passes as it is and the target's specials are left out"
+    )

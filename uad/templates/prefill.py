@@ -1,4 +1,6 @@
-"""The beginning of an answer, put where the template has answers: behind thoughts, inside a channel. Must not know vocabularies."""
+"""The beginning of an answer, put where the template has answers: behind thoughts, inside a channel. Must not know
+vocabularies.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ Render = Callable[[str | None], Rendered]
 """The prompt with an answer at its end, or with what asks for one (None)."""
 _TAIL = re.compile(rf"(?:(?P<open>{THOUGHTS_BEGIN})\s*)?(?:(?P<close>{THOUGHTS_END})\s*)?\Z")
 """What a prompt may end in: thoughts that are open, or empty ones."""
-_TYPED = re.compile(rf"\s*(?P<open>{THOUGHTS_BEGIN})(?P<thoughts>.*?)(?:(?P<close>{THOUGHTS_END})(?P<answer>.*))?", re.DOTALL)
+_TYPED = re.compile(
+    rf"\s*(?P<open>{THOUGHTS_BEGIN})(?P<thoughts>.*?)(?:(?P<close>{THOUGHTS_END})(?P<answer>.*))?", re.DOTALL
+)
 
 
 def continued(render: Render, template: str, prefill: str) -> Rendered:
@@ -39,7 +43,11 @@ def _in_place(render: Render) -> Rendered | None:
 
 def _thinking(asked: Rendered, template: str, typed: re.Match[str]) -> Rendered:
     """Thoughts that the request brings stand for those that the prompt ends in."""
-    parts = [*_cut(asked.parts, len(asked.text) - len(_tail(asked).group())), Part(typed["open"], True), Part(typed["thoughts"], False)]
+    parts = [
+        *_cut(asked.parts, len(asked.text) - len(_tail(asked).group())),
+        Part(typed["open"], True),
+        Part(typed["thoughts"], False),
+    ]
     if typed["close"]:
         parts += [Part(typed["close"], typed["close"] in template), Part(typed["answer"], False)]
     return Rendered(tuple(parts), asked.exact)

@@ -1,4 +1,6 @@
-"""From rendered parts to ids of one vocabulary: specials only where text is trusted, everything else in byte runs as long as they go."""
+"""From rendered parts to ids of one vocabulary: specials only where text is trusted, everything else in byte runs as
+long as they go.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def encode_parts(parts: Iterable[Part], vocab: VocabTable, encode: Encode, *, ad
 
 
 def encode_text(text: str, vocab: VocabTable, encode: Encode, *, add_special: bool, parse_special: bool) -> list[int]:
-    """The ids of a plain text, as `/tokenize` and `/completion` mean it. A BOS that the text already starts with is not doubled."""
+    """The ids of a plain text, as `/tokenize` and `/completion` mean it. A BOS that the text already starts with is not
+    doubled.
+    """
     return encode_parts([Part(text, trusted=parse_special)], vocab, encode, add_bos=add_special)
 
 
@@ -52,4 +56,6 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise InvalidRequestError("the text holds half of a surrogate pair, which is no character", "messages") from None
+        raise InvalidRequestError(
+            "the text holds half of a surrogate pair, which is no character", "messages"
+        ) from None

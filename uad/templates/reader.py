@@ -1,4 +1,6 @@
-"""What to look for in a target's stream: the patterns of a family in the target's vocabulary, by state. Must not know the draft."""
+"""What to look for in a target's stream: the patterns of a family in the target's vocabulary, by state. Must not know
+the draft.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class _Marker:
 
 
 def reader_patterns(family: Family, vocab: VocabTable) -> dict[str, Patterns]:
-    """Patterns by state: between turns everything may match; inside one its own end does, and starts that begin with a special."""
+    """Patterns by state: between turns everything may match; inside one its own end does, and starts that begin with a
+    special.
+    """
     markers = _markers(family, vocab)
     starts: Patterns = {}
     for marker in markers:
@@ -58,7 +62,11 @@ def reader_patterns(family: Family, vocab: VocabTable) -> dict[str, Patterns]:
 
 def _leading(markers: list[_Marker]) -> Patterns:
     """Whole starts of turns that may come first."""
-    return {marker.start: Step((marker.opens(),)) for marker in markers if marker.start and marker.role in ("user", "assistant")}
+    return {
+        marker.start: Step((marker.opens(),))
+        for marker in markers
+        if marker.start and marker.role in ("user", "assistant")
+    }
 
 
 def has_bare_system(family: Family) -> bool:
@@ -71,8 +79,12 @@ def has_bare_thoughts(family: Family) -> bool:
     return family.reasoning is not None and not family.reasoning.start
 
 
-def _begin(family: Family, vocab: VocabTable, starts: Patterns, outside: Patterns, states: dict[str, Patterns]) -> Patterns:
-    """What may stand before the first turn: the beginning, what stands for no system message, and all that begins a turn."""
+def _begin(
+    family: Family, vocab: VocabTable, starts: Patterns, outside: Patterns, states: dict[str, Patterns]
+) -> Patterns:
+    """What may stand before the first turn: the beginning, what stands for no system message, and all that begins a
+    turn.
+    """
     patterns: Patterns = {}
     for marker in (family.begin, family.no_system):
         items = _without_bos(marker, vocab)
@@ -139,7 +151,9 @@ def _is_white(items: Items) -> bool:
 
 
 def _openings(family: Family, vocab: VocabTable) -> Patterns:
-    """Thoughts after the start of an answer, also as the prompt begins them (often with or without the white space of the marker)."""
+    """Thoughts after the start of an answer, also as the prompt begins them (often with or without the white space of
+    the marker).
+    """
     if family.reasoning is None or not family.reasoning.start:
         return {}
     step = Step((Mark(REASONING, TurnKind.OPEN),))
@@ -166,7 +180,9 @@ def _add_spans(states: dict[str, Patterns], family: Family, vocab: VocabTable) -
 
 
 def _add_wrapped_system(starts: Patterns, family: Family, vocab: VocabTable) -> None:
-    """A system message that stands inside the first user turn can be told from it only if it has a marker of its own."""
+    """A system message that stands inside the first user turn can be told from it only if it has a marker of its
+    own.
+    """
     if family.roles["system"].start:
         items = parse_marker(family.roles["user"].start + family.roles["system"].start, vocab)
         starts.setdefault(items, Step((Mark("system", TurnKind.START),)))

@@ -1,4 +1,6 @@
-"""Which family a model speaks: its own template renders a probe conversation, and each family does; the most alike wins."""
+"""Which family a model speaks: its own template renders a probe conversation, and each family does; the most alike
+wins.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Side:
 
 @dataclass(frozen=True)
 class Recognition:
-    """The family found (None: no known format), how sure (0 to 1), and why in one line. `is_exact`: turns are written exactly so."""
+    """The family found (None: no known format), how sure (0 to 1), and why in one line. `is_exact`: turns are written
+    exactly so.
+    """
 
     family: Family | None
     score: float
@@ -54,13 +58,16 @@ def _by_rendering(side: Side, candidates: list[Family], rendered: list[tuple[tup
         return Recognition(None, 0.0, "there are no families")
     best = max(entry[:2] for entry in scored)
     likeness, present, family = max(
-        (entry for entry in scored if entry[:2] == best), key=lambda entry: (_tells_system(side, entry[2], rendered), _plainness(entry[2]))
+        (entry for entry in scored if entry[:2] == best),
+        key=lambda entry: (_tells_system(side, entry[2], rendered), _plainness(entry[2])),
     )
     score = round(0.9 * likeness + 0.1 * present, 3)
     if score < THRESHOLD:
         return Recognition(None, score, f"its template is like no known format (nearest: {family.name}, {score:.2f})")
     how = "exactly" if likeness == 1 else f"{likeness:.0%}"
-    return Recognition(family, score, f"its template renders a conversation {how} as {family.name} does", is_exact=likeness == 1)
+    return Recognition(
+        family, score, f"its template renders a conversation {how} as {family.name} does", is_exact=likeness == 1
+    )
 
 
 def _by_specials(side: Side, candidates: list[Family], why: str) -> Recognition:
@@ -79,7 +86,9 @@ def _plainness(family: Family) -> tuple[int, bool, int, str]:
 def _tells_system(side: Side, family: Family, rendered: list[tuple[tuple[Message, ...], str]]) -> bool:
     """Whether the system message is written as the family writes it."""
     turn = family.roles["system"]
-    own = f"{turn.start}{_SYSTEM.content}{turn.end}".replace("{bos}", bos_name(side.vocab)).replace("{eos}", eos_name(side.vocab))
+    own = f"{turn.start}{_SYSTEM.content}{turn.end}".replace("{bos}", bos_name(side.vocab)).replace(
+        "{eos}", eos_name(side.vocab)
+    )
     return any(own in text for messages, text in rendered if _SYSTEM in messages)
 
 
@@ -103,7 +112,9 @@ def _render_probes(side: Side) -> list[tuple[tuple[Message, ...], str]]:
 
 
 def _likeness(side: Side, family: Family, rendered: list[tuple[tuple[Message, ...], str]]) -> float:
-    """How alike the renderings are, from the user's first message on: what comes before (dates, tool preambles) says little."""
+    """How alike the renderings are, from the user's first message on: what comes before (dates, tool preambles) says
+    little.
+    """
     scores = []
     for messages, text in rendered:
         own = family.render(messages, bos_name(side.vocab), eos_name(side.vocab), add_generation_prompt=True)

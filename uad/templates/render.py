@@ -20,13 +20,16 @@ from uad.templates.switches import settle
 
 __all__ = ["Part", "Rendered", "check_message", "render", "settle_kwargs"]
 
-_RESERVED = frozenset({"messages", "bos_token", "eos_token", "add_generation_prompt", "raise_exception", "strftime_now"})
+_RESERVED = frozenset(
+    {"messages", "bos_token", "eos_token", "add_generation_prompt", "raise_exception", "strftime_now"}
+)
 _ROLE_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A prompt in pieces. `exact` is false where the template transforms its input so that the seams had to be searched for.
+    """A prompt in pieces. `exact` is false where the template transforms its input so that the seams had to be searched
+    for.
 
     `losses` are the messages whose text is not in it.
     """
@@ -51,9 +54,11 @@ def render(
     kwargs: Mapping[str, object] | None = None,
     budget: Budget | None = None,
 ) -> Rendered:
-    """The prompt of a conversation, as the template writes it. `kwargs` are further template variables (tools, enable_thinking ...).
+    """The prompt of a conversation, as the template writes it. `kwargs` are further template variables (tools,
+    enable_thinking ...).
 
-    Raises InvalidRequestError for malformed messages and variables that are taken, RefusedError for what the template refuses.
+    Raises InvalidRequestError for malformed messages and variables that are taken, RefusedError for what the template
+    refuses.
     """
     budget = budget or Budget()
     values = settle_kwargs(template, kwargs or {})
@@ -86,7 +91,8 @@ def _run(template: str, variables: Mapping[str, object], budget: Budget) -> str:
     try:
         return compiled.render({"tools": None, **variables}, budget)
     except RefusedError:
-        # Most templates expect None where there are no tools; some (for tool use only) read them without asking, or as one text.
+        # Most templates expect None where there are no tools; some (for tool use only) read them without asking, or as
+        # one text.
         tools = variables.get("tools") or []
         date = f"{variables['uad_now']:%b %d %Y}"
         functions = json.dumps(tools, ensure_ascii=False) if tools else ""
@@ -94,7 +100,9 @@ def _run(template: str, variables: Mapping[str, object], budget: Budget) -> str:
 
 
 def settle_kwargs(template: str, kwargs: Mapping[str, object]) -> dict[str, object]:
-    """Variables for a template, switches of it as true or false. Raises InvalidRequestError that names one that is taken or no switch."""
+    """Variables for a template, switches of it as true or false. Raises InvalidRequestError that names one that is
+    taken or no switch.
+    """
     for name in kwargs:
         if name in _RESERVED or name.startswith(("_", "uad_")) or not name.isidentifier():
             raise InvalidRequestError(f"the template variable '{name}' cannot be set", "chat_template_kwargs")
@@ -109,7 +117,9 @@ def check_message(message: Mapping[str, object], at: int) -> Mapping[str, object
         raise InvalidRequestError(f"{where} is not an object with 'role' and 'content'", where)
     role = message.get("role")
     if not isinstance(role, str) or not 0 < len(role) <= 64 or not _ROLE_CHARACTERS.issuperset(role):
-        raise InvalidRequestError(f"{where}.role must be a word such as user or assistant, not {role!r}", f"{where}.role")
+        raise InvalidRequestError(
+            f"{where}.role must be a word such as user or assistant, not {role!r}", f"{where}.role"
+        )
     _check_json(message, where)
     return message
 

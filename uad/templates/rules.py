@@ -65,7 +65,8 @@ class CompiledRules:
     """Rules for one target and one draft; shared by all sequences.
 
     `tables` has the patterns by state (uad.templates.turns), `lone` what a special becomes that no pattern takes,
-    `backward` the target ids for a special that the draft proposes. `dropped` are target specials left out for the draft.
+    `backward` the target ids for a special that the draft proposes. `dropped` are target specials left out for the
+    draft.
     """
 
     target: VocabTable
@@ -92,8 +93,9 @@ class CompiledRules:
 
 
 class Writer:
-    """Collects the draft's stream and keeps its white space rules: a space after a special where the draft was trained with one, none where
-    the special swallows it."""
+    """Collects the draft's stream and keeps its white space rules: a space after a special where the draft was trained
+    with one, none where the special swallows it.
+    """
 
     def __init__(self, draft: VocabTable) -> None:
         self._items: list[Item] = []
@@ -229,7 +231,9 @@ class RuleStream:
             queue.extendleft(reversed(self._resolve()))
 
     def _resolve(self) -> list[int]:
-        """Settles the front of what is held: the longest match, or one symbol that passes. Returns the rest, to be looked at again."""
+        """Settles the front of what is held: the longest match, or one symbol that passes. Returns the rest, to be
+        looked at again.
+        """
         held, best = self._held, self._best
         self._held, self._best = [], None
         self._node = self._table.root

@@ -1,4 +1,6 @@
-"""The Jinja environment of chat templates: immutable sandbox, the functions that templates of models expect, and a budget."""
+"""The Jinja environment of chat templates: immutable sandbox, the functions that templates of models expect, and a
+budget.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class RefusedError(InvalidRequestError):
 
 
 class Budget:
-    """What one rendering may use. Templates get it as a variable; the compiler puts calls to it into loops and assignments."""
+    """What one rendering may use. Templates get it as a variable; the compiler puts calls to it into loops and
+    assignments.
+    """
 
     def __init__(self, n_steps: int = MAX_STEPS, n_output: int = MAX_OUTPUT, seconds: float = MAX_SECONDS) -> None:
         self._n_steps = n_steps
@@ -54,7 +58,9 @@ class Budget:
         checkpoint()
         self._n_steps -= 1
         if self._n_steps < 0 or time.monotonic() > self._deadline:
-            raise InvalidRequestError("the chat template runs for too long with these messages; it was stopped", "messages")
+            raise InvalidRequestError(
+                "the chat template runs for too long with these messages; it was stopped", "messages"
+            )
         return ""
 
     def sized(self, value: Any) -> Any:
@@ -74,7 +80,9 @@ class Budget:
         return "".join(out)
 
     def _too_large(self) -> NoReturn:
-        raise InvalidRequestError("the chat template writes too much text with these messages; it was stopped", "messages")
+        raise InvalidRequestError(
+            "the chat template writes too much text with these messages; it was stopped", "messages"
+        )
 
 
 class _OutputMeter(NodeTransformer):
@@ -130,7 +138,9 @@ class _Environment(ImmutableSandboxedEnvironment):
         return super().call(context, obj, *args, **kwargs)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """Jinja's own safe `format`; a format that asks for huge fields gets none and is refused as an unsafe attribute."""
+        """Jinja's own safe `format`; a format that asks for huge fields gets none and is refused as an unsafe
+        attribute.
+        """
         owner = getattr(value, "__self__", None)
         return None if isinstance(owner, str) and _WIDE.search(owner) else super().wrap_str_format(value)
 
@@ -164,14 +174,23 @@ class ChatTemplate:
             raise InvalidRequestError("the chat template is nested too deeply", "chat_template") from None
 
     def render(self, variables: Mapping[str, object], budget: Budget) -> str:
-        """The text. Raises RefusedError with the template's own words where it refuses, InvalidRequestError where it asks for too much."""
+        """The text. Raises RefusedError with the template's own words where it refuses, InvalidRequestError where it
+        asks for too much.
+        """
         now = variables.get("uad_now")
         given = {name: _fixed(value) for name, value in variables.items()}
-        own = {"documents": None, "uad_budget": budget, "strftime_now": _clock(now), "raise_exception": _raise_exception}
+        own = {
+            "documents": None,
+            "uad_budget": budget,
+            "strftime_now": _clock(now),
+            "raise_exception": _raise_exception,
+        }
         try:
             return budget.join(self._template.generate({**own, **given}))
         except TemplateError as error:
-            raise RefusedError(f"the chat template cannot render these messages: {error.message}", str(error.message)) from None
+            raise RefusedError(
+                f"the chat template cannot render these messages: {error.message}", str(error.message)
+            ) from None
         except (TypeError, ValueError, KeyError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
             raise RefusedError(f"the chat template fails on these messages: {error}", str(error)) from None
 
@@ -189,8 +208,16 @@ def _fixed(value: object) -> object:
 def _check_product(left: Any, right: Any) -> None:
     size: float = 1
     for side in (left, right):
-        size *= len(side) if isinstance(side, (str, list, tuple)) else max(abs(side), 1) if isinstance(side, (int, float)) else 1
-    if size > (MAX_OUTPUT if isinstance(left, (str, list, tuple)) or isinstance(right, (str, list, tuple)) else 1 << 64):
+        size *= (
+            len(side)
+            if isinstance(side, (str, list, tuple))
+            else max(abs(side), 1)
+            if isinstance(side, (int, float))
+            else 1
+        )
+    if size > (
+        MAX_OUTPUT if isinstance(left, (str, list, tuple)) or isinstance(right, (str, list, tuple)) else 1 << 64
+    ):
         raise InvalidRequestError("the chat template makes a value that is too large; it was stopped", "messages")
 
 
@@ -219,7 +246,9 @@ def _indent(text: str, width: int | str = 4, first: bool = False, blank: bool = 
     pad = " " * min(width, 64) if isinstance(width, int) else width[:64]
     lines = text.splitlines(keepends=True)
     _check_growth(pad, "join", (lines,))
-    return "".join(("" if (at == 0 and not first) or not (blank or line.strip()) else pad) + line for at, line in enumerate(lines))
+    return "".join(
+        ("" if (at == 0 and not first) or not (blank or line.strip()) else pad) + line for at, line in enumerate(lines)
+    )
 
 
 @lru_cache(maxsize=16)
@@ -233,13 +262,28 @@ def _environment() -> _Environment:
     environment.filters["tojson"] = _tojson
     environment.filters["fromjson"] = json.loads
     environment.filters |= {"replace": _replace, "join": _join, "indent": _indent}
-    for name in ("batch", "center", "filesizeformat", "format", "pprint", "random", "slice", "urlize", "wordwrap", "xmlattr"):
+    for name in (
+        "batch",
+        "center",
+        "filesizeformat",
+        "format",
+        "pprint",
+        "random",
+        "slice",
+        "urlize",
+        "wordwrap",
+        "xmlattr",
+    ):
         del environment.filters[name]
     return environment
 
 
 def _tojson(
-    value: Any, indent: int | None = None, ensure_ascii: bool = False, separators: tuple[str, str] | None = None, sort_keys: bool = False
+    value: Any,
+    indent: int | None = None,
+    ensure_ascii: bool = False,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
 ) -> str:
     """Plain JSON: Jinja's own filter escapes characters of HTML, which models have never seen."""
     indent = min(indent, 16) if indent is not None else None

@@ -1,4 +1,6 @@
-"""Where message content ends and template text begins: contents are replaced by private markers, rendered, and put back."""
+"""Where message content ends and template text begins: contents are replaced by private markers, rendered, and put
+back.
+"""
 
 from __future__ import annotations
 
@@ -44,17 +46,20 @@ class Masked:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A rendering taken apart. `shown[i]` is what stands there of content i; contents that the template leaves out are missing."""
+    """A rendering taken apart. `shown[i]` is what stands there of content i; contents that the template leaves out are
+    missing.
+    """
 
     parts: tuple[Part, ...]
     shown: Mapping[int, str]
 
 
 def mask(values: Mapping[str, object], split_thoughts: bool = False) -> Masked:
-    """Contents are always masked; others (tool arguments, names) only where they hold more than plain words: templates compare those.
+    """Contents are always masked; others (tool arguments, names) only where they hold more than plain words: templates
+    compare those.
 
-    split_thoughts leaves one end of thoughts in the assistant's messages as it is, and the tag before it, for templates that take thoughts
-    out by them. Other tags in them are text.
+    split_thoughts leaves one end of thoughts in the assistant's messages as it is, and the tag before it, for templates
+    that take thoughts out by them. Other tags in them are text.
     """
     masked = Masked()
     masked.values = {key: _mask(value, key, masked, split_thoughts) for key, value in values.items()}
@@ -77,7 +82,9 @@ def _mask(value: Any, key: str, masked: Masked, split: bool) -> Any:
 
 
 def _mask_name(name: str, masked: Masked) -> str:
-    """Names of arguments and of a tool's parameters come from outside, too; no template asks for one that is no plain word."""
+    """Names of arguments and of a tool's parameters come from outside, too; no template asks for one that is no plain
+    word.
+    """
     return name if _PLAIN.fullmatch(name) else masked.mark(name)
 
 
@@ -90,7 +97,9 @@ def _mask_around_tags(content: str, masked: Masked) -> str:
 
 
 def find_parts(text: str, skeleton: str, masked: Masked) -> Found | None:
-    """The parts of text if it is the skeleton with contents put back, each as it is, stripped, or as JSON; None if it is not."""
+    """The parts of text if it is the skeleton with contents put back, each as it is, stripped, or as JSON; None if it
+    is not.
+    """
     pieces = _MARK.split(skeleton)
     fixed, order = pieces[0::2], [int(index) for index in pieces[1::2]]
     if any(index >= len(masked.contents) for index in order) or not text.startswith(fixed[0]):
@@ -110,8 +119,10 @@ def marks(masked_text: str) -> list[int]:
 
 
 def spoken(text: str) -> str:
-    """An assistant's text (masked or not) without what may be thoughts, since templates leave those out: from the first tag of one (or the
-    beginning, if thoughts only end) to the last end, and everything behind a beginning that has none."""
+    """An assistant's text (masked or not) without what may be thoughts, since templates leave those out: from the first
+    tag of one (or the beginning, if thoughts only end) to the last end, and everything behind a beginning that has
+    none.
+    """
     ends = [tag.end() for tag in re.finditer(THOUGHTS_END, text)]
     begins = [tag.start() for tag in re.finditer(THOUGHTS_BEGIN, text)]
     start = ends[-1] if ends else 0
@@ -132,7 +143,9 @@ def _variants(content: str) -> list[str]:
 
 
 def _walk(text: str, fixed: list[str], variants: list[list[str]]) -> list[str] | None:
-    """One variant per marker so that all pieces join to text. Keeps, for each place that can be reached, one way to it."""
+    """One variant per marker so that all pieces join to text. Keeps, for each place that can be reached, one way to
+    it.
+    """
     ways: list[dict[int, tuple[int, str]]] = [{len(fixed[0]): (0, "")}]
     for choices, after in zip(variants, fixed[1:], strict=True):
         reached: dict[int, tuple[int, str]] = {}
@@ -152,10 +165,11 @@ def _walk(text: str, fixed: list[str], variants: list[list[str]]) -> list[str] |
 
 
 def search_parts(text: str, masked: Masked) -> tuple[Part, ...]:
-    """The fallback for templates that transform their input: contents that hold brackets are untrusted wherever they occur.
+    """The fallback for templates that transform their input: contents that hold brackets are untrusted wherever they
+    occur.
 
-    What looks like a special and occurs in a content that cannot be found whole is untrusted wherever it occurs: rather a broken
-    prompt for the one who typed it than a special that a user wrote.
+    What looks like a special and occurs in a content that cannot be found whole is untrusted wherever it occurs: rather
+    a broken prompt for the one who typed it than a special that a user wrote.
     """
     needles: set[str] = set()
     for content in masked.contents:

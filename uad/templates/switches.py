@@ -1,4 +1,6 @@
-"""Which variables of a chat template are switches, and their values in any spelling. Works on the parsed template; renders nothing."""
+"""Which variables of a chat template are switches, and their values in any spelling. Works on the parsed template;
+renders nothing.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _TESTED, _USED = "tested", "used"
 
 
 def switch_names(tree: nodes.Template) -> frozenset[str]:
-    """Names whose truth alone matters to the template, under this name and under those that it keeps their values by."""
+    """Names whose truth alone matters to the template, under this name and under those that it keeps their values
+    by.
+    """
     found = _Uses()
     found.visit(tree, _USED)
     used = _spread(found.used, found.kept)
@@ -34,7 +38,8 @@ def _spread(names: set[str], kept: Mapping[str, set[str]]) -> set[str]:
 def settle(kwargs: Mapping[str, object], switches: frozenset[str]) -> dict[str, object]:
     """Template variables with every switch as true or false, however it is spelled; a switch that is null is left out.
 
-    Raises InvalidRequestError that names a switch with another value. Lists and mappings pass: they are true where they hold something.
+    Raises InvalidRequestError that names a switch with another value. Lists and mappings pass: they are true where they
+    hold something.
     """
     settled = {name: _settled(name, value) if name in switches else value for name, value in kwargs.items()}
     return {name: value for name, value in settled.items() if value is not None or name not in switches}
@@ -104,7 +109,9 @@ class _Uses(NodeVisitor):
             self.generic_visit(node)
 
     def visit_Compare(self, node: nodes.Compare, use: object) -> None:
-        with_booleans = all(isinstance(operand.expr, nodes.Const) and isinstance(operand.expr.value, bool) for operand in node.ops)
+        with_booleans = all(
+            isinstance(operand.expr, nodes.Const) and isinstance(operand.expr.value, bool) for operand in node.ops
+        )
         self.visit(node.expr, _TESTED if with_booleans else _USED)
         for operand in node.ops:
             self.visit(operand, _USED)

@@ -1,4 +1,6 @@
-"""Which turn of a conversation is open, and what the draft's format writes when one starts or ends. Must not know the target's format."""
+"""Which turn of a conversation is open, and what the draft's format writes when one starts or ends. Must not know the
+target's format.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,18 @@ from uad.templates.patterns import Item, Items, parse_marker
 from uad.vocab.table import VocabTable
 
 BEGIN, OUTSIDE = "^", ""
-"""States before the first turn and between turns. Inside one it is the role, `role!` where its text has not begun, or `role/span`."""
+"""States before the first turn and between turns. Inside one it is the role, `role!` where its text has not begun, or
+`role/span`.
+"""
 _PREFIX = "prefix"
 _DROPPED = "dropped"
 REASONING, TOOL_CALL = "reasoning", "tool_call"
 
 
 class TurnKind(Enum):
-    """What happens: a turn starts or ends, a span inside the assistant's turn does, or a turn's text begins without a span."""
+    """What happens: a turn starts or ends, a span inside the assistant's turn does, or a turn's text begins without a
+    span.
+    """
 
     START = "start"
     END = "end"
@@ -28,8 +34,9 @@ class TurnKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something happens to the turn of a role, or to a span, in the target's stream. `whole` is false where only the special of an end
-    marker was seen."""
+    """Something happens to the turn of a role, or to a span, in the target's stream. `whole` is false where only the
+    special of an end marker was seen.
+    """
 
     role: str
     kind: TurnKind
@@ -38,8 +45,9 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A family's markers in the draft's vocabulary: begin of stream, (start, end, end without trailing text) by role, and what an answer
-    begins with: `opening` always, `rest` unless thoughts come first."""
+    """A family's markers in the draft's vocabulary: begin of stream, (start, end, end without trailing text) by role,
+    and what an answer begins with: `opening` always, `rest` unless thoughts come first.
+    """
 
     family: Family
     begin: Items
@@ -61,13 +69,22 @@ class Format:
             turns[role] = (start, end, bare(end) or end)
         opening = parse_marker(family.opening, draft)
         wraps = {REASONING: family.reasoning, TOOL_CALL: family.tool_call}
-        spans = {name: (parse_marker(wrap.start, draft), parse_marker(wrap.end, draft)) for name, wrap in wraps.items() if wrap}
+        spans = {
+            name: (parse_marker(wrap.start, draft), parse_marker(wrap.end, draft))
+            for name, wrap in wraps.items()
+            if wrap
+        }
         rest = rest_of(turns["assistant"][0], opening)
         return cls(family, begin, parse_marker(family.no_system, draft), turns, opening, rest, spans)
 
     def ids(self) -> frozenset[int]:
         """Every special that a marker of this format uses for turns."""
-        markers = [self.begin, self.no_system, self.opening, *(marker for turn in self.turns.values() for marker in turn)]
+        markers = [
+            self.begin,
+            self.no_system,
+            self.opening,
+            *(marker for turn in self.turns.values() for marker in turn),
+        ]
         return frozenset(item for marker in markers for item in marker if isinstance(item, int))
 
 
@@ -91,10 +108,13 @@ def rest_of(items: Items, opening: Items) -> Items:
 
 
 class Turns:
-    """State of one sequence: the open turn, as the target has it (`role`) and as the draft has it. `may_think`: after the start of an
-    answer it is open whether thoughts come, so what follows is written when that is known."""
+    """State of one sequence: the open turn, as the target has it (`role`) and as the draft has it. `may_think`: after
+    the start of an answer it is open whether thoughts come, so what follows is written when that is known.
+    """
 
-    def __init__(self, format_: Format, may_think: bool = False, bare_system: bool = False, bare_thoughts: bool = False) -> None:
+    def __init__(
+        self, format_: Format, may_think: bool = False, bare_system: bool = False, bare_thoughts: bool = False
+    ) -> None:
         self._format = format_
         self._bare_thoughts = bare_thoughts
         self._may_think = may_think

@@ -1,4 +1,6 @@
-"""Reading small YAML files strictly: every error names file, line and column. Must not know what the files are about."""
+"""Reading small YAML files strictly: every error names file, line and column. Must not know what the files are
+about.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class Fields:
         self._node = node
         self._values: dict[str, yaml.Node] = {}
         if not isinstance(node, yaml.MappingNode):
-            raise self.error(node, f"expected a mapping with the keys {', '.join(sorted(allowed))}, found {_kind(node)}")
+            raise self.error(
+                node, f"expected a mapping with the keys {', '.join(sorted(allowed))}, found {_kind(node)}"
+            )
         for key, value in node.value:
             self._add(key, value, allowed)
 
@@ -124,7 +128,9 @@ class Fields:
 
 
 def read_yaml(path: Path) -> yaml.Node:
-    """The root node of a file. Refuses what a rules file never needs: anchors, aliases, tags, deep nesting, more than a megabyte."""
+    """The root node of a file. Refuses what a rules file never needs: anchors, aliases, tags, deep nesting, more than a
+    megabyte.
+    """
     text = read_text(path)
     return explained(path, MappingError, lambda loader: _compose(path, text, loader), fast=True)
 
@@ -146,7 +152,9 @@ def _check_events(path: Path, text: str, loader: Any) -> None:
     depth = 0
     for event in yaml.parse(text, Loader=loader):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise MappingError(f"{place(path, event.start_mark)}: anchors and aliases (& and *) are not allowed; write the text out")
+            raise MappingError(
+                f"{place(path, event.start_mark)}: anchors and aliases (& and *) are not allowed; write the text out"
+            )
         if tag := getattr(event, "tag", None):
             raise MappingError(f"{place(path, event.start_mark)}: tags ('{tag}') are not allowed")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

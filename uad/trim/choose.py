@@ -10,15 +10,19 @@ DEFAULT_KEEP = 16384
 """Most tokens that stay unless told otherwise."""
 
 
-def choose(counts: Mapping[int, int], always: Collection[int], way: Callable[[int], Collection[int]], most: int) -> tuple[int, ...]:
-    """The ids that stay, in order, at most `most` of them: `always`, and the longest list of the most frequent ids with their ways.
+def choose(
+    counts: Mapping[int, int], always: Collection[int], way: Callable[[int], Collection[int]], most: int
+) -> tuple[int, ...]:
+    """The ids that stay, in order, at most `most` of them: `always`, and the longest list of the most frequent ids with
+    their ways.
 
     Of equally frequent ids the lower ones come first. ConfigError if there is no room for `always`.
     """
     kept = set(always)
     if len(kept) > most:
         raise ConfigError(
-            f"--keep {most}: {len(kept):,} tokens of this draft always stay (bytes, control and added tokens); give at least {len(kept)}"
+            f"--keep {most}: {len(kept):,} tokens of this draft always stay (bytes, control and added tokens); give "
+            f"at least {len(kept)}"
         )
     for id_ in sorted(counts, key=lambda id_: (-counts[id_], id_)):
         new = {needed for needed in way(id_) if needed not in kept}

@@ -1,4 +1,6 @@
-"""The texts that say which tokens a draft needs: the user's own files, or what is on every machine. Must not know any vocabulary."""
+"""The texts that say which tokens a draft needs: the user's own files, or what is on every machine. Must not know any
+vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ class CorpusSource:
 
 
 def bundled() -> list[CorpusSource]:
-    """English and code from Python's library as it is installed here and from uad's own source; words and sentences of more languages.
+    """English and code from Python's library as it is installed here and from uad's own source; words and sentences of
+    more languages.
 
     The latter are short and count for more.
     """
@@ -38,7 +41,9 @@ def bundled() -> list[CorpusSource]:
 
 
 def named(paths: Sequence[Path]) -> list[CorpusSource]:
-    """The user's files, and those in the user's folders that are text. Raises ConfigError for what is not there or is no text."""
+    """The user's files, and those in the user's folders that are text. Raises ConfigError for what is not there or is
+    no text.
+    """
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -54,8 +59,12 @@ def named(paths: Sequence[Path]) -> list[CorpusSource]:
     return [CorpusSource(path) for path in dict.fromkeys(found)]
 
 
-def count(sources: Sequence[CorpusSource], encode: Callable[[bytes], Iterable[int]], progress: Callable[[float], None]) -> Counter[int]:
-    """How often each token occurs. `progress` is told the share that is read. Raises ConfigError where there is no text."""
+def count(
+    sources: Sequence[CorpusSource], encode: Callable[[bytes], Iterable[int]], progress: Callable[[float], None]
+) -> Counter[int]:
+    """How often each token occurs. `progress` is told the share that is read. Raises ConfigError where there is no
+    text.
+    """
     counts: Counter[int] = Counter()
     total, done = sum(source.path.stat().st_size for source in sources), 0
     for source in sources:
@@ -71,7 +80,9 @@ def count(sources: Sequence[CorpusSource], encode: Callable[[bytes], Iterable[in
 
 
 def pieces(path: Path) -> Iterator[bytes]:
-    """A file in pieces of whole lines, as far as lines end; what is no UTF-8 is replaced. Raises ConfigError where it cannot be read."""
+    """A file in pieces of whole lines, as far as lines end; what is no UTF-8 is replaced. Raises ConfigError where it
+    cannot be read.
+    """
     rest = ""
     try:
         with path.open(encoding="utf-8-sig", errors="replace") as file:
@@ -89,7 +100,9 @@ def pieces(path: Path) -> Iterator[bytes]:
 def _walk(folder: Path, without: Collection[str] = ()) -> Iterator[Path]:
     """The files below a folder in order, without hidden ones and what Python compiled."""
     for where, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith((".", "__pycache__")) and name not in without)
+        folders[:] = sorted(
+            name for name in folders if not name.startswith((".", "__pycache__")) and name not in without
+        )
         for name in sorted(names):
             path = Path(where, name)
             if not name.startswith(".") and path.is_file():

@@ -1,4 +1,6 @@
-"""Writes a draft with fewer tokens: rows and lists are cut, ids renumbered, all else is copied as it is. Must not know why tokens stay."""
+"""Writes a draft with fewer tokens: rows and lists are cut, ids renumbered, all else is copied as it is. Must not know
+why tokens stay.
+"""
 
 from __future__ import annotations
 
@@ -36,18 +38,25 @@ def check_source(file: GgufFile, n_vocab: int) -> None:
     if (file.number(_PARTS) or 1) > 1:
         raise ConfigError(f"{file.path}: one of several parts of a model; merge them first (llama-gguf-split --merge)")
     if not any(tensor.name == _EMBEDDING for tensor in row_tensors(file, n_vocab)):
-        raise ConfigError(f"{file.path}: tensor {_EMBEDDING} is missing; a file with a vocabulary only cannot be trimmed")
+        raise ConfigError(
+            f"{file.path}: tensor {_EMBEDDING} is missing; a file with a vocabulary only cannot be trimmed"
+        )
 
 
 def row_tensors(file: GgufFile, n_vocab: int) -> tuple[Tensor, ...]:
-    """The tensors that have one row per token. Raises ConfigError where another one may have, ModelLoadError where rows do not fit."""
+    """The tensors that have one row per token. Raises ConfigError where another one may have, ModelLoadError where rows
+    do not fit.
+    """
     found = tuple(tensor for tensor in file.tensors if _ROWS.fullmatch(tensor.name))
     for tensor in file.tensors:
         if tensor in found and (tensor.shape[-1] != n_vocab or tensor.n_bytes % n_vocab):
-            raise ModelLoadError(f"{file.path}: {tensor.name} has {tensor.shape[-1]} rows for {n_vocab} tokens; the file is damaged")
+            raise ModelLoadError(
+                f"{file.path}: {tensor.name} has {tensor.shape[-1]} rows for {n_vocab} tokens; the file is damaged"
+            )
         if tensor not in found and n_vocab in tensor.shape:
             raise ConfigError(
-                f"{file.path}: tensor {tensor.name} has a dimension of {n_vocab}, as many as there are tokens, and is not known here; "
+                f"{file.path}: tensor {tensor.name} has a dimension of {n_vocab}, as many as there are tokens, and is "
+                "not known here; "
                 "this model cannot be trimmed"
             )
     return found
@@ -71,13 +80,16 @@ def write_trimmed(
     progress: Callable[[int, int], None],
     convert: Callable[[Path, Path], None] | None = None,
 ) -> tuple[Sizes, ...]:
-    """Write `out` with only the tokens `kept` (ids in order); returns what became of the tensors that were cut. Overwrites.
+    """Write `out` with only the tokens `kept` (ids in order); returns what became of the tensors that were cut.
+    Overwrites.
 
-    It is written beside its place and moved there whole; `convert` may write the file (first argument) anew (second) before that. Raises
-    ConfigError where it cannot be written, and what `convert` does.
+    It is written beside its place and moved there whole; `convert` may write the file (first argument) anew (second)
+    before that. Raises ConfigError where it cannot be written, and what `convert` does.
     """
     rows = {tensor.name for tensor in row_tensors(file, len(vocabulary.tokens))}
-    tensors = [_cut(tensor, len(vocabulary.tokens), kept) if tensor.name in rows else _whole(tensor) for tensor in file.tensors]
+    tensors = [
+        _cut(tensor, len(vocabulary.tokens), kept) if tensor.name in rows else _whole(tensor) for tensor in file.tensors
+    ]
     part = _part(out)
     try:
         check_room(out, sum(tensor.n_bytes for tensor in tensors))
@@ -129,7 +141,9 @@ def _replaced(file: GgufFile, vocabulary: Vocabulary, kept: Sequence[int]) -> di
         lists[MERGES] = _picked(file, MERGES, kept_merges(vocabulary, kept))
     new = {id_: place for place, id_ in enumerate(kept)}
     ids = {key: _renumbered(file, key, new) for key in id_keys(file)}
-    sizes = [key for key, value in file.values.items() if _SIZE_KEY.fullmatch(key) and value.is_whole and not value.is_array]
+    sizes = [
+        key for key, value in file.values.items() if _SIZE_KEY.fullmatch(key) and value.is_whole and not value.is_array
+    ]
     return lists | ids | {key: number(file.values[key].kind, len(kept)) for key in sizes}
 
 

@@ -29,12 +29,15 @@ def _saving(file: GgufFile, keep: int) -> str | None:
     n_vocab = len(file.elements(TOKENS))
     check_source(file, n_vocab)
     rows = sum(tensor.n_bytes for tensor in row_tensors(file, n_vocab))
-    lists = sum(value.span[1] - value.span[0] for key, value in file.values.items() if key in (TOKENS, TYPES, SCORES, MERGES))
+    lists = sum(
+        value.span[1] - value.span[0] for key, value in file.values.items() if key in (TOKENS, TYPES, SCORES, MERGES)
+    )
     saved = (rows + lists) * (1 - min(keep / n_vocab, 1))
     if saved < _LEAST_SAVING * file.size:
         return None
     part = rows / sum(tensor.n_bytes for tensor in file.tensors)
     return (
-        f"the draft's vocabulary is {100 * part:.0f} % of its weights; `uad trim` would make the file about {size_text(file.size - saved)} "
+        f"the draft's vocabulary is {100 * part:.0f} % of its weights; `uad trim` would make the file about "
+        f"{size_text(file.size - saved)} "
         f"({size_text(file.size)} now)"
     )

@@ -1,7 +1,8 @@
 """How a token comes about: the tokens on the way from single characters to it, as llama.cpp merges them.
 
-A text whose tokens all stay is cut as before if everything on their ways stays, too. The merges that made those tokens then are all still
-possible, none is new, and their order is the same; so at each step the best one is the same as before.
+A text whose tokens all stay is cut as before if everything on their ways stays, too. The merges that made those tokens
+then are all still possible, none is new, and their order is the same; so at each step the best one is the same as
+before.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class Ways:
 
 
 def on_the_way(text: str, order: Callable[[str, str], Order | None]) -> Iterator[str]:
-    """The characters of a text, and what each merge makes: of all neighbours with an order the lowest, of equal ones the leftmost."""
+    """The characters of a text, and what each merge makes: of all neighbours with an order the lowest, of equal ones
+    the leftmost.
+    """
     parts = list(text)
     yield from parts
     while True:

@@ -1,4 +1,6 @@
-"""The vocabulary of a draft as its file has it, and what is never cut out of it. Must not know how text becomes tokens."""
+"""The vocabulary of a draft as its file has it, and what is never cut out of it. Must not know how text becomes
+tokens.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from uad.errors import ConfigError, ModelLoadError
 from uad.gguf import GgufFile
 
 BPE, SPM = "gpt2", "llama"
-"""Kinds of tokenizers, as `tokenizer.ggml.model` names them: byte-level merges in a list, and pieces merged by their scores."""
+"""Kinds of tokenizers, as `tokenizer.ggml.model` names them: byte-level merges in a list, and pieces merged by their
+scores.
+"""
 
 MODEL = "tokenizer.ggml.model"
 TOKENS, TYPES, SCORES, MERGES = (f"tokenizer.ggml.{name}" for name in ("tokens", "token_type", "scores", "merges"))
@@ -24,7 +28,9 @@ _DEFAULT_IDS = {BPE: 12, SPM: 3}
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Texts, types and scores by id; the merges in their order, each as its two parts; `named` are the ids that keys of the file name."""
+    """Texts, types and scores by id; the merges in their order, each as its two parts; `named` are the ids that keys of
+    the file name.
+    """
 
     kind: str
     tokens: tuple[str, ...]
@@ -40,7 +46,9 @@ class Vocabulary:
 
     @cached_property
     def always(self) -> frozenset[int]:
-        """Ids that stay whatever the corpus uses: bytes, all that are not ordinary text, and those that are named or taken by default."""
+        """Ids that stay whatever the corpus uses: bytes, all that are not ordinary text, and those that are named or
+        taken by default.
+        """
         types = {id_ for id_, kind in enumerate(self.types) if kind not in (_UNDEFINED, _NORMAL, _UNUSED)}
         default = range(min(_DEFAULT_IDS[self.kind], len(self.tokens)))
         return frozenset(types | self.named | set(default) | set(self._bytes()))
@@ -73,7 +81,8 @@ def _refusal(file: GgufFile, kind: str | None) -> str:
         return f"{file.path}: the file has no vocabulary, so none can be made smaller; choose a language model"
     name = f"{_OTHER_KINDS[kind]} ({kind})" if kind in _OTHER_KINDS else f"of the kind {kind!r}"
     return (
-        f"{file.path}: its tokenizer is {name}, and only byte-level BPE (gpt2) and SentencePiece with merges (llama) can be trimmed; "
+        f"{file.path}: its tokenizer is {name}, and only byte-level BPE (gpt2) and SentencePiece with merges (llama) "
+        "can be trimmed; "
         "choose another draft, or use this one as it is"
     )
 
@@ -102,7 +111,9 @@ def ids_under(file: GgufFile, key: str) -> list[int]:
 
 
 def byte_letters() -> list[str]:
-    """The letter that stands for each byte in byte-level BPE: printable bytes as they are, the others from U+0100 on."""
+    """The letter that stands for each byte in byte-level BPE: printable bytes as they are, the others from U+0100
+    on.
+    """
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = iter(range(256, 512))
     return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]

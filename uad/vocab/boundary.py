@@ -1,11 +1,12 @@
-"""Safe boundaries: places in a byte string where tokenization may be cut, because nothing on one side can depend on the other.
+"""Safe boundaries: places in a byte string where tokenization may be cut, because nothing on one side can depend on the
+other.
 
-A cut is safe when (1) no token of the vocabulary has the neighbours of the cut next to each other, so that no merge can cross it, and
-(2) every pre-tokenizer begins a new piece there, or splits the two sides in the same way as it splits the whole. That holds where
-a letter or digit meets ASCII white space or punctuation (but not an apostrophe: some pre-tokenizers tie "'s" to the word before it),
-where anything but white space meets a space, and within a run of Han and Kana or of Hangul. Whatever is judged lies before the
-cut, but for the character that follows it. tests/model/test_vocab_boundary.py holds the claim against llama.cpp for every
-vocabulary at hand.
+A cut is safe when (1) no token of the vocabulary has the neighbours of the cut next to each other, so that no merge can
+cross it, and (2) every pre-tokenizer begins a new piece there, or splits the two sides in the same way as it splits the
+whole. That holds where a letter or digit meets ASCII white space or punctuation (but not an apostrophe: some
+pre-tokenizers tie "'s" to the word before it), where anything but white space meets a space, and within a run of Han
+and Kana or of Hangul. Whatever is judged lies before the cut, but for the character that follows it.
+tests/model/test_vocab_boundary.py holds the claim against llama.cpp for every vocabulary at hand.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _LONG_ENOUGH = 12
 
 
 class Boundaries:
-    """The safe cuts of one vocabulary: a table over pairs of bytes, and the pairs of East Asian characters that its tokens contain."""
+    """The safe cuts of one vocabulary: a table over pairs of bytes, and the pairs of East Asian characters that its
+    tokens contain.
+    """
 
     def __init__(self, vocab: VocabTable) -> None:
         self._vocab = vocab
@@ -51,7 +54,9 @@ class Boundaries:
         self._flat = table.tobytes()
 
     def cuts(self, data: bytes) -> list[int]:
-        """Offsets 0 < i < len(data) at which data may be cut, in order; in East Asian text not all, but enough to keep words short."""
+        """Offsets 0 < i < len(data) at which data may be cut, in order; in East Asian text not all, but enough to keep
+        words short.
+        """
         cuts: list[int] = []
         last = 0
         for i, kind in self._marked(data):
@@ -103,8 +108,9 @@ class Boundaries:
     def junctions(self) -> frozenset[tuple[bytes, bytes]] | None:
         """What stands on both sides of the places in tokens where an East Asian character begins, three bytes at most.
 
-        None where the script's runs cannot be cut at all: a pre-tokenizer that splits by case ends a word between such a character
-        and a capital letter only if a small letter came before, and the vocabulary has tokens for which that makes a difference.
+        None where the script's runs cannot be cut at all: a pre-tokenizer that splits by case ends a word between such
+        a character and a capital letter only if a small letter came before, and the vocabulary has tokens for which
+        that makes a difference.
         """
         if self._splits_by_case():
             return None
@@ -138,7 +144,9 @@ def _character_before(data: bytes | bytearray, i: int) -> str:
 
 def _is_letter(character: str) -> bool:
     """Letters that every pre-tokenizer takes for letters: Latin, Greek, Cyrillic, Kana, Han, Hangul."""
-    return character.isalpha() and ("\u00c0" <= character <= "\u024f" or "\u0370" <= character <= "\u052f" or _script(character) != 0)
+    return character.isalpha() and (
+        "\u00c0" <= character <= "\u024f" or "\u0370" <= character <= "\u052f" or _script(character) != 0
+    )
 
 
 def _script(character: str) -> int:

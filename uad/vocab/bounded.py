@@ -1,7 +1,9 @@
-"""Text of any length to ids, where llama.cpp's tokenizer recurses once for every character of a run (std::regex), or ends the process.
+"""Text of any length to ids, where llama.cpp's tokenizer recurses once for every character of a run (std::regex), or
+ends the process.
 
-Short text goes straight to it. Longer text is cut at safe boundaries, which changes no id, and goes to it on a thread with a stack of a
-known size; only a run that is longer than this stack allows is put together from windows. Must not know what reads the text.
+Short text goes straight to it. Longer text is cut at safe boundaries, which changes no id, and goes to it on a thread
+with a stack of a known size; only a run that is longer than this stack allows is put together from windows. Must not
+know what reads the text.
 """
 
 from __future__ import annotations
@@ -23,27 +25,89 @@ _DEEPEST = 32_768  # characters of one run that go to llama.cpp at once; 8 MB of
 _STACK = 64 << 20  # bytes of address space; half a kilobyte of it is touched per character of the longest run
 _WINDOW, _MARGIN = 16_384, 4096  # bytes
 _N_SEAMS = 12
-_DIGITS_AT_ONCE = 48  # some count digits by threes from the end of a run; a multiple of that, and of what characters have of bytes
+# some count digits by threes from the end of a run; a multiple of that, and of what characters have of bytes
+_DIGITS_AT_ONCE = 48
 _lock = threading.Lock()
 
 NEVER_DEEP = frozenset(
     (
-        *("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano", "dbrx", "smaug-bpe"),
-        *("chatglm-bpe", "glm4", "glm5", "starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2"),
-        *("gpt-2", "phi-2", "jina-es", "jina-de", "gigachat", "jina-v2-es", "jina-v2-de", "a.x-4.0", "mellum", "modern-bert", "exaone4"),
-        *("jina-v1-en", "jina-v2-code", "roberta-bpe", "mpt", "olmo", "jais", "trillion", "granite-docling", "stablelm2", "qwen2"),
-        *("deepseek-r1-qwen", "kormo", "f2llmv2", "megrez", "hunyuan", "solar-open", "grok-2", "qwen35", "kimi-k2", "laguna", "chameleon"),
+        *(
+            "llama3",
+            "llama-v3",
+            "llama-bpe",
+            "falcon3",
+            "falcon-h1",
+            "pixtral",
+            "midm-2.0",
+            "lfm2",
+            "jina-v5-nano",
+            "dbrx",
+            "smaug-bpe",
+        ),
+        *(
+            "chatglm-bpe",
+            "glm4",
+            "glm5",
+            "starcoder",
+            "refact",
+            "command-r",
+            "smollm",
+            "codeshell",
+            "exaone",
+            "minerva-7b",
+            "mellum2",
+        ),
+        *(
+            "gpt-2",
+            "phi-2",
+            "jina-es",
+            "jina-de",
+            "gigachat",
+            "jina-v2-es",
+            "jina-v2-de",
+            "a.x-4.0",
+            "mellum",
+            "modern-bert",
+            "exaone4",
+        ),
+        *(
+            "jina-v1-en",
+            "jina-v2-code",
+            "roberta-bpe",
+            "mpt",
+            "olmo",
+            "jais",
+            "trillion",
+            "granite-docling",
+            "stablelm2",
+            "qwen2",
+        ),
+        *(
+            "deepseek-r1-qwen",
+            "kormo",
+            "f2llmv2",
+            "megrez",
+            "hunyuan",
+            "solar-open",
+            "grok-2",
+            "qwen35",
+            "kimi-k2",
+            "laguna",
+            "chameleon",
+        ),
         *("gemma4", "granite-embed-multi-311m", "sarvam-moe"),
     )
 )
-"""Names of pre-tokenizers whose expressions llama.cpp has written out as loops, or which match a few characters at most."""
+"""Names of pre-tokenizers whose expressions llama.cpp has written out as loops, or which match a few characters at
+most.
+"""
 
 
 def bounded(vocab: VocabTable, pre: str) -> Tokenize:
     """vocab.tokenize for text of any length: byte-level BPE with the pre-tokenizer of that name.
 
-    Ids are llama.cpp's own up to runs of 32,768 characters without a safe boundary. Longer runs are cut into windows where both sides of
-    the cut come out the same. Raises InvalidRequestError where the system gives no thread for it.
+    Ids are llama.cpp's own up to runs of 32,768 characters without a safe boundary. Longer runs are cut into windows
+    where both sides of the cut come out the same. Raises InvalidRequestError where the system gives no thread for it.
     """
     if pre in NEVER_DEEP:
         return vocab.tokenize
@@ -105,7 +169,9 @@ def _on_deep_stack(work: Callable[[], T]) -> T:
             finally:
                 threading.stack_size(before)
     except (RuntimeError, ValueError):
-        raise InvalidRequestError("the text is too long to be tokenized: the system gives no thread with a large stack for it") from None
+        raise InvalidRequestError(
+            "the text is too long to be tokenized: the system gives no thread with a large stack for it"
+        ) from None
     thread.join()
     if failed:
         raise failed[0]
@@ -113,7 +179,9 @@ def _on_deep_stack(work: Callable[[], T]) -> T:
 
 
 def _whole(native: Tokenize, vocab: VocabTable, data: bytes) -> list[int]:
-    """Ids of data without safe boundaries: llama.cpp's own, or put together from windows where its recursion would go too deep."""
+    """Ids of data without safe boundaries: llama.cpp's own, or put together from windows where its recursion would go
+    too deep.
+    """
     if len(data) <= _DEEPEST or len(data.decode()) <= _DEEPEST:
         return native(data)
     ids: list[int] = []
@@ -134,9 +202,11 @@ def _character_end(data: bytes, at: int) -> int:
 
 
 def _seam(native: Tokenize, vocab: VocabTable, window: bytes, ids: list[int]) -> tuple[int, int]:
-    """How many ids of a window stand, and their length in bytes: up to a place from which the rest is tokenized as it is here.
+    """How many ids of a window stand, and their length in bytes: up to a place from which the rest is tokenized as it
+    is here.
 
-    Of the last places before the margin the first that passes is taken, else the last one; the whole window where ids are not its bytes.
+    Of the last places before the margin the first that passes is taken, else the last one; the whole window where ids
+    are not its bytes.
     """
     if vocab.join(ids) != window:
         return len(ids), len(window)
@@ -153,7 +223,11 @@ def _seam(native: Tokenize, vocab: VocabTable, window: bytes, ids: list[int]) ->
 
 def _cut(data: bytes, cuts: Callable[[bytes], list[int]] | None) -> Iterator[bytes]:
     places = cuts(data) if cuts is not None else []
-    return (data[start:end] for start, end in pairwise((0, *places, len(data))) if start < end) if places else iter((data,))
+    return (
+        (data[start:end] for start, end in pairwise((0, *places, len(data))) if start < end)
+        if places
+        else iter((data,))
+    )
 
 
 _DIGITS = re.compile(rb"[0-9]{%d,}" % (2 * _DIGITS_AT_ONCE))
@@ -161,8 +235,9 @@ _BLANK_IN_WHITE = re.compile(rb" (?=[\s\x80-\xff])|(?<=[\s\x80-\xff]) ")
 
 
 def _digit_cuts(data: bytes) -> list[int]:
-    """Every 48th digit of long runs, counted from their end: this pre-tokenizer cuts there, as at every third one, but looks at all that
-    follow for each of them."""
+    """Every 48th digit of long runs, counted from their end: this pre-tokenizer cuts there, as at every third one, but
+    looks at all that follow for each of them.
+    """
     return [at for run in _DIGITS.finditer(data) for at in sorted(range(run.end(), run.start(), -_DIGITS_AT_ONCE))]
 
 

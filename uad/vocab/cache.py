@@ -8,7 +8,8 @@ Ids = tuple[int, ...]
 
 
 class WordCache:
-    """Words to ids; forgets what was not used for long. What is asked for moves to a young generation; the old one is dropped whole.
+    """Words to ids; forgets what was not used for long. What is asked for moves to a young generation; the old one is
+    dropped whole.
 
     Safe to use from several threads: look-ups take no lock, and two threads that miss the same word store the same ids.
     """

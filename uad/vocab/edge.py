@@ -1,9 +1,9 @@
 """The right edge of a draft: which target ids stand whatever comes next, and how far the others can be trusted.
 
-A draft stops somewhere; the target would cut its last bytes with what follows in view. What follows is unknown, but not anything at all:
-the draft's own tokenizer would hardly have cut where it did, had the text gone on in certain ways (" inter" is no token of a draft that
-knows " interesting"). So continuations are imagined, those that contradict the draft's cut are all but ruled out, and the rest vote.
-Knows no model and no committed ids.
+A draft stops somewhere; the target would cut its last bytes with what follows in view. What follows is unknown, but not
+anything at all: the draft's own tokenizer would hardly have cut where it did, had the text gone on in certain ways ("
+inter" is no token of a draft that knows " interesting"). So continuations are imagined, those that contradict the
+draft's cut are all but ruled out, and the rest vote. Knows no model and no committed ids.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ class RightEdge:
         self._judge = lru_cache(cache_size)(self._judge_word)
 
     def judge(self, ids: list[int], stream: bytes, n_partial: int, indent: bytes) -> list[tuple[int, float]]:
-        """ids with the probability that the target cuts so; those of the last word may be replaced, and end where nothing is left to guess.
+        """ids with the probability that the target cuts so; those of the last word may be replaced, and end where
+        nothing is left to guess.
 
-        ids: the encoding of stream, as it is, without n_partial bytes at its end that belong to a character that is not whole.
-        indent: white space with which the current line began; matters where stream ends in white space.
+        ids: the encoding of stream, as it is, without n_partial bytes at its end that belong to a character that is not
+        whole. indent: white space with which the current line began; matters where stream ends in white space.
         """
         size = len(stream) - n_partial
         cut = self._target.boundaries.last(stream, size - 1)
@@ -61,13 +62,19 @@ class RightEdge:
     def _judge_word(self, word: bytes, n_partial: int, drafted: bytes, indent: bytes) -> Judged:
         if n_partial:
             completions = [(end, 1.0) for end in _completions(word[-n_partial:])]
-            return tuple(self._weigh_longer(self._vote(word, drafted, completions), word, drafted, _CHARACTER_ENDS_THERE))
+            return tuple(
+                self._weigh_longer(self._vote(word, drafted, completions), word, drafted, _CHARACTER_ENDS_THERE)
+            )
         if word[-1] in _SPACES:
             return tuple(self._vote(word, drafted, _after_space(word, indent)))
         return tuple(self._weigh_longer([(id_, 1.0) for id_ in self._target.encode(word)], word, drafted, 1.0))
 
-    def _weigh_longer(self, judged: list[tuple[int, float]], word: bytes, drafted: bytes, share: float) -> Iterable[tuple[int, float]]:
-        """Weighs the last id, as it is (`share` of its weight), against longer tokens that begin where it begins, or an id before it."""
+    def _weigh_longer(
+        self, judged: list[tuple[int, float]], word: bytes, drafted: bytes, share: float
+    ) -> Iterable[tuple[int, float]]:
+        """Weighs the last id, as it is (`share` of its weight), against longer tokens that begin where it begins, or an
+        id before it.
+        """
         weight = share * self._ranking.weights[judged[-1][0]] if judged else 0.0
         starts = [0, *accumulate(len(self._pieces[id_]) for id_, _ in judged)]
         last = self._last_token(drafted)
@@ -85,8 +92,9 @@ class RightEdge:
         return next((drafted[i:] for i in range(len(drafted)) if drafted[i:] in known), b"")
 
     def _goes_on(self, last: bytes, end: bytes) -> bool:
-        """Whether the draft has a longer token than last, made of it and what follows: then it would hardly have cut there. Its tokenizer
-        would not say it better, but cost a call."""
+        """Whether the draft has a longer token than last, made of it and what follows: then it would hardly have cut
+        there. Its tokenizer would not say it better, but cost a call.
+        """
         known = self._draft.vocab.by_bytes
         return any(last + end[:n] in known for n in range(1, len(end) + 1))
 
@@ -109,7 +117,9 @@ class RightEdge:
         last = self._last_token(drafted)
         fits = self._fits(drafted, ends) if word[-1] in _SPACES else [not self._goes_on(last, end) for end in ends]
         encoded = self._target.encode_all([word + end for end in ends])
-        votes = [(ids, w if fit else w * _RULED_OUT) for ids, fit, (_, w) in zip(encoded, fits, hypotheses, strict=True)]
+        votes = [
+            (ids, w if fit else w * _RULED_OUT) for ids, fit, (_, w) in zip(encoded, fits, hypotheses, strict=True)
+        ]
         total = sum(weight for _, weight in votes)
         judged: list[tuple[int, float]] = []
         at = k = 0
@@ -146,19 +156,28 @@ def _completions(partial: bytes) -> list[bytes]:
     missing = _character_length(partial[0]) - len(partial)
     spread = [bytes([0x80 + (7 * i + 5) % 64, 0x80 + (13 * i + 1) % 64, 0x80 + (29 * i + 3) % 64]) for i in range(12)]
     if len(partial) == 1 and partial in (b"\xe0", b"\xf0"):  # these need a high second byte
-        spread = [bytes([0x90 + end[0] % 48]) + end[1:] if partial == b"\xf0" else bytes([0xA0 + end[0] % 32]) + end[1:] for end in spread]
+        spread = [
+            bytes([0x90 + end[0] % 48]) + end[1:] if partial == b"\xf0" else bytes([0xA0 + end[0] % 32]) + end[1:]
+            for end in spread
+        ]
     return [end[:missing] for end in spread]
 
 
 def _after_space(word: bytes, indent: bytes) -> list[Hypothesis]:
-    """How text may go on after white space: with the next word; with more of the run; after a line break, with a usual indentation."""
+    """How text may go on after white space: with the next word; with more of the run; after a line break, with a usual
+    indentation.
+    """
     if word[-1:] == b"\r":
         return [(b"\nx", 0.5), (b"\n\r\nx", 0.5)]
     run = word[len(word.rstrip(_SPACES)) :]
     line = max(run.rfind(b"\n"), run.rfind(b"\r"))
     if line >= 0:
         return _after_line_break(run[line + 1 :], indent)
-    hypotheses = [(text.encode(), weight) for text, weight in _WORDS_BEGIN] + [(mark.encode(), 0.02) for mark in _MARKS] + [(b"\nx", 0.05)]
+    hypotheses = (
+        [(text.encode(), weight) for text, weight in _WORDS_BEGIN]
+        + [(mark.encode(), 0.02) for mark in _MARKS]
+        + [(b"\nx", 0.05)]
+    )
     if run[-1:] == b"\t":
         return [*hypotheses, (b"\tx", 0.3)]
     return hypotheses + [(b" " * n + b"x", 0.3 / n) for n in (1, 2, 3, 4, 6, 8)]

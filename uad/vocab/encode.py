@@ -21,10 +21,12 @@ _FILLERS = (b" q", b" (")
 class Encoder:
     """Encodes bytes with one vocabulary; may be used from several threads. `cache_size` bounds the words remembered.
 
-    `hits` and `misses` count words that were remembered and those that the tokenizer was asked for, exactly where one thread counts.
+    `hits` and `misses` count words that were remembered and those that the tokenizer was asked for, exactly where one
+    thread counts.
 
-    For text, the ids are those that llama.cpp would give for the whole. Bytes that are not UTF-8, and text that the tokenizer
-    would normalise away, are covered by the longest tokens that fit; a byte for which the vocabulary has no token is left out.
+    For text, the ids are those that llama.cpp would give for the whole. Bytes that are not UTF-8, and text that the
+    tokenizer would normalise away, are covered by the longest tokens that fit; a byte for which the vocabulary has no
+    token is left out.
     """
 
     def __init__(self, vocab: VocabTable, cache_size: int = 1 << 16) -> None:
@@ -64,8 +66,9 @@ class Encoder:
         return [[id_ for word in some for id_ in ids_of[word]] for some in words]
 
     def prepare(self) -> Encoder:
-        """Make the tables that are otherwise made when first asked for, some tenths of a second that no request should wait for; returns
-        itself."""
+        """Make the tables that are otherwise made when first asked for, some tenths of a second that no request should
+        wait for; returns itself.
+        """
         _ = self.vocab.by_bytes, self.vocab.sorted_pieces, self.boundaries.junctions
         return self
 
@@ -84,7 +87,9 @@ class Encoder:
         return [data[start:end] for start, end in pairwise(cuts) if start < end]
 
     def _learn_runs(self, runs: Iterable[list[bytes]]) -> dict[bytes, Ids]:
-        """Ids of words, all remembered. The words of a run follow each other; runs share a call where a filler holds them apart."""
+        """Ids of words, all remembered. The words of a run follow each other; runs share a call where a filler holds
+        them apart.
+        """
         learned: dict[bytes, Ids] = {}
         batch: list[bytes] = []
         for run in runs:
@@ -96,7 +101,9 @@ class Encoder:
         return learned | self._learn(batch) if batch else learned
 
     def _filler(self, before: bytes, after: bytes) -> bytes | None:
-        """A word with safe boundaries to both sides; None where there is none, or where text and other bytes would be mixed."""
+        """A word with safe boundaries to both sides; None where there is none, or where text and other bytes would be
+        mixed.
+        """
         if self._may_be_followed(before) and is_text(after):
             return next((filler for filler in _FILLERS if self.boundaries.is_cut(filler + after, len(filler))), None)
         return None
@@ -156,7 +163,9 @@ class Encoder:
         known = self._cache.get(stretch)
         if known is None:
             ids = self.vocab.tokenize(stretch)
-            known = self._remember(stretch, tuple(ids if self.vocab.join(ids) == stretch else self._longest_match(stretch)))
+            known = self._remember(
+                stretch, tuple(ids if self.vocab.join(ids) == stretch else self._longest_match(stretch))
+            )
         return list(known)
 
     def _longest_match(self, data: bytes) -> list[int]:

@@ -1,4 +1,5 @@
-"""A Hugging Face tokenizer.json in the place of llama.cpp's tokenizer, where a GGUF's own pre-tokenizer is known to be wrong.
+"""A Hugging Face tokenizer.json in the place of llama.cpp's tokenizer, where a GGUF's own pre-tokenizer is known to be
+wrong.
 
 Text to ids only; what ids stand for stays the GGUF's word, and both must agree on it.
 """
@@ -21,10 +22,11 @@ _MOST_BYTES = 1 << 28
 
 
 def hf_tokenize(path: Path, vocab: VocabTable) -> Tokenize:
-    """Text to ids by the tokenizer.json at path. ConfigError if it cannot be read, or names the first token on which vocab disagrees.
+    """Text to ids by the tokenizer.json at path. ConfigError if it cannot be read, or names the first token on which
+    vocab disagrees.
 
-    Specials typed as text are text, and nothing is put in front. Text that the tokenizer would change (normalise) is left to
-    llama.cpp's tokenizer.
+    Specials typed as text are text, and nothing is put in front. Text that the tokenizer would change (normalise) is
+    left to llama.cpp's tokenizer.
     """
     spec = _read(path)
     tokenizer = _build(path, spec)
@@ -50,7 +52,9 @@ def _read(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigError(f"tokenizer {path}: not JSON ({error}); give a Hugging Face tokenizer.json") from None
     if not isinstance(spec, dict) or not isinstance(spec.get("model"), dict):
-        raise ConfigError(f"tokenizer {path}: has no model; give a Hugging Face tokenizer.json (not tokenizer_config.json)")
+        raise ConfigError(
+            f"tokenizer {path}: has no model; give a Hugging Face tokenizer.json (not tokenizer_config.json)"
+        )
     return spec
 
 
@@ -68,10 +72,15 @@ def _build(path: Path, spec: dict[str, Any]) -> Tokenizer:
 def _without_prefix(spec: Any) -> Any:
     """The specification without the parts that put a space before text: pieces are encoded in mid-sentence."""
     if isinstance(spec, list):
-        return [_without_prefix(part) for part in spec if not (isinstance(part, dict) and part.get("type") == "Prepend")]
+        return [
+            _without_prefix(part) for part in spec if not (isinstance(part, dict) and part.get("type") == "Prepend")
+        ]
     if not isinstance(spec, dict) or spec.get("type") == "Prepend":
         return spec if not isinstance(spec, dict) else None
-    out = {name: value if name in ("vocab", "merges", "added_tokens") else _without_prefix(value) for name, value in spec.items()}
+    out = {
+        name: value if name in ("vocab", "merges", "added_tokens") else _without_prefix(value)
+        for name, value in spec.items()
+    }
     if "add_prefix_space" in out:
         out["add_prefix_space"] = False
     if "prepend_scheme" in out:
@@ -80,7 +89,9 @@ def _without_prefix(spec: Any) -> Any:
 
 
 def _is_byte_level(spec: dict[str, Any]) -> bool:
-    return any(part.get("type") == "ByteLevel" for name in ("decoder", "pre_tokenizer") for part in _parts(spec.get(name)))
+    return any(
+        part.get("type") == "ByteLevel" for name in ("decoder", "pre_tokenizer") for part in _parts(spec.get(name))
+    )
 
 
 def _parts(part: Any) -> Iterator[dict[str, Any]]:
@@ -116,14 +127,20 @@ def _bytes_of(text: str, added: str | None, is_byte_level: bool, to_byte: dict[s
     if added is not None:
         return added.encode(), added.replace("▁", " ").encode()
     if is_byte_level:
-        return (bytes(to_byte[character] for character in text) if all(character in to_byte for character in text) else text.encode(),)
+        return (
+            bytes(to_byte[character] for character in text)
+            if all(character in to_byte for character in text)
+            else text.encode(),
+        )
     if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
         return bytes.fromhex(text[3:5]), text.encode()
     return (text.replace("▁", " ").encode(),)
 
 
 def _stand_ins() -> Iterator[tuple[int, str]]:
-    """The printable characters that byte-level vocabularies write for bytes: those that are printable stand for themselves."""
+    """The printable characters that byte-level vocabularies write for bytes: those that are printable stand for
+    themselves.
+    """
     n_others = 0
     for byte in range(256):
         if 33 <= byte <= 126 or (161 <= byte <= 255 and byte != 173):

@@ -1,7 +1,7 @@
 """Names of markers that stand in text, as letters: llama.cpp would make the ids of them that only templates may write.
 
-It searches all text for user-defined tokens, whoever wrote it. A name is cut in two, so that there is nothing to find, at a place where
-nothing depends on the other side. Knows no templates.
+It searches all text for user-defined tokens, whoever wrote it. A name is cut in two, so that there is nothing to find,
+at a place where nothing depends on the other side. Knows no templates.
 """
 
 from __future__ import annotations
@@ -43,5 +43,7 @@ def lettered(tokenize: Tokenize, vocab: VocabTable) -> Tokenize:
 
 
 def _place(name: str, boundaries: Boundaries) -> int:
-    """Where the name is cut: at its first safe boundary, so that the letters are those of a vocabulary without it; else before its end."""
+    """Where the name is cut: at its first safe boundary, so that the letters are those of a vocabulary without it; else
+    before its end.
+    """
     return next(iter(boundaries.cuts(name.encode())), len(name[:-1].encode()))

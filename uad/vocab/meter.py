@@ -10,7 +10,8 @@ from uad.vocab.encode import Encoder
 
 
 class Meter:
-    """Adds up what its encoders do, and how long it takes, inside `with meter:` blocks, until `take`. For one thread, not nested.
+    """Adds up what its encoders do, and how long it takes, inside `with meter:` blocks, until `take`. For one thread,
+    not nested.
 
     The encoders' counts must be this thread's own (`Encoder.sharing`).
     """
@@ -24,7 +25,9 @@ class Meter:
         self._before = self._now()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         hits, misses, ended = self._now()
         n_hits, n_misses, began = self._before
         n_known = hits - n_hits

@@ -1,7 +1,9 @@
-"""Short ASCII text to ids by the tokenizers library, for vocabularies whose pre-tokenizer llama.cpp compiles anew in every call.
+"""Short ASCII text to ids by the tokenizers library, for vocabularies whose pre-tokenizer llama.cpp compiles anew in
+every call.
 
-Such a call costs 20 to 900 µs, however short the text (std::regex); here it is 3 to 6 µs. What llama.cpp would answer stays the measure:
-ASCII only, where its character classes are beyond doubt, and only for vocabularies for which both agree on a test text. Knows no file.
+Such a call costs 20 to 900 µs, however short the text (std::regex); here it is 3 to 6 µs. What llama.cpp would answer
+stays the measure: ASCII only, where its character classes are beyond doubt, and only for vocabularies for which both
+agree on a test text. Knows no file.
 """
 
 from __future__ import annotations
@@ -21,8 +23,13 @@ _N_PROBES = 160
 _NAMES_AT_ONCE = 4
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+"
 _CONTRACTED = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
-_CASED = r"[^\r\nA-Za-z0-9]?[A-Z]*[a-z]+{0}|[^\r\nA-Za-z0-9]?[A-Z]+[a-z]*{0}|{1}| ?[^\sA-Za-z0-9]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_DEEPSEEK_3 = r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n!-/:-@\[-`{-~A-Za-z]?[A-Za-z]+| ?[!-/:-@\[-`{-~]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_CASED = (
+    r"[^\r\nA-Za-z0-9]?[A-Z]*[a-z]+{0}|[^\r\nA-Za-z0-9]?[A-Z]+[a-z]*{0}|{1}| "
+    r"?[^\sA-Za-z0-9]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_DEEPSEEK_3 = (
+    r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n!-/:-@\[-`{-~A-Za-z]?[A-Za-z]+| ?[!-/:-@\[-`{-~]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _STEPS: dict[str, tuple[str, ...]] = {
     "default": (r"[!-/:-@\[-_{-~]+", _GPT2, r"[0-9]+", r"[0-9][0-9][0-9]"),
     "falcon": (r"[!-/:-@\[-`{-~]+", _GPT2, r"[0-9][0-9][0-9]"),
@@ -47,10 +54,14 @@ _SPACES = (" ", "  ", "   ", "\n", "\r\n", "\t", "\n\n    ", "\n\t")
 _WORDS = "a x the Word ABCdef getValue 1 23 4567 89012 's 'LL n't ); ){ -> :: ... == /*".split()  # noqa: SIM905
 
 
-def quick_tokenize(vocab: VocabTable, pre: str, tokens: Sequence[str], merges: Sequence[str], defined: Sequence[str]) -> Tokenize | None:
-    """vocab.tokenize, made quick for short ASCII text. None where llama.cpp's pre-tokenizer `pre` is not known here, or the two disagree.
+def quick_tokenize(
+    vocab: VocabTable, pre: str, tokens: Sequence[str], merges: Sequence[str], defined: Sequence[str]
+) -> Tokenize | None:
+    """vocab.tokenize, made quick for short ASCII text. None where llama.cpp's pre-tokenizer `pre` is not known here, or
+    the two disagree.
 
-    tokens and merges: byte-level BPE as in a GGUF file, in the order of ids and ranks. defined: tokens that text is searched for first.
+    tokens and merges: byte-level BPE as in a GGUF file, in the order of ids and ranks. defined: tokens that text is
+    searched for first.
     """
     if (steps := _STEPS.get(_SAME.get(pre, pre))) is None or not merges:
         return None
@@ -72,8 +83,9 @@ def quick_tokenize(vocab: VocabTable, pre: str, tokens: Sequence[str], merges: S
 
 
 def _overlap(defined: Sequence[str]) -> bool:
-    """Whether one can end within another: llama.cpp then takes the longest of a text first, the library the leftmost. Runs of one
-    letter come out the same."""
+    """Whether one can end within another: llama.cpp then takes the longest of a text first, the library the leftmost.
+    Runs of one letter come out the same.
+    """
     runs = {token[0] for token in defined if len(set(token)) == 1}
     others = [token for token in defined if len(set(token)) > 1]
     begun = {token[:n] for token in others for n in range(1, len(token))}
@@ -100,8 +112,9 @@ def _build(steps: Sequence[str], tokens: Sequence[str], merges: Sequence[str], i
 
 
 def _probes(vocab: VocabTable, defined: Sequence[str]) -> list[bytes]:
-    """Texts in which what may be cut meets what it may be cut from, the vocabulary's own tokens each other, and every special and
-    user-defined token a letter on each side."""
+    """Texts in which what may be cut meets what it may be cut from, the vocabulary's own tokens each other, and every
+    special and user-defined token a letter on each side.
+    """
     parts = [*_SPACES, *_WORDS, *string.punctuation, *defined[:24]]
     draw = random.Random(0)
     own = [piece for piece in vocab.pieces if len(piece) > 1 and piece.isascii()]

@@ -1,4 +1,6 @@
-"""How likely tokens are, judged by nothing but their place in the vocabulary: vocabularies are written in the order of frequency."""
+"""How likely tokens are, judged by nothing but their place in the vocabulary: vocabularies are written in the order of
+frequency.
+"""
 
 from __future__ import annotations
 

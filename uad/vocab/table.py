@@ -1,4 +1,6 @@
-"""What a vocabulary is, as plain data: the bytes of every id, and which ids are specials. Must not know where it was read from."""
+"""What a vocabulary is, as plain data: the bytes of every id, and which ids are specials. Must not know where it was
+read from.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,12 @@ def is_text(data: bytes) -> bool:
 class VocabTable:
     """One vocabulary.
 
-    pieces[id] are the bytes that the id stands for; b"" for specials, which text never becomes: control tokens, and markers, which are
-    user-defined tokens that structure a conversation (`<think>`). shown has the bytes that a marker shows in an answer, by id.
-    specials maps the name of each special, as it is written in chat templates, to its id.
-    tokenize turns text into ids; ids stay llama.cpp's own decision.
-    lstrip/rstrip: specials that swallow white space before/after them in a template. add_space_prefix: the model was trained
-    with a space put before text that starts the prompt or follows a special.
+    pieces[id] are the bytes that the id stands for; b"" for specials, which text never becomes: control tokens, and
+    markers, which are user-defined tokens that structure a conversation (`<think>`). shown has the bytes that a marker
+    shows in an answer, by id. specials maps the name of each special, as it is written in chat templates, to its id.
+    tokenize turns text into ids; ids stay llama.cpp's own decision. lstrip/rstrip: specials that swallow white space
+    before/after them in a template. add_space_prefix: the model was trained with a space put before text that starts
+    the prompt or follows a special.
     """
 
     name: str
@@ -85,7 +87,9 @@ class VocabTable:
         return max((len(text) for text in (*self.pieces, *map(str.encode, self.specials))), default=1) or 1
 
     def join(self, ids: list[int] | tuple[int, ...]) -> bytes:
-        """The bytes of ids; specials contribute none. Many are joined in steps: one join of a million stops all threads."""
+        """The bytes of ids; specials contribute none. Many are joined in steps: one join of a million stops all
+        threads.
+        """
         pieces = self.pieces
         if len(ids) <= _AT_ONCE:
             return b"".join([pieces[i] for i in ids])
@@ -93,7 +97,9 @@ class VocabTable:
 
     @cached_property
     def by_bytes(self) -> dict[bytes, int]:
-        """The id of each byte string. Of several ids with the same bytes, the one that llama.cpp writes for that text, else the lowest."""
+        """The id of each byte string. Of several ids with the same bytes, the one that llama.cpp writes for that text,
+        else the lowest.
+        """
         table: dict[bytes, int] = {}
         twins: set[bytes] = set()
         for id_, piece in enumerate(self.pieces):
@@ -113,7 +119,9 @@ class VocabTable:
 
     @cached_property
     def sorted_pieces(self) -> tuple[list[bytes], list[int]]:
-        """All non-empty pieces in byte order, and their ids: the tokens that start with given bytes are one range of it."""
+        """All non-empty pieces in byte order, and their ids: the tokens that start with given bytes are one range of
+        it.
+        """
         order = sorted((piece, id_) for id_, piece in enumerate(self.pieces) if piece)
         return [piece for piece, _ in order], [id_ for _, id_ in order]
 

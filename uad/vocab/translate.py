@@ -1,4 +1,6 @@
-"""Draft bytes to target ids: the right continuation of ids that are already committed. Knows no model, no probabilities, no rules."""
+"""Draft bytes to target ids: the right continuation of ids that are already committed. Knows no model, no
+probabilities, no rules.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,16 @@ from uad.vocab.encode import Encoder
 _TAIL_IDS = (12, 48)
 _SPACES = b" \t\r\n"
 MIN_TRUST = 0.85
-"""Ids that are less sure than this to be cut as the target would cut them are not worth the target's time, unless a policy knows better."""
+"""Ids that are less sure than this to be cut as the target would cut them are not worth the target's time, unless a
+policy knows better.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """Target ids, and for each the probability that the target cuts there, given that it writes these bytes; trust never rises."""
+    """Target ids, and for each the probability that the target cuts there, given that it writes these bytes; trust
+    never rises.
+    """
 
     ids: tuple[int, ...] = ()
     trust: tuple[float, ...] = ()
@@ -37,8 +43,8 @@ class _Seam:
 class Translator:
     """Turns bytes that follow committed target ids into candidate target ids.
 
-    `draft` encodes with the vocabulary that the bytes come from. Without it nothing is known about where a draft would stop, and
-    all ids are trusted.
+    `draft` encodes with the vocabulary that the bytes come from. Without it nothing is known about where a draft would
+    stop, and all ids are trusted.
     """
 
     def __init__(self, target: Encoder, draft: Encoder | None = None) -> None:
@@ -50,8 +56,8 @@ class Translator:
         """Ids for data, cut as the target would cut them after `committed`, of which only the last ids are read.
 
         The tail is encoded together with data from a safe boundary; where that does not run through the committed ids,
-        data is encoded alone. complete: nothing follows data (the draft ended its turn); else ids whose cut depends on what
-        follows have less trust or are missing. The ids' bytes are a prefix of data.
+        data is encoded alone. complete: nothing follows data (the draft ended its turn); else ids whose cut depends on
+        what follows have less trust or are missing. The ids' bytes are a prefix of data.
         """
         if not data:
             return Translation()
@@ -76,7 +82,9 @@ class Translator:
         return self._edge.judge(ids, stream, n_partial, self._indent(stream, committed))
 
     def _indent(self, stream: bytes, committed: Sequence[int]) -> bytes:
-        """White space at the beginning of the last line that has anything else in it; asked only where stream ends in white space."""
+        """White space at the beginning of the last line that has anything else in it; asked only where stream ends in
+        white space.
+        """
         if stream[-1] not in _SPACES:
             return b""
         text = stream.rstrip(_SPACES)
@@ -87,7 +95,9 @@ class Translator:
         return line[: len(line) - len(line.lstrip(b" \t"))]
 
     def _seam(self, committed: Sequence[int]) -> _Seam:
-        """The last committed ids from a safe boundary on. Where none is near: from behind a special, or a few dozen ids."""
+        """The last committed ids from a safe boundary on. Where none is near: from behind a special, or a few dozen
+        ids.
+        """
         ids: list[int] = []
         data = b""
         for n in _TAIL_IDS:

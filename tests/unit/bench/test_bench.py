@@ -20,22 +20,8 @@ from uad.bench.workloads import WorkloadPrompt, bundled, load
 from uad.config import ModelConfig
 from uad.config.argv import Parser
 from uad.errors import ConfigError, DecodeError, InvalidRequestError, UadError
-from uad.types import (
-    Delta,
-    Done,
-    DrafterStats,
-    DraftStats,
-    Failed,
-    Finish,
-    ModelInfo,
-    Origin,
-    RuntimeInfo,
-    SpecPolicy,
-    SpeculativeParams,
-    StopKind,
-    Timings,
-    Usage,
-)
+from uad.events import Delta, Done, Failed, ModelInfo, RuntimeInfo
+from uad.types import DrafterStats, DraftStats, Finish, Origin, SpecPolicy, SpeculativeParams, StopKind, Timings, Usage
 
 KEYS = [
     "target",
@@ -59,8 +45,9 @@ def info(desc="tiny", n_ctx=4096):
 
 
 class FakeEngine:
-    """A round of a request is a step of a known time: its first id at once, the others after `speed(request)` milliseconds. Notes every
-    request, also those of its twin, and who made which step."""
+    """A round of a request is a step of a known time: its first id at once, the others after `speed(request)`
+    milliseconds. Notes every request, also those of its twin, and who made which step.
+    """
 
     def __init__(self, speed, ids=lambda request: (1, 2, 3, 4, 5), desc="tiny", n_ctx=4096, origin=Origin.MODEL):
         self.info = info(desc, n_ctx)
@@ -99,12 +86,18 @@ class FakeEngine:
         """(milliseconds, events) of each round."""
         ids, drafted = self._ids(request)[: request.max_tokens], request.speculative.enabled
         by = {self.origin: DrafterStats(self.origin, n_drafted=8, n_accepted=6)}
-        stats = DraftStats(n_rounds=2, n_drafts=2, n_drafted=8, n_accepted=6, by=by) if drafted else DraftStats(n_rounds=len(ids))
+        stats = (
+            DraftStats(n_rounds=2, n_drafts=2, n_drafted=8, n_accepted=6, by=by)
+            if drafted
+            else DraftStats(n_rounds=len(ids))
+        )
         timings = Timings(1.0, 1.0, len(request.prompt), 0, len(ids), stats)
         done = Done(number, Finish.STOP, StopKind.EOS, Usage(len(request.prompt), 0, len(ids)), timings, text=".")
         parts = [(1.0, ids[:1], Origin.TARGET), (self._speed(request), ids[1:], self.origin)]
         deltas = [
-            (ms, [Delta(number, part, (origin,) * len(part), "".join(chr(96 + i) for i in part))]) for ms, part, origin in parts if part
+            (ms, [Delta(number, part, (origin,) * len(part), "".join(chr(96 + i) for i in part))])
+            for ms, part, origin in parts
+            if part
         ]
         deltas[-1][1].append(done)
         return deltas
@@ -190,7 +183,13 @@ class Steady(FakeEngine):
         self.name, self.steps, self.sizes, self.ms = name, steps, sizes, ms
 
     def script(self, number, request):
-        done = Done(number, Finish.STOP, StopKind.EOS, Usage(1, 0, sum(self.sizes)), Timings(1.0, 1.0, 1, 0, sum(self.sizes), DraftStats()))
+        done = Done(
+            number,
+            Finish.STOP,
+            StopKind.EOS,
+            Usage(1, 0, sum(self.sizes)),
+            Timings(1.0, 1.0, 1, 0, sum(self.sizes), DraftStats()),
+        )
         rounds = [(self.ms, [Delta(number, (1,) * n, (Origin.TARGET,) * n, "a" * n)]) for n in self.sizes]
         rounds[-1][1].append(done)
         return rounds
@@ -233,7 +232,9 @@ def test_groups_are_full_and_distinct():
     assert [[one.prompt.name for one in group] for group in groups(jobs, 5, 5)] == [list("abcde")]
 
 
-@pytest.mark.parametrize(("size", "slots"), [(1, [[0], [1], [2], [3], [0]]), (2, [[0, 1], [2, 3], [0, 1]]), (3, [[0, 1, 2], [0, 1, 2]])])
+@pytest.mark.parametrize(
+    ("size", "slots"), [(1, [[0], [1], [2], [3], [0]]), (2, [[0, 1], [2, 3], [0, 1]]), (3, [[0, 1, 2], [0, 1, 2]])]
+)
 def test_groups_share_the_slots_there_are(size, slots):
     """Consecutive ones, which llama.cpp computes together."""
     assert [[one.slot for one in group] for group in groups([job(name) for name in "abcde"], size, 4)] == slots
@@ -246,7 +247,9 @@ def test_ratio_is_the_median_of_the_runs_own_ratios_and_the_geometric_mean_over_
     first = GroupResult(("a",), pairs((10, 30, 20), (40, 60, 10)))
     second = GroupResult(("b",), pairs((10, 10, 90), (80, 1, 900)))
     assert (first.ratio, second.ratio) == (2, 8)
-    cell = make_cell(Labels("t", "d", "w", "p", 1, 0.0), [Measured(one.names, (one.runs,)) for one in (first, second)], 0)
+    cell = make_cell(
+        Labels("t", "d", "w", "p", 1, 0.0), [Measured(one.names, (one.runs,)) for one in (first, second)], 0
+    )
     assert cell.ratio == pytest.approx(4)
     assert cell.plain_tps == pytest.approx((20 * 10) ** 0.5)
     assert cell.tps == pytest.approx((40 * 80) ** 0.5)
@@ -276,7 +279,9 @@ def test_several_sequences_share_the_time_from_the_start():
 
 def test_answers_too_short_to_be_timed_are_left_out_and_named(tmp_path):
     texts = [prompt.text.encode() for prompt in load("chat").prompts]
-    engine = FakeEngine(fixed_speed, ids=lambda request: (1,) if bytes(request.prompt[1:-1]) == texts[0] else (1, 2, 3, 4, 5))
+    engine = FakeEngine(
+        fixed_speed, ids=lambda request: (1,) if bytes(request.prompt[1:-1]) == texts[0] else (1, 2, 3, 4, 5)
+    )
     line, text = run(options(tmp_path, "--prompts", "3"), engine)
     assert line["cells"][0]["ratio"] == 2
     assert "1 of 3 answers were too short" in text
@@ -292,7 +297,8 @@ def test_nothing_to_time_is_an_error(tmp_path):
 
 def test_json_schema(tmp_path):
     line, _ = run(
-        options(tmp_path, "--policy", "fixed,fixed:4", "--workload", "chat,code", "--temperature", "0,0.8"), FakeEngine(fixed_speed)
+        options(tmp_path, "--policy", "fixed,fixed:4", "--workload", "chat,code", "--temperature", "0,0.8"),
+        FakeEngine(fixed_speed),
     )
     assert list(line) == ["cells", "worst", "geomean", "policies", "best_fixed", "auto_over_best_fixed"]
     assert all(list(cell) == KEYS for cell in line["cells"])
@@ -305,7 +311,14 @@ def test_json_schema(tmp_path):
 
 def test_groups_of_names(tmp_path):
     settings = options(tmp_path, "--policy", "plain,matrix", "--workload", "all")
-    assert [policy.name for policy in settings.policies] == ["plain", "fixed:2", "fixed:4", "fixed:8", "fixed:16", "auto"]
+    assert [policy.name for policy in settings.policies] == [
+        "plain",
+        "fixed:2",
+        "fixed:4",
+        "fixed:8",
+        "fixed:16",
+        "auto",
+    ]
     assert tuple(workload.name for workload in settings.workloads) == bundled()
     assert [policy.name for policy in options(tmp_path).policies] == ["auto"]
     with pytest.raises(ConfigError, match="--policy: name each of"):
@@ -397,8 +410,12 @@ def test_requests_carry_policy_seed_and_slot(tmp_path):
     run(options(tmp_path, *flags), engine)
     plain, drafted = engine.requests[-4:-2], engine.requests[-2:]
     assert [request.speculative.enabled for request in (*plain, *drafted)] == [False, False, True, True]
-    assert drafted[0].speculative == SpeculativeParams(policy=SpecPolicy.FIXED, n_max=8, p_min=0.25, types=(Origin.MODEL,))
-    assert [(request.sampling.seed, request.sampling.temperature, request.slot, request.max_tokens) for request in drafted] == [
+    assert drafted[0].speculative == SpeculativeParams(
+        policy=SpecPolicy.FIXED, n_max=8, p_min=0.25, types=(Origin.MODEL,)
+    )
+    assert [
+        (request.sampling.seed, request.sampling.temperature, request.slot, request.max_tokens) for request in drafted
+    ] == [
         (40, 0.7, 0, 20),
         (41, 0.7, 1, 20),
     ]
@@ -425,7 +442,9 @@ def test_a_request_that_cannot_be_submitted_cancels_the_others():
     drafted, alone = FakeEngine(fixed_speed), FakeEngine(fixed_speed)
     alone.submit = lambda request, sink: (_ for _ in ()).throw(InvalidRequestError("no"))
     with pytest.raises(InvalidRequestError):
-        EngineArm("auto", drafted, SpeculativeParams()).beside(EngineArm("plain", alone, PLAIN.speculative), [job()], first=True)
+        EngineArm("auto", drafted, SpeculativeParams()).beside(
+            EngineArm("plain", alone, PLAIN.speculative), [job()], first=True
+        )
     assert drafted.cancelled == [1]
 
 
@@ -517,7 +536,9 @@ def test_target_and_draft_are_needed(tmp_path):
 
 
 def test_config_has_room_for_every_prompt_in_every_slot(tmp_path):
-    settings = options(tmp_path, "--workload", "chat,long", "--sequences", "1,4", "-t", "2", "--exact", "--spec-replace", "a", "b")
+    settings = options(
+        tmp_path, "--workload", "chat,long", "--sequences", "1,4", "-t", "2", "--exact", "--spec-replace", "a", "b"
+    )
     config = settings.config(Path("t"), Lineup(Path("d"), (Drafters(("draft-simple",), Path("d")),)))
     longest = max(prompt.n_bytes for prompt in load("long").prompts)
     assert settings.n_ctx % 256 == 0
@@ -529,9 +550,13 @@ def test_config_has_room_for_every_prompt_in_every_slot(tmp_path):
 
 
 def test_models_are_run_by_the_flags_of_the_server(tmp_path):
-    settings = options(tmp_path, "-fa", "1", "-ngl", "7", "--threads-batch", "3", "-ctkd", "q8_0", "--no-mmap", "-td", "1")
+    settings = options(
+        tmp_path, "-fa", "1", "-ngl", "7", "--threads-batch", "3", "-ctkd", "q8_0", "--no-mmap", "-td", "1"
+    )
     config = settings.config(Path("t"), Lineup(Path("d"), (Drafters(("draft-simple",), Path("d")),)))
-    assert config.target == ModelConfig(Path("t"), n_ctx=settings.n_ctx, flash_attn="on", n_gpu_layers=7, n_threads_batch=3, mmap=False)
+    assert config.target == ModelConfig(
+        Path("t"), n_ctx=settings.n_ctx, flash_attn="on", n_gpu_layers=7, n_threads_batch=3, mmap=False
+    )
     assert config.draft == ModelConfig(
         Path("d"), n_ctx=settings.n_ctx, flash_attn="on", n_gpu_layers=7, n_threads=1, type_k="q8_0", mmap=False
     )
@@ -556,7 +581,9 @@ def test_drafters_that_remember_other_runs_are_named(tmp_path, origin):
     line = "100% of the accepted ids came from a drafter that remembers"
     _, text = run(options(tmp_path, "--prompts", "1", "--spec-share", "server"), FakeEngine(fixed_speed, origin=origin))
     assert (line in text) is (origin in (Origin.SUFFIX, Origin.NGRAM_MOD))
-    assert line not in run(options(tmp_path, "--prompts", "1"), FakeEngine(fixed_speed, origin=origin))[1], "each has its own text only"
+    assert line not in run(options(tmp_path, "--prompts", "1"), FakeEngine(fixed_speed, origin=origin))[1], (
+        "each has its own text only"
+    )
 
 
 def test_policies_are_compared_over_a_matrix(tmp_path):
@@ -564,7 +591,18 @@ def test_policies_are_compared_over_a_matrix(tmp_path):
         longest = request.speculative.longest if request.speculative.policy is SpecPolicy.FIXED else 4
         return 40.0 if not request.speculative.enabled else {2: 30.0, 4: 10.0, 8: 20.0, 16: 50.0}[longest]
 
-    flags = ("--policy", "matrix", "--workload", "chat,code", "--temperature", "0,1", "--prompts", "2", "--repeats", "1")
+    flags = (
+        "--policy",
+        "matrix",
+        "--workload",
+        "chat,code",
+        "--temperature",
+        "0,1",
+        "--prompts",
+        "2",
+        "--repeats",
+        "1",
+    )
     line, text = run(options(tmp_path, *flags), FakeEngine(speed))
     names = ["fixed:2", "fixed:4", "fixed:8", "fixed:16", "auto"]
     assert [cell["policy"] for cell in line["cells"]] == names * 4
@@ -590,7 +628,16 @@ def test_drafters_without_a_model_are_compared_by_their_types(tmp_path):
 
 
 def test_flags_of_drafters_without_a_model_are_those_of_the_server(tmp_path):
-    given = options(tmp_path, "--spec-type", "ngram-mod", "--spec-ngram-mod-n-match", "8", "--spec-ngram-map-k-size-n", "6", draft=False)
+    given = options(
+        tmp_path,
+        "--spec-type",
+        "ngram-mod",
+        "--spec-ngram-mod-n-match",
+        "8",
+        "--spec-ngram-map-k-size-n",
+        "6",
+        draft=False,
+    )
     lookup = given.config(Path("t"), given.lineups[0]).drafting.lookup
     assert (lookup.mod.n_match, lookup.map_k.size_n, lookup.simple.size_n, lookup.share) == (8, 6, 12, "off")
     with pytest.raises(ConfigError, match=r"--spec-ngram-mod-n-min.*70 is more than --spec-ngram-mod-n-max 64"):
@@ -609,7 +656,13 @@ def test_lists_without_a_model_run_beside_the_first_one_only(tmp_path):
 
 def test_lists_have_the_order_of_their_engine(tmp_path):
     (lineup,) = options(
-        tmp_path, "--spec-type", "draft,ngram-mod,suffix", "--spec-type", "suffix,ngram-mod", "--spec-type", "suffix,ngram-mod,draft"
+        tmp_path,
+        "--spec-type",
+        "draft,ngram-mod,suffix",
+        "--spec-type",
+        "suffix,ngram-mod",
+        "--spec-type",
+        "suffix,ngram-mod,draft",
     ).lineups
     assert [one.label for one in lineup.compared] == ["ngram-mod+suffix+small", "ngram-mod+suffix"]
     assert lineup.types == ("ngram-mod", "suffix", "draft-simple")
@@ -617,7 +670,18 @@ def test_lists_have_the_order_of_their_engine(tmp_path):
 
 def test_lists_of_drafters_take_turns_in_one_engine(tmp_path):
     engine = FakeEngine(lambda request: 20.0 if request.speculative.types == (Origin.SUFFIX,) else 40.0)
-    flags = ("--spec-type", "suffix", "--spec-type", "draft", "--prompts", "1", "--repeats", "2", "--policy", "auto,fixed")
+    flags = (
+        "--spec-type",
+        "suffix",
+        "--spec-type",
+        "draft",
+        "--prompts",
+        "1",
+        "--repeats",
+        "2",
+        "--policy",
+        "auto,fixed",
+    )
     cells = run(options(tmp_path, *flags), engine)[0]["cells"]
     assert [(cell["draft"], cell["policy"], cell["ratio"]) for cell in cells] == [
         ("suffix", "auto", 2.0),
@@ -634,14 +698,23 @@ def test_lists_of_drafters_are_shown_beside_each_other(tmp_path):
     engine = FakeEngine(lambda request: 20.0 if request.speculative.types == (Origin.SUFFIX,) else 40.0)
     lists = ("--spec-type", "suffix", "--spec-type", "draft", "--prompts", "1", "--repeats", "1")
     _, text = run(options(tmp_path, *lists, "--workload", "chat,story"), engine)
-    grid = [line.split() for line in text.partition("speed-up over plain decoding")[2].splitlines() if "suffix" in line or "small" in line]
+    grid = [
+        line.split()
+        for line in text.partition("speed-up over plain decoding")[2].splitlines()
+        if "suffix" in line or "small" in line
+    ]
     assert [row[-6:-1:2] for row in grid[:2]] == [["2.00", "2.00", "2.00"], ["1.00", "1.00", "1.00"]]
-    assert "speed-up over plain" not in run(options(tmp_path, *lists), engine)[1], "one column would only repeat the table"
+    assert "speed-up over plain" not in run(options(tmp_path, *lists), engine)[1], (
+        "one column would only repeat the table"
+    )
 
 
 def test_prompts_can_be_named(tmp_path):
     two = options(tmp_path, "--workload", "chat,edit", "--prompt", "function-add,rename-long-source")
-    assert [[prompt.name for prompt in workload.prompts] for workload in two.workloads] == [["function-add"], ["rename-long-source"]]
+    assert [[prompt.name for prompt in workload.prompts] for workload in two.workloads] == [
+        ["function-add"],
+        ["rename-long-source"],
+    ]
     one = options(tmp_path, "--workload", "chat,edit", "--prompt", "function-add")
     assert [workload.name for workload in one.workloads] == ["chat"]
     with pytest.raises(ConfigError, match=r"--prompt: .* has a prompt 'function-ad'; there are function-add,"):

@@ -1,4 +1,6 @@
-"""The oracle's arithmetic against brute force, and the bench around it on a scripted engine with known costs: no real time anywhere."""
+"""The oracle's arithmetic against brute force, and the bench around it on a scripted engine with known costs: no real
+time anywhere.
+"""
 
 import io
 import itertools
@@ -24,8 +26,9 @@ from uad.bench.options import parse_policy
 from uad.bench.workloads import WorkloadPrompt, load
 from uad.config.argv import Parser
 from uad.errors import ConfigError
+from uad.events import Delta, Done
 from uad.policy.cost import CostCurve, CostSample
-from uad.types import Delta, Done, DraftStats, Finish, Origin, SpecPolicy, StopKind, Timings, Usage
+from uad.types import DraftStats, Finish, Origin, SpecPolicy, StopKind, Timings, Usage
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,9 @@ def options(folder, *flags):
         (folder / name).touch()
     parser = Parser("lab/bench.py", "")
     add_arguments(parser)
-    return options_from(parser.parse(["--target", str(folder / "big.gguf"), "--draft", str(folder / "small.gguf"), *flags]))
+    return options_from(
+        parser.parse(["--target", str(folder / "big.gguf"), "--draft", str(folder / "small.gguf"), *flags])
+    )
 
 
 def run(settings, engine):
@@ -128,11 +133,16 @@ def compositions(n):
 def test_one_sequence_is_cut_in_the_best_of_all_ways(run, rng):
     costs = lines(rng, 9)
     plain = sum(run) * costs.target_ms(1, 0)
-    best = sum(min(sum(costs.target_ms(k, 0) + costs.draft_ms(k - 1) for k in parts) for parts in compositions(n)) for n in run)
+    best = sum(
+        min(sum(costs.target_ms(k, 0) + costs.draft_ms(k - 1) for k in parts) for parts in compositions(n)) for n in run
+    )
     assert speed_up([run], 0, costs, plain) == pytest.approx(plain / min(best, plain))
 
 
-@given(st.lists(st.lists(st.integers(1, 17), min_size=1, max_size=12), min_size=2, max_size=4), st.randoms(use_true_random=False))
+@given(
+    st.lists(st.lists(st.integers(1, 17), min_size=1, max_size=12), min_size=2, max_size=4),
+    st.randoms(use_true_random=False),
+)
 def test_several_sequences_are_never_slower_than_plain_or_full_drafts(runs, rng):
     costs = lines(rng, 81)
     left = [sum(one) for one in runs]
@@ -197,7 +207,9 @@ class Known(FakeEngine):
 
 
 class Scripted(Known):
-    """Writes ids 1..n. The draft is right but at every `wrong`-th id; time follows `costs`. auto drafts what `chosen` says."""
+    """Writes ids 1..n. The draft is right but at every `wrong`-th id; time follows `costs`. auto drafts what `chosen`
+    says.
+    """
 
     def __init__(self, wrong=5, length=41, chosen=4):
         super().__init__(None)
@@ -216,7 +228,9 @@ class Scripted(Known):
     def script(self, number, request):
         speculative = request.speculative
         n = min(self.length, request.max_tokens)
-        wanted = speculative.longest if speculative.policy is SpecPolicy.FIXED else min(self.chosen, speculative.longest)
+        wanted = (
+            speculative.longest if speculative.policy is SpecPolicy.FIXED else min(self.chosen, speculative.longest)
+        )
         at, drafted, accepted = 1, 0, 0
         self.rounds[request.slot] = notes = [Round(1)]
         rounds = [(0.0, [Delta(number, (1,), (Origin.TARGET,), "a")])]
@@ -228,7 +242,9 @@ class Scripted(Known):
             rounds.append((ms, [Delta(number, ids, origins, "a" * (right + 1))]))
             notes.append(Round(right + 1, self.beliefs(right, k), right))
             at, drafted, accepted = at + right + 1, drafted + k, accepted + right
-        timings = Timings(1.0, 1.0, len(request.prompt), 0, n, DraftStats(len(rounds), len(rounds) - 1, drafted, accepted))
+        timings = Timings(
+            1.0, 1.0, len(request.prompt), 0, n, DraftStats(len(rounds), len(rounds) - 1, drafted, accepted)
+        )
         rounds[-1][1].append(Done(number, Finish.STOP, StopKind.EOS, Usage(len(request.prompt), 0, n), timings))
         return rounds
 
@@ -255,7 +271,11 @@ def test_beliefs_that_tell_right_from_wrong_allow_what_the_oracle_reaches(tmp_pa
     line, text = run(options(tmp_path, "--prompts", "2"), Scripted(wrong=5, chosen=4))
     (cell,) = line["cells"]
     assert cell["foresight_ratio"] == pytest.approx(cell["oracle_ratio"], rel=1e-3)
-    assert cell["foresight_share"] == line["foresight_share"] == pytest.approx(cell["ratio"] / cell["foresight_ratio"], rel=1e-3)
+    assert (
+        cell["foresight_share"]
+        == line["foresight_share"]
+        == pytest.approx(cell["ratio"] / cell["foresight_ratio"], rel=1e-3)
+    )
     assert f"one sequence: {cell['foresight_share']:.0%} of what the beliefs of these drafts allow" in text
 
 
@@ -273,7 +293,9 @@ def test_beliefs_that_tell_nothing_allow_the_best_fixed_length(tmp_path):
 def test_foresight_never_beats_the_oracle(drafts):
     """On the same rounds and costs; and never loses to plain decoding, which it may choose for the whole text."""
     table = Table(lambda n: 10.0 + 2.0 * (n - 1), per_id=0.25)
-    rounds = [Round(min(right, len(beliefs)) + 1, tuple(beliefs), min(right, len(beliefs))) for beliefs, right in drafts]
+    rounds = [
+        Round(min(right, len(beliefs)) + 1, tuple(beliefs), min(right, len(beliefs))) for beliefs, right in drafts
+    ]
     plain_ms = 10.0 * sum(one.n_ids for one in rounds)
     reached = foreseen(rounds, 10, table, plain_ms, hindsight_of(rounds))
     assert 1 <= reached <= speed_up([[one.n_ids for one in rounds]], 10, table, plain_ms) + 1e-9
@@ -292,7 +314,18 @@ def test_oracle_of_several_sequences(tmp_path):
 
 
 def test_matrix_in_one_run(tmp_path):
-    flags = ("--policy", "matrix", "--workload", "chat,code", "--temperature", "0,1", "--prompts", "2", "--repeats", "1")
+    flags = (
+        "--policy",
+        "matrix",
+        "--workload",
+        "chat,code",
+        "--temperature",
+        "0,1",
+        "--prompts",
+        "2",
+        "--repeats",
+        "1",
+    )
     line, text = run(options(tmp_path, *flags), Scripted())
     assert list(line)[-2:] == ["oracle_share", "foresight_share"]
     names = ["fixed:2", "fixed:4", "fixed:8", "fixed:16", "auto"]
@@ -317,7 +350,9 @@ def test_the_recording_runs_last_and_once(tmp_path):
     assert {request.max_tokens for request in counted} == {160}
     plain, auto, recording = (False, False), (True, False), (True, True)
     assert kinds == [plain, auto, auto, plain, recording, auto, plain, plain, auto, recording]
-    assert {(r.speculative.n_max, r.speculative.p_min) for r in engine.requests if r.speculative.policy is SpecPolicy.FIXED} == {(48, 0.0)}
+    assert {
+        (r.speculative.n_max, r.speculative.p_min) for r in engine.requests if r.speculative.policy is SpecPolicy.FIXED
+    } == {(48, 0.0)}
 
 
 def test_without_costs_there_is_no_oracle_and_a_line_says_so(tmp_path):
@@ -329,7 +364,9 @@ def test_without_costs_there_is_no_oracle_and_a_line_says_so(tmp_path):
 def test_fixed_policies_alone_record_nothing(tmp_path):
     engine = Scripted()
     line, text = run(options(tmp_path, "--policy", "fixed:4", "--prompts", "1"), engine)
-    assert {request.speculative.n_max for request in engine.requests if request.speculative.policy is SpecPolicy.FIXED} == {4}
+    assert {
+        request.speculative.n_max for request in engine.requests if request.speculative.policy is SpecPolicy.FIXED
+    } == {4}
     assert (line["oracle_share"], line["best_fixed"], line["auto_over_best_fixed"]) == (None, "fixed:4", None)
     assert "oracle" not in text.rpartition('{"cells"')[0]
 
@@ -355,7 +392,16 @@ def test_answers_can_be_prescribed(tmp_path):
     """The prompt's code with another name, in every counted run."""
     engine = Scripted()
     engine.tokenize = lambda text, add_special=False, parse_special=True: list(text.encode())
-    flags = ("--workload", "edit", "--prompt", "rename-function", "--rename", "largest_price", "highest_price", "--no-oracle")
+    flags = (
+        "--workload",
+        "edit",
+        "--prompt",
+        "rename-function",
+        "--rename",
+        "largest_price",
+        "highest_price",
+        "--no-oracle",
+    )
     run(options(tmp_path, *flags), engine)
     (answer,) = {request.answer for request in engine.requests}
     (prompt,) = load("edit").named(["rename-function"]).prompts
@@ -363,7 +409,9 @@ def test_answers_can_be_prescribed(tmp_path):
 
 
 def test_names_to_be_replaced_must_be_in_the_code_of_a_prompt(tmp_path):
-    assert [renamed(WorkloadPrompt("a", text, True), "old", "new") for text in ("old", "old ```x```", "an ```old one```")] == [
+    assert [
+        renamed(WorkloadPrompt("a", text, True), "old", "new") for text in ("old", "old ```x```", "an ```old one```")
+    ] == [
         "",
         "",
         "```new one```",
@@ -377,9 +425,26 @@ def test_names_to_be_replaced_must_be_in_the_code_of_a_prompt(tmp_path):
 
 def test_report_files(tmp_path):
     folder = tmp_path / "new" / "report"
-    flags = ("--policy", "matrix", "--workload", "chat,code", "--temperature", "0,1", "--prompts", "2", "--repeats", "1")
+    flags = (
+        "--policy",
+        "matrix",
+        "--workload",
+        "chat,code",
+        "--temperature",
+        "0,1",
+        "--prompts",
+        "2",
+        "--repeats",
+        "1",
+    )
     run(options(tmp_path, *flags, "--report", str(folder)), Scripted())
-    assert sorted(path.name for path in folder.iterdir()) == ["accepted.png", "costs.png", "reliability.png", "report.md", "speed-up.png"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "accepted.png",
+        "costs.png",
+        "reliability.png",
+        "report.md",
+        "speed-up.png",
+    ]
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in folder.glob("*.png"))
     text = (folder / "report.md").read_text()
     assert all(f"({name}.png)" in text for name in ("accepted", "costs", "reliability", "speed-up"))
@@ -392,7 +457,11 @@ def test_report_files(tmp_path):
 def test_report_says_which_plots_are_missing(tmp_path):
     run(options(tmp_path, "--prompts", "1", "--report", str(tmp_path)), Known(lambda request: 20.0))
     text = (tmp_path / "report.md").read_text()
-    for why in ("nothing drafts, so there are no costs", "nothing was recorded for the oracle", "so there is no calibration"):
+    for why in (
+        "nothing drafts, so there are no costs",
+        "nothing was recorded for the oracle",
+        "so there is no calibration",
+    ):
         assert f"{why}." in text
     assert text.count("No plot: ") == 3
     assert not (tmp_path / "costs.png").exists()
@@ -410,7 +479,8 @@ def test_report_that_cannot_be_written(tmp_path):
 def test_a_list_gets_the_bins_of_its_own_drafters():
     known = Scripted()
     found = {
-        types: collect("t", "d", types, known.costs(), known.calibration(), []).bins for types in (("suffix",), ("suffix", "draft-simple"))
+        types: collect("t", "d", types, known.costs(), known.calibration(), []).bins
+        for types in (("suffix",), ("suffix", "draft-simple"))
     }
     assert {types: [one.kind for one in bins] for types, bins in found.items()} == {
         ("suffix",): [],

@@ -15,11 +15,20 @@ from uad.bench.peer import PeerArm
 from uad.bench.workloads import WorkloadPrompt
 from uad.errors import UnavailableError
 
-PIECES = [{"choices": [{"delta": {"role": "assistant", "content": None}}]}, *({"choices": [{"delta": {"content": c}}]} for c in "abcde.")]
+PIECES = [
+    {"choices": [{"delta": {"role": "assistant", "content": None}}]},
+    *({"choices": [{"delta": {"content": c}}]} for c in "abcde."),
+]
 USAGE = {"choices": [], "usage": {"completion_tokens": 5}}
 TIMINGS = {
     "choices": [{"delta": {}}],
-    "timings": {"predicted_n": 5, "predicted_ms": 40.0, "predicted_per_second": 125.0, "draft_n": 8, "draft_n_accepted": 2},
+    "timings": {
+        "predicted_n": 5,
+        "predicted_ms": 40.0,
+        "predicted_per_second": 125.0,
+        "draft_n": 8,
+        "draft_n_accepted": 2,
+    },
 }
 
 
@@ -96,7 +105,8 @@ def test_a_server_that_tells_no_count_is_refused():
 
 
 @pytest.mark.parametrize(
-    "chunk", [{}, {"choices": None}, {"choices": [None]}, {"choices": [{"delta": None}]}, {"usage": None, "timings": None}]
+    "chunk",
+    [{}, {"choices": None}, {"choices": [None]}, {"choices": [{"delta": None}]}, {"usage": None, "timings": None}],
 )
 def test_odd_chunks_are_passed_over(chunk):
     stream = Stream()
@@ -139,8 +149,15 @@ def test_several_jobs_share_the_wall_time():
 def test_peer_rows(tmp_path):
     with server([*PIECES, TIMINGS]) as (url, _):
         line, _ = run(options(tmp_path, "--vs", url, "--prompts", "2", "--temperature", "0,1"), FakeEngine(fixed_speed))
-    rows = [(cell["policy"], cell["draft"], cell["temperature"], cell["ratio"], cell["same_text"]) for cell in line["cells"]]
-    assert rows == [("auto", "small", 0, 2, True), ("peer", None, 0, 1, True), ("auto", "small", 1, 2, True), ("peer", None, 1, 1, None)]
+    rows = [
+        (cell["policy"], cell["draft"], cell["temperature"], cell["ratio"], cell["same_text"]) for cell in line["cells"]
+    ]
+    assert rows == [
+        ("auto", "small", 0, 2, True),
+        ("peer", None, 0, 1, True),
+        ("auto", "small", 1, 2, True),
+        ("peer", None, 1, 1, None),
+    ]
     peer = line["cells"][1]
     assert (peer["target"], peer["tps"], peer["accept_rate"], peer["tokens_per_decode"]) == ("big", 100, 0.25, None)
     assert (line["worst"], line["geomean"]) == (2, 2)
@@ -157,7 +174,10 @@ def test_peer_with_another_text_is_not_the_same(tmp_path):
 def test_peer_errors_name_the_address():
     with server([], status=401) as (url, _), pytest.raises(UnavailableError, match=r"/v1/models answered 401"):
         Client(url).first_model()
-    with server([{"error": {"message": "out of luck"}}]) as (url, _), pytest.raises(UnavailableError, match="out of luck"):
+    with (
+        server([{"error": {"message": "out of luck"}}]) as (url, _),
+        pytest.raises(UnavailableError, match="out of luck"),
+    ):
         Client(url).stream("/v1/completions", {})
     with pytest.raises(UnavailableError, match=r"127\.0\.0\.1"):
         Client("http://127.0.0.1:1").first_model()
@@ -167,10 +187,16 @@ def test_a_long_line_is_one_chunk_and_what_is_no_json_is_said():
     long = {"choices": [{"delta": {"content": "x" * 300_000}}]}
     with server([long, USAGE]) as (url, _):
         assert len("".join(Client(url).stream("/v1/completions", {}).text)) == 300_000
-    with server([], answer=b"data: {\n\n") as (url, _), pytest.raises(UnavailableError, match=r"/v1/completions failed: "):
+    with (
+        server([], answer=b"data: {\n\n") as (url, _),
+        pytest.raises(UnavailableError, match=r"/v1/completions failed: "),
+    ):
         Client(url).stream("/v1/completions", {})
 
 
 def test_one_of_several_requests_that_fails_ends_them_all():
-    with server([{"error": {"message": "out of luck"}}]) as (url, _), pytest.raises(UnavailableError, match="out of luck"):
+    with (
+        server([{"error": {"message": "out of luck"}}]) as (url, _),
+        pytest.raises(UnavailableError, match="out of luck"),
+    ):
         Client(url).streams([("/v1/completions", {})] * 3)

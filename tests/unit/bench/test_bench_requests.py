@@ -32,7 +32,9 @@ def test_every_prompt_goes_to_each_server_in_turn_and_to_ours_without_drafts_too
         line = json.loads(run(url, "--vs", other, "--sizes", "200+5,900+5", "--repeats", "3").splitlines()[-1])
     mine, theirs = asked(seen), asked(others)
     assert [len(mine), len(theirs)] == [14, 7]
-    assert all(body["max_tokens"] in (5, 8) and body["ignore_eos"] and not body["cache_prompt"] for body in mine + theirs)
+    assert all(
+        body["max_tokens"] in (5, 8) and body["ignore_eos"] and not body["cache_prompt"] for body in mine + theirs
+    )
     texts = [body["messages"][0]["content"] for body in mine + theirs]
     assert len(set(texts)) == len(texts), "none may be in a cache"
     for text in [one for body in mine[2:] if (one := body["messages"][0]["content"])]:
@@ -45,7 +47,10 @@ def test_every_prompt_goes_to_each_server_in_turn_and_to_ours_without_drafts_too
 
 
 def test_an_answer_of_another_length_is_no_measurement():
-    with server(CHUNKS) as (url, _), pytest.raises(UnavailableError, match="answered with 5 tokens where 6 were asked for"):
+    with (
+        server(CHUNKS) as (url, _),
+        pytest.raises(UnavailableError, match="answered with 5 tokens where 6 were asked for"),
+    ):
         run(url, "--sizes", "200+6", "--repeats", "1")
 
 
@@ -66,9 +71,17 @@ def test_wrong_flags_are_named(argv, message):
 
 def test_ratios_are_speeds_over_the_others():
     servers = [type("S", (), {"name": name})() for name in ("uad", PLAIN, "peer")]
-    rows = [SizeRow(Size(32, 200), (1.0, 1.0, 2.0), (2.0, 3.0, 1.0)), SizeRow(Size(400, 16), (1.0, 0.5, 0.5), (4.0, 4.0, 4.0))]
+    rows = [
+        SizeRow(Size(32, 200), (1.0, 1.0, 2.0), (2.0, 3.0, 1.0)),
+        SizeRow(Size(400, 16), (1.0, 0.5, 0.5), (4.0, 4.0, 4.0)),
+    ]
     over = summary(servers, rows)["over"]
-    assert over["peer"] == {"first_worst": 0.5, "total_worst": 0.5, "first_geomean": 1.0, "total_geomean": pytest.approx(0.7071)}
+    assert over["peer"] == {
+        "first_worst": 0.5,
+        "total_worst": 0.5,
+        "first_geomean": 1.0,
+        "total_geomean": pytest.approx(0.7071),
+    }
     assert over[PLAIN]["total_geomean"] == pytest.approx(1.2247)
     assert len(table(servers, rows).columns) == 11
 
@@ -84,7 +97,21 @@ def test_prompts_have_the_wanted_length_and_differ(n_tokens):
 
 def test_prompts_of_workloads_go_to_each_server_in_turn():
     with server(CHUNKS) as (url, seen), server(CHUNKS) as (other, others):
-        text = run(url, "--vs", other, "--workload", "coding,qa", "--prompts", "2", "-n", "7", "--repeats", "2", "--thinking", "off")
+        text = run(
+            url,
+            "--vs",
+            other,
+            "--workload",
+            "coding,qa",
+            "--prompts",
+            "2",
+            "-n",
+            "7",
+            "--repeats",
+            "2",
+            "--thinking",
+            "off",
+        )
     line = json.loads(text.splitlines()[-1])
     mine, theirs = asked(seen), asked(others)
     assert [len(mine), len(theirs)] == [2 * (1 + 2 * 2 * 2), 1 + 2 * 2 * 2]

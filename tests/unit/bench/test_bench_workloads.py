@@ -61,7 +61,12 @@ def test_users_file(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('about = "mine"\n[[prompt]]\nname = "one"\nraw = "été"\n')
     workload = load(str(path))
-    assert (workload.name, workload.prompts[0].text, workload.prompts[0].chat, workload.prompts[0].n_bytes) == ("mine", "été", False, 5)
+    assert (workload.name, workload.prompts[0].text, workload.prompts[0].chat, workload.prompts[0].n_bytes) == (
+        "mine",
+        "été",
+        False,
+        5,
+    )
 
 
 HEAD = 'about = "x"\n'
@@ -84,7 +89,10 @@ HEAD = 'about = "x"\n'
         (HEAD + '[[prompt]]\nraw = "x"', "`name` must be text"),
         (HEAD + '[[prompt]]\nname = "A b"\nraw = "x"', "lower-case"),
         (HEAD + '[[prompt]]\nname = "a"\nraw = "x"\n[[prompt]]\nname = "a"\nraw = "y"', "two prompts are named 'a'"),
-        (HEAD + '[[prompt]]\nname = "a"\nraw = "x"\n[[prompt]]\nname = "b"\nraw = "x"', "'a' and 'b' are the same text"),
+        (
+            HEAD + '[[prompt]]\nname = "a"\nraw = "x"\n[[prompt]]\nname = "b"\nraw = "x"',
+            "'a' and 'b' are the same text",
+        ),
     ],
 )
 def test_bad_files(tmp_path, text, words):

@@ -69,7 +69,9 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
 def test_serving_starts_and_stops_a_process(monkeypatch):
     started = []
     popen = subprocess.Popen
-    monkeypatch.setattr(subprocess, "Popen", lambda *args, **kwargs: started.append(popen(*args, **kwargs)) or started[0])
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda *args, **kwargs: started.append(popen(*args, **kwargs)) or started[0]
+    )
     with overhead.serving([sys.executable, "-c", SERVER, "--port", str(overhead.free_port())]) as client:
         assert client.get("/health") == {"status": "ok"}
         assert started[0].poll() is None
@@ -92,7 +94,15 @@ def test_the_measured_server_is_told_everything_by_its_command_line(monkeypatch)
 def test_a_server_that_dies_shows_its_last_words():
     with (
         pytest.raises(UnavailableError, match=r"code 3 .*\n.*no such model"),
-        overhead.serving([sys.executable, "-c", "import sys; print('no such model'); sys.exit(3)", "--port", str(overhead.free_port())]),
+        overhead.serving(
+            [
+                sys.executable,
+                "-c",
+                "import sys; print('no such model'); sys.exit(3)",
+                "--port",
+                str(overhead.free_port()),
+            ]
+        ),
     ):
         pass
 
@@ -105,7 +115,9 @@ def test_answer_too_short_for_overhead(tmp_path):
         overhead.compare(settings(tmp_path), Client(url), lambda *_: 1.0, lambda: None)
 
 
-@pytest.mark.parametrize(("flags", "words"), [((), "--target is missing"), (("-m", "/none.gguf"), "no such file: /none.gguf")])
+@pytest.mark.parametrize(
+    ("flags", "words"), [((), "--target is missing"), (("-m", "/none.gguf"), "no such file: /none.gguf")]
+)
 def test_a_target_is_needed(flags, words):
     with pytest.raises(ConfigError, match=words):
         overhead.parse(flags)

@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 from kit.calls_kit import FORMATS, TOOLS, said
 
-from uad.calls.constraint import CallGrammar, CallShape, FreeText, Json, Literal, Maybe, Opening, Part, Pattern, grammar_of
+from uad.calls.constraint import (
+    CallGrammar,
+    CallShape,
+    FreeText,
+    Json,
+    Literal,
+    Maybe,
+    Opening,
+    Part,
+    Pattern,
+    grammar_of,
+)
 from uad.calls.format import AnswerFormat
 from uad.calls.tools import Calls, Tool, types_in
 
@@ -57,7 +68,9 @@ def test_what_a_constraint_allows_is_read_as_calls(name: str):
     arguments = [{"word": "tea", "n": 3}, {"path": "a b", "lines": [1, "x"]}]
     texts = [filled(shape, one) for shape, one in zip(found.calls, arguments, strict=True)]
     heard = said(found.begin + found.between.join(texts) + found.finish, AnswerFormat((FORMATS[name],)), calls)
-    assert [(called, json.loads(text)) for called, text, _ in heard.calls] == list(zip(("look_up", "open"), arguments, strict=True))
+    assert [(called, json.loads(text)) for called, text, _ in heard.calls] == list(
+        zip(("look_up", "open"), arguments, strict=True)
+    )
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
@@ -140,9 +153,17 @@ def test_what_no_call_begins_with_is_refused():
 
 
 def test_types_of_a_schema():
-    root = {"$defs": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/b"}]}, "b": {"enum": ["x", 1]}, "c": {"$ref": "#/$defs/c"}}}
+    root = {
+        "$defs": {
+            "a": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/b"}]},
+            "b": {"enum": ["x", 1]},
+            "c": {"$ref": "#/$defs/c"},
+        }
+    }
     assert types_in({"$ref": "#/$defs/a"}, root) == {"null", "string", "number"}
     assert types_in({"$ref": "#/$defs/c"}, root) == types_in({"$ref": "#/nowhere"}, root) == frozenset()
     assert types_in({"type": ["string", "null"], "const": True}, root) == {"string", "null", "boolean"}
-    endless: dict[str, Any] = {"$defs": {"d": {"anyOf": [*({"$ref": "#/$defs/d"} for _ in range(50)), {"type": "array"}]}}}
+    endless: dict[str, Any] = {
+        "$defs": {"d": {"anyOf": [*({"$ref": "#/$defs/d"} for _ in range(50)), {"type": "array"}]}}
+    }
     assert types_in({"$ref": "#/$defs/d"}, endless) == {"array"}

@@ -76,7 +76,13 @@ def test_any_cut_of_any_mixture_of_markers_says_the_same(data: st.DataObject):
 @given(st.text(alphabet='ab<|>{}[]"\\\n tool_call', max_size=60), st.sampled_from(sorted(FORMATS)))
 def test_text_without_a_call_comes_out_as_it_is(text: str, name: str):
     found = said(text, AnswerFormat((FORMATS[name],)))
-    if not found.calls and not found.thought and "<think>" not in text and not FORMATS[name].channels and not FORMATS[name].plain:
+    if (
+        not found.calls
+        and not found.thought
+        and "<think>" not in text
+        and not FORMATS[name].channels
+        and not FORMATS[name].plain
+    ):
         assert found.content == text
 
 
@@ -151,7 +157,9 @@ def test_tags_in_tags(raw: str, json: str):
     assert of_tags(raw, "]", schema, schema) == json
 
 
-@pytest.mark.parametrize("text", ["f(1)", "f(**a)", "[f(a=g())]", "f(a=1", "x", "[f(a=" + "(" * 9000 + ")]", "f(a=1)" + " " * 70000])
+@pytest.mark.parametrize(
+    "text", ["f(1)", "f(**a)", "[f(a=g())]", "f(a=1", "x", "[f(a=" + "(" * 9000 + ")]", "f(a=1)" + " " * 70000]
+)
 def test_what_is_no_python_call_is_told(text: str):
     with pytest.raises(ValueError, match=r"\w"):
         of_python(text)

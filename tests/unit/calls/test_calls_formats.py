@@ -1,4 +1,6 @@
-"""What answers say in each format: thoughts, content and calls, as llama-server's own tests have them and as the files' examples do."""
+"""What answers say in each format: thoughts, content and calls, as llama-server's own tests have them and as the files'
+examples do.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from uad.templates.families import bundled_mappings, load_families
 def test_the_example_of_every_format_is_read(name: str):
     file = FILES[name]
     found = said(file.format.example, AnswerFormat((file.format,)))
-    assert [(name, json.loads(arguments)) for name, arguments, _ in found.calls] == [("look_up", {"word": "tea", "n": 3})]
+    assert [(name, json.loads(arguments)) for name, arguments, _ in found.calls] == [
+        ("look_up", {"word": "tea", "n": 3})
+    ]
     assert [id_ for _, _, id_ in found.calls] == [file.example_id]
     assert (found.content.strip(), found.thought, found.n_ended) == ("", "", 1)
 
@@ -51,7 +55,10 @@ def tea(n: int = 3) -> tuple[str, object]:
 
 HERMES = '<tool_call>\n{"name": "look_up", "arguments": {"word": "tea", "n": 3}}\n</tool_call>'
 SECOND = '<tool_call>\n{"name": "say", "arguments": {"text": "hi"}}\n</tool_call>'
-CODER = "<tool_call>\n<function=look_up>\n<parameter=word>\ntea\n</parameter>\n<parameter=n>\n3\n</parameter>\n</function>\n</tool_call>"
+CODER = (
+    "<tool_call>\n<function=look_up>\n<parameter=word>\ntea\n</parameter>\n"
+    "<parameter=n>\n3\n</parameter>\n</function>\n</tool_call>"
+)
 KIMI = '<|tool_call_begin|>functions.look_up:0<|tool_call_argument_begin|>{"word": "tea", "n": 3}<|tool_call_end|>'
 V3 = '<｜tool▁call▁begin｜>function<｜tool▁sep｜>look_up\n```json\n{"word": "tea", "n": 3}```<｜tool▁call▁end｜>'
 INVOKE = '<invoke name="look_up">\n<parameter name="word">tea</parameter>\n<parameter name="n">3</parameter>\n</invoke>'
@@ -63,10 +70,18 @@ CASES = (
     Case("hermes", f"{HERMES}\n{SECOND}", calls=(tea(), ("say", {"text": "hi"}))),
     Case("hermes", f"<think>\nhm\n</think>\n\n{HERMES}", calls=(tea(),), thought="hm"),
     Case("hermes", f"hm\n</think>\n\nSo:\n{HERMES}", "So:", (tea(),), "hm", Start(in_thought=True)),
-    Case("hermes", '<tool_call>{"arguments": {"word": "tea"}, "name": "look_up"}</tool_call>', calls=(("look_up", {"word": "tea"}),)),
+    Case(
+        "hermes",
+        '<tool_call>{"arguments": {"word": "tea"}, "name": "look_up"}</tool_call>',
+        calls=(("look_up", {"word": "tea"}),),
+    ),
     Case("hermes", '<tool_call>{"name": "say"}</tool_call> done', "done", (("say", {}),)),
     Case("hermes", '<tool_call>{"name": "say", "arguments": null}</tool_call>', calls=(("say", {}),)),
-    Case("hermes", '<tool_call>{"name": "say", "arguments": "{\\"text\\": \\"a\\"}"}</tool_call>', calls=(("say", {"text": "a"}),)),
+    Case(
+        "hermes",
+        '<tool_call>{"name": "say", "arguments": "{\\"text\\": \\"a\\"}"}</tool_call>',
+        calls=(("say", {"text": "a"}),),
+    ),
     Case(
         "hermes",
         '<tool_call>{"name": "say", "arguments": {"text": "a } </tool_call> \\" {"}}',
@@ -77,13 +92,15 @@ CASES = (
     Case("qwen3-coder", CODER.removeprefix("<tool_call>\n"), calls=(tea(),)),
     Case(
         "qwen3-coder",
-        "<tool_call>\n<function=say>\n<parameter=text>\ndef f():\n    return '<b>'\n\n</parameter>\n</function>\n</tool_call>",
+        "<tool_call>\n<function=say>\n<parameter=text>\ndef f():\n    return "
+        "'<b>'\n\n</parameter>\n</function>\n</tool_call>",
         calls=(("say", {"text": "def f():\n    return '<b>'\n"}),),
     ),
     Case("qwen3-coder", "<tool_call>\n<function=say>\n</function>\n</tool_call>", calls=(("say", {}),)),
     Case(
         "qwen3-coder",
-        '<tool_call>\n<function=mixed>\n<parameter=flag>\nTrue\n</parameter>\n<parameter=list>\n[1, "a"]\n</parameter>\n'
+        "<tool_call>\n<function=mixed>\n<parameter=flag>\nTrue\n</parameter>\n<parameter=list>\n[1, "
+        '"a"]\n</parameter>\n'
         "<parameter=maybe>\nnull\n</parameter>\n<parameter=any>\n5\n</parameter>\n</function>\n</tool_call>",
         calls=(("mixed", {"flag": True, "list": [1, "a"], "maybe": None, "any": 5}),),
     ),
@@ -98,13 +115,22 @@ CASES = (
     Case("llama-3", '{"name": "Ann", "age": 3}', '{"name": "Ann", "age": 3}'),
     Case("llama-3", "No: {}", "No: {}"),
     # Mistral
-    Case("mistral-nemo", '[TOOL_CALLS][{"name": "look_up", "arguments": {"word": "tea", "n": 3}, "id": "123456789"}]', calls=(tea(),)),
+    Case(
+        "mistral-nemo",
+        '[TOOL_CALLS][{"name": "look_up", "arguments": {"word": "tea", "n": 3}, "id": "123456789"}]',
+        calls=(tea(),),
+    ),
     Case(
         "mistral-nemo",
         '[TOOL_CALLS][{"name": "look_up", "arguments": {"word": "tea", "n": 3}}, {"name": "say", "arguments": {}}]',
         calls=(tea(), ("say", {})),
     ),
-    Case("mistral-args", 'Hm.[TOOL_CALLS]look_up[ARGS]{"word": "tea", "n": 3}[TOOL_CALLS]say[ARGS]{}', "Hm.", (tea(), ("say", {}))),
+    Case(
+        "mistral-args",
+        'Hm.[TOOL_CALLS]look_up[ARGS]{"word": "tea", "n": 3}[TOOL_CALLS]say[ARGS]{}',
+        "Hm.",
+        (tea(), ("say", {})),
+    ),
     Case("mistral-small", '[TOOL_CALLS]look_up[CALL_ID]123456789[ARGS]{"word": "tea", "n": 3}', calls=(tea(),)),
     # Gemma 4
     Case("gemma-4", '<|tool_call>call:look_up{word:<|"|>tea<|"|>,n:3}<tool_call|>', calls=(tea(),)),
@@ -120,7 +146,8 @@ CASES = (
     Case("deepseek-v3", f"<｜tool▁calls▁begin｜>{V3}{V3}<｜tool▁calls▁end｜>", calls=(tea(), tea())),
     Case(
         "deepseek-v3.1",
-        'hm</think>So<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>look_up<｜tool▁sep｜>{"word": "tea", "n": 3}<｜tool▁call▁end｜>'
+        "hm</think>So<｜tool▁calls▁begin｜>"
+        '<｜tool▁call▁begin｜>look_up<｜tool▁sep｜>{"word": "tea", "n": 3}<｜tool▁call▁end｜>'
         "<｜tool▁call▁begin｜>say<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
         "So",
         (tea(), ("say", {})),
@@ -135,7 +162,11 @@ CASES = (
         calls=(tea(),),
     ),
     Case("glm", "<tool_call>say\n</tool_call><tool_call>say</tool_call>", calls=(("say", {}), ("say", {}))),
-    Case("glm", "<tool_call>say\n<arg_key>text</arg_key>\n<arg_value>5</arg_value>\n</tool_call>", calls=(("say", {"text": "5"}),)),
+    Case(
+        "glm",
+        "<tool_call>say\n<arg_key>text</arg_key>\n<arg_value>5</arg_value>\n</tool_call>",
+        calls=(("say", {"text": "5"}),),
+    ),
     # Kimi
     Case("kimi-k2", f"<|tool_calls_section_begin|>{KIMI}{KIMI}<|tool_calls_section_end|>", calls=(tea(), tea())),
     # MiniMax
@@ -148,10 +179,16 @@ CASES = (
     ),
     # gpt-oss
     Case("harmony", "<|channel|>final<|message|>Hello", "Hello"),
-    Case("harmony", "<|channel|>analysis<|message|>hm\n<|end|><|start|>assistant<|channel|>final<|message|>Yes.", "Yes.", thought="hm"),
     Case(
         "harmony",
-        "<|channel|>analysis<|message|>hm<|end|><|start|>assistant to=functions.look_up<|channel|>commentary json<|message|>"
+        "<|channel|>analysis<|message|>hm\n<|end|><|start|>assistant<|channel|>final<|message|>Yes.",
+        "Yes.",
+        thought="hm",
+    ),
+    Case(
+        "harmony",
+        "<|channel|>analysis<|message|>hm<|end|><|start|>assistant to=functions.look_up<|channel|>commentary "
+        "json<|message|>"
         '{"word": "tea", "n": 3}',
         calls=(tea(),),
         thought="hm",
@@ -163,7 +200,8 @@ CASES = (
     ),
     Case(
         "harmony",
-        "<|channel|>commentary to=assistant<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Y",
+        "<|channel|>commentary "
+        "to=assistant<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Y",
         "Y",
         thought="hm",
     ),
@@ -174,7 +212,8 @@ CASES = (
     Case("granite-3", '<|tool_call|>[{"name": "look_up", "arguments": {"word": "tea", "n": 3}}]', calls=(tea(),)),
     Case(
         "command-r7b",
-        '<|START_THINKING|>hm<|END_THINKING|><|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "say", "parameters": {}},\n'
+        '<|START_THINKING|>hm<|END_THINKING|><|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "say", '
+        '"parameters": {}},\n'
         '    {"tool_call_id": "1", "tool_name": "look_up", "parameters": {"word": "tea", "n": 3}}\n]<|END_ACTION|>',
         calls=(("say", {}), tea()),
         thought="hm",
@@ -210,7 +249,12 @@ def test_what_an_answer_says(case: Case):
     [
         ("solar-open", "<|think|>hm<|end|><|begin|>assistant<|content|>Yes.", "Yes.", "hm"),
         ("solar-open", "<|content|>Yes.", "Yes.", ""),
-        ("kimi-k3", "<|open|>think<|sep|>hm<|close|>think<|sep|><|open|>response<|sep|>Yes.<|close|>response<|sep|>", "Yes.", "hm"),
+        (
+            "kimi-k3",
+            "<|open|>think<|sep|>hm<|close|>think<|sep|><|open|>response<|sep|>Yes.<|close|>response<|sep|>",
+            "Yes.",
+            "hm",
+        ),
         ("muse", " to=self<|message|>hm<|eom|><|start|>assistant to=user<|message|>Yes.", "Yes.", "hm"),
         ("muse", " to=user<|message|>Yes.", "Yes.", ""),
         ("hunyuan-3", "<think:opensource>hm</think:opensource>Yes.", "Yes.", "hm"),
@@ -263,7 +307,9 @@ def test_a_second_call_that_is_none_is_content():
 
 
 def test_arguments_that_break_off_end_the_call_and_the_rest_is_content():
-    found = said('<tool_call>{"name": "say", "arguments": {"text": "a"}\n</tool_call>more', AnswerFormat((FORMATS["hermes"],)))
+    found = said(
+        '<tool_call>{"name": "say", "arguments": {"text": "a"}\n</tool_call>more', AnswerFormat((FORMATS["hermes"],))
+    )
     assert [(name, arguments) for name, arguments, _ in found.calls] == [("say", '{"text": "a"}')]
     assert found.content == "more"
 
@@ -327,7 +373,10 @@ def test_lint_reads_every_example(tmp_path: Path):
     n_files, errors = lint_calls([bundled_mappings()])
     assert (n_files, errors) == (len(FILES), ())
     (tmp_path / "calls").mkdir()
-    for name, text in (("mine", "<tool_call>no</tool_call>"), ("other", FORMATS["hermes"].example.replace("tea", "milk"))):
+    for name, text in (
+        ("mine", "<tool_call>no</tool_call>"),
+        ("other", FORMATS["hermes"].example.replace("tea", "milk")),
+    ):
         lines = f'calls: {name}\ntitle: t\nbody: json\nstart: "<tool_call>"\nexample: {{text: {json.dumps(text)}}}\n'
         (tmp_path / "calls" / f"{name}.yaml").write_text(lines, encoding="utf-8")
     (tmp_path / "calls" / "third.yaml").write_text("calls: 3\n", encoding="utf-8")

@@ -1,4 +1,6 @@
-"""Conversations with tools and calls as templates take them: found by rendering, said in words where a template has no place for them."""
+"""Conversations with tools and calls as templates take them: found by rendering, said in words where a template has no
+place for them.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,16 @@ from uad.templates.conversation import Talk, converse
 from uad.templates.families import bundled_mappings, load_families
 
 PLAIN = (
-    "{% for m in messages %}<{{ m.role }}>{{ m.content }}</{{ m.role }}>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}</{{ m.role }}>{% endfor %}{% if add_generation_prompt "
+    "%}<assistant>{% endif %}"
 )
 CALLS = "{% for c in m.tool_calls or [] %}<tool_call>\n{{ CALL | tojson }}\n</tool_call>{% endfor %}</{{ m.role }}>"
-NATIVE = "{% if tools %}<tools>{{ tools | tojson }}</tools>{% endif %}" + PLAIN.replace("</{{ m.role }}>", CALLS, 1).replace(
-    "CALL", "c.function"
+NATIVE = "{% if tools %}<tools>{{ tools | tojson }}</tools>{% endif %}" + PLAIN.replace(
+    "</{{ m.role }}>", CALLS, 1
+).replace("CALL", "c.function")
+TEXTS = NATIVE.replace(
+    "{{ c.function | tojson }}", '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments + "" }}}'
 )
-TEXTS = NATIVE.replace("{{ c.function | tojson }}", '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments + "" }}}')
 ONE = NATIVE.replace(
     "{% for m in messages %}",
     "{% for m in messages %}{% if m.tool_calls and m.tool_calls | length > 1 %}{{ raise_exception('one') }}{% endif %}",
@@ -37,7 +42,9 @@ NINE_ONLY = NATIVE.replace(
 ).replace("<{{ m.role }}>", "<{{ m.role }}>{{ m.tool_call_id or '' }}")
 BY_ID = NATIVE.replace("{{ c.function | tojson }}", "{{ c.id }}{{ c.function.arguments | tojson }}")
 THINKS = PLAIN.replace("{{ m.content }}", "{% if m.thinking %}[{{ m.thinking }}]{% endif %}{{ m.content }}")
-TOOLS = [{"type": "function", "function": {"name": "look_up", "description": "Looks up.", "parameters": {"type": "object"}}}]
+TOOLS = [
+    {"type": "function", "function": {"name": "look_up", "description": "Looks up.", "parameters": {"type": "object"}}}
+]
 
 
 def call(name: str, arguments: Any, id_: str = "call_1") -> dict[str, Any]:
@@ -53,7 +60,9 @@ RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "R"}
 HISTORY = [ASKED, called(call("look_up", '{"word": "tea"}')), RESULT]
 
 
-def text(template: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None, prompt: bool = False) -> str:
+def text(
+    template: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None, prompt: bool = False
+) -> str:
     kwargs = {"tools": tools} if tools else {}
     return converse(messages, Talk(template, kwargs=kwargs, add_generation_prompt=prompt)).text
 
@@ -62,7 +71,13 @@ def test_what_templates_do_with_calls_is_found_out():
     assert not calling(PLAIN).calls
     assert not calling(PLAIN).tools
     native = calling(NATIVE)
-    assert (native.tools, native.calls, native.objects, native.parallel, native.results) == (True, True, True, True, True)
+    assert (native.tools, native.calls, native.objects, native.parallel, native.results) == (
+        True,
+        True,
+        True,
+        True,
+        True,
+    )
     assert not calling(TEXTS).objects
     assert not calling(ONE).parallel
     assert (calling(NINE_ONLY).ids, calling(BY_ID).ids) == (NINE, FUNCTIONS)
@@ -71,7 +86,8 @@ def test_what_templates_do_with_calls_is_found_out():
 
 def test_calls_in_the_form_that_the_template_wants():
     wanted = (
-        '<user>U</user><assistant><tool_call>\n{"name": "look_up", "arguments": {"word": "tea"}}\n</tool_call></assistant><tool>R</tool>'
+        '<user>U</user><assistant><tool_call>\n{"name": "look_up", "arguments": {"word": '
+        '"tea"}}\n</tool_call></assistant><tool>R</tool>'
     )
     assert text(NATIVE, HISTORY) == wanted
     assert text(TEXTS, HISTORY) == wanted
@@ -93,17 +109,28 @@ def test_tools_and_calls_in_words_where_the_template_has_no_place_for_them():
     assert json.dumps(TOOLS[0]) in told
     rest = told.partition("</system>")[2]
     assert rest == (
-        '<user>U</user><assistant><tool_call>\n{"name": "look_up", "arguments": {"word": "tea"}}\n</tool_call></assistant>'
+        '<user>U</user><assistant><tool_call>\n{"name": "look_up", "arguments": {"word": '
+        '"tea"}}\n</tool_call></assistant>'
         "<user><tool_response>\nR\n</tool_response></user><assistant>"
     )
-    assert text(PLAIN, [{"role": "system", "content": "S"}, ASKED], TOOLS).startswith("<system>S\n\nYou can call tools.")
+    assert text(PLAIN, [{"role": "system", "content": "S"}, ASKED], TOOLS).startswith(
+        "<system>S\n\nYou can call tools."
+    )
 
 
 def test_results_in_words_are_one_turn():
-    two = [ASKED, called(call("f", "{}", "1"), call("g", "{}", "2"), content="So."), {**RESULT, "tool_call_id": "1"}, RESULT, ASKED]
+    two = [
+        ASKED,
+        called(call("f", "{}", "1"), call("g", "{}", "2"), content="So."),
+        {**RESULT, "tool_call_id": "1"},
+        RESULT,
+        ASKED,
+    ]
     told = text(PLAIN, two)
     assert told.count("<user>") == 2
-    assert told.endswith("<user><tool_response>\nR\n</tool_response>\n\n<tool_response>\nR\n</tool_response>\n\nU</user>")
+    assert told.endswith(
+        "<user><tool_response>\nR\n</tool_response>\n\n<tool_response>\nR\n</tool_response>\n\nU</user>"
+    )
     assert '<assistant>So.\n\n<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>\n\n<tool_call>' in told
 
 
@@ -137,7 +164,10 @@ def test_ids_as_the_template_wants_them():
 def test_what_is_said_beside_calls_may_be_left_out_by_the_template():
     assert "So." not in text(SILENT, [ASKED, called(call("f", "{}"), content="So."), RESULT])
     with pytest.raises(InvalidRequestError, match=r"messages\[1\]"):
-        text(SILENT.replace("not m.tool_calls", "m.role == 'user'"), [ASKED, {"role": "assistant", "content": "A"}, ASKED])
+        text(
+            SILENT.replace("not m.tool_calls", "m.role == 'user'"),
+            [ASKED, {"role": "assistant", "content": "A"}, ASKED],
+        )
 
 
 def test_thoughts_go_where_the_template_reads_them():
@@ -145,7 +175,9 @@ def test_thoughts_go_where_the_template_reads_them():
     assert text(THINKS, told) == "<user>U</user><assistant>[T]A</assistant>"
 
 
-@pytest.mark.parametrize("bad", [3, [3], [{"function": 3}], [{"function": {}}], [{"function": {"name": "f", "arguments": 3}}]])
+@pytest.mark.parametrize(
+    "bad", [3, [3], [{"function": 3}], [{"function": {}}], [{"function": {"name": "f", "arguments": 3}}]]
+)
 def test_calls_that_are_none_are_refused_by_name(bad: object):
     with pytest.raises(InvalidRequestError, match=r"messages\[1\].tool_calls"):
         text(NATIVE, [ASKED, {"role": "assistant", "content": "", "tool_calls": bad}])
@@ -158,7 +190,10 @@ def test_names_of_arguments_never_become_specials():
 
 
 def test_a_list_of_the_request_cannot_be_changed_but_one_of_the_template_can():
-    grown = "{% set found = [] %}{% for m in messages %}{{ found.append(m.content) or '' }}{% endfor %}{{ found | join('+') }}"
+    grown = (
+        "{% set found = [] %}{% for m in messages %}{{ found.append(m.content) or '' }}{% endfor %}{{ found | "
+        "join('+') }}"
+    )
     assert text(grown, [ASKED, ASKED]) == "U+U"
     with pytest.raises(InvalidRequestError):
         text("{{ messages.append(1) }}", [ASKED])
@@ -190,10 +225,18 @@ def test_real_templates_render_tools_calls_and_results(name: str):
         {"role": "assistant", "content": "A2"},
         {"role": "user", "content": "U2"},
     ]
-    tool = {"type": "object", "properties": {"word": {"type": "string", "description": "d"}, "n": {"type": "integer", "description": "d"}}}
+    tool = {
+        "type": "object",
+        "properties": {"word": {"type": "string", "description": "d"}, "n": {"type": "integer", "description": "d"}},
+    }
     rendered = converse(
         messages,
-        Talk(template, "<BOS>", "<EOS>", {"tools": [{"type": "function", "function": {**TOOLS[0]["function"], "parameters": tool}}]}),
+        Talk(
+            template,
+            "<BOS>",
+            "<EOS>",
+            {"tools": [{"type": "function", "function": {**TOOLS[0]["function"], "parameters": tool}}]},
+        ),
     )
     assert all(part in rendered.text for part in ("look_up", "wqz_word", "R", "U2"))
     assert "<|wqz_word|>" not in "".join(part.text for part in rendered.parts if part.trusted)
@@ -214,8 +257,20 @@ TRICKY = {
     "list": [1, "a", {"b": []}],
     "obj": {"k": "v", "z": {"y": [True, None]}},
 }
-TYPES = {"text": "string", "n": "integer", "f": "number", "ok": "boolean", "no": ["string", "null"], "list": "array", "obj": "object"}
-SCHEMA = {"type": "object", "properties": {name: {"type": kind, "description": "d"} for name, kind in TYPES.items()}, "required": ["text"]}
+TYPES = {
+    "text": "string",
+    "n": "integer",
+    "f": "number",
+    "ok": "boolean",
+    "no": ["string", "null"],
+    "list": "array",
+    "obj": "object",
+}
+SCHEMA = {
+    "type": "object",
+    "properties": {name: {"type": kind, "description": "d"} for name, kind in TYPES.items()},
+    "required": ["text"],
+}
 WRITES_NO_NULL = {"MiniMax-M3": {**TRICKY, "list": [1, "a", {"b": [2]}], "obj": {"k": "v", "z": {"y": [True, 0.5]}}}}
 """Templates that write nothing for null and empty lists."""
 del WRITES_NO_NULL["MiniMax-M3"]["no"]
@@ -231,7 +286,8 @@ def test_what_real_templates_write_of_calls_is_read_as_the_same_calls(name: str)
     wanted = [("first_tool", tricky), ("second", {"text": "", "n": 0})][: 2 if does.parallel else 1]
     calls = [call(tool, json.dumps(arguments), f"abcdefgh{i}") for i, (tool, arguments) in enumerate(wanted)]
     tools = [
-        {"type": "function", "function": {"name": tool, "description": "d", "parameters": SCHEMA}} for tool in ("first_tool", "second")
+        {"type": "function", "function": {"name": tool, "description": "d", "parameters": SCHEMA}}
+        for tool in ("first_tool", "second")
     ]
     told = [
         converse(said, Talk(template, kwargs={"tools": tools}, add_generation_prompt=prompt)).text
@@ -239,7 +295,9 @@ def test_what_real_templates_write_of_calls_is_read_as_the_same_calls(name: str)
     ]
     answer = told[0][len(_OPEN_NAME.sub("", _common(*told))) :]
     found = read(
-        answer, answer_format(template, does, FORMATS, None, ()), Calls(tuple(Tool(tool, SCHEMA) for tool in ("first_tool", "second")))
+        answer,
+        answer_format(template, does, FORMATS, None, ()),
+        Calls(tuple(Tool(tool, SCHEMA) for tool in ("first_tool", "second"))),
     )
     assert [(tool, json.loads(arguments)) for tool, arguments, _ in found.calls] == wanted
 
@@ -256,7 +314,9 @@ def test_schemas_that_a_template_cannot_tell_are_told_with_one_type():
         "c": {"type": "object"},
     }
     parameters = {"type": "object", "properties": properties}
-    told = text(circles, [ASKED], [{"type": "function", "function": {"name": "f", "description": "", "parameters": parameters}}])
+    told = text(
+        circles, [ASKED], [{"type": "function", "function": {"name": "f", "description": "", "parameters": parameters}}]
+    )
     plain = {
         "a": {"type": "integer"},
         "b": {"title": "B", "type": "array", "items": {"type": "string"}},

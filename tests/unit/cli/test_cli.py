@@ -16,7 +16,8 @@ from uad.cli import generate, inspect, main, serve
 from uad.config import ServerConfig
 from uad.console import progress
 from uad.errors import ModelLoadError, NoKvRoomError, UadError
-from uad.types import Delta, Done, DraftStats, Failed, Finish, ModelInfo, Origin, RuntimeInfo, StopKind, Timings, Usage
+from uad.events import Delta, Done, Failed, ModelInfo, RuntimeInfo
+from uad.types import DraftStats, Finish, Origin, StopKind, Timings, Usage
 
 PIECES = {8: b"<think>", 1: b"On", 2: b"ce \xf0\x9f", 3: b"\xa6\x8a", 9: b"<eos>"}
 
@@ -66,7 +67,12 @@ DELTAS = (
     Delta(5, (2, 3, 9), (Origin.MODEL, Origin.TARGET, Origin.MODEL), "ce \N{FOX FACE}"),
 )
 DONE = Done(
-    5, Finish.STOP, StopKind.EOS, Usage(2, 0, 4), Timings(1.0, 1500.0, 2, 0, 4, DraftStats(n_drafts=1, n_drafted=4, n_accepted=2)), text="!"
+    5,
+    Finish.STOP,
+    StopKind.EOS,
+    Usage(2, 0, 4),
+    Timings(1.0, 1500.0, 2, 0, 4, DraftStats(n_drafts=1, n_drafted=4, n_accepted=2)),
+    text="!",
 )
 
 
@@ -101,7 +107,11 @@ def run(monkeypatch, capsys):
 def test_help_names_every_command(words, capsys):
     assert main(words) == 0
     out = capsys.readouterr().out
-    assert [name for name in ("serve", "generate", "inspect", "trim", "bench") if not re.search(rf"^  {name} ", out, re.MULTILINE)] == []
+    assert [
+        name
+        for name in ("serve", "generate", "inspect", "trim", "bench")
+        if not re.search(rf"^  {name} ", out, re.MULTILINE)
+    ] == []
 
 
 def test_no_command_is_wrong_usage(capsys):
@@ -113,7 +123,9 @@ def test_no_command_is_wrong_usage(capsys):
 
 def test_version_names_both(capsys):
     assert main(["--version"]) == 0
-    assert re.fullmatch(r"uad \d+\.\d+\.\d+\S* \(llama-cpp-python (\d+\.\d+\.\d+\S*|not installed)\)\n", capsys.readouterr().out)
+    assert re.fullmatch(
+        r"uad \d+\.\d+\.\d+\S* \(llama-cpp-python (\d+\.\d+\.\d+\S*|not installed)\)\n", capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
@@ -246,7 +258,8 @@ def test_an_address_that_is_not_ours_is_named(run):
 
 
 @pytest.mark.parametrize(
-    ("url", "host"), [("http://0.0.0.0:80/v", "127.0.0.1:80/v"), ("http://[::]:80", "[::1]:80"), ("http://10.0.0.1:8", "10.0.0.1:8")]
+    ("url", "host"),
+    [("http://0.0.0.0:80/v", "127.0.0.1:80/v"), ("http://[::]:80", "[::1]:80"), ("http://10.0.0.1:8", "10.0.0.1:8")],
 )
 def test_the_curl_line_reaches_this_machine(url, host):
     line = serve.curl(url, ServerConfig(), can_chat=True)

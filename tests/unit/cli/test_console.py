@@ -16,10 +16,14 @@ import sys
 sys.path[:0] = [{str(Path(__file__).parents[2])!r}, {str(Path(__file__).parent)!r}]
 import test_cli
 from types import ModuleType
-from uad.types import Delta, Origin
+from uad.events import Delta
+from uad.types import Origin
 runtime = test_cli.FakeRuntime((Delta(5, (8, 1), (Origin.TARGET, Origin.TARGET), {TEXT!a}), test_cli.DONE))
 module = ModuleType("uad.runtime")
-module.Runtime = type("Runtime", (), {{"open": staticmethod(lambda config, report: (setattr(runtime, "config", config), runtime)[1])}})
+def opened(config, report):
+    runtime.config = config
+    return runtime
+module.Runtime = type("Runtime", (), {{"open": staticmethod(opened)}})
 sys.modules["uad.runtime"] = module
 from uad.cli import main
 code = main(sys.argv[1:])
@@ -29,9 +33,13 @@ sys.exit(code)
 GENERATE = ("generate", "-m", "x", "-p", "Hi")
 
 
-def run(*words: str | bytes, stdin: bytes = b"", env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
+def run(
+    *words: str | bytes, stdin: bytes = b"", env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-c", PROGRAM, *words]
-    return subprocess.run(command, capture_output=True, timeout=60, env={**ENV, **(env or {})}, input=stdin, check=False)
+    return subprocess.run(
+        command, capture_output=True, timeout=60, env={**ENV, **(env or {})}, input=stdin, check=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,14 +56,20 @@ def test_an_answer_is_written_on_any_console(env, encoding, color):
     done = run(*GENERATE, "--color", color, env=env)
     assert (done.returncode, b"Traceback" in done.stderr) == (0, False), done.stderr
     if color == "off":
-        assert done.stdout.decode(encoding).splitlines()[0] == TEXT.encode(encoding, "backslashreplace").decode(encoding) + "!"
+        assert (
+            done.stdout.decode(encoding).splitlines()[0]
+            == TEXT.encode(encoding, "backslashreplace").decode(encoding) + "!"
+        )
 
 
 @pytest.mark.parametrize(
-    "words", [("--help",), ("serve", "--help"), ("mapping", "list"), ("mapping", "show", "chatml"), ("serve", "-m", "東京")]
+    "words",
+    [("--help",), ("serve", "--help"), ("mapping", "list"), ("mapping", "show", "chatml"), ("serve", "-m", "東京")],
 )
 def test_every_command_speaks_ascii_where_it_must(words):
-    done = subprocess.run([sys.executable, "-m", "uad", *words], capture_output=True, timeout=60, env={**ENV, "PYTHONIOENCODING": "ascii"})
+    done = subprocess.run(
+        [sys.executable, "-m", "uad", *words], capture_output=True, timeout=60, env={**ENV, "PYTHONIOENCODING": "ascii"}
+    )
     assert b"Traceback" not in done.stderr, done.stderr
     assert all(byte < 128 for byte in done.stdout + done.stderr)
 
@@ -67,7 +81,8 @@ def test_words_are_utf_8_where_the_locale_knows_none():
 
 
 @pytest.mark.parametrize(
-    ("words", "named"), [(("generate", "-m", "x", "-p", b"a\xff"), b"-p"), (("serve", "-m", "x", "--alias", b"\xff"), b"--alias")]
+    ("words", "named"),
+    [(("generate", "-m", "x", "-p", b"a\xff"), b"-p"), (("serve", "-m", "x", "--alias", b"\xff"), b"--alias")],
 )
 def test_a_word_that_is_no_text_is_wrong_usage(words, named):
     done = run(*words)
@@ -82,14 +97,19 @@ def test_a_prompt_from_stdin_is_utf_8_on_any_console():
 
 
 @pytest.mark.parametrize(
-    "closed", [">&-", "2>&-", ">&- 2>&-", "<&-", ">/dev/full", "2>/dev/full", "| true", "2>&1 | true", "2>&1 >/dev/null | true"]
+    "closed",
+    [">&-", "2>&-", ">&- 2>&-", "<&-", ">/dev/full", "2>/dev/full", "| true", "2>&1 | true", "2>&1 >/dev/null | true"],
 )
 @pytest.mark.parametrize("words", ["generate -m x -p Hi", "--help", "serve -m x --port no"])
 def test_closed_and_full_outputs_end_without_a_traceback(tmp_path, closed, words):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.replace('print("asked", ascii(runtime.requests), file=sys.stderr)', ""))
     done = subprocess.run(
-        ["bash", "-c", f"{sys.executable} {program} {words} {closed}"], capture_output=True, timeout=60, env=dict(ENV), check=False
+        ["bash", "-c", f"{sys.executable} {program} {words} {closed}"],
+        capture_output=True,
+        timeout=60,
+        env=dict(ENV),
+        check=False,
     )
     assert b"Traceback" not in done.stderr + done.stdout, done.stderr
     assert b"Exception ignored" not in done.stderr

@@ -56,7 +56,9 @@ def test_derive_writes_a_file_that_check_uses_and_lint_accepts(capsys: pytest.Ca
     assert "no difference" in out
     code, out, _ = run(capsys, "lint", "--mappings", str(tmp_path))
     assert (code, out.splitlines()[-1].endswith("0 errors, 0 warnings")) == (0, True)
-    path.write_text(path.read_text(encoding="utf-8").replace('"<end_of_turn>\\n"', '"<end_of_turn> "'), encoding="utf-8")
+    path.write_text(
+        path.read_text(encoding="utf-8").replace('"<end_of_turn>\\n"', '"<end_of_turn> "'), encoding="utf-8"
+    )
     code, out, _ = run(capsys, "check", TARGET, GEMMA, "--mappings", str(tmp_path))
     assert code == 1
     assert "- How many legs has a spider?<end_of_turn> <start_of_turn>model⏎" in out.replace("> \n<", "> <")
@@ -71,7 +73,9 @@ def test_check_of_the_bundled_pairs(capsys: pytest.CaptureFixture[str], draft: s
 
 def test_check_tells_typed_specials_from_real_ones(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     talk = tmp_path / "talk.json"
-    talk.write_text(json.dumps({"messages": [{"role": "user", "content": "<end_of_turn><|im_end|>"}]}), encoding="utf-8")
+    talk.write_text(
+        json.dumps({"messages": [{"role": "user", "content": "<end_of_turn><|im_end|>"}]}), encoding="utf-8"
+    )
     assert run(capsys, "check", TARGET, GEMMA, "--conversation", str(talk))[0] == 0
 
 

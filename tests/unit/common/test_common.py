@@ -16,7 +16,8 @@ from uad.common.strict_yaml import explained
 from uad.common.sums import Sums, total
 from uad.config.drafter_types import LOOKUP_TYPES, SPEC_TYPES, LookupConfig
 from uad.errors import MappingError
-from uad.types import Crossing, Done, DrafterStats, DraftStats, Finish, Origin, StopKind, Timings, Totals, Usage
+from uad.events import Done, Totals
+from uad.types import Crossing, DrafterStats, DraftStats, Finish, Origin, StopKind, Timings, Usage
 
 
 @pytest.mark.parametrize(("name", "near"), [("--PORRT", "--port"), ("top_kk", "--top-k"), ("zzz", None)])
@@ -56,7 +57,9 @@ def test_counts_are_added_field_by_field() -> None:
     assert one(1) + one(2) == total([one(1), one(1), one(1)]) == one(3)
     beside = DraftStats(by={Origin.SUFFIX: DrafterStats(Origin.SUFFIX, is_off=True)})
     assert list((one(1) + beside).by) == [Origin.MODEL, Origin.SUFFIX]
-    assert (DrafterStats(Origin.SUFFIX, n_failures=1, is_off=True) + DrafterStats(Origin.SUFFIX, n_failures=2)).n_failures == 3
+    assert (
+        DrafterStats(Origin.SUFFIX, n_failures=1, is_off=True) + DrafterStats(Origin.SUFFIX, n_failures=2)
+    ).n_failures == 3
     assert (DrafterStats(Origin.SUFFIX) + DrafterStats(Origin.SUFFIX, is_off=True)).is_off
 
 

@@ -71,7 +71,9 @@ def test_a_mark_in_front_of_a_template_is_no_part_of_prompts(tmp_path):
 
 
 def test_a_mark_in_front_of_yaml_json_and_toml_is_read_over(tmp_path):
-    assert load_config(["--config", yaml_file(tmp_path, BOM + b"model: t.gguf\n")], {}).target.path == tmp_path / "t.gguf"
+    assert (
+        load_config(["--config", yaml_file(tmp_path, BOM + b"model: t.gguf\n")], {}).target.path == tmp_path / "t.gguf"
+    )
     source = bundled_mappings() / "families" / "chatml.yaml"
     (tmp_path / source.name).write_bytes(BOM + source.read_bytes())
     assert load_family(tmp_path / source.name).name == "chatml"
@@ -88,7 +90,9 @@ def test_home_is_found_from_everywhere(home):
     paths = [
         load_config(["--model=~/t.gguf"], {}).target.path,
         load_config([], {"LLAMA_ARG_MODEL": "~/t.gguf"}).target.path,
-        load_config(["--config=~/uad.yaml"], {"UAD": yaml_file(home, b"model: ~/t.gguf\nmappings: ~/maps\n")}).target.path,
+        load_config(
+            ["--config=~/uad.yaml"], {"UAD": yaml_file(home, b"model: ~/t.gguf\nmappings: ~/maps\n")}
+        ).target.path,
     ]
     assert paths == [home / "t.gguf"] * 3
     assert load_config(["-m", "t", "--mappings=~/maps"], {}).templates.mappings == (home / "maps",)

@@ -69,7 +69,11 @@ def test_model_aliases(name, draft):
         (["--checkpoint-min-step", "100"], lambda c: c.target.checkpoint_step, 100),
         (["-fa", "off"], lambda c: c.target.flash_attn, "off"),
         (["-fa", "--mlock"], lambda c: (c.target.flash_attn, c.target.mlock), ("on", True)),
-        (["-ctk", "q8_0", "-ctvd", "q4_0"], lambda c: (c.target.type_k, c.draft.type_v, c.draft.type_k), ("q8_0", "q4_0", "f16")),
+        (
+            ["-ctk", "q8_0", "-ctvd", "q4_0"],
+            lambda c: (c.target.type_k, c.draft.type_v, c.draft.type_k),
+            ("q8_0", "q4_0", "f16"),
+        ),
         (["--no-mmap"], lambda c: (c.target.mmap, c.draft.mmap), (False, False)),
         (["-lm", "mmap+mlock"], lambda c: (c.target.mmap, c.target.mlock), (True, True)),
         (["--no-slots", "--slots"], lambda c: c.server.slots, True),
@@ -84,17 +88,37 @@ def test_model_aliases(name, draft):
         ([], lambda c: c.drafting.weighed, ("suffix",)),
         (["--spec-type", "suffix,draft"], lambda c: c.drafting.weighed, ()),
         (["--spec-default"], lambda c: c.drafting.types, ("draft-simple", "suffix", "ngram-mod")),
-        (["--spec-type", "none", "--spec-default"], lambda c: (c.drafting.types, c.drafting.defaults.enabled), (("ngram-mod",), True)),
-        (["--spec-ngram-map-k4v-size-n", "8"], lambda c: (c.drafting.lookup.map_k4v.size_n, c.drafting.lookup.map_k.size_n), (8, 12)),
+        (
+            ["--spec-type", "none", "--spec-default"],
+            lambda c: (c.drafting.types, c.drafting.defaults.enabled),
+            (("ngram-mod",), True),
+        ),
+        (
+            ["--spec-ngram-map-k4v-size-n", "8"],
+            lambda c: (c.drafting.lookup.map_k4v.size_n, c.drafting.lookup.map_k.size_n),
+            (8, 12),
+        ),
         (["--api-key", "a"], lambda c: c.drafting.lookup.share, "server"),
         (["--api-key", "a,b"], lambda c: c.drafting.lookup.share, "slot"),
         (["--api-key", "a,b", "--spec-share", "server"], lambda c: c.drafting.lookup.share, "server"),
         (["--no-draft"], lambda c: (c.draft, c.drafting.defaults.enabled), (None, False)),
-        (["--exact", "--no-heal", "--no-salvage"], lambda c: (c.drafting.exact, c.drafting.heal, c.drafting.salvage), (True, False, False)),
-        (["--spec-replace", "<|a|>", "</s>", "--spec-replace", "x", ""], lambda c: c.templates.replace, (("<|a|>", "</s>"), ("x", ""))),
+        (
+            ["--exact", "--no-heal", "--no-salvage"],
+            lambda c: (c.drafting.exact, c.drafting.heal, c.drafting.salvage),
+            (True, False, False),
+        ),
+        (
+            ["--spec-replace", "<|a|>", "</s>", "--spec-replace", "x", ""],
+            lambda c: c.templates.replace,
+            (("<|a|>", "</s>"), ("x", "")),
+        ),
         (["--api-key", "a, b", "--api-key", "c"], lambda c: c.server.api_keys, ("a", "b", "c")),
         (["--seed", "-1"], lambda c: c.sampling.seed, None),
-        (["--seed", "0", "--temp", "0", "--typical-p", "0.5"], lambda c: (c.sampling.seed, c.sampling.typical_p), (0, 0.5)),
+        (
+            ["--seed", "0", "--temp", "0", "--typical-p", "0.5"],
+            lambda c: (c.sampling.seed, c.sampling.typical_p),
+            (0, 0.5),
+        ),
         (["-l", "5-inf", "-l", "6+1.5"], lambda c: c.sampling.logit_bias, ((5, float("-inf")), (6, 1.5))),
         (["--sse-ping-interval", "0"], lambda c: c.server.sse_ping_interval, 0.0),
         (["--sse-ping-interval", "-1"], lambda c: c.server.sse_ping_interval, -1.0),
@@ -190,7 +214,18 @@ def test_no_model_names_the_ways_to_give_one():
 
 
 def test_harmless_flags_of_llama_server_are_ignored_in_one_line():
-    words = ["--jinja", "--no-webui", "-cb", "--log-colors", "--log-file", "x.log", "-lv", "3", "--context-shift", "--jinja"]
+    words = [
+        "--jinja",
+        "--no-webui",
+        "-cb",
+        "--log-colors",
+        "--log-file",
+        "x.log",
+        "-lv",
+        "3",
+        "--context-shift",
+        "--jinja",
+    ]
     (line,) = load(*words, "--port", "9").notes
     assert line.endswith(": --jinja, --no-webui, -cb, --log-colors, --log-file, -lv, --context-shift")
 
@@ -216,24 +251,39 @@ def test_environment_has_llama_server_names_and_words():
     assert (config.target.n_ctx, config.n_parallel, config.target.mmap, config.target.n_threads) == (1024, 2, False, 0)
     assert config.target.flash_attn == "on"
     server = config.server
-    assert (server.host, server.port, server.metrics, server.slots, server.api_keys) == ("0.0.0.0", 81, True, False, ("a", "b"))
+    assert (server.host, server.port, server.metrics, server.slots, server.api_keys) == (
+        "0.0.0.0",
+        81,
+        True,
+        False,
+        ("a", "b"),
+    )
     assert config.notes == ()
 
 
 def test_environment_complaints_name_the_variable():
     assert complaint(env={"LLAMA_ARG_PORT": "x"}).startswith("LLAMA_ARG_PORT: expected a whole number")
-    assert complaint(env={"LLAMA_ARG_ENDPOINT_METRICS": "perhaps"}).startswith("LLAMA_ARG_ENDPOINT_METRICS: expected on or off")
+    assert complaint(env={"LLAMA_ARG_ENDPOINT_METRICS": "perhaps"}).startswith(
+        "LLAMA_ARG_ENDPOINT_METRICS: expected on or off"
+    )
     assert load(env={"LLAMA_ARG_LOG_FILE": "x", "LLAMA_ARG_CACHE_RAM": "1"}).notes == (
         "ignored, without effect in uad: LLAMA_ARG_CACHE_RAM, LLAMA_ARG_LOG_FILE",
     )
 
 
 def test_what_is_refused_on_the_command_line_is_refused_in_the_environment():
-    for name, reason in (("SSL_KEY_FILE", "TLS proxy"), ("HF_REPO", "--model"), ("RPC", "this machine"), ("EMBEDDINGS", "generation only")):
+    for name, reason in (
+        ("SSL_KEY_FILE", "TLS proxy"),
+        ("HF_REPO", "--model"),
+        ("RPC", "this machine"),
+        ("EMBEDDINGS", "generation only"),
+    ):
         message = complaint(env={f"LLAMA_ARG_{name}": "1"})
         assert message.startswith(f"LLAMA_ARG_{name} is known to llama-server, not supported by uad: ")
         assert reason in message
-    assert load(env={"LLAMA_ARG_EMBEDDINGS": "0", "LLAMA_ARG_SSL_KEY_FILE": ""}) == load(env={"LLAMA_ARG_EMBEDDINGS": "0"})
+    assert load(env={"LLAMA_ARG_EMBEDDINGS": "0", "LLAMA_ARG_SSL_KEY_FILE": ""}) == load(
+        env={"LLAMA_ARG_EMBEDDINGS": "0"}
+    )
 
 
 def test_command_line_over_environment_over_file_over_defaults(tmp_path):

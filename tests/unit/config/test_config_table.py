@@ -10,7 +10,8 @@ import pytest
 
 from uad.config import Config, ModelConfig
 from uad.config.argv import Parser, add_flags
-from uad.config.flags import CONFIG_FILE, FLAGS, GROUPS
+from uad.config.flag_groups import GROUPS
+from uad.config.flags import CONFIG_FILE, FLAGS
 from uad.config.foreign import IGNORED, REFUSED
 
 NAMES = [name for flag in FLAGS for name in (*flag.names.split(), *flag.off.split())]
@@ -44,11 +45,18 @@ def test_every_place_exists(flag):
 
 
 def test_every_setting_of_the_target_and_the_server_has_a_flag():
-    inherited = {f"draft.{name}" for name in ("n_batch", "n_ubatch", "flash_attn", "mmap", "mlock", "repack", "swa_full")}
-    inherited |= {path for path in leaves(DEFAULTS) if path.startswith(("draft.rope_", "draft.yarn_"))}  # the draft file's own
+    inherited = {
+        f"draft.{name}" for name in ("n_batch", "n_ubatch", "flash_attn", "mmap", "mlock", "repack", "swa_full")
+    }
+    # the draft file's own
+    inherited |= {path for path in leaves(DEFAULTS) if path.startswith(("draft.rope_", "draft.yarn_"))}
     inherited |= {"target.n_snapshots", "draft.n_snapshots"}  # as many as fit
     inherited |= {"draft.n_checkpoints", "draft.checkpoint_step"}  # nothing of a draft is kept for later prompts
-    reachable = {path for flag in FLAGS for path in flag.paths} | inherited | {"notes", "drafting.weighed", "drafting.defaults.types"}
+    reachable = (
+        {path for flag in FLAGS for path in flag.paths}
+        | inherited
+        | {"notes", "drafting.weighed", "drafting.defaults.types"}
+    )
     assert set(leaves(DEFAULTS)) - reachable == set()
 
 

@@ -18,7 +18,11 @@ def stream(pieces: list[bytes], stop: tuple[str, ...]) -> tuple[list[str], str |
     return [*parts, out.finish()], out.stopped
 
 
-@given(texts, st.lists(st.integers(0, 60), max_size=8), st.lists(st.text(alphabet="ab</s>é😀", min_size=1, max_size=4), max_size=3))
+@given(
+    texts,
+    st.lists(st.integers(0, 60), max_size=8),
+    st.lists(st.text(alphabet="ab</s>é😀", min_size=1, max_size=4), max_size=3),
+)
 @example("xx</s>yy", [3, 4, 5], ["</s>"])
 @example("<><", [], [">", "<><"])
 def test_every_split_gives_the_same(text: str, cuts: list[int], stop: list[str]) -> None:
@@ -27,7 +31,9 @@ def test_every_split_gives_the_same(text: str, cuts: list[int], stop: list[str])
     pieces = [data[a:b] for a, b in itertools.pairwise(edges)]
     parts, _ = stream(pieces, tuple(stop))
     single, _ = stream([bytes([byte]) for byte in data], tuple(stop))
-    _, first = min(((text.find(word) + len(word), text.find(word)) for word in stop if word in text), default=(0, len(text)))
+    _, first = min(
+        ((text.find(word) + len(word), text.find(word)) for word in stop if word in text), default=(0, len(text))
+    )
     assert "".join(single) == "".join(parts) == text[:first]
     assert all("\ufffd" not in part for part in parts)
     if not stop:

@@ -1,4 +1,6 @@
-"""Copies that are followed through edits: renamed, put in, left out, given up; by each drafter that copies, and on any text."""
+"""Copies that are followed through edits: renamed, put in, left out, given up; by each drafter that copies, and on any
+text.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def write(slot: Slot, target: list[int], n_max: int = 40) -> list[tuple[int, int
 
 @each
 @pytest.mark.parametrize("n_max", [40, 3, 1])
-@pytest.mark.parametrize("new", [(1, 2), (1, 90002), (90001, 2), (1,), (1, 2, 3, 4, 5), (1, *OLD), (*OLD, 1), (90001, 5, 90002), ()])
+@pytest.mark.parametrize(
+    "new", [(1, 2), (1, 90002), (90001, 2), (1,), (1, 2, 3, 4, 5), (1, *OLD), (*OLD, 1), (90001, 5, 90002), ()]
+)
 def test_a_renamed_name_is_soon_drafted_with_its_new_name(make: Make, new: tuple[int, ...], n_max: int) -> None:
     target = lines_with(*new)
     slot = Slot(make(), [*SOURCE, 7, 8])
@@ -112,8 +116,12 @@ def test_what_was_replaced_is_forgotten_with_the_next_request(make: Make) -> Non
 
 @each
 @given(STEPS, st.lists(st.integers(0, 9), min_size=12, max_size=12))
-def test_any_text_can_be_followed(make: Make, steps: list[list[int] | tuple[int, list[int]]], accepted: list[int]) -> None:
-    """Of the draft before each step some ids are taken; what is drafted stays within bounds (`Slot.draft`), and nothing breaks."""
+def test_any_text_can_be_followed(
+    make: Make, steps: list[list[int] | tuple[int, list[int]]], accepted: list[int]
+) -> None:
+    """Of the draft before each step some ids are taken; what is drafted stays within bounds (`Slot.draft`), and nothing
+    breaks.
+    """
     slot = Slot(make())
     for step, n in zip(steps, accepted, strict=False):
         draft = slot.draft(12)

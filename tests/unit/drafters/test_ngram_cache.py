@@ -103,7 +103,9 @@ def test_it_drafts_on_behind_its_own_ids_for_sixteen_ids():
     draft = Slot(drafter(share="off", follow=False), [*text, *text[:8]]).draft()
     assert draft.ids == tuple(text[8:24])
     assert draft.kind == "ngram-cache/context-6"
-    assert Slot(drafter(share="off"), [*text, *text[:8]]).draft().ids == tuple(text[8 : 8 + N_COPIED]), "further where the way is followed"
+    assert Slot(drafter(share="off"), [*text, *text[:8]]).draft().ids == tuple(text[8 : 8 + N_COPIED]), (
+        "further where the way is followed"
+    )
     assert Slot(drafter(share="off"), [*text, *text[:8]]).draft(3).ids == tuple(text[8:11])
 
 
@@ -139,7 +141,10 @@ def test_what_was_copied_from_earlier_answers_is_counted():
 def test_places_that_go_on_differently_after_twelve_ids_are_told_apart():
     rng = random.Random(8)
     common = [rng.randrange(30_000) for _ in range(14)]
-    lines = [[*(rng.randrange(30_000) for _ in range(40)), *common, *(rng.randrange(30_000) for _ in range(20))] for _ in range(3)]
+    lines = [
+        [*(rng.randrange(30_000) for _ in range(40)), *common, *(rng.randrange(30_000) for _ in range(20))]
+        for _ in range(3)
+    ]
     made = drafter(share="off")
     slot = Slot(made, [*lines[0], *lines[1], *lines[2], 7])
     for line in (lines[1], lines[2]):  # of the first one it was not known yet that there are others

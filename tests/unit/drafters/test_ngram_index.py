@@ -10,7 +10,9 @@ from kit.drafter_kit import IDS
 
 from uad.drafters.history import AT_ONCE, MAX_MATCH, GramIndex, agreement, copy, match_length
 
-CHANGES = st.lists(st.one_of(st.lists(IDS, max_size=12), st.lists(IDS, min_size=250, max_size=330), st.integers(0, 400)), max_size=10)
+CHANGES = st.lists(
+    st.one_of(st.lists(IDS, max_size=12), st.lists(IDS, min_size=250, max_size=330), st.integers(0, 400)), max_size=10
+)
 
 
 def scan(ids: list[int], gram: list[int], below: int) -> list[int]:

@@ -178,7 +178,9 @@ def scan(ids: list[int], n: int, m: int, min_hits: int, four: bool) -> tuple[int
 
 @given(STEPS, st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.booleans())
 def test_counting_step_by_step_is_a_scan(steps, n, m, min_hits, four):
-    """With drafts of which nothing is learned: asked behind each step, by a drafter that does not see what comes of it."""
+    """With drafts of which nothing is learned: asked behind each step, by a drafter that does not see what comes of
+    it.
+    """
     slot = Slot(ngram_map.drafter(n, m, min_hits, 4 if four else 1, follow=False))
     for step in steps:
         play(slot, step)

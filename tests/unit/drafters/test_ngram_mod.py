@@ -50,7 +50,9 @@ def test_n_min_is_a_run_in_the_pool_not_room_in_the_batch():
 
 @given(STEPS, st.integers(1, 4), st.integers(1, 6), st.lists(st.booleans(), min_size=12, max_size=12))
 def test_it_is_a_dictionary_of_hashes(steps, n, n_max, asked):
-    """Drafts are never judged here, so the pool holds what was there when a draft was asked for: the latest follower of every hash."""
+    """Drafts are never judged here, so the pool holds what was there when a draft was asked for: the latest follower of
+    every hash.
+    """
     slot = Slot(ngram_mod.drafter(n, 1, n_max, "slot", n_slots=64, follow=False))
     place = slot.lookup.pool.slot
     table: dict[int, int] = {}
@@ -65,7 +67,9 @@ def test_it_is_a_dictionary_of_hashes(steps, n, n_max, asked):
         table |= {place(slot.ids, i, n): slot.ids[i] for i in range(max(size, n), len(slot.ids))}
         size = len(slot.ids)
         ids = list(slot.ids)
-        while len(ids) >= n and len(ids) - size < n_max and (follower := table.get(place(ids, len(ids), n))) is not None:
+        while (
+            len(ids) >= n and len(ids) - size < n_max and (follower := table.get(place(ids, len(ids), n))) is not None
+        ):
             ids.append(follower)
         assert slot.draft().ids == tuple(ids[size:])
 
@@ -110,7 +114,9 @@ def test_five_poor_drafts_in_a_row_empty_the_pool():
 
 @pytest.mark.parametrize("n_submitted", [2, 0])
 def test_only_what_was_submitted_is_judged(n_submitted):
-    """A policy cuts long guesses, or only looks at them: that the text goes on differently further on says nothing against the pool."""
+    """A policy cuts long guesses, or only looks at them: that the text goes on differently further on says nothing
+    against the pool.
+    """
     slot = Slot(mod(n_max=40), TEXT[:300])
     for start in range(0, 250, 50):
         slot.write(TEXT[start : start + 4])
@@ -159,7 +165,9 @@ def test_learning_is_a_dictionary_that_marks_what_it_rewrites(ids, n):
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_what_is_ambiguous_is_told_apart_by_more_ids(at_once):
-    """Four ids are followed by one id here and by another there: where eight are known, both places are copied as they were."""
+    """Four ids are followed by one id here and by another there: where eight are known, both places are copied as they
+    were.
+    """
     here, there = [*TEXT[:20], 1, 2, 3, 4, *TEXT[20:40]], [*TEXT[40:60], 1, 2, 3, 4, *TEXT[60:80]]
     drafter = mod(n_min=1, n_max=30)
     slot = Slot(drafter, [7])
@@ -179,7 +187,10 @@ def test_what_is_ambiguous_is_told_apart_by_more_ids(at_once):
 
 
 def test_look_ups_alone_know_nothing_longer():
-    slot = Slot(ngram_mod.drafter(4, 1, 8, "slot", n_slots=64, follow=False), [*TEXT[:20], *TEXT[50:54], 1, *TEXT[20:30], *TEXT[50:54], 2])
+    slot = Slot(
+        ngram_mod.drafter(4, 1, 8, "slot", n_slots=64, follow=False),
+        [*TEXT[:20], *TEXT[50:54], 1, *TEXT[20:30], *TEXT[50:54], 2],
+    )
     slot.write([*TEXT[16:20], *TEXT[50:54]], slot.draft(0))
     assert slot.draft(1).ids == (2,)
 

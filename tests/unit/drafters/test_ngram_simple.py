@@ -16,7 +16,9 @@ def scan(ids: list[int], n: int, m: int, min_hits: int) -> tuple[int, ...]:
     return tuple(copy(ids, ends[0], m)) if len(ends) >= min_hits else ()
 
 
-@given(STEPS, st.integers(1, 4), st.integers(1, 9), st.integers(1, 3), st.lists(st.booleans(), min_size=12, max_size=12))
+@given(
+    STEPS, st.integers(1, 4), st.integers(1, 9), st.integers(1, 3), st.lists(st.booleans(), min_size=12, max_size=12)
+)
 def test_it_is_the_last_match_of_a_scan(steps, n, m, min_hits, asked):
     slot = Slot(drafter(n, m, min_hits, follow=False))
     for step, ask in zip(steps, asked, strict=False):

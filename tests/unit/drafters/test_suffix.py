@@ -55,7 +55,10 @@ def test_the_longest_match_is_that_of_a_scan(steps):
         check(slot.lookup.index, slot.ids)
 
 
-@given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=60), max_size=6), st.lists(st.integers(0, 30), max_size=90))
+@given(
+    st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=60), max_size=6),
+    st.lists(st.integers(0, 30), max_size=90),
+)
 def test_the_longest_match_in_answers_does_not_cross_them(answers, ids):
     store = Answers(1 << 12)
     for answer in answers:
@@ -126,7 +129,9 @@ def test_a_copied_text_is_followed_through_an_edit():
 
 
 def test_a_copy_keeps_its_place_among_many_alike():
-    """Every line begins alike, so the newest occurrences are of other lines: the source of the last draft stays a candidate."""
+    """Every line begins alike, so the newest occurrences are of other lines: the source of the last draft stays a
+    candidate.
+    """
     head = list(range(20))
     lines = [[*head, 100 + i, 200 + i] for i in range(30)]
     slot = Slot(suffix.drafter(), [id_ for line in lines for id_ in line])

@@ -128,7 +128,10 @@ def test_n_valid_changes_nothing() -> None:
     [
         (schema({"not": {}}), 'the schema cannot be compiled: Unimplemented keys: ["not"] (at #)'),
         (schema({"properties": {"a": {"items": {"type": "foo"}}}}), "Invalid type: foo (at #/properties/a/items)"),
-        (schema({"anyOf": [{"type": "string"}, {"$ref": "#/$defs/x"}], "$defs": {"x": {"items": {"not": {}}}}}), "(at #/$defs/x/items)"),
+        (
+            schema({"anyOf": [{"type": "string"}, {"$ref": "#/$defs/x"}], "$defs": {"x": {"items": {"not": {}}}}}),
+            "(at #/$defs/x/items)",
+        ),
         (schema({"type": "string", "pattern": "("}), "unclosed group"),
         (schema({"enum": []}), "anyOf is empty"),
         (schema([1]), "the schema must be a JSON object"),
@@ -189,7 +192,13 @@ def test_a_bomb_is_refused_within_a_second(name: str) -> None:
         regex("(a|b)*a(a|b){400}"),
         regex("((((a{1,100}){1,100}){1,100}){1,100})"),
         schema({"type": "string", "minLength": 10**9}),
-        schema({"type": "array", "items": {"type": "array", "items": {"type": "integer"}, "minItems": 1000}, "minItems": 1000}),
+        schema(
+            {
+                "type": "array",
+                "items": {"type": "array", "items": {"type": "integer"}, "minItems": 1000},
+                "minItems": 1000,
+            }
+        ),
         schema({"const": "xy zq " * 10_000}),
         grammar('root ::= root root | "a"'),
         nested('{"properties":{"a":', 30, "}}"),
@@ -289,7 +298,9 @@ class TestTriggers:
         assert start(self.LAZY).n_valid(tokenize(b"so < tool> x")) == len(tokenize(b"so < tool> x"))
 
     def test_no_token_runs_into_the_grammar_where_it_begins_otherwise(self) -> None:
-        assert _banned(start(schema(PERSON, triggers=("n", "he")))) == {b"name", b"null"}, "' the' ends with its trigger"
+        assert _banned(start(schema(PERSON, triggers=("n", "he")))) == {b"name", b"null"}, (
+            "' the' ends with its trigger"
+        )
         assert _banned(start(schema(PERSON, triggers=("h",)))) == {b" the"}
         assert _banned(fed(schema(PERSON, triggers=("xa",)), "x")) == {b"age", b"ab", b"abc"}
 
@@ -301,7 +312,12 @@ class TestTriggers:
 
 def test_random_answers_fit() -> None:
     rng = random.Random(3)
-    for constraint in (schema(PERSON), regex("(ab|c){2,4}"), choice("ab", "abc"), grammar('root ::= "(" root ")" | "x"')):
+    for constraint in (
+        schema(PERSON),
+        regex("(ab|c){2,4}"),
+        choice("ab", "abc"),
+        grammar('root ::= "(" root ")" | "x"'),
+    ):
         for _ in range(5):
             text = written(constraint, rng)
             assert text is not None

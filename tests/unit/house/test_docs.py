@@ -43,7 +43,9 @@ def paragraphs(markdown: str) -> Iterator[str]:
 
 
 def sentences(markdown: str) -> Iterator[list[str]]:
-    """The words of each sentence; a colon or a semicolon ends one, too. A code span is one word; addresses of links are none."""
+    """The words of each sentence; a colon or a semicolon ends one, too. A code span is one word; addresses of links are
+    none.
+    """
     for paragraph in paragraphs(markdown):
         text = re.sub(r"\]\([^)]*\)", "]", re.sub(r"`[^`]*`", "`code`", paragraph))
         for sentence in re.split(r"[.!?:;][])\"*]*\s", re.sub(r"^([-*]|\d+\.) ", "", text)):
@@ -71,7 +73,9 @@ def test_every_module_has_its_line() -> None:
 
 
 def test_the_readme_shows_the_curl_line_that_make_serve_prints() -> None:
-    assert curl("http://127.0.0.1:8080", ServerConfig(), can_chat=True) in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert curl("http://127.0.0.1:8080", ServerConfig(), can_chat=True) in (ROOT / "README.md").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -139,4 +143,6 @@ def test_no_run_is_left_out_of_the_table() -> None:
     cells = draw.read(ROOT / "lab" / "speed.jsonl")
     n_runs = (ROOT / "lab" / "speed.jsonl").read_text(encoding="utf-8").count('"policy": "auto"')
     assert sum(len(cell.runs) for cell in cells.values()) == n_runs
-    assert draw.table(cells) in (ROOT / "lab" / "toys.md").read_text(encoding="utf-8"), "run python lab/draw_speed.py, copy its table"
+    assert draw.table(cells) in (ROOT / "lab" / "toys.md").read_text(encoding="utf-8"), (
+        "run python lab/draw_speed.py, copy its table"
+    )

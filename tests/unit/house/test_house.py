@@ -41,7 +41,9 @@ def test_models_of_ones_own_get_the_automatic_policy_and_no_line(given: str) -> 
 
 
 def test_flags_of_the_user_come_last_and_win() -> None:
-    assert re.search(r"--spec-policy fixed --spec-policy auto$", recipe("serve", "ARGS=--spec-policy auto"), re.MULTILINE)
+    assert re.search(
+        r"--spec-policy fixed --spec-policy auto$", recipe("serve", "ARGS=--spec-policy auto"), re.MULTILINE
+    )
 
 
 def test_the_demo_serves_a_real_pair_from_the_folder_of_models() -> None:
@@ -65,7 +67,9 @@ def test_workflows_and_forms_are_yaml_and_name_targets_that_exist(path: Path) ->
 
 
 def test_the_workflow_runs_every_python_that_the_metadata_names() -> None:
-    versions = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))["jobs"]["unit"]["strategy"]["matrix"]
+    versions = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))["jobs"]["unit"][
+        "strategy"
+    ]["matrix"]
     named = [one.rpartition(" ")[2] for one in PROJECT["project"]["classifiers"] if re.search(r":: 3\.\d+$", one)]
     assert versions["python"] == named
     assert PROJECT["project"]["requires-python"] == f">={named[0]}"

@@ -1,4 +1,6 @@
-"""Who may import whom: the table of docs/design.md as data, checked on the source of every module, and by importing each of them."""
+"""Who may import whom: the table of docs/design.md as data, checked on the source of every module, and by importing
+each of them.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,14 @@ from graphlib import CycleError, TopologicalSorter
 import pytest
 from kit.source_imports import MODULES, ROOT, imports
 
-BASE = ("uad.errors", "uad.types", "uad.common", "uad.checkpoint")
+BASE = ("uad.errors", "uad.types", "uad.events", "uad.common", "uad.checkpoint")
 
 
 @dataclass(frozen=True)
 class Room:
-    """`allowed` are prefixes of module names beside the standard library and the room itself; `lazy` ones only inside functions."""
+    """`allowed` are prefixes of module names beside the standard library and the room itself; `lazy` ones only inside
+    functions.
+    """
 
     allowed: tuple[str, ...] = ()
     lazy: tuple[str, ...] = ()
@@ -31,6 +35,7 @@ ROOMS = {
     "uad.common": Room(("uad.errors", "rapidfuzz", "yaml", "numpy")),
     "uad.gguf": Room(("uad.errors",)),
     "uad.types": Room(("uad.common",)),
+    "uad.events": Room(("uad.common", "uad.types")),
     "uad.config": Room((*BASE, "yaml"), lazy=("uad.drafters",)),
     "uad.llama": Room((*BASE, "uad.config", "uad.gguf", "uad.vocab.table", "llama_cpp", "numpy")),
     "uad.vocab": Room((*BASE, "numpy", "tokenizers")),
@@ -41,7 +46,15 @@ ROOMS = {
     "uad.drafters": Room((*BASE, "uad.vocab", "uad.templates", "uad.sampling", "numpy")),
     "uad.policy": Room(BASE),
     "uad.decode": Room(
-        (*BASE, "uad.vocab", "uad.sampling", "uad.drafters.protocol", "uad.grammar.protocol", "uad.policy.protocol", "numpy")
+        (
+            *BASE,
+            "uad.vocab",
+            "uad.sampling",
+            "uad.drafters.protocol",
+            "uad.grammar.protocol",
+            "uad.policy.protocol",
+            "numpy",
+        )
     ),
     "uad.trim": Room((*BASE, "uad.gguf")),
     "uad.runtime": Room(
@@ -60,7 +73,9 @@ ROOMS = {
         )
     ),
     "uad.bench": Room((*BASE, "uad.config", "uad.console", "rich", "aiohttp"), lazy=("uad.runtime",)),
-    "uad.cli": Room((*BASE, "uad.config", "uad.console", "uad.__version__", "rich"), lazy=("uad.runtime", "uad.server", "uad.bench")),
+    "uad.cli": Room(
+        (*BASE, "uad.config", "uad.console", "uad.__version__", "rich"), lazy=("uad.runtime", "uad.server", "uad.bench")
+    ),
 }
 EXTRA = {
     "uad.llama.model": ("uad.vocab.quick", "uad.vocab.bounded", "uad.vocab.letters", "uad.vocab.markers"),
@@ -89,7 +104,12 @@ def violations(module: str, source: str, is_package: bool = False) -> list[str]:
     for item in imports(ast.parse(source), module, is_package):
         own = within(item.name, (name,)) if name != "uad" else item.name == "uad"
         standard = item.name.split(".")[0] in sys.stdlib_module_names
-        if own or standard or within(item.name, (*room.allowed, *extra)) or (item.lazy and within(item.name, room.lazy)):
+        if (
+            own
+            or standard
+            or within(item.name, (*room.allowed, *extra))
+            or (item.lazy and within(item.name, room.lazy))
+        ):
             continue
         where = "; only inside functions" if within(item.name, room.lazy) else ""
         found.append(f"{module}:{item.line} imports {item.name}{where}")
@@ -131,7 +151,10 @@ def test_the_checker_finds_a_violation(module, source, named):
     ("module", "source"),
     [
         ("uad.cli.cost_plot", "import matplotlib.pyplot as plt"),
-        ("uad.decode.step", "from uad.drafters.protocol import Drafter\nimport json, collections.abc\nfrom . import verify"),
+        (
+            "uad.decode.step",
+            "from uad.drafters.protocol import Drafter\nimport json, collections.abc\nfrom . import verify",
+        ),
         ("uad.cli.serve", "from uad import __version__\ndef main():\n    from uad.server.app import serve"),
     ],
 )
@@ -141,7 +164,10 @@ def test_the_checker_leaves_the_rest_alone(module, source):
 
 def test_no_modules_import_each_other_in_a_circle():
     """Lazy imports and those for type checkers count, too."""
-    graph = {module: neighbours(module, path.read_text(encoding="utf-8"), path.name == "__init__.py") for module, path in MODULES.items()}
+    graph = {
+        module: neighbours(module, path.read_text(encoding="utf-8"), path.name == "__init__.py")
+        for module, path in MODULES.items()
+    }
     assert len(graph["uad.runtime.runtime"]) > 3
     TopologicalSorter(graph).prepare()  # CycleError names the circle
 
@@ -154,7 +180,11 @@ def test_a_circle_is_found():
 
 def neighbours(module: str, source: str, is_package: bool) -> set[str]:
     """The modules of uad that a module imports itself; of packages, what they re-export is theirs."""
-    return {item.name for item in imports(ast.parse(source), module, is_package) if item.name in MODULES and item.name != module}
+    return {
+        item.name
+        for item in imports(ast.parse(source), module, is_package)
+        if item.name in MODULES and item.name != module
+    }
 
 
 IMPORT_EACH = """
@@ -178,7 +208,9 @@ def test_every_module_imports_first_and_without_warnings():
 def test_light_modules_load_nothing_heavy(module):
     heavy = ("llama_cpp", "matplotlib", "aiohttp", "pydantic", "numpy", "gguf", "tokenizers")
     program = f"import sys, {module}\nprint(*(name for name in {heavy!r} if name in sys.modules))"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     assert done.stdout.split() == []
 
 

@@ -118,11 +118,16 @@ def test_chats_are_what_the_template_renders(scripts, name):
         assert text.rstrip("\n").endswith(recipe.eos)
     turn = scripts["tasks"].Turn("Q", "A")
     messages = scripts["corpus"].messages([turn], "S")
-    text = jinja2.Environment(keep_trailing_newline=True).from_string(recipe.template).render(messages=messages, bos_token="")
+    text = (
+        jinja2.Environment(keep_trailing_newline=True)
+        .from_string(recipe.template)
+        .render(messages=messages, bos_token="")
+    )
     assert (
         text
         == {
-            "target-chatml": "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n",
+            "target-chatml": "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n"
+            "<|im_start|>assistant\nA<|im_end|>\n",
             "draft-zephyr": "<|system|>\nS<|endoftext|>\n<|user|>\nQ<|endoftext|>\n<|assistant|>\nA<|endoftext|>\n",
             "draft-gemma": "<start_of_turn>user\nS\n\nQ<end_of_turn>\n<start_of_turn>model\nA<end_of_turn>\n",
         }[name]
@@ -156,7 +161,8 @@ def _train(*args, hide=()):
     code = (
         "import sys, importlib.util, runpy; find = importlib.util.find_spec; hidden = sys.argv.pop(1).split(',');"
         "importlib.util.find_spec = lambda name, *rest: None if name in hidden else find(name, *rest);"
-        "sys.argv = sys.argv[1:]; sys.path.insert(0, sys.argv[0].rsplit('/', 1)[0]); runpy.run_path(sys.argv[0], run_name='__main__')"
+        "sys.argv = sys.argv[1:]; sys.path.insert(0, sys.argv[0].rsplit('/', 1)[0]); runpy.run_path(sys.argv[0], "
+        "run_name='__main__')"
     )
     call = [sys.executable, "-B", "-c", code, ",".join(hide), str(TRAIN / "train.py"), *map(str, args)]
     return subprocess.run(call, capture_output=True, text=True, timeout=60, check=False)

@@ -24,20 +24,36 @@ SMALL = Geometry(vocab=4096, width=256, layers=6, ff=768, heads=4, heads_kv=2, h
 
 @pytest.mark.parametrize(
     ("text", "params"),
-    [("1b", 10**9), ("300m", 3 * 10**8), ("0.5B", 5 * 10**8), (" 7b ", 7 * 10**9), ("64k", 64_000), ("123456", 123456), (10**9, 10**9)],
+    [
+        ("1b", 10**9),
+        ("300m", 3 * 10**8),
+        ("0.5B", 5 * 10**8),
+        (" 7b ", 7 * 10**9),
+        ("64k", 64_000),
+        ("123456", 123456),
+        (10**9, 10**9),
+    ],
 )
 def test_params_are_read(text, params):
     assert parse_params(text) == params
 
 
-@pytest.mark.parametrize("text", ["", "b", "1t", "-1b", "1e9", "one", "1 b", "0", "0b", "9999b", "1" * 40, 0, -5, "0x10", "٣b"])
+@pytest.mark.parametrize(
+    "text", ["", "b", "1t", "-1b", "1e9", "one", "1 b", "0", "0b", "9999b", "1" * 40, 0, -5, "0x10", "٣b"]
+)
 def test_bad_params_are_refused(text):
     with pytest.raises(ConfigError, match="--params"):
         parse_params(text)
 
 
 def test_short_names():
-    assert [short(n) for n in (900, 64_000, 688_768, 5_770_496, 1_015_105_536)] == ["900", "64.0K", "688.8K", "5.8M", "1.0B"]
+    assert [short(n) for n in (900, 64_000, 688_768, 5_770_496, 1_015_105_536)] == [
+        "900",
+        "64.0K",
+        "688.8K",
+        "5.8M",
+        "1.0B",
+    ]
 
 
 def test_one_billion_is_a_usual_one_billion():
@@ -91,16 +107,22 @@ def test_tensors_are_the_source_in_zeros(tmp_path, kind):
     for name, tensor in tensors.items():
         data = quants.dequantize(tensor.data, tensor.tensor_type)
         if data.ndim == 1:
-            expected = source[name].data * np.float32(math.sqrt(128 / result.width)) if name in source else np.ones(result.width)
+            expected = (
+                source[name].data * np.float32(math.sqrt(128 / result.width))
+                if name in source
+                else np.ones(result.width)
+            )
         elif name in source:
-            rounded = np.pad(source[name].data.astype(np.float32), ((0, 0), (0, data.shape[1] - source[name].data.shape[1])))
+            rounded = np.pad(
+                source[name].data.astype(np.float32), ((0, 0), (0, data.shape[1] - source[name].data.shape[1]))
+            )
             expected = quants.dequantize(quants.quantize(rounded, tensor.tensor_type), tensor.tensor_type)
         else:
             expected = data * (not name.endswith(("attn_output.weight", "ffn_down.weight")))
             assert name.endswith(("attn_output.weight", "ffn_down.weight")) or data.std() > 0.01
-        assert np.array_equal(data, np.pad(expected, [(0, want - have) for want, have in zip(data.shape, expected.shape, strict=True)])), (
-            name
-        )
+        assert np.array_equal(
+            data, np.pad(expected, [(0, want - have) for want, have in zip(data.shape, expected.shape, strict=True)])
+        ), name
 
 
 def test_metadata_is_kept_and_says_what_it_is(tmp_path):
@@ -108,7 +130,12 @@ def test_metadata_is_kept_and_says_what_it_is(tmp_path):
     fields = gguf.GGUFReader(tmp_path / "out.gguf").fields
     source = gguf.GGUFReader(TARGET).fields
     for key in source:
-        if key.startswith("tokenizer.") or key in ("llama.context_length", "llama.rope.freq_base", "llama.vocab_size", "general.license"):
+        if key.startswith("tokenizer.") or key in (
+            "llama.context_length",
+            "llama.rope.freq_base",
+            "llama.vocab_size",
+            "general.license",
+        ):
             assert fields[key].contents() == source[key].contents()
             assert fields[key].types == source[key].types
     assert fields["general.name"].contents() == "uad-sample-target-chatml scaled to 21.0M (cost emulation)"
@@ -172,8 +199,14 @@ def _write(path, architecture, width=128, head_dim=64, extra=()):
 def test_models_of_other_kinds_are_refused(tmp_path):
     cases = [
         (_write(tmp_path / "bert.gguf", "bert"), "architecture is 'bert'; only llama and qwen2"),
-        (_write(tmp_path / "extra.gguf", "llama", extra=[("blk.0.ffn_gate_exps.weight", (4, 8, 8))]), "ffn_gate_exps.weight is not one"),
-        (_write(tmp_path / "width.gguf", "llama", width=64), r"token_embd.weight has the shape \(64, 128\), expected \(64, 64\)"),
+        (
+            _write(tmp_path / "extra.gguf", "llama", extra=[("blk.0.ffn_gate_exps.weight", (4, 8, 8))]),
+            "ffn_gate_exps.weight is not one",
+        ),
+        (
+            _write(tmp_path / "width.gguf", "llama", width=64),
+            r"token_embd.weight has the shape \(64, 128\), expected \(64, 64\)",
+        ),
     ]
     for path, text in cases:
         with pytest.raises(ModelLoadError, match=text):
@@ -181,7 +214,8 @@ def test_models_of_other_kinds_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "text"), [("q8", "did you mean q8_0"), ("bf15", "did you mean bf16"), ("Q4_K", "did you mean q4_"), ("tq1_0", "cannot")]
+    ("kind", "text"),
+    [("q8", "did you mean q8_0"), ("bf15", "did you mean bf16"), ("Q4_K", "did you mean q4_"), ("tq1_0", "cannot")],
 )
 def test_unknown_type_names_the_nearest(tmp_path, kind, text):
     with pytest.raises(ConfigError, match=text):
@@ -191,7 +225,11 @@ def test_unknown_type_names_the_nearest(tmp_path, kind, text):
 def test_output_errors_leave_nothing(tmp_path, monkeypatch):
     source = shutil.copy(DRAFT, tmp_path / "source.gguf")
     before = source.read_bytes()
-    for out, text in ((source, "the source itself"), (tmp_path, "a folder"), (tmp_path / "no" / "out.gguf", "No such file")):
+    for out, text in (
+        (source, "the source itself"),
+        (tmp_path, "a folder"),
+        (tmp_path / "no" / "out.gguf", "No such file"),
+    ):
         with pytest.raises(ConfigError, match=text):
             scale(source, out, "3m")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 10))
@@ -239,13 +277,18 @@ def _greedy(path, prompt, n):
 @pytest.mark.model
 def test_greedy_text_is_the_source_s(tmp_path):
     scale(TARGET, tmp_path / "out.gguf", "20m", "f16")
-    prompts = ["<|im_start|>user\nCount from 3 to 30 in steps of 3.<|im_end|>\n<|im_start|>assistant\n", "import os\n\n\ndef main(argv):\n"]
+    prompts = [
+        "<|im_start|>user\nCount from 3 to 30 in steps of 3.<|im_end|>\n<|im_start|>assistant\n",
+        "import os\n\n\ndef main(argv):\n",
+    ]
     for prompt in prompts:
         assert _greedy(tmp_path / "out.gguf", prompt, 40) == _greedy(TARGET, prompt, 40)
 
 
 def _as_qwen2(path):
-    """The bundled target's weights as a qwen2 model, with biases: another function, since qwen2 turns other pairs of a head."""
+    """The bundled target's weights as a qwen2 model, with biases: another function, since qwen2 turns other pairs of a
+    head.
+    """
     reader, rng = gguf.GGUFReader(TARGET), np.random.default_rng(0)
     writer = gguf.GGUFWriter(path, "qwen2")
     for key, field in reader.fields.items():
@@ -256,7 +299,9 @@ def _as_qwen2(path):
         writer.add_tensor(tensor.name, quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32))
         layer, dot, name = tensor.name.rpartition(".attn_")
         if dot and name in ("q.weight", "k.weight", "v.weight"):
-            writer.add_tensor(f"{layer}.attn_{name[0]}.bias", rng.normal(0, 0.3, int(tensor.shape[1])).astype(np.float32))
+            writer.add_tensor(
+                f"{layer}.attn_{name[0]}.bias", rng.normal(0, 0.3, int(tensor.shape[1])).astype(np.float32)
+            )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

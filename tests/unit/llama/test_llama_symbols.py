@@ -1,4 +1,6 @@
-"""Every name that uad.llama uses of the binding is checked at start, and what is missing is said in one line. Needs no llama.cpp."""
+"""Every name that uad.llama uses of the binding is checked at start, and what is missing is said in one line. Needs no
+llama.cpp.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +44,18 @@ def set_fields(tree: ast.Module) -> set[tuple[str, str]]:
     found = set()
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
         made = ""
-        for node in sorted((node for node in ast.walk(function) if isinstance(node, ast.Assign)), key=lambda node: node.lineno):
+        for node in sorted(
+            (node for node in ast.walk(function) if isinstance(node, ast.Assign)), key=lambda node: node.lineno
+        ):
             target = node.targets[0]
             if isinstance(target, ast.Name) and target.id == "params" and isinstance(node.value, ast.Call):
                 made = ast.unparse(node.value.func).removeprefix("lib.").replace("_default_params", "_params")
-            elif made and isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "params":
+            elif (
+                made
+                and isinstance(target, ast.Attribute)
+                and isinstance(target.value, ast.Name)
+                and target.value.id == "params"
+            ):
                 found.add((made, target.attr))
     return found
 
@@ -59,14 +68,21 @@ def test_the_checked_names_are_those_that_the_room_uses() -> None:
 
 def test_the_checked_fields_are_those_that_the_room_sets() -> None:
     fields = {(structure, field) for structure, names in symbols().FIELDS.items() for field in names}
-    used = {(structure, field) for structure, field in set().union(*map(set_fields, trees())) if structure.startswith("llama_")}
+    used = {
+        (structure, field)
+        for structure, field in set().union(*map(set_fields, trees()))
+        if structure.startswith("llama_")
+    }
     assert len(used) > 15
     assert used <= fields, "bring FIELDS in uad/llama/symbols.py up to date"
 
 
 def test_the_search_finds_names_and_fields() -> None:
     source = "import llama_cpp.llama_cpp as lib\nfrom llama_cpp.llama_cpp import llama_x\ndef f():\n"
-    source += "    params = lib.llama_model_default_params()\n    params.n_new = lib.llama_new(lib.LLAMA_ONE, other.llama_no)\n"
+    source += (
+        "    params = lib.llama_model_default_params()\n    params.n_new = lib.llama_new(lib.LLAMA_ONE, "
+        "other.llama_no)\n"
+    )
     tree = ast.parse(source)
     assert used_names(tree) == {"llama_x", "llama_new", "llama_model_default_params"}
     assert set_fields(tree) == {("llama_model_params", "n_new")}
@@ -81,7 +97,11 @@ def test_what_a_binding_lacks_is_named() -> None:
     del binding.llama_n_ctx_seq
     del binding.llama_sampler_init_xtc
     del binding.llama_context_params.swa_full
-    assert list(checked.missing(binding)) == ["llama_n_ctx_seq", "llama_sampler_init_xtc", "llama_context_params.swa_full"]
+    assert list(checked.missing(binding)) == [
+        "llama_n_ctx_seq",
+        "llama_sampler_init_xtc",
+        "llama_context_params.swa_full",
+    ]
 
 
 def test_the_versions_are_those_of_the_project() -> None:
@@ -99,7 +119,9 @@ package.__path__, package.__version__, package.llama_cpp = [], "0.2.9", lib
 from uad.cli import main
 sys.exit(main(["serve", "--target", "no.gguf", "--port", "0"]))
 """
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT
+    )
 
 
 def test_without_the_binding_one_line_says_how_to_get_it() -> None:

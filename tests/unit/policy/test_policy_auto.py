@@ -34,7 +34,9 @@ def overconfident(p: float) -> float:
     return 1 - (1 - p) ** 3
 
 
-@pytest.mark.parametrize("belief", [lambda p: p, overconfident, lambda p: 0.8 * p], ids=["calibrated", "overconfident", "modest"])
+@pytest.mark.parametrize(
+    "belief", [lambda p: p, overconfident, lambda p: 0.8 * p], ids=["calibrated", "overconfident", "modest"]
+)
 @pytest.mark.parametrize("draft", DRAFTS)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_close_to_one_who_knows_every_probability(machine, draft, belief):
@@ -49,7 +51,9 @@ def test_close_to_one_who_knows_every_probability(machine, draft, belief):
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("noise", NOISES)
 def test_never_slower_under_noise_and_drift(noise, machine, draft):
-    """By what the chosen lengths cost on the machine at rest: noise may mislead the policy, it must not be counted for or against it."""
+    """By what the chosen lengths cost on the machine at rest: noise may mislead the policy, it must not be counted for
+    or against it.
+    """
     cost, positions = MACHINES[machine], text(10000, DRAFTS[draft], belief=overconfident)
     one = Simulation(cost, positions, noise=NOISES[noise], seed=3).run()
     clean = sum(cost(n) for n in one.rows) + one.draft_ms / (1 if noise == "spikes" else 1.5)
@@ -69,7 +73,9 @@ def test_a_draft_that_lies_is_left_alone(machine):
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_a_draft_that_is_sure_now_and_then_and_always_wrong(machine):
-    """The first answer of a server's life pays for finding out: ten plain decodes at most. Further ones lose next to nothing."""
+    """The first answer of a server's life pays for finding out: ten plain decodes at most. Further ones lose next to
+    nothing.
+    """
     rng = random.Random(3)
     positions = [Position(1 - 10 ** -rng.uniform(0.05, 4.5), 0.0, False) for _ in range(3000)]
     first = Simulation(MACHINES[machine], positions[:100]).run()
@@ -80,7 +86,9 @@ def test_a_draft_that_is_sure_now_and_then_and_always_wrong(machine):
 
 @pytest.mark.parametrize("draft", [*DRAFTS, "lies"])
 def test_long_texts_where_only_short_ones_were_measured(draft):
-    """Two rows take no longer than one, but attention reads the text for each row. Taken for a slow machine it was 0.85 of plain."""
+    """Two rows take no longer than one, but attention reads the text for each row. Taken for a slow machine it was 0.85
+    of plain.
+    """
     positions = [Position(0.97, 0.0, False)] * 300 if draft == "lies" else text(300, DRAFTS[draft])
     amx = lambda n: 97 * (0.94 if 1 < n < 7 else 1 + max(n - 6, 0) / 16)  # noqa: E731
     one = Simulation(amx, positions, depth=1300, deep=lambda n: 1300 * (0.02 + 0.03 * n)).run(n_prompt=1300)
@@ -88,7 +96,11 @@ def test_long_texts_where_only_short_ones_were_measured(draft):
 
 
 def test_a_draft_that_costs_a_quarter_of_the_target_is_used_where_it_pays():
-    for cost, positions, least in ((FLAT, text(6000, GOOD), 2.2), (MEMORY_BOUND, text(6000, MIXED), 1.2), (jagged, text(6000, BAD), 0.985)):
+    for cost, positions, least in (
+        (FLAT, text(6000, GOOD), 2.2),
+        (MEMORY_BOUND, text(6000, MIXED), 1.2),
+        (jagged, text(6000, BAD), 0.985),
+    ):
         one = Simulation(cost, positions, step_ms=6.0, call_ms=7.0).run()
         assert one.plain_ms / one.ms > least
 
@@ -115,7 +127,9 @@ def test_a_change_of_nature_is_followed_within_forty_ids(machine):
 
 
 def test_a_draft_that_is_right_while_it_is_left_alone_is_soon_asked_again():
-    """Behind words of which it seemed sure, an id or two in sixteen would take a hundred ids to show that it is good again."""
+    """Behind words of which it seemed sure, an id or two in sixteen would take a hundred ids to show that it is good
+    again.
+    """
     found = []
     for seed in range(20):
         rng = random.Random(seed)
@@ -131,7 +145,9 @@ def test_a_draft_that_is_right_while_it_is_left_alone_is_soon_asked_again():
 @pytest.mark.long
 @pytest.mark.parametrize("machine", ["flat", "memory bound", "jagged"])
 def test_a_draft_that_failed_in_the_first_texts_gets_its_chance_in_later_ones(machine):
-    """Though no short text by itself ever pays for reading its prompt; and a draft that never pays costs next to nothing all the same."""
+    """Though no short text by itself ever pays for reading its prompt; and a draft that never pays costs next to
+    nothing all the same.
+    """
     fast, n = lambda rows: 0.4 * MACHINES[machine](rows), 60
     prices = {"step_ms": 0.4, "call_ms": 0.7, "read_ms": 0.08}
     bad = text(40 * n, BAD)
@@ -162,7 +178,9 @@ def steep(n: int) -> float:
 
 
 def misled(n: int, seed: int) -> list[Position]:
-    """A text in which beliefs say less than in others: what seems sure is as often wrong as right, as where a target writes at random."""
+    """A text in which beliefs say less than in others: what seems sure is as often wrong as right, as where a target
+    writes at random.
+    """
     rng, out = random.Random(seed), []
     for one in text(n, MIXED, stay=0.6, seed=seed):
         p = 0.25 + 0.3 * one.p
@@ -175,7 +193,9 @@ def test_a_text_in_which_beliefs_say_less_than_in_others_loses_a_tenth_at_most_i
     steps = (37, 65, 73, 76, 77, 79)
     ratios = []
     for seed in range(12):
-        taught = Simulation(lambda n: float(steps[n - 1]) if n <= 6 else 79 + 6.0 * (n - 6), text(600, MIXED, seed=seed), call_ms=1.0)
+        taught = Simulation(
+            lambda n: float(steps[n - 1]) if n <= 6 else 79 + 6.0 * (n - 6), text(600, MIXED, seed=seed), call_ms=1.0
+        )
         taught.run()
         before, plain_before = taught.ms, taught.plain_ms
         taught.positions = [*taught.positions, *misled(160, seed + 100)]
@@ -186,7 +206,9 @@ def test_a_text_in_which_beliefs_say_less_than_in_others_loses_a_tenth_at_most_i
 
 
 def test_an_unlucky_first_guess_does_not_end_drafting_for_a_text():
-    """Where rows are dear it costs several plain decodes; guesses that are right afterwards, though not submitted, say it was bad luck."""
+    """Where rows are dear it costs several plain decodes; guesses that are right afterwards, though not submitted, say
+    it was bad luck.
+    """
     cost = lambda n: 25.0 if n == 1 else 53.0 + 8.3 * n  # noqa: E731
     shares = []
     for seed in range(12):
@@ -205,7 +227,9 @@ def test_single_rows_become_faster_and_slower_while_others_do_not(factors):
     for seed in range(6):
         positions = text(3000, ((0.5, 0.6),), seed=seed)
         one = Simulation(cost, positions, single=lambda at: factors[int(12 * at) % len(factors)]).run(n_texts=10)
-        told = [Simulation(lambda n, f=f: cost(n) * (f if n == 1 else 1.0), positions).run(n_texts=10).ms for f in factors]
+        told = [
+            Simulation(lambda n, f=f: cost(n) * (f if n == 1 else 1.0), positions).run(n_texts=10).ms for f in factors
+        ]
         shares.append(sum(told) / len(told) / one.ms)
         assert one.plain_ms / one.ms > 0.975
     assert sum(shares) / len(shares) > 0.96
@@ -213,7 +237,9 @@ def test_single_rows_become_faster_and_slower_while_others_do_not(factors):
 
 @pytest.mark.parametrize(("budget", "is_read"), [(-2.0, False), (0.0, False), (0.5, False), (1.0, True), (9.0, True)])
 def test_a_long_prompt_is_not_read_for_a_short_answer_unless_the_budget_has_it(budget, is_read):
-    """A draft that does not pay, and 1,500 ids whose reading takes two thirds of a decode. The answer has twelve ids."""
+    """A draft that does not pay, and 1,500 ids whose reading takes two thirds of a decode. The answer has twelve
+    ids.
+    """
     one = policy(lambda n: 48.0 + 12.0 * n)
     drafter = one.drafter(Origin.MODEL)
     drafter.saved, drafter.budget, drafter.cost.read_ms = 0.0, budget, 0.025
@@ -258,9 +284,13 @@ def is_asked_behind(one: AutoPolicy, n: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize(("saved", "n_left", "is_read"), [(0.04, 400, True), (0.04, 16, False), (0.5, 16, True), (0.5, 2, False)])
+@pytest.mark.parametrize(
+    ("saved", "n_left", "is_read"), [(0.04, 400, True), (0.04, 16, False), (0.5, 16, True), (0.5, 2, False)]
+)
 def test_reading_a_long_prompt_must_be_earned_back_by_the_rest_of_the_answer(saved, n_left, is_read):
-    """1,500 ids at 0.025 ms: two thirds of a decode, for a draft that saves so much of one per round. The budget is empty."""
+    """1,500 ids at 0.025 ms: two thirds of a decode, for a draft that saves so much of one per round. The budget is
+    empty.
+    """
     one = policy(lambda n: 48.0 + 12.0 * n)
     drafter = one.drafter(Origin.MODEL)
     drafter.saved, drafter.budget, drafter.cost.read_ms = saved, 0.0, 0.025
@@ -291,7 +321,9 @@ def test_what_sampled_texts_teach_does_not_count_for_others():
 
 @pytest.mark.parametrize("n_unread", [5, 600])
 def test_a_guess_after_a_pause_counts_as_if_its_neighbours_were_like_it(n_unread):
-    """However many rounds it had to read first: it alone could not pay for the rows of all, and they would never pay together."""
+    """However many rounds it had to read first: it alone could not pay for the rows of all, and they would never pay
+    together.
+    """
     one = policy(lambda n: 60.0 + 17.0 * n)
     trust(one)
     drafter = one.drafter(Origin.MODEL)
@@ -342,7 +374,9 @@ def test_a_sure_draft_beside_unsure_ones_costs_next_to_nothing():
 
 
 def test_a_text_of_sure_drafts_gets_long_ones_after_texts_of_unsure_ones():
-    """On a curve where both three and fifteen ids are worth it, what was learned from prose must not hold copies down."""
+    """On a curve where both three and fifteen ids are worth it, what was learned from prose must not hold copies
+    down.
+    """
     steps = (16, 29, 43, 27, 42, 53, 66, 49, 64, 74, 88, 72, 85, 95, 108, 72)
     cost = lambda n: float(steps[n - 1]) if n <= 16 else 72 + 10.0 * (n - 16)  # noqa: E731
     prose, copies = text(3000, MIXED, stay=0.6), text(900, ((0.97, 0.9999),), seed=2)
@@ -375,7 +409,11 @@ def test_what_was_learned_serves_the_next_text():
 
 
 def policy(cost, n: int = 65, **machine) -> AutoPolicy:
-    return AutoPolicy(Machine(CostCurve([CostSample(k, 0, cost(k)) for k in range(1, n)]), CostCurve([CostSample(1, 0, 0.1)]), **machine))
+    return AutoPolicy(
+        Machine(
+            CostCurve([CostSample(k, 0, cost(k)) for k in range(1, n)]), CostCurve([CostSample(1, 0, 0.1)]), **machine
+        )
+    )
 
 
 def trust(one: AutoPolicy, *kinds: str) -> None:
@@ -421,7 +459,10 @@ def test_levels_are_the_best_of_all(beliefs, machine, stride):
         return ids / (ms + spent)
 
     best = max(rate(levels) for levels in itertools.product(*(range(1, len(gain) + 1) for gain in gains)))
-    taken = [1 + max((len(chosen[seq].draft.ids) for seq in group if seq in chosen), default=0) for group in groups_of(tuple(seqs))]
+    taken = [
+        1 + max((len(chosen[seq].draft.ids) for seq in group if seq in chosen), default=0)
+        for group in groups_of(tuple(seqs))
+    ]
     plain = rate([1] * len(gains))
     assert best >= 1.0299 * plain or taken == [1] * len(gains)
     assert best <= 1.0301 * plain or rate(taken) == pytest.approx(best, rel=1e-6)
@@ -467,7 +508,9 @@ def test_n_max_and_room_are_ceilings():
 
 
 def test_sure_drafts_go_on_as_long_as_rows_are_cheap():
-    """Where a pass of 40 rows costs what one of one row does: up to the ceiling, beyond the costs looked up beforehand."""
+    """Where a pass of 40 rows costs what one of one row does: up to the ceiling, beyond the costs looked up
+    beforehand.
+    """
     one = policy(lambda n: 10.0 + 0.01 * n)
     trust(one)
     one.begin(0, 10)
@@ -485,7 +528,9 @@ def test_sure_drafts_go_on_as_long_as_rows_are_cheap():
 
 @pytest.mark.parametrize(("step_ms", "goes_on"), [(0.1, True), (20.0, False)])
 def test_a_draft_goes_on_where_a_length_some_ids_further_pays(step_ms, goes_on):
-    """Two rows of each of four pay little, three less, and four much. Most drafts are sure for that long, and steps cost little or much."""
+    """Two rows of each of four pay little, three less, and four much. Most drafts are sure for that long, and steps
+    cost little or much.
+    """
     steps = {4: 71.0, 8: 137.0, 12: 201.0, 16: 227.0}
     curve = CostCurve([CostSample(n, 0, ms) for n, ms in steps.items()])
     one = AutoPolicy(Machine(curve, CostCurve([CostSample(1, 0, step_ms)])))
@@ -530,7 +575,9 @@ def test_only_the_drafters_that_a_request_names_are_asked():
         asks = round_.asks(origin)
         asked[origin] = sorted(ask.seq for ask in asks)
         round_.proposed(origin, [Draft()] * len(asks), 1e-5)
-    assert asked == {Origin.SUFFIX: [0, 2, 3], Origin.MODEL: [1, 2, 4, 5]}, "a fixed one that names none does without the weighed"
+    assert asked == {Origin.SUFFIX: [0, 2, 3], Origin.MODEL: [1, 2, 4, 5]}, (
+        "a fixed one that names none does without the weighed"
+    )
 
 
 def test_fixed_and_automatic_requests_share_a_round():
@@ -594,7 +641,9 @@ def test_the_model_is_not_asked_beside_a_free_guess_that_is_sure(belief, n_ids, 
     round_ = one.plan([Wish(0, SpeculativeParams(), 40)])
     assert round_ is not None
     assert round_.asks(Origin.SUFFIX)
-    round_.proposed(Origin.SUFFIX, [Draft(tuple(range(n_ids)), (belief,) * n_ids, Origin.SUFFIX, kind="suffix/long")], 2e-5)
+    round_.proposed(
+        Origin.SUFFIX, [Draft(tuple(range(n_ids)), (belief,) * n_ids, Origin.SUFFIX, kind="suffix/long")], 2e-5
+    )
     assert bool(round_.asks(Origin.MODEL)) is is_asked
     if not is_asked:
         assert len(round_.choose()[0].draft.ids) == n_ids
@@ -669,9 +718,13 @@ def test_a_draft_that_failed_in_short_texts_must_earn_its_first_chance_in_long_o
 
 
 def test_reading_is_paid_at_the_price_that_it_has_in_texts_of_that_length():
-    """Attention makes each id dearer in long ones; at the price of short ones the budget would seem to suffice for every text."""
+    """Attention makes each id dearer in long ones; at the price of short ones the budget would seem to suffice for
+    every text.
+    """
     machine = {"step_ms": 0.1, "call_ms": 0.7}
-    short = Simulation(lambda n: 3 * MEMORY_BOUND(n), text(600, BAD, seed=1), read_ms=0.02, **machine).run(100, n_texts=10)
+    short = Simulation(lambda n: 3 * MEMORY_BOUND(n), text(600, BAD, seed=1), read_ms=0.02, **machine).run(
+        100, n_texts=10
+    )
     long = Simulation(lambda n: 3 * MEMORY_BOUND(n), text(1200, BAD, seed=2), read_ms=0.15, **machine)
     long.policy = short.policy
     long.run(1500, n_texts=20)
@@ -721,7 +774,12 @@ def test_single_rows_that_were_measured_as_too_dear_do_not_have_wrong_guesses_su
 def test_where_two_rows_really_take_less_time_than_one_single_rows_are_padded(ms):
     """Once drafts of one id showed it, and whatever the profile says of single rows."""
     truth = {1: ms, 2: 79.0}
-    one = Simulation(lambda n: truth.get(n, 200.0 + 60.0 * (n - 3)), text(600, ((0.5, 0.9),)) + text(600, BAD), step_ms=0.3, call_ms=1.0)
+    one = Simulation(
+        lambda n: truth.get(n, 200.0 + 60.0 * (n - 3)),
+        text(600, ((0.5, 0.9),)) + text(600, BAD),
+        step_ms=0.3,
+        call_ms=1.0,
+    )
     believed = [CostSample(n, 0, 85.0 if n == 1 else one.cost(n)) for n in range(1, 18)]
     one.policy = AutoPolicy(Machine(CostCurve(believed), CostCurve([CostSample(1, 0, 0.3)])))
     one.run()
@@ -738,10 +796,14 @@ def test_a_step_takes_no_longer_than_a_call_whatever_was_measured_on_a_busy_mach
 
 
 def test_only_the_first_text_gets_a_draft_for_free_that_costs_more_than_it_saves():
-    """One as large as its target: reading each prompt takes more than it saves, and short answers end before that shows."""
+    """One as large as its target: reading each prompt takes more than it saves, and short answers end before that
+    shows.
+    """
     ratios = []
     for seed in range(8):
-        one = Simulation(lambda n: 0.7 + 0.12 * n, text(240, MIXED, stay=0.5, seed=seed), step_ms=0.15, call_ms=1.0, read_ms=0.02)
+        one = Simulation(
+            lambda n: 0.7 + 0.12 * n, text(240, MIXED, stay=0.5, seed=seed), step_ms=0.15, call_ms=1.0, read_ms=0.02
+        )
         one.run_text(30, 40)
         one.ms = one.plain_ms = 0.0
         for end in range(60, 270, 30):
@@ -794,7 +856,9 @@ def test_a_draft_that_does_not_pay_beside_others_is_asked_again_when_they_are_go
         one.begin(seq, 10)
 
     def asked(n_seq: int, n_rounds: int) -> float:
-        """The share of rounds in which the first sequence was asked for; each guess is right as often as the draft says."""
+        """The share of rounds in which the first sequence was asked for; each guess is right as often as the draft
+        says.
+        """
         n_asked = 0
         for _ in range(n_rounds):
             round_ = one.plan([Wish(seq, SpeculativeParams(n_max=8), 40, 50) for seq in range(n_seq)])
@@ -866,7 +930,10 @@ def test_a_draft_that_reads_on_round_by_round_is_not_judged_before_it_is_done():
         n_read = min(asks[1].n_read, n_left)
         n_left -= n_read
         reads_on = n_read == asks[1].n_read
-        drafts = [Draft((1,), (0.9,), n_read=1), Draft(n_read=n_read) if reads_on else Draft((1,), (0.9,), n_read=n_read)]
+        drafts = [
+            Draft((1,), (0.9,), n_read=1),
+            Draft(n_read=n_read) if reads_on else Draft((1,), (0.9,), n_read=n_read),
+        ]
         round_.proposed(Origin.MODEL, [drafts[seq] for seq in asks], 0.25e-3 * n_read)
         use = one.state(1).uses[Origin.MODEL]
         before = use.saved

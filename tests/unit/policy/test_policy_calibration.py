@@ -56,7 +56,9 @@ def test_surer_ids_of_an_unknown_draft_are_likelier():
     assert chances[0] < 0.2
 
 
-@pytest.mark.parametrize("truth", [lambda b: b, lambda b: b**3, lambda b: 1 - (1 - b) ** 2], ids=["right", "overconfident", "modest"])
+@pytest.mark.parametrize(
+    "truth", [lambda b: b, lambda b: b**3, lambda b: 1 - (1 - b) ** 2], ids=["right", "overconfident", "modest"]
+)
 def test_it_learns_the_truth(truth):
     rng, one = random.Random(1), Calibration()
     for _ in range(6000):
@@ -93,7 +95,11 @@ def test_one_bin_does_not_forget_what_others_did_not_contradict():
     assert one.probability(0.15) < 0.05
 
 
-@given(st.lists(st.tuples(beliefs, st.booleans()), max_size=4), st.lists(beliefs, min_size=1, max_size=6), st.integers(0, 6))
+@given(
+    st.lists(st.tuples(beliefs, st.booleans()), max_size=4),
+    st.lists(beliefs, min_size=1, max_size=6),
+    st.integers(0, 6),
+)
 def test_a_draft_teaches_nearly_what_its_ids_teach_one_by_one(earlier, draft, n_right):
     """What was accepted and seen is counted alike; the line behind it moves once per draft."""
     together, single = Calibration(), Calibration()

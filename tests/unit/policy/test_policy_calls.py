@@ -16,7 +16,9 @@ ROOM = str(Path(auto.__file__).parent)
 
 
 def calls(n_seq: int, n_ids: int) -> float:
-    """Per sequence and round: the policy's functions, and what is written in C and called by them, once it knows the draft."""
+    """Per sequence and round: the policy's functions, and what is written in C and called by them, once it knows the
+    draft.
+    """
     script, n_calls = Script(n_seq, n_ids), 0
 
     def count(frame: FrameType, event: str, _: object) -> None:

@@ -60,7 +60,9 @@ def test_no_sample_no_curve():
 
 
 def assert_sizes_stay_alike(factor, sizes):
-    """After decodes of these sizes that are all slower by one factor, what two sizes cost beside each other is nearly what it was."""
+    """After decodes of these sizes that are all slower by one factor, what two sizes cost beside each other is nearly
+    what it was.
+    """
     one = curve(jagged)
     for n in sizes:
         one.observe(n, 0, factor * jagged(n))
@@ -93,7 +95,9 @@ def test_one_outlier_counts_for_little():
 
 
 def test_single_rows_are_followed_apart_from_more():
-    """They wait for memory, which neighbours fill or leave, while what computes takes no longer (two cores, 1B in BF16: 45 to 70 ms)."""
+    """They wait for memory, which neighbours fill or leave, while what computes takes no longer (two cores, 1B in BF16:
+    45 to 70 ms).
+    """
     one = curve(lambda n: 67.0 if n == 1 else 72.0 + 6.0 * n)
     for factor in (0.7, 1.0, 0.7):
         for n in (1, 8) * 15:
@@ -135,13 +139,17 @@ def test_padding_and_passes_are_part_of_a_rounds_cost():
 
 
 def deep(n: int, depth: int) -> float:
-    """A machine on which a second row is free where the text is short, and attention reads each position for each row and once for all."""
+    """A machine on which a second row is free where the text is short, and attention reads each position for each row
+    and once for all.
+    """
     return 97 * (0.94 if 1 < n < 7 else 1.0 + max(n - 6, 0) / 16) + depth * (0.02 + 0.03 * n)
 
 
 @pytest.mark.parametrize("n", [2, 5, 12])
 def test_one_decode_behind_a_long_text_tells_what_rows_cost_there(n):
-    """Only depth 0 was measured: a second row would be taken for free for ever, since it seems that single rows became slower, too."""
+    """Only depth 0 was measured: a second row would be taken for free for ever, since it seems that single rows became
+    slower, too.
+    """
     one = curve(lambda n: deep(n, 0))
     assert one.ms(2, 1300) < one.ms(1, 1300)
     one.observe(n, 1300, deep(n, 1300))

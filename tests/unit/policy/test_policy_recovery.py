@@ -1,4 +1,6 @@
-"""Drafting comes back after a machine was disturbed, and looking whether it pays again costs little where it does not."""
+"""Drafting comes back after a machine was disturbed, and looking whether it pays again costs little where it does
+not.
+"""
 
 from __future__ import annotations
 
@@ -50,10 +52,14 @@ def test_drafts_are_back_within_three_answers_of_a_quiet_machine(name, seed):
 
 @pytest.mark.long
 def test_of_many_disturbances_nearly_all_are_over_within_three_answers():
-    """Nearly all of the others slow the draft fifty times as much as the target for minutes, or are over in the fourth or fifth answer."""
+    """Nearly all of the others slow the draft fifty times as much as the target for minutes, or are over in the fourth
+    or fifth answer.
+    """
     late = n = 0
     for begin, seconds, (target, draft), seed in product((0.0, 0.001, 20), LENGTHS, TIMES, (0,)):
-        one = real_pair(real_text(40, seed), factor=between(begin, begin + seconds, target, draft), seed=seed).answers(60)
+        one = real_pair(real_text(40, seed), factor=between(begin, begin + seconds, target, draft), seed=seed).answers(
+            60
+        )
         after = one.after(begin + seconds)
         n += len(after) > 3
         late += len(after) > 3 and not any(after[:3])

@@ -19,7 +19,10 @@ def line(what: str, error: str = "") -> str:
 
 def test_results_are_read_among_other_lines() -> None:
     found = clients.read(f"hello\n{line('one')}\n{line('two', 'E: no')}\n{{}}\n")
-    assert [(one.what, one.verdict, one.error) for one in found] == [("one", clients.OK, ""), ("two", clients.FAILED, "E: no")]
+    assert [(one.what, one.verdict, one.error) for one in found] == [
+        ("one", clients.OK, ""),
+        ("two", clients.FAILED, "E: no"),
+    ]
 
 
 def test_only_what_fails_on_the_peer_too_is_the_models() -> None:
@@ -29,7 +32,9 @@ def test_only_what_fails_on_the_peer_too_is_the_models() -> None:
 
 
 def test_an_error_stays_in_its_line_of_the_table() -> None:
-    assert clients.table(clients.read(line("one", "E: a | b\nc"))).splitlines()[2:] == ["| c | 1 | one | failed: E: a \\| b c |"]
+    assert clients.table(clients.read(line("one", "E: a | b\nc"))).splitlines()[2:] == [
+        "| c | 1 | one | failed: E: a \\| b c |"
+    ]
 
 
 def test_a_client_that_cannot_be_installed_is_told_as_not_run(tmp_path: Path, monkeypatch) -> None:
@@ -40,9 +45,13 @@ def test_a_client_that_cannot_be_installed_is_told_as_not_run(tmp_path: Path, mo
 
 
 def test_the_table_in_the_docs_has_the_versions_that_are_installed() -> None:
-    pinned = dict(re.findall(r"^(\S+)==(\S+)$", (clients.CHECKS / "requirements.txt").read_text(encoding="utf-8"), re.MULTILINE))
+    pinned = dict(
+        re.findall(r"^(\S+)==(\S+)$", (clients.CHECKS / "requirements.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    )
     lock = json.loads((clients.CHECKS / "package-lock.json").read_text(encoding="utf-8"))
     pinned["ai"] = lock["packages"]["node_modules/ai"]["version"]
-    rows = re.findall(r"^\| (\S+) \| (\d\S*) \|", (ROOT / "docs" / "clients.md").read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (\S+) \| (\d\S*) \|", (ROOT / "docs" / "clients.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert len(rows) > 20
     assert all(pinned[name] == version for name, version in rows)

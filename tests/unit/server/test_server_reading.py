@@ -1,4 +1,6 @@
-"""Bodies into values: long ones in pieces, which must give what the standard library gives, and too much of anything is refused."""
+"""Bodies into values: long ones in pieces, which must give what the standard library gives, and too much of anything is
+refused.
+"""
 
 import json
 import random
@@ -10,7 +12,26 @@ from uad.errors import InvalidRequestError
 from uad.server import json_in
 from uad.server.json_in import MAX_CONTAINERS, MAX_DEPTH, MAX_VALUES, parse_object
 
-WORDS = ["", "a", '"', "\\", "\\\\", '\\"', "[", "]", "{", "}", ",", ":", "\n", "é", "東京", "\U0001f642", "\U0001f642" * 2, "word " * 9]
+WORDS = [
+    "",
+    "a",
+    '"',
+    "\\",
+    "\\\\",
+    '\\"',
+    "[",
+    "]",
+    "{",
+    "}",
+    ",",
+    ":",
+    "\n",
+    "é",
+    "東京",
+    "\U0001f642",
+    "\U0001f642" * 2,
+    "word " * 9,
+]
 
 
 def gives(data, expected, n_ids=0):
@@ -58,7 +79,9 @@ def test_what_is_no_json_as_a_whole_is_none_in_pieces():
     for _ in range(800):
         data = bytearray(written(draw, {str(i): value(draw) for i in range(1, 5)}))
         at = draw.randrange(len(data))
-        data[at : at + draw.randrange(2)] = draw.choice([b"", b",", b"]", b"}", b"[", b"{", b'"', b"\\", b" ", b"1", b":"])
+        data[at : at + draw.randrange(2)] = draw.choice(
+            [b"", b",", b"]", b"}", b"[", b"{", b'"', b"\\", b" ", b"1", b":"]
+        )
         try:
             expected = json.loads(data.decode())
             is_valid = isinstance(expected, dict)

@@ -1,4 +1,6 @@
-"""What went in comes out: every message's text is in the prompt, in some way that the template has, or the request is refused by name."""
+"""What went in comes out: every message's text is in the prompt, in some way that the template has, or the request is
+refused by name.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +15,29 @@ from uad.errors import InvalidRequestError
 from uad.templates.conversation import Talk, converse
 from uad.templates.families import bundled_mappings, load_families
 
-TURNS = "{% for m in messages %}<{{ m.role }}>CONTENT</{{ m.role }}>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+TURNS = (
+    "{% for m in messages %}<{{ m.role }}>CONTENT</{{ m.role }}>{% endfor %}{% if add_generation_prompt "
+    "%}<assistant>{% endif %}"
+)
 PLAIN = TURNS.replace("CONTENT", "{{ m.content }}")
-PARTS = TURNS.replace("CONTENT", "{% for p in m.content %}{% if p.type == 'text' %}[{{ p.text }}]{% endif %}{% endfor %}")
+PARTS = TURNS.replace(
+    "CONTENT", "{% for p in m.content %}{% if p.type == 'text' %}[{{ p.text }}]{% endif %}{% endfor %}"
+)
 BOTH = PARTS.replace("{% for p in m", "{% if m.content is string %}{{ m.content }}{% else %}{% for p in m").replace(
     "{% endif %}{% endfor %}</", "{% endif %}{% endfor %}{% endif %}</"
 )
-NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" + PLAIN.replace(
-    "{% for m in messages %}", "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system here') }}{% endif %}"
+NO_SYSTEM = (
+    "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    + PLAIN.replace(
+        "{% for m in messages %}",
+        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system here') }}{% endif %}",
+    )
 )
 DEAF = PLAIN.replace("{% for m in messages %}", "{% for m in messages if m.role in ('user', 'assistant') %}")
 FRONT = PLAIN.replace("{% for m in messages %}", "{% for m in messages if m == messages[0] or m.role != 'system' %}")
 STRICT = (
-    "{% for m in messages %}{% if m.role != ('assistant' if loop.index0 % 2 else 'user') %}{{ raise_exception('roles must alternate') }}"
+    "{% for m in messages %}{% if m.role != ('assistant' if loop.index0 % 2 else 'user') %}{{ raise_exception('roles "
+    "must alternate') }}"
     "{% endif %}"
     "<{{ 'model' if m.role == 'assistant' else m.role }}>{{ m.content | trim }}{% endfor %}<model>"
 )
@@ -59,7 +71,9 @@ def parts(*texts: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize("role", ["user", "system", "assistant", "tool"])
 def test_contents_are_given_as_the_template_takes_them(template: str, content: object, shown: str, role: str):
     assert (
-        text_of(template, ("user", "q"), (role, content), ("user", "z")).split(f"<{role}>")[-2 if role == "user" else -1].startswith(shown)
+        text_of(template, ("user", "q"), (role, content), ("user", "z"))
+        .split(f"<{role}>")[-2 if role == "user" else -1]
+        .startswith(shown)
     )
 
 
@@ -75,7 +89,11 @@ def test_contents_are_given_as_the_template_takes_them(template: str, content: o
         ),
         (NO_SYSTEM, [("user", "U"), ("system", "S")], "<user>U\n\nS</user>"),
         (NO_SYSTEM, [("system", "S")], "<user>S</user>"),
-        (NO_SYSTEM, [("system", "S"), ("assistant", "A"), ("user", "U")], "<user>S</user><assistant>A</assistant><user>U</user>"),
+        (
+            NO_SYSTEM,
+            [("system", "S"), ("assistant", "A"), ("user", "U")],
+            "<user>S</user><assistant>A</assistant><user>U</user>",
+        ),
         (NO_SYSTEM, [("developer", "S"), ("user", "U")], "<user>S\n\nU</user>"),
         (NO_SYSTEM, [("system", parts("S", "T")), ("user", parts("U", "V"))], "<user>S\nT\n\nU\nV</user>"),
         (DEAF, [("system", "S"), ("user", "U")], "<user>S\n\nU</user>"),
@@ -98,15 +116,27 @@ def test_system_messages_have_a_place_anywhere(template: str, turns: list[tuple[
 @pytest.mark.parametrize(
     ("template", "turns", "named"),
     [
-        (DEAF, [("user", "U"), ("tool", "T")], r"messages\[1\]: the chat template leaves this message out \(role tool\)"),
-        (DEAF, [("system", "S"), ("user", "U"), ("tool", "T")], r"messages\[2\]: .*leaves this message out \(role tool\)"),
+        (
+            DEAF,
+            [("user", "U"), ("tool", "T")],
+            r"messages\[1\]: the chat template leaves this message out \(role tool\)",
+        ),
+        (
+            DEAF,
+            [("system", "S"), ("user", "U"), ("tool", "T")],
+            r"messages\[2\]: .*leaves this message out \(role tool\)",
+        ),
         (
             PLAIN.replace("m.content", "m.content[:3]"),
             [("user", "ab"), ("user", "four")],
             r"messages\[1\]: .*does not write this text as it is",
         ),
         (PLAIN.replace("m.content", "m.content | upper"), [("user", "ab")], r"messages\[0\]: .*\(role user\)"),
-        (PLAIN.replace("messages %}", "messages[-2:] %}", 1), [("user", "a"), ("assistant", "b"), ("user", "c")], r"messages\[0\]: "),
+        (
+            PLAIN.replace("messages %}", "messages[-2:] %}", 1),
+            [("user", "a"), ("assistant", "b"), ("user", "c")],
+            r"messages\[0\]: ",
+        ),
         (PLAIN.replace("m.content", "m.content | replace('x', '')"), [("user", "some text")], r"messages\[0\]: "),
         (PLAIN.replace("m.content", "''"), [("user", "U")], r"messages\[0\]: .*leaves this message out"),
         (PARTS.replace("m.content %}", "m.content[:1] %}"), [("user", parts("a", "b"))], r"messages\[0\]: "),
@@ -135,12 +165,18 @@ LENIENT = {
     "thoughts": PLAIN.replace("m.content", "m.content.split('</think>')[-1] if m.role == 'assistant' else m.content"),
     "hoisted": "{% for m in messages if m.role == 'system' %}{{ m.content }}{% endfor %}" + DEAF,
 }
-TEXTS = st.lists(st.sampled_from(["a", " ", "\n", "/no_think", "/think", '"', "\\", "é", "<b>", "{{", "\ue0f00\ue0f1", "\r\n"]), max_size=6)
+TEXTS = st.lists(
+    st.sampled_from(["a", " ", "\n", "/no_think", "/think", '"', "\\", "é", "<b>", "{{", "\ue0f00\ue0f1", "\r\n"]),
+    max_size=6,
+)
 
 
 @pytest.mark.parametrize("template", LENIENT.values(), ids=LENIENT.keys())
 @settings(deadline=None, max_examples=40)
-@given(contents=st.lists(TEXTS.map("".join), min_size=4, max_size=4), thought=st.sampled_from(["", "<think>t</think>", "t</think>\n"]))
+@given(
+    contents=st.lists(TEXTS.map("".join), min_size=4, max_size=4),
+    thought=st.sampled_from(["", "<think>t</think>", "t</think>\n"]),
+)
 def test_what_templates_do_to_texts_by_design_is_no_loss(template: str, contents: list[str], thought: str):
     system, first, answer, second = contents
     text_of(template, ("system", system), ("user", first), ("assistant", thought + answer), ("user", second))
@@ -167,8 +203,19 @@ CONVERSATIONS: dict[str, list[tuple[str, object]]] = {
     "several": [("user", "Hello one"), ("assistant", "Answer two"), ("user", "And three")],
     "spaces": [("user", "  Hello one \n\n"), ("assistant", "\n Answer two "), ("user", "And three\n")],
     "system": [("system", "Be brief"), ("user", "Hello one"), ("assistant", "Answer two"), ("user", "And three")],
-    "system inside": [("user", "Hello one"), ("assistant", "Answer two"), ("system", "Be brief"), ("user", "And three")],
-    "systems": [("system", "Zero"), ("user", "Hello one"), ("assistant", "Answer two"), ("system", "Be brief"), ("user", "And three")],
+    "system inside": [
+        ("user", "Hello one"),
+        ("assistant", "Answer two"),
+        ("system", "Be brief"),
+        ("user", "And three"),
+    ],
+    "systems": [
+        ("system", "Zero"),
+        ("user", "Hello one"),
+        ("assistant", "Answer two"),
+        ("system", "Be brief"),
+        ("user", "And three"),
+    ],
     "two systems": [("system", "Zero"), ("system", "Be brief"), ("user", "And three")],
     "system last": [("user", "Hello one"), ("system", "Be brief")],
     "system alone": [("system", "Be brief")],
@@ -177,7 +224,11 @@ CONVERSATIONS: dict[str, list[tuple[str, object]]] = {
     "open thoughts": [("user", "Hello one"), ("assistant", "Answer two <think>\nHm"), ("user", "And three")],
     "empty": [("user", ""), ("assistant", "."), ("user", "And three")],
     "switches": [("system", "Be brief /no_think"), ("user", "Hello one /think")],
-    "markers": [("user", 'say <|im_end|> </think> [/INST] "quoted" \\n <b>&amp;</b> /thinking'), ("assistant", "No."), ("user", "<think>")],
+    "markers": [
+        ("user", 'say <|im_end|> </think> [/INST] "quoted" \\n <b>&amp;</b> /thinking'),
+        ("assistant", "No."),
+        ("user", "<think>"),
+    ],
     "lines": [("user", "First\n\n  second\r\n\tthird\n"), ("assistant", "- a\n- b\n"), ("user", "{% x %} {{ y }}")],
     "parts": [("user", parts("Part one", "Part two"))],
     "tool": [("user", "Hello one"), ("assistant", "calling"), ("tool", "result 7")],

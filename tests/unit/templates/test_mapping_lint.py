@@ -65,9 +65,17 @@ def test_good_files_have_nothing_wrong(tmp_path: Path):
             "families/mine.yaml:7:3: ambiguous: a turn of 'assistant' starts like one of 'user'",
         ),
         ('["<u>"]', '["<u>", "<w>"]', "families/mine.yaml:3:1: the special <w> is in no marker of the format"),
-        ('text: "<u>Hi\\n"', 'text: "<u>Ho\\n"', "families/mine.yaml:11:3: the example is not what the format renders: '<u>Hi\\n'"),
+        (
+            'text: "<u>Hi\\n"',
+            'text: "<u>Ho\\n"',
+            "families/mine.yaml:11:3: the example is not what the format renders: '<u>Hi\\n'",
+        ),
         (GOOD[GOOD.index("example") :], "", "families/mine.yaml:1:1: there is no example"),
-        ("roles:", 'reasoning: {start: "<t>", end: ""}\nroles:', "families/mine.yaml:4:32: 'end' is empty; what stands around reasoning"),
+        (
+            "roles:",
+            'reasoning: {start: "<t>", end: ""}\nroles:',
+            "families/mine.yaml:4:32: 'end' is empty; what stands around reasoning",
+        ),
     ],
 )
 def test_mistakes_in_families(tmp_path: Path, old: str, new: str, message: str):
@@ -78,9 +86,21 @@ def test_mistakes_in_families(tmp_path: Path, old: str, new: str, message: str):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("family: mine", "family: mien", "pairs/mine.yaml: never applies: there is no family 'mien'; did you mean 'mine'?"),
-        ('"<a>", draft', '"<u>", draft', "pairs/mine.yaml:6:14: ambiguous: '<u>' becomes 'y' here but 'x' in pairs/mine.yaml:5:14"),
-        ('"<a>", draft: "y"', '"<u>", draft: "x"', "pairs/mine.yaml:6:14: unreachable: the same rule as in pairs/mine.yaml:5:14"),
+        (
+            "family: mine",
+            "family: mien",
+            "pairs/mine.yaml: never applies: there is no family 'mien'; did you mean 'mine'?",
+        ),
+        (
+            '"<a>", draft',
+            '"<u>", draft',
+            "pairs/mine.yaml:6:14: ambiguous: '<u>' becomes 'y' here but 'x' in pairs/mine.yaml:5:14",
+        ),
+        (
+            '"<a>", draft: "y"',
+            '"<u>", draft: "x"',
+            "pairs/mine.yaml:6:14: unreachable: the same rule as in pairs/mine.yaml:5:14",
+        ),
         ('"<a>", draft', '"", draft', "pairs/mine.yaml:6:14: 'target' is empty; it must name what is to be replaced"),
     ],
 )
@@ -99,16 +119,26 @@ def test_files_that_compete(tmp_path: Path):
 
 def test_every_broken_file_is_told_not_only_the_first(tmp_path: Path):
     found = findings(
-        tmp_path, GOOD.replace("title", "titel"), PAIR.replace("draft:", "drfat:"), {"families/x.yaml": "[", "families/y.yaml": "&a [*a]"}
+        tmp_path,
+        GOOD.replace("title", "titel"),
+        PAIR.replace("draft:", "drfat:"),
+        {"families/x.yaml": "[", "families/y.yaml": "&a [*a]"},
     )
-    assert [text.split(":")[0] for text in found] == ["families/mine.yaml", "families/x.yaml", "families/y.yaml", "pairs/mine.yaml"]
+    assert [text.split(":")[0] for text in found] == [
+        "families/mine.yaml",
+        "families/x.yaml",
+        "families/y.yaml",
+        "pairs/mine.yaml",
+    ]
 
 
 def test_a_file_of_ten_megabytes_and_bombs_are_refused_at_once(tmp_path: Path):
     bomb = "\n".join(["a0: &a0 [x, x]"] + [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60)])
     start = time.process_time()
     found = findings(
-        tmp_path, "x" * 10_000_000, more={"families/b.yaml": bomb, "families/c.yaml": "title: !!python/object/apply:os.system [x]"}
+        tmp_path,
+        "x" * 10_000_000,
+        more={"families/b.yaml": bomb, "families/c.yaml": "title: !!python/object/apply:os.system [x]"},
     )
     assert time.process_time() - start < 2
     assert "anchors and aliases" in found[0]
@@ -119,8 +149,14 @@ def test_a_file_of_ten_megabytes_and_bombs_are_refused_at_once(tmp_path: Path):
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
-        ((("a", "b"), ("b", "a")), r"--spec-replace 2: the rules lead in a circle: 'a' -> 'b' -> 'a'\. Rules apply once"),
-        ((("a", "b"), ("b", "c"), ("c", "a")), r"--spec-replace 3: the rules lead in a circle: 'a' -> 'b' -> 'c' -> 'a'"),
+        (
+            (("a", "b"), ("b", "a")),
+            r"--spec-replace 2: the rules lead in a circle: 'a' -> 'b' -> 'a'\. Rules apply once",
+        ),
+        (
+            (("a", "b"), ("b", "c"), ("c", "a")),
+            r"--spec-replace 3: the rules lead in a circle: 'a' -> 'b' -> 'c' -> 'a'",
+        ),
         ((("a", "b"), ("a", "c")), r"--spec-replace 2: 'a' is replaced by 'c' here but by 'b' in --spec-replace 1"),
         ((("", "b"),), r"--spec-replace 1: the target side of a replacement is empty"),
     ],

@@ -1,4 +1,6 @@
-"""Formats derived from chat templates, pair files written from them, and the choice between families, derived formats and plain text."""
+"""Formats derived from chat templates, pair files written from them, and the choice between families, derived formats
+and plain text.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ def test_defaults_and_dates_of_a_template_are_part_of_its_format():
 
 def test_thoughts_are_derived_from_a_message_that_has_some():
     template = (
-        "{% for m in messages %}<|a|>{{ m.role }}\n{% if m.reasoning_content %}<thinking>{{ m.reasoning_content }}</thinking>\n{% endif %}"
+        "{% for m in messages %}<|a|>{{ m.role }}\n{% if m.reasoning_content %}<thinking>{{ m.reasoning_content "
+        "}}</thinking>\n{% endif %}"
         "{{ m.content }}<|z|>{% endfor %}{% if add_generation_prompt %}<|a|>assistant\n{% endif %}"
     )
     assert derive(side(template)).family.reasoning == Turn("<thinking>", "</thinking>\n")
@@ -66,13 +69,22 @@ def test_thoughts_are_derived_from_the_generation_prompt():
 @pytest.mark.parametrize(
     ("template", "note", "system"),
     [
-        ("{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}@", "refuses system messages", "prefix"),
-        ("{% set messages = messages | rejectattr('role', 'equalto', 'system') | list %}@", "leaves system messages out", "drop"),
+        (
+            "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}@",
+            "refuses system messages",
+            "prefix",
+        ),
+        (
+            "{% set messages = messages | rejectattr('role', 'equalto', 'system') | list %}@",
+            "leaves system messages out",
+            "drop",
+        ),
     ],
 )
 def test_what_a_template_cannot_express_is_noted(template: str, note: str, system: str):
     loop = (
-        "{% for m in messages %}<|a|>{{ m.role }}:{{ m.content }}<|z|>{% endfor %}{% if add_generation_prompt %}<|a|>assistant:{% endif %}"
+        "{% for m in messages %}<|a|>{{ m.role }}:{{ m.content }}<|z|>{% endfor %}{% if add_generation_prompt "
+        "%}<|a|>assistant:{% endif %}"
     )
     found = derive(side(template.replace("@", loop)))
     assert note in found.notes[0]

@@ -77,7 +77,9 @@ def test_families_load_quickly():
 def agree(read: str, write: str, messages: tuple[Message, ...], wanted: tuple[Message, ...]) -> bool:
     """Whether the prompt of messages, translated, is the prompt of wanted, whichever way the answer begins."""
     got = items_of(read, write, written(read, messages, prompt=True))
-    return same_to_answer(got, normalise(as_items(write, written(write, wanted, prompt=True))), FAMILIES[write], VOCABS[write])
+    return same_to_answer(
+        got, normalise(as_items(write, written(write, wanted, prompt=True))), FAMILIES[write], VOCABS[write]
+    )
 
 
 def as_items(name: str, text: str) -> list[Item]:
@@ -125,14 +127,22 @@ def test_the_drafts_marks_of_thoughts_are_offered_as_the_targets():
     assert rules.back(rules.draft.specials["<think>"])[0] == VOCABS["harmony"].specials["<|channel|>"]
 
 
-NOISE = st.sampled_from(("\n", " ", "x", "user", "system\n", "assistant", "[INST] ", "<think>", "\n\n", "User: ", "é", "</think>"))
+NOISE = st.sampled_from(
+    ("\n", " ", "x", "user", "system\n", "assistant", "[INST] ", "<think>", "\n\n", "User: ", "é", "</think>")
+)
 
 
 @settings(max_examples=150)
-@given(st.data(), st.sampled_from(READABLE), st.sampled_from(sorted(FAMILIES)), st.lists(NOISE, max_size=6), st.booleans())
+@given(
+    st.data(), st.sampled_from(READABLE), st.sampled_from(sorted(FAMILIES)), st.lists(NOISE, max_size=6), st.booleans()
+)
 def test_streaming_equals_whole(data: st.DataObject, read: str, write: str, noise: list[str], think: bool):
     """Conversations with odd contents, pieces of them left out, cut anywhere and token by token."""
-    messages = (Message("user", "".join(noise)), Message("assistant", "".join(noise[2:]), reasoning="Hm" if think else ""), *TALK)
+    messages = (
+        Message("user", "".join(noise)),
+        Message("assistant", "".join(noise[2:]), reasoning="Hm" if think else ""),
+        *TALK,
+    )
     text = written(read, messages, prompt=True)
     start = data.draw(st.integers(0, len(text)))
     ids = ids_of(read, text[:start] + text[start + data.draw(st.integers(0, 12)) :])
@@ -149,25 +159,38 @@ def test_streaming_equals_whole(data: st.DataObject, read: str, write: str, nois
 
 def test_only_the_families_said_to_have_markers_of_letters_do():
     """A pattern that can match inside a user's text without any special could be typed."""
-    lettered = [name for name in READABLE if any(not any(isinstance(item, int) for item in items) for items in user_patterns(name))]
+    lettered = [
+        name
+        for name in READABLE
+        if any(not any(isinstance(item, int) for item in items) for items in user_patterns(name))
+    ]
     assert sorted(lettered) == sorted(LETTERS)
 
 
 def user_patterns(name: str) -> list[tuple[bytes | int, ...]]:
     states = reader_patterns(FAMILIES[name], VOCABS[name])
-    whitespace = [items for items in states["user!"] if all(isinstance(item, bytes) and not item.strip() for item in items)]
+    whitespace = [
+        items for items in states["user!"] if all(isinstance(item, bytes) and not item.strip() for item in items)
+    ]
     return [items for state in ("user", "user!") for items in states[state] if items not in whitespace]
 
 
 EVERY_NAME = sorted({name for vocab in VOCABS.values() for name in vocab.specials})
-TYPED = st.lists(st.sampled_from([*EVERY_NAME, "user\n", "system\n", "assistant\n", "\n", " ", "a", "<", "|>"]), min_size=1, max_size=10)
+TYPED = st.lists(
+    st.sampled_from([*EVERY_NAME, "user\n", "system\n", "assistant\n", "\n", " ", "a", "<", "|>"]),
+    min_size=1,
+    max_size=10,
+)
 
 
 @settings(max_examples=250)
-@given(TYPED, st.sampled_from(SAFE), st.sampled_from(sorted(FAMILIES)), st.sampled_from(["system", "user", "assistant"]))
+@given(
+    TYPED, st.sampled_from(SAFE), st.sampled_from(sorted(FAMILIES)), st.sampled_from(["system", "user", "assistant"])
+)
 def test_typed_specials_stay_letters(typed: list[str], read: str, write: str, role: str):
-    """Names of this and other families' specials, in any message: as many specials in the prompt and for the draft as with harmless text,
-    and the text arrives as it was typed."""
+    """Names of this and other families' specials, in any message: as many specials in the prompt and for the draft as
+    with harmless text, and the text arrives as it was typed.
+    """
     content = "x" + "".join(typed) + "x"
     prompts = [prompt_ids(read, role, text) for text in (content, "xx")]
     specials = [[id_ for id_ in ids if VOCABS[read].is_special(id_)] for ids in prompts]
@@ -176,13 +199,17 @@ def test_typed_specials_stay_letters(typed: list[str], read: str, write: str, ro
     for ids in prompts:
         stream = rules_for(read, write).stream()
         streams.append(normalise([*stream.feed(ids), *stream.flush()]))
-    assert [item for item in streams[0] if isinstance(item, int)] == [item for item in streams[1] if isinstance(item, int)]
+    assert [item for item in streams[0] if isinstance(item, int)] == [
+        item for item in streams[1] if isinstance(item, int)
+    ]
     if FAMILIES[write].system != "drop" or role != "system":
         assert content.encode() in b"|".join(item for item in streams[0] if isinstance(item, bytes))
 
 
 def prompt_ids(name: str, role: str, content: str) -> list[int]:
-    """The prompt of a conversation in which one message has this content, through the family's Jinja template as a server does it."""
+    """The prompt of a conversation in which one message has this content, through the family's Jinja template as a
+    server does it.
+    """
     messages = [message if message.role != role else Message(role, content) for message in (SYSTEM, *TALK)]
     asked = [{"role": message.role, "content": message.content} for message in messages]
     vocab = VOCABS[name]

@@ -72,7 +72,11 @@ def test_the_jinja_template_of_a_family_renders_the_same(family: Family, prompt:
         ('["<u>"]', '["<u>"', r"mine\.yaml:4:\d+: not valid YAML: expected ',' or '\]'"),
         ("title: My format\n", "title: My format\ntitle: again\n", r"mine\.yaml:3:1: the key 'title' is given twice"),
         ("title: My format", "title: &a My format", r"mine\.yaml:2:8: anchors and aliases"),
-        ("title: My format", "title: !!python/name:os.system x", r"mine\.yaml:2:8: tags \('tag:yaml.org,2002:python/name:os.system'\)"),
+        (
+            "title: My format",
+            "title: !!python/name:os.system x",
+            r"mine\.yaml:2:8: tags \('tag:yaml.org,2002:python/name:os.system'\)",
+        ),
         ("title:", "system: turns\ntitle:", r"mine\.yaml:2:9: 'system' is 'turns'; expected one of turn, prefix, drop"),
         ("family: mine", "family: other", r"mine\.yaml:1:9: the family is called 'other' but the file 'mine.yaml'"),
         ("title:", "write_only: 1\ntitle:", r"mine\.yaml:2:13: 'write_only': expected true or false"),
@@ -137,7 +141,11 @@ def test_a_directory_given_by_the_user_wins(tmp_path: Path):
     ("old", "new", "message"),
     [
         ('target: "<|im_end|>"', 'target: ""', r"mine\.yaml:5:14: 'target' is empty"),
-        ("{family: chatml}", "{}", r"mine\.yaml:2:9: 'target' has no condition; give at least one of family, name, specials"),
+        (
+            "{family: chatml}",
+            "{}",
+            r"mine\.yaml:2:9: 'target' has no condition; give at least one of family, name, specials",
+        ),
         ("{family: chatml}", "{families: chatml}", r"unknown key 'families'; did you mean 'family'\?"),
         ('  - {target: "<|im_end|>", draft: "x"}\n', "  []\n", r"'replace' has no rules"),
         ('draft: "x"', "with: y", r"mine\.yaml:5:28: unknown key 'with'"),

@@ -18,9 +18,12 @@ from uad.templates.seams import Part
 FAMILIES = load_families([bundled_mappings()])
 CORE = [name for name in FAMILY_SPECIALS if name in FAMILIES and name != "plain"]
 GEMMA_2 = (
-    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
-    "{% for message in messages %}{{ '<start_of_turn>' + ('model' if message['role'] == 'assistant' else message['role']) + '\n' "
-    "+ message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
+    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% "
+    "endif %}"
+    "{% for message in messages %}{{ '<start_of_turn>' + ('model' if message['role'] == 'assistant' else "
+    "message['role']) + '\n' "
+    "+ message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}{% if add_generation_prompt %}{{ "
+    "'<start_of_turn>model\n' }}{% endif %}"
 )
 
 
@@ -36,7 +39,9 @@ def test_every_family_recognises_its_own_template(family: str):
     assert "exactly" in found.reason
 
 
-@pytest.mark.parametrize(("name", "family"), [("target-chatml", "chatml"), ("draft-zephyr", "zephyr"), ("draft-gemma", "gemma")])
+@pytest.mark.parametrize(
+    ("name", "family"), [("target-chatml", "chatml"), ("draft-zephyr", "zephyr"), ("draft-gemma", "gemma")]
+)
 def test_bundled_models_are_recognised(name: str, family: str):
     found = recognise(sample(name), FAMILIES)
     assert found.family is FAMILIES[family]
@@ -49,13 +54,16 @@ def test_a_template_that_refuses_system_messages_is_recognised_by_the_rest():
 
 
 def test_a_template_with_a_preamble_is_recognised_by_its_turns():
-    template = "{{ '<|im_start|>system\nToday is Monday. Tools: none of them.<|im_end|>\n' }}" + FAMILIES["chatml"].template()
+    template = (
+        "{{ '<|im_start|>system\nToday is Monday. Tools: none of them.<|im_end|>\n' }}" + FAMILIES["chatml"].template()
+    )
     found = recognise(side("chatml", template), FAMILIES)
     assert found.family is FAMILIES["chatml"]
 
 
 @pytest.mark.parametrize(
-    ("family", "expected"), [("chatml", "chatml"), ("phi-4", "phi-4"), ("gemma", "gemma"), ("plain", None), ("mistral-v1", None)]
+    ("family", "expected"),
+    [("chatml", "chatml"), ("phi-4", "phi-4"), ("gemma", "gemma"), ("plain", None), ("mistral-v1", None)],
 )
 def test_without_a_template_the_specials_decide(family: str, expected: str | None):
     found = recognise(side(family), FAMILIES)
@@ -72,7 +80,10 @@ def test_an_unknown_template_is_no_family():
 
 def test_notes_say_what_was_found_and_why():
     notes = plan(sample("target-chatml"), sample("draft-gemma"), Options()).notes
-    assert notes[0] == "target target-chatml: chatml (score 1.00: its template renders a conversation exactly as chatml does)"
+    assert (
+        notes[0]
+        == "target target-chatml: chatml (score 1.00: its template renders a conversation exactly as chatml does)"
+    )
     assert notes[1].startswith("draft draft-gemma: gemma (score 1.00")
     assert notes[2] == "rules: families chatml -> gemma"
 
@@ -93,7 +104,9 @@ def test_families_can_be_given_by_hand():
     found = plan(side("chatml"), side("plain"), Options(target_family="phi-4", draft_family="zephyr"))
     assert found.target_family.family == FAMILIES["phi-4"]
     assert found.draft_family.reason == "given by --draft-family"
-    with pytest.raises(MappingError, match=r"--target-family: there is no chat format family 'chatm'; did you mean 'chatml'"):
+    with pytest.raises(
+        MappingError, match=r"--target-family: there is no chat format family 'chatm'; did you mean 'chatml'"
+    ):
         plan(side("chatml"), side("plain"), Options(target_family="chatm"))
 
 
@@ -111,12 +124,15 @@ def test_precedence(tmp_path: Path):
     (tmp_path / "pairs").mkdir()
     pair = "pair: p\ntarget: {name: '*CHATML'}\ndraft: {family: gemma}\nreplace:\n"
     (tmp_path / "pairs" / "p.yaml").write_text(
-        pair + '  - {target: "<|im_start|>user\\n", draft: "P:"}\n  - {target: "<|im_end|>\\n", draft: "|"}\n', encoding="utf-8"
+        pair + '  - {target: "<|im_start|>user\\n", draft: "P:"}\n  - {target: "<|im_end|>\\n", draft: "|"}\n',
+        encoding="utf-8",
     )
     families = Options()
     with_pair = Options(mappings=(tmp_path,))
     by_hand = Options(mappings=(tmp_path,), replace=(("<|im_start|>user\n", "H:"),))
-    assert translated(target, draft, families, TALK) == "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n"
+    assert (
+        translated(target, draft, families, TALK) == "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n"
+    )
     assert translated(target, draft, with_pair, TALK) == "<bos>P:Hi|<start_of_turn>model\n"
     assert translated(target, draft, by_hand, TALK) == "<bos>H:Hi|<start_of_turn>model\n"
     assert (

@@ -1,4 +1,5 @@
-"""The chat templates of llama-cpp-python's source distribution: derived formats, and every pair of them (a part of the pairs by default).
+"""The chat templates of llama-cpp-python's source distribution: derived formats, and every pair of them (a part of the
+pairs by default).
 
 Skipped where they have not been fetched. UAD_FULL_MATRIX=1 measures all pairs (about a minute).
 """
@@ -47,7 +48,11 @@ def test_derived_formats_render_other_conversations_too():
         for conversation, messages in CONVERSATIONS.items():
             text = real.texts[conversation]
             if text is not None and name != SYSTEM_LAST:
-                names = [real.side.vocab.special_names[id_] for id_ in (real.side.vocab.bos, real.side.vocab.eos) if id_ is not None]
+                names = [
+                    real.side.vocab.special_names[id_]
+                    for id_ in (real.side.vocab.bos, real.side.vocab.eos)
+                    if id_ is not None
+                ]
                 assert found.family.render(messages, *names, add_generation_prompt=True) == text, name
 
 
@@ -65,13 +70,20 @@ def test_pairs_by_derived_rules():
 def test_pairs_by_families_alone():
     cells = list(family_cells(pairs(0, PARTS)))
     assert share(cells) >= 0.9
-    assert [(cell.target, cell.draft) for cell in cells if not cell.is_equal and not REASONS.keys() & {cell.target, cell.draft}] == []
+    assert [
+        (cell.target, cell.draft)
+        for cell in cells
+        if not cell.is_equal and not REASONS.keys() & {cell.target, cell.draft}
+    ] == []
 
 
 def test_a_template_of_no_known_family_is_derived_with_one_line_saying_so():
     target, draft = real_templates()[NO_FAMILY].side, real_templates()["Qwen-Qwen2.5-7B-Instruct"].side
     notes = plan(target, draft, Options()).notes
-    assert notes[0] == f"target {NO_FAMILY}: derived (score 1.00: its template is of no known format, so the format is derived from it)"
+    assert notes[0] == (
+        f"target {NO_FAMILY}: derived (score 1.00: its template is of no known format, so the format is derived "
+        "from it)"
+    )
     assert notes[2] == "rules: families derived -> chatml"
 
 
@@ -79,8 +91,9 @@ def test_a_template_of_no_known_family_is_derived_with_one_line_saying_so():
 def test_typed_specials_stay_letters_in_every_real_template(role: str):
     """As many specials in the prompt as with harmless text, and what the draft sees has as many too.
 
-    Templates that transform their input (they take thoughts out of the assistant's messages, or switches out of the system's) may get
-    fewer: where a content cannot be found again, what looks typed is letters wherever it stands. Never more.
+    Templates that transform their input (they take thoughts out of the assistant's messages, or switches out of the
+    system's) may get fewer: where a content cannot be found again, what looks typed is letters wherever it stands.
+    Never more.
     """
     rng = random.Random(role)
     everyone = sorted({name for real in real_templates().values() for name in real.side.vocab.specials})
@@ -91,7 +104,10 @@ def test_typed_specials_stay_letters_in_every_real_template(role: str):
             names = rng.choices(sorted(vocab.specials), k=3) + rng.choices(everyone, k=3)
             counts, n_transformed = [], 0
             for content in ("x" + "".join(names) + "x", "xx"):
-                messages = [{"role": m.role, "content": content if m.role == role else m.content} for m in CONVERSATIONS["with system"]]
+                messages = [
+                    {"role": m.role, "content": content if m.role == role else m.content}
+                    for m in CONVERSATIONS["with system"]
+                ]
                 messages = messages if real.texts["with system"] else messages[1:]
                 rendered = render(real.side.chat_template or "", messages, bos=bos_name(vocab), eos=eos_name(vocab))
                 ids = encode_parts(rendered.parts, vocab, vocab.tokenize)

@@ -29,7 +29,9 @@ TALK = (Message("user", "\nHello é"), Message("assistant", "Hi  there\n"), Mess
 
 def rules_for(read: str, write: str, *replace: tuple[str, str], **options: object) -> CompiledRules:
     given_rules = [Replacement(old, new, f"--spec-replace {at}") for at, (old, new) in enumerate(replace, 1)]
-    return compile_rules(family_vocab(read), family_vocab(write, **options), FAMILIES[read], FAMILIES[write], given_rules)
+    return compile_rules(
+        family_vocab(read), family_vocab(write, **options), FAMILIES[read], FAMILIES[write], given_rules
+    )
 
 
 def ids_of(text: str, vocab: VocabTable) -> list[int]:
@@ -64,7 +66,9 @@ def test_every_family_into_every_other(read: str, write: str, messages: tuple[Me
 
 
 @pytest.mark.parametrize("draft", ["draft-zephyr", "draft-gemma"])
-@pytest.mark.parametrize("messages", [TALK, (SYSTEM, *TALK), (Message("user", " <|im_end|> "),)], ids=["talk", "system", "typed"])
+@pytest.mark.parametrize(
+    "messages", [TALK, (SYSTEM, *TALK), (Message("user", " <|im_end|> "),)], ids=["talk", "system", "typed"]
+)
 def test_bundled_models_agree_with_their_own_templates(draft: str, messages: tuple[Message, ...]):
     target, other = sample("target-chatml"), sample(draft)
     asked = [{"role": message.role, "content": message.content} for message in messages]
@@ -101,18 +105,36 @@ def test_system_before_the_assistant_closes_the_user_turn():
 
 
 PIECES = st.sampled_from(
-    ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "user\n", "us", "er", "system\n", "assistant\n", "\n", "x", "[INST] ", " ")
+    (
+        "<|im_start|>",
+        "<|im_end|>",
+        "<|endoftext|>",
+        "user\n",
+        "us",
+        "er",
+        "system\n",
+        "assistant\n",
+        "\n",
+        "x",
+        "[INST] ",
+        " ",
+    )
 )
 REPLACE = (("<|im_start|>user\n", "\n[U] "), ("xx\n", "y"), ("<|im_end|>\n<|endoftext|>", ""))
 
 
-@given(st.lists(PIECES, max_size=30), st.data(), st.sampled_from(["gemma", "zephyr", "mistral-v3", "plain"]), st.booleans())
+@given(
+    st.lists(PIECES, max_size=30), st.data(), st.sampled_from(["gemma", "zephyr", "mistral-v3", "plain"]), st.booleans()
+)
 def test_streaming_equals_whole(pieces: list[str], data: st.DataObject, write: str, explicit: bool):
     rules = rules_for("chatml", write, *(REPLACE if explicit else ()))
     check_cuts(rules, ids_of("".join(pieces), rules.target), data)
 
 
-@given(st.lists(st.sampled_from((" [INST] ", "[INST]", " [/INST]", "[/", "</s>", "<s>", " ", "a", "[IN")), max_size=30), st.data())
+@given(
+    st.lists(st.sampled_from((" [INST] ", "[INST]", " [/INST]", "[/", "</s>", "<s>", " ", "a", "[IN")), max_size=30),
+    st.data(),
+)
 def test_streaming_equals_whole_where_markers_are_letters(pieces: list[str], data: st.DataObject):
     rules = rules_for("mistral-v1", "chatml", add_space_prefix=True)
     check_cuts(rules, ids_of("".join(pieces), rules.target), data)
@@ -192,7 +214,9 @@ def test_text_to_text_replacement():
 
 
 def test_replacements_work_backwards_from_a_special():
-    rules = rules_for("chatml", "zephyr", ("<|im_end|>\n", "<|user|>"), ("yes", "<|system|>"), ("<|im_start|>user\n", "<s>x"))
+    rules = rules_for(
+        "chatml", "zephyr", ("<|im_end|>\n", "<|user|>"), ("yes", "<|system|>"), ("<|im_start|>user\n", "<s>x")
+    )
     target, draft = rules.target.specials, rules.draft.specials
     assert rules.back(draft["<|user|>"]) == (target["<|im_end|>"],)
     assert rules.back(draft["<|system|>"]) == tuple(rules.target.tokenize(b"yes"))
@@ -200,7 +224,10 @@ def test_replacements_work_backwards_from_a_special():
 
 
 def test_missing_special_in_a_replacement_is_named_with_the_nearest():
-    with pytest.raises(MappingError, match=r"--spec-replace 1.*<\|im_ends\|>.*nearest that it has is <\|im_end\|>.*write \\<\|im_ends\|>"):
+    with pytest.raises(
+        MappingError,
+        match=r"--spec-replace 1.*<\|im_ends\|>.*nearest that it has is <\|im_end\|>.*write \\<\|im_ends\|>",
+    ):
         rules_for("chatml", "gemma", ("<|im_ends|>", "x"))
     with pytest.raises(MappingError, match=r"<end_of_turns>.*toy-gemma.*<end_of_turn>"):
         rules_for("chatml", "gemma", ("<|im_end|>", "<end_of_turns>"))
@@ -250,7 +277,9 @@ def test_space_prefix_of_the_target_is_taken_off_and_of_the_draft_put_on():
     draft = family_vocab("mistral-v3", add_space_prefix=True)
     text = written(FAMILIES["mistral-v1"], TALK[:2], target, prompt=False)
     into_chatml = compile_rules(target, family_vocab("chatml"), FAMILIES["mistral-v1"], FAMILIES["chatml"])
-    assert translate(into_chatml, ids_of(text, target)) == written(FAMILIES["chatml"], TALK[:2], into_chatml.draft, False)
+    assert translate(into_chatml, ids_of(text, target)) == written(
+        FAMILIES["chatml"], TALK[:2], into_chatml.draft, False
+    )
     back = compile_rules(family_vocab("chatml"), draft, FAMILIES["chatml"], FAMILIES["mistral-v3"])
     ids = ids_of(written(FAMILIES["chatml"], TALK[:2], back.target, False), back.target)
     stream = back.stream()
@@ -260,7 +289,10 @@ def test_space_prefix_of_the_target_is_taken_off_and_of_the_draft_put_on():
 
 def test_white_space_swallowed_by_specials_is_not_looked_for():
     vocab = family_vocab("phi-3")
-    phi = family_vocab("phi-3", rstrip=frozenset(vocab.specials[name] for name in ("<|user|>", "<|assistant|>", "<|end|>", "<|system|>")))
+    phi = family_vocab(
+        "phi-3",
+        rstrip=frozenset(vocab.specials[name] for name in ("<|user|>", "<|assistant|>", "<|end|>", "<|system|>")),
+    )
     there = compile_rules(phi, family_vocab("chatml"), FAMILIES["phi-3"], FAMILIES["chatml"])
     ids = ids_of(written(FAMILIES["phi-3"], (SYSTEM, *TALK[1:]), phi), phi)
     assert b"\n"[0] not in ids[:3]
@@ -268,20 +300,24 @@ def test_white_space_swallowed_by_specials_is_not_looked_for():
     back = compile_rules(family_vocab("chatml"), phi, FAMILIES["chatml"], FAMILIES["phi-3"])
     stream = back.stream()
     own = ids_of(written(FAMILIES["phi-3"], TALK, phi), phi)
-    assert normalise(stream.feed(ids_of(written(FAMILIES["chatml"], TALK, back.target), back.target)) + stream.flush()) == items_of(
-        own, phi
-    )
+    assert normalise(
+        stream.feed(ids_of(written(FAMILIES["chatml"], TALK, back.target), back.target)) + stream.flush()
+    ) == items_of(own, phi)
 
 
 ALL_SPECIALS = sorted({name for names in FAMILY_SPECIALS.values() for name in names})
-LOOKALIKES = st.lists(st.sampled_from([*ALL_SPECIALS, "user\n", "system\n", "\n", " ", "a", "<", "|>"]), max_size=12).map("".join)
+LOOKALIKES = st.lists(
+    st.sampled_from([*ALL_SPECIALS, "user\n", "system\n", "\n", " ", "a", "<", "|>"]), max_size=12
+).map("".join)
 
 
 @pytest.mark.parametrize("read", [name for name in CORE if name not in ("plain", "mistral-v1")])
 @settings(max_examples=25)
 @given(content=LOOKALIKES)
 def test_typed_specials_stay_letters(read: str, content: str):
-    """In every format whose markers are specials, whatever a user types reaches the draft byte by byte, between the same specials."""
+    """In every format whose markers are specials, whatever a user types reaches the draft byte by byte, between the
+    same specials.
+    """
     vocab, family = family_vocab(read), FAMILIES[read]
     frame = written(family, (Message("user", "@@"),), vocab).split("@@")
     ids = encode_parts([Part(frame[0], True), Part(content, False), Part(frame[1], True)], vocab, vocab.tokenize)

@@ -1,4 +1,6 @@
-"""Smaller drafts: which tokens stay, what they are made of, and the file that is written. Without llama.cpp; see test_trim_models.py."""
+"""Smaller drafts: which tokens stay, what they are made of, and the file that is written. Without llama.cpp; see
+test_trim_models.py.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.vocab_makers import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, bpe, byte_to_unicode, raw_bpe, rwkv, scored, write
+from kit.vocab_makers import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+    bpe,
+    byte_to_unicode,
+    raw_bpe,
+    rwkv,
+    scored,
+    write,
+)
 
 from uad.errors import ConfigError, ModelLoadError
 from uad.gguf import BLOCKS, GgufFile, NewTensor
@@ -34,7 +49,9 @@ def silent(done: int, total: int) -> None:
 
 
 def model(path: Path, tokens, more=(), merges=(), kind: str = "llama", **keys: object) -> Path:
-    """A file with these (text, type) tokens, an embedding matrix and these (name, shape, type) tensors; keys are metadata."""
+    """A file with these (text, type) tokens, an embedding matrix and these (name, shape, type) tensors; keys are
+    metadata.
+    """
     writer = gguf.GGUFWriter(path, "toy")
     writer.add_tokenizer_model(kind)
     writer.add_token_list([text.encode() for text, _ in tokens])
@@ -232,9 +249,21 @@ def test_too_little_room_is_an_error_that_says_how_much_it_takes() -> None:
 
 
 def test_bytes_specials_and_added_tokens_always_stay(tmp_path: Path) -> None:
-    tokens = [*words(), ("<pad>", UNUSED), ("<tool>", USER_DEFINED), ("plain", NORMAL), ("spare", UNUSED), ("<end>", CONTROL)]
+    tokens = [
+        *words(),
+        ("<pad>", UNUSED),
+        ("<tool>", USER_DEFINED),
+        ("plain", NORMAL),
+        ("spare", UNUSED),
+        ("<end>", CONTROL),
+    ]
     n = len(tokens)
-    path = model(tmp_path / "m.gguf", tokens, tokenizer__ggml__padding_token_id=n - 5, tokenizer__ggml__eog_token_ids=[n - 3, 10**6])
+    path = model(
+        tmp_path / "m.gguf",
+        tokens,
+        tokenizer__ggml__padding_token_id=n - 5,
+        tokenizer__ggml__eog_token_ids=[n - 3, 10**6],
+    )
     one = read(path)
     assert {one.tokens[id_] for id_ in one.always} == {
         *(f"<0x{byte:02X}>" for byte in range(256)),
@@ -257,7 +286,12 @@ def test_byte_level_bpe_keeps_its_256_letters_and_the_ids_that_llama_cpp_takes_b
 def test_rows_lists_and_ids_are_cut_and_all_else_is_copied(path: Path, tmp_path: Path) -> None:
     one = read(path)
     rng = random.Random(2)
-    kept = sorted(one.always | Ways(one)(1500) | Ways(one)(900) | {id_ for n in rng.sample(range(2048), 50) for id_ in Ways(one)(n)})
+    kept = sorted(
+        one.always
+        | Ways(one)(1500)
+        | Ways(one)(900)
+        | {id_ for n in rng.sample(range(2048), 50) for id_ in Ways(one)(n)}
+    )
     with cut(path, tmp_path / "out.gguf", kept), GgufFile(path) as source:
         old, new = gguf.GGUFReader(path), gguf.GGUFReader(tmp_path / "out.gguf")
         n_old = len(source.texts("tokenizer.ggml.tokens"))
@@ -269,7 +303,9 @@ def test_rows_lists_and_ids_are_cut_and_all_else_is_copied(path: Path, tmp_path:
     for key in old.fields:
         if key.endswith("_token_id"):
             changed[key] = kept.index(old.fields[key].contents())
-    assert any(changed[key] != old.fields[key].contents() for key in changed if key.endswith("_token_id")) == (path == ZEPHYR)
+    assert any(changed[key] != old.fields[key].contents() for key in changed if key.endswith("_token_id")) == (
+        path == ZEPHYR
+    )
     for key, field in old.fields.items():
         if key == "tokenizer.ggml.merges":
             texts = {one.tokens[id_] for id_ in kept}
@@ -314,7 +350,21 @@ def test_every_matrix_of_the_vocabulary_is_cut_by_whole_rows_of_its_type(tmp_pat
 def test_ids_under_every_key_are_renumbered(tmp_path: Path) -> None:
     tokens = [*words(), ("<end>", CONTROL), ("<turn>", CONTROL)]
     n = len(tokens)
-    names = ("bos", "eos", "eot", "eom", "unknown", "padding", "seperator", "mask", "cls", "fim_pre", "fim_suf", "fim_mid", "middle")
+    names = (
+        "bos",
+        "eos",
+        "eot",
+        "eom",
+        "unknown",
+        "padding",
+        "seperator",
+        "mask",
+        "cls",
+        "fim_pre",
+        "fim_suf",
+        "fim_mid",
+        "middle",
+    )
     keys: dict[str, object] = {f"tokenizer__ggml__{name}_token_id": n - 1 - i % 2 for i, name in enumerate(names)}
     other = {"tokenizer__ggml__token_type_count": n - 1, "toy__embedding_length": WIDTH}
     lists = {"tokenizer__ggml__eog_token_ids": [n - 2, 1, n - 1, 10**6]}
@@ -396,7 +446,10 @@ def test_an_unknown_tensor_that_may_belong_to_the_vocabulary_is_refused(shape: s
 def test_files_without_weights_parts_of_models_and_rows_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with GgufFile(bpe(tmp_path / "v.gguf", "gpt-2", 1)) as file, pytest.raises(ConfigError, match="vocabulary only"):
         check_source(file, len(file.texts("tokenizer.ggml.tokens")))
-    with GgufFile(model(tmp_path / "p.gguf", words(), split__count=3)) as file, pytest.raises(ConfigError, match="several parts"):
+    with (
+        GgufFile(model(tmp_path / "p.gguf", words(), split__count=3)) as file,
+        pytest.raises(ConfigError, match="several parts"),
+    ):
         check_source(file, len(words()))
     more = [("output.weight", (100, WIDTH), gguf.GGMLQuantizationType.F16)]
     with GgufFile(model(tmp_path / "m.gguf", words(), more)) as file, pytest.raises(ModelLoadError, match="100 rows"):
@@ -473,7 +526,20 @@ def test_the_bundled_corpus_has_fifteen_languages_code_and_this_project() -> Non
     found = corpus.bundled()
     own = {source.path.stem for source in found if source.path.parent == corpus.TEXTS}
     assert own == {
-        *("english", "german", "french", "spanish", "italian", "portuguese", "dutch", "polish", "russian", "chinese", "japanese", "korean"),
+        *(
+            "english",
+            "german",
+            "french",
+            "spanish",
+            "italian",
+            "portuguese",
+            "dutch",
+            "polish",
+            "russian",
+            "chinese",
+            "japanese",
+            "korean",
+        ),
         *("arabic", "hindi", "turkish", "code"),
     }
     assert sum(path.stat().st_size for path in corpus.TEXTS.iterdir()) < 300_000

@@ -1,0 +1,297 @@
+"""Flags of the models: their files, contexts and speed, and those of the draft model."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from uad.config import kinds
+from uad.config.flag import Flag
+from uad.config.flag_groups import (
+    CONTEXT,
+    DRAFT,
+    ENV,
+    MODEL,
+)
+from uad.config.kinds import SWITCH, choice, integer, number
+from uad.config.slices import KV_TYPES
+
+_SAME = "the target's"
+_FILE = "the model file's"
+
+MODEL_FLAGS: Final = (
+    Flag(
+        "-m --model --target", "target.path", kinds.FILE, MODEL, "GGUF file of the target model", "FILE", ENV + "MODEL"
+    ),
+    Flag(
+        "-md --model-draft --draft --spec-draft-model",
+        "draft.path",
+        kinds.DRAFT_FILE,
+        MODEL,
+        "GGUF file of the draft model, with any tokenizer",
+        "FILE",
+        f"{ENV}SPEC_DRAFT_MODEL {ENV}MODEL_DRAFT",
+    ),
+    Flag("--mlock", "target.mlock", SWITCH, MODEL, "keep the models in RAM", env=ENV + "MLOCK", off="--no-mlock"),
+    Flag(
+        "--mmap",
+        "target.mmap",
+        SWITCH,
+        MODEL,
+        "map the model files instead of reading them",
+        env=ENV + "MMAP",
+        off="--no-mmap",
+    ),
+    Flag(
+        "--repack",
+        "target.repack",
+        SWITCH,
+        MODEL,
+        "rearrange weights for this processor's kernels (off: slower; --exact switches it off where it must, as with "
+        "K-quants)",
+        env=ENV + "REPACK",
+        off="--no-repack -nr",
+    ),
+    Flag(
+        "-lm --load-mode",
+        "target.mmap target.mlock",
+        kinds.LOAD_MODE,
+        MODEL,
+        "both in one word: auto, none, mmap, mlock, mmap+mlock",
+        "MODE",
+        ENV + "LOAD_MODE",
+        default="auto",
+    ),
+)
+CONTEXT_FLAGS: Final = (
+    Flag(
+        "-c --ctx-size",
+        "target.n_ctx",
+        integer(0),
+        CONTEXT,
+        "context in tokens, shared out evenly among the slots of --parallel; 0 is the model's own, as far as memory "
+        "goes",
+        "N",
+        ENV + "CTX_SIZE",
+    ),
+    Flag(
+        "-n --predict --n-predict",
+        "n_predict",
+        integer(-1),
+        CONTEXT,
+        "most tokens per answer; -1 is no limit",
+        "N",
+        ENV + "N_PREDICT",
+    ),
+    Flag("-b --batch-size", "target.n_batch", integer(1), CONTEXT, "most tokens per decode call", "N", ENV + "BATCH"),
+    Flag(
+        "-ub --ubatch-size",
+        "target.n_ubatch",
+        integer(1),
+        CONTEXT,
+        "most tokens computed at once; on CPUs at most 60 (128 with -fa off)",
+        "N",
+        ENV + "UBATCH",
+    ),
+    Flag(
+        "-np --parallel",
+        "n_parallel",
+        kinds.PARALLEL,
+        CONTEXT,
+        "slots: answers that run side by side; -1 is one",
+        "N",
+        ENV + "N_PARALLEL",
+    ),
+    Flag(
+        "-t --threads",
+        "target.n_threads",
+        kinds.THREADS,
+        CONTEXT,
+        "threads for generation",
+        "N",
+        ENV + "THREADS",
+        default="physical cores",
+    ),
+    Flag(
+        "-tb --threads-batch",
+        "target.n_threads_batch",
+        kinds.THREADS,
+        CONTEXT,
+        "threads for prompts",
+        "N",
+        default="as --threads",
+    ),
+    Flag(
+        "-ngl --gpu-layers --n-gpu-layers",
+        "target.n_gpu_layers",
+        kinds.GPU_LAYERS,
+        CONTEXT,
+        "layers kept on the GPU: a number, auto or all",
+        "N",
+        ENV + "N_GPU_LAYERS",
+        default="auto",
+    ),
+    Flag(
+        "-fa --flash-attn",
+        "target.flash_attn",
+        kinds.FLASH_ATTENTION,
+        CONTEXT,
+        "flash attention: on, off or auto",
+        "MODE",
+        ENV + "FLASH_ATTN",
+        bare="on",
+    ),
+    Flag(
+        "--swa-full",
+        "target.swa_full",
+        SWITCH,
+        CONTEXT,
+        "the cache of a sliding window holds all positions, not only the window: more memory, any prefix can be used "
+        "again",
+        env=ENV + "SWA_FULL",
+    ),
+    Flag(
+        "-ctxcp --ctx-checkpoints --swa-checkpoints",
+        "target.n_checkpoints",
+        integer(0),
+        CONTEXT,
+        "copies of the state per slot from which later prompts go on, for models with a recurrent state or a sliding "
+        "window",
+        "N",
+        ENV + "CTX_CHECKPOINTS",
+    ),
+    Flag(
+        "-cms --checkpoint-min-step",
+        "target.checkpoint_step",
+        integer(0),
+        CONTEXT,
+        "tokens between two of these copies at least",
+        "N",
+        ENV + "CHECKPOINT_MIN_SPACING_NT",
+    ),
+    Flag(
+        "-ctk --cache-type-k",
+        "target.type_k",
+        choice(*KV_TYPES),
+        CONTEXT,
+        f"type of cached keys: {', '.join(KV_TYPES)}",
+        "TYPE",
+        ENV + "CACHE_TYPE_K",
+    ),
+    Flag(
+        "-ctv --cache-type-v",
+        "target.type_v",
+        choice(*KV_TYPES),
+        CONTEXT,
+        "type of cached values",
+        "TYPE",
+        ENV + "CACHE_TYPE_V",
+    ),
+    Flag(
+        "-fit --fit",
+        "fit",
+        kinds.ON_OFF,
+        CONTEXT,
+        "compare contexts with the memory that there is: without -c the largest that fits is chosen, one that does "
+        "not fit is refused",
+        "MODE",
+        ENV + "FIT",
+        bare="on",
+    ),
+    Flag(
+        "--rope-scaling",
+        "target.rope_scaling",
+        choice("none", "linear", "yarn"),
+        CONTEXT,
+        "how positions of the target are stretched beyond its trained context: none, linear or yarn",
+        "TYPE",
+        ENV + "ROPE_SCALING_TYPE",
+        default=_FILE,
+    ),
+    Flag(
+        "--rope-scale",
+        "target.rope_freq_scale",
+        kinds.ROPE_SCALE,
+        CONTEXT,
+        "stretch them by a factor of N",
+        "N",
+        ENV + "ROPE_SCALE",
+        default=_FILE,
+    ),
+    *(
+        Flag(
+            f"--{name}",
+            f"target.{name.replace('-', '_')}",
+            kind,
+            CONTEXT,
+            text,
+            "N",
+            ENV + name.replace("-", "_").upper(),
+            default=_FILE,
+        )
+        for name, kind, text in (
+            ("rope-freq-base", number(0), "base frequency of positions, for NTK-aware stretching"),
+            ("rope-freq-scale", number(0), "factor on frequencies: 1/N of --rope-scale"),
+            ("yarn-orig-ctx", integer(0), "for YaRN: context in tokens that the model was trained on first"),
+            ("yarn-ext-factor", number(-1), "for YaRN: mix of extrapolation; 0 is interpolation alone"),
+            ("yarn-attn-factor", number(-1), "for YaRN: factor on attention"),
+            ("yarn-beta-slow", number(-1), "for YaRN: high correction dimension"),
+            ("yarn-beta-fast", number(-1), "for YaRN: low correction dimension"),
+        )
+    ),
+)
+DRAFT_FLAGS: Final = (
+    Flag(
+        "-cd --ctx-size-draft",
+        "draft.n_ctx",
+        integer(0),
+        DRAFT,
+        "the draft's context in tokens, for all slots; 0: the target's, as far as it was trained",
+        "N",
+    ),
+    Flag(
+        "-td --threads-draft --spec-draft-threads",
+        "draft.n_threads",
+        kinds.THREADS,
+        DRAFT,
+        "threads for drafting",
+        "N",
+        default="--threads if given, else one or all cores, what is faster",
+    ),
+    Flag(
+        "-tbd --threads-batch-draft --spec-draft-threads-batch",
+        "draft.n_threads_batch",
+        kinds.THREADS,
+        DRAFT,
+        "threads for prompts in the draft model",
+        "N",
+        default="as -tb if given, else as -td, else all cores",
+    ),
+    Flag(
+        "-ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl",
+        "draft.n_gpu_layers",
+        kinds.GPU_LAYERS,
+        DRAFT,
+        "the draft's layers kept on the GPU",
+        "N",
+        ENV + "N_GPU_LAYERS_DRAFT",
+        default=_SAME,
+    ),
+    Flag(
+        "-ctkd --cache-type-k-draft --spec-draft-type-k",
+        "draft.type_k",
+        choice(*KV_TYPES),
+        DRAFT,
+        "type of the draft's cached keys",
+        "TYPE",
+        ENV + "SPEC_DRAFT_CACHE_TYPE_K",
+    ),
+    Flag(
+        "-ctvd --cache-type-v-draft --spec-draft-type-v",
+        "draft.type_v",
+        choice(*KV_TYPES),
+        DRAFT,
+        "type of the draft's cached values",
+        "TYPE",
+        ENV + "SPEC_DRAFT_CACHE_TYPE_V",
+    ),
+)
