@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,19 +12,33 @@ from typing import Any
 
 from uad.bench.client import server_url
 from uad.bench.workloads import Workload, WorkloadPrompt, bundled, category_names, load_all
-from uad.config import MODEL_TYPE, SHARES, SPEC_TYPE, Config, DraftingConfig, LookupConfig, ModelConfig, TemplateConfig
+from uad.config import (
+    MODEL_TYPE,
+    SHARES,
+    SPEC_TYPE,
+    Config,
+    DraftingConfig,
+    HubConfig,
+    HubModel,
+    LookupConfig,
+    ModelConfig,
+    TemplateConfig,
+)
 from uad.config.argv import add_group, typed
 from uad.config.flag_groups import CONTEXT, DRAFT, LOOKUP, MODEL
 from uad.config.kinds import FILE, RANDOM_SEED, choice, integer, number, several
-from uad.config.load import lookup_from, models_from
+from uad.config.load import hub_from, lookup_from, models_from
+from uad.config.sources import HUB_MODEL
+from uad.console import progress
 from uad.errors import ConfigError
+from uad.hub import path_on
 from uad.types import Origin, SpecPolicy, SpeculativeParams
 
 _TEMPLATE_ROOM = 256
 _ROOM_PER_TOKEN = 4
 OWN = (
     *("--model", "--model-draft", "--ctx-size", "--predict", "--batch-size", "--ubatch-size", "--parallel"),
-    *("--ctx-size-draft", "--spec-share"),
+    *("--ctx-size-draft", "--spec-share", "--hf-repo", "--hf-file", "--hf-repo-draft"),
 )
 """Flags of `uad serve` that have another meaning here, or none."""
 _MATRIX = ("fixed:2", "fixed:4", "fixed:8", "fixed:16", "auto")
@@ -193,6 +208,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     draft = "draft model; repeat for several, each is paired with each target"
     add("-md", "--draft", "--model-draft", action="append", type=file, metavar="GGUF", help=draft)
+    repo, form = typed(HUB_MODEL), "USER/REPO[:QUANT]"
+    target = "target model from a Hugging Face repository; repeat for several"
+    add("-hf", "-hfr", "--hf-repo", action="append", type=repo, metavar=form, help=target)
+    add("-hfd", "-hfrd", "--hf-repo-draft", action="append", type=repo, metavar=form, help="the same for drafts")
     names = f"{', '.join(bundled())}, all (these), {', '.join(category_names())}, categories (these)"
     add("--workload", action="append", metavar="NAMES", help=f"comma list of {names}, or a .toml file (default: chat)")
     policies = f"auto, auto:N_MAX, fixed, fixed:N_MAX, fixed:N_MAX:P_MIN, plain, matrix ({', '.join(_MATRIX)})"
@@ -260,9 +279,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def parse(args: argparse.Namespace) -> BenchOptions:
     """Check a parsed command line. Raises ConfigError that names the flag."""
     target, draft = models_from(args, os.environ, without=OWN)
+    hub = hub_from(args, os.environ)
     options = BenchOptions(
-        targets=_files(args.target, "--target"),
-        drafts=_files(args.draft, "--draft"),
+        targets=(*_files(args.target, "--target"), *_fetched(args.hf_repo, hub)),
+        drafts=(*_files(args.draft, "--draft"), *_fetched(args.hf_repo_draft, hub)),
         workloads=_workloads(args),
         policies=_distinct_policies(args.policy or [_policies("auto")]),
         temperatures=args.temperature,
@@ -348,6 +368,11 @@ def _check_together(options: BenchOptions) -> None:
                 f"--sequences {n_sequences} needs as many prompts, workload {workload.name!r} gives {n_prompts}; "
                 "raise --prompts"
             )
+
+
+def _fetched(models: Sequence[HubModel] | None, hub: HubConfig) -> list[Path]:
+    with progress(sys.stderr, quiet=not models) as report:
+        return [path_on(model, hub, report) for model in models or ()]
 
 
 def _files(paths: Sequence[Path] | None, flag: str) -> tuple[Path, ...]:

@@ -23,6 +23,7 @@ from uad.config.argv import Parser
 from uad.config.flag_groups import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL, TEMPLATES, TOKENIZERS
 from uad.console import console_on, progress
 from uad.errors import ConfigError
+from uad.hub import fetched
 
 if TYPE_CHECKING:
     from uad.runtime.measure import Line, PairMeasures, SampleText
@@ -41,9 +42,9 @@ _LIMIT = 10_000_000
 
 def main(argv: Sequence[str]) -> int:
     """Print the report. Raises UadError."""
-    parser = Parser("uad inspect", _DESCRIPTION, _EPILOG, "TARGET DRAFT")
-    parser.add_argument("target", metavar="TARGET", help="GGUF file of the target model")
-    parser.add_argument("draft", metavar="DRAFT", help="GGUF file of the draft model")
+    parser = Parser("uad inspect", _DESCRIPTION, _EPILOG, "[TARGET DRAFT]")
+    parser.add_argument("target", metavar="TARGET", nargs="?", help="GGUF file of the target model")
+    parser.add_argument("draft", metavar="DRAFT", nargs="?", help="GGUF file of the draft model")
     parser.add_argument(
         "--measure", action="store_true", help="measure how well the draft foretells the target (seconds to minutes)"
     )
@@ -55,11 +56,15 @@ def main(argv: Sequence[str]) -> int:
     args, config = parse(
         parser, argv, groups, ("target", "draft"), logging.WARNING if "--json" in argv else logging.INFO
     )
+    if args.json and not (args.measure or args.text):
+        raise ConfigError("--json: only measurements are printed as JSON; add --measure")
+    if config.draft is None:
+        raise ConfigError("inspect needs a target and a draft; name both files, or give --hf-repo and --hf-repo-draft")
+    with progress(sys.stderr) as report:
+        config = fetched(config, report)
     if args.measure or args.text:
         _measure(config, args.text, args.json)
         return 0
-    if args.json:
-        raise ConfigError("--json: only measurements are printed as JSON; add --measure")
 
     from uad.runtime import inspect_pair
 

@@ -14,6 +14,7 @@ from uad.config.argv import Parser, add_flags, give
 from uad.config.flag_groups import GROUPS, SERVER
 from uad.config.load import config_from
 from uad.console import note, progress, set_up_logging
+from uad.hub import fetched
 
 if TYPE_CHECKING:
     import argparse
@@ -53,7 +54,7 @@ def runtime(config: Config, quiet: bool = False) -> Iterator[Runtime]:
     from uad.runtime import Runtime
 
     with progress(sys.stderr, quiet) as report:
-        opened = Runtime.open(config, report)
+        opened = Runtime.open(fetched(config, report), report)
     with opened:
         yield opened
 

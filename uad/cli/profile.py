@@ -19,6 +19,7 @@ from uad.config.argv import Parser
 from uad.config.flag_groups import CONTEXT, DRAFT, GENERAL, MODEL
 from uad.console import console_on, note, progress
 from uad.errors import ConfigError
+from uad.hub import fetched
 
 if TYPE_CHECKING:
     from uad.runtime.profiling import MeasuredCurve
@@ -50,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
     if plot is not None:
         cost_plot.check(plot)
     with progress(sys.stderr) as report:
-        found = measure_profiles(config, n_max, depths, report)
+        found = measure_profiles(fetched(config, report), n_max, depths, report)
     if plot is not None:
         cost_plot.draw(found, plot)
     for one in found:
@@ -67,8 +68,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser("uad profile", _DESCRIPTION, _EPILOG, "TARGET [DRAFT]")
-    parser.add_argument("target", metavar="TARGET", help="GGUF file of the target model")
+    parser = Parser("uad profile", _DESCRIPTION, _EPILOG, "[TARGET [DRAFT]]")
+    parser.add_argument("target", metavar="TARGET", nargs="?", help="GGUF file of the target model")
     parser.add_argument("draft", metavar="DRAFT", nargs="?", help="GGUF file of the draft model")
     parser.add_argument(
         "--n-max", metavar="N", default="24", help="measure passes of 1 to N rows (default: %(default)s)"

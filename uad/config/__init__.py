@@ -6,6 +6,7 @@ from uad.config.drafter_types import MODEL_TYPE, SHARES, LookupConfig
 from uad.config.kinds import SPEC_TYPE
 from uad.config.load import load_config
 from uad.config.slices import KV_TYPES, Config, DraftingConfig, ModelConfig, ServerConfig, TemplateConfig
+from uad.config.sources import HubConfig, HubModel, LoraConfig
 
 __all__ = [
     "KV_TYPES",
@@ -14,7 +15,10 @@ __all__ = [
     "SPEC_TYPE",
     "Config",
     "DraftingConfig",
+    "HubConfig",
+    "HubModel",
     "LookupConfig",
+    "LoraConfig",
     "ModelConfig",
     "ServerConfig",
     "TemplateConfig",

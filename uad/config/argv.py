@@ -13,6 +13,7 @@ from uad.config.foreign import IGNORED, REFUSED
 from uad.config.given import Given, Layer, read
 from uad.config.kinds import Kind
 from uad.config.slices import ModelConfig
+from uad.config.sources import LoraConfig
 from uad.errors import ConfigError
 
 _WIDTH = 36
@@ -174,8 +175,15 @@ def words_of(target: ModelConfig) -> list[str]:
             or (value := getattr(target, name)) == getattr(default, name)
         ):
             continue
-        words += [flag.name if value else flag.off.split()[0]] if isinstance(value, bool) else [flag.name, str(value)]
+        words += [flag.name if value else flag.off.split()[0]] if isinstance(value, bool) else [flag.name, _word(value)]
     return words
+
+
+def _word(value: object) -> str:
+    """A value as its flag takes it."""
+    if isinstance(value, tuple):
+        return ",".join(f"{one.path}:{one.scale}" if isinstance(one, LoraConfig) else str(one) for one in value)
+    return str(value)
 
 
 def layer_of(args: argparse.Namespace) -> Layer:

@@ -31,7 +31,7 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored("--jinja --no-jinja --skip-chat-parsing --no-skip-chat-parsing --prefill-assistant --no-prefill-assistant"),
     Ignored("--ui --webui --no-ui --no-webui --cont-batching -cb --no-cont-batching -nocb"),
     Ignored("--kv-unified -kvu --no-kv-unified -no-kvu --context-shift --no-context-shift --warmup --no-warmup"),
-    Ignored("--cache-prompt --no-cache-prompt --cache-idle-slots --no-cache-idle-slots --perf --no-perf --offline"),
+    Ignored("--cache-prompt --no-cache-prompt --cache-idle-slots --no-cache-idle-slots --perf --no-perf"),
     Ignored("--escape -e --no-escape --no-host --op-offload --no-op-offload --check-tensors --reuse-port"),
     Ignored(
         "--kv-offload -kvo --no-kv-offload -nkvo --backend-sampling -bs --spec-draft-backend-sampling "
@@ -71,10 +71,10 @@ IGNORED: tuple[Ignored, ...] = (
     ),
 )
 
-_LOCAL = "it does not download models; give a GGUF file with --model and --model-draft"
+_LOCAL = "it fetches models from Hugging Face repositories only; name one with --hf-repo and --hf-repo-draft"
 _VISION = "it serves text models only"
 _EMBED = "it serves text generation only"
-_ADAPTER = "adapters are not applied; merge them into the model file first"
+_VECTOR = "control vectors are not applied; --lora applies adapters"
 _ONE_DEVICE = "placement on several devices is left to llama.cpp; --n-gpu-layers sets how much goes to the GPU"
 _SAMPLER = "it has the samplers that `uad serve --help` lists, in llama.cpp's order"
 _CHAT = "the chat template decides; --chat-template-kwargs '{\"enable_thinking\": false}' sets its variables"
@@ -84,8 +84,8 @@ _AGENT = "it runs no tools"
 _ROUTER = "it serves one target model"
 
 REFUSED: tuple[Refused, ...] = (
-    Refused("-hf -hfr --hf-repo -hff --hf-file -hft --hf-token -mu --model-url -dr --docker-repo", _LOCAL),
-    Refused("-hfd -hfrd --hf-repo-draft --spec-draft-hf -cl --cache-list", _LOCAL),
+    Refused("-mu --model-url -dr --docker-repo", _LOCAL),
+    Refused("-cl --cache-list", "`hf cache ls` lists what was fetched"),
     Refused(
         "--embd-gemma-default --fim-qwen-1.5b-default --fim-qwen-3b-default --fim-qwen-7b-default --fim-qwen-7b-spec",
         _LOCAL,
@@ -98,8 +98,7 @@ REFUSED: tuple[Refused, ...] = (
     ),
     Refused("--mtmd-batch-max-tokens --video-fps --video-timestamp-interval --video-ffmpeg-dir", _VISION),
     Refused("--embedding --embeddings --rerank --reranking --pooling --embd-normalize", _EMBED),
-    Refused("--lora --lora-scaled --lora-init-without-apply", _ADAPTER),
-    Refused("--control-vector --control-vector-scaled --control-vector-layer-range", _ADAPTER),
+    Refused("--control-vector --control-vector-scaled --control-vector-layer-range", _VECTOR),
     Refused("--rpc", "models run on this machine"),
     Refused(
         "-dev --device --list-devices -devd --device-draft --spec-draft-device -sm --split-mode -ts --tensor-split",
@@ -129,7 +128,6 @@ REFUSED: tuple[Refused, ...] = (
     Refused("--spec-synth-len --spec-synth-rates", "`uad bench` measures with real drafts"),
     Refused("--kv-unified-per-slot", "--ctx-size is shared out evenly among the slots"),
     Refused("--path --ui-config --webui-config --ui-config-file --webui-config-file", "it serves no files"),
-    Refused("--ssl-key-file --ssl-cert-file", "it speaks plain HTTP; put a TLS proxy in front"),
     Refused(
         "--cors-origins --cors-methods --cors-headers --cors-credentials --no-cors-credentials",
         "its CORS headers are fixed",

@@ -18,6 +18,7 @@ from uad.config.flag_groups import GROUPS
 from uad.config.flags import CONFIG_FILE, FLAGS
 from uad.config.given import Given, Layer
 from uad.config.slices import Config, DraftingConfig, ModelConfig, ServerConfig, TemplateConfig
+from uad.config.sources import HubConfig, HubModel
 from uad.config.yamlfile import from_yaml
 from uad.errors import ConfigError
 from uad.types import SamplingParams, SpecPolicy, SpeculativeParams
@@ -66,6 +67,11 @@ def models_from(
     values = merge([environment, layer_of(args)])
     target = _target(_section(values, "target") | {"path": Path()})
     return target, _draft(target, _section(values, "draft") | {"path": Path()})
+
+
+def hub_from(args: argparse.Namespace, environ: Mapping[str, str]) -> HubConfig:
+    """How parsed arguments and the environment have hubs used. Raises ConfigError."""
+    return HubConfig(**_section(merge([from_environ(environ), layer_of(args)]), "hub"))
 
 
 def lookup_from(args: argparse.Namespace, share: str) -> LookupConfig:
@@ -121,7 +127,8 @@ def _section(values: Mapping[str, Given], section: str) -> dict[str, Any]:
 
 
 def _build(values: Mapping[str, Given]) -> Config:
-    target = _target(_section(values, "target"))
+    hub = HubConfig(**_section(values, "hub"))
+    target = _with_file(_target(_section(values, "target")), hub.file)
     drafting = _drafting(values)
     has_draft = "draft.path" in values and drafting.defaults.enabled and MODEL_TYPE in drafting.types
     return Config(
@@ -131,6 +138,7 @@ def _build(values: Mapping[str, Given]) -> Config:
         drafting=drafting,
         templates=TemplateConfig(**_section(values, "templates")),
         server=ServerConfig(**_section(values, "server")),
+        hub=hub,
         **_section(values, ""),
     )
 
@@ -163,9 +171,24 @@ def _target(given: dict[str, Any]) -> ModelConfig:
     if "path" not in given:
         raise ConfigError(
             "no target model; name its GGUF file with --model FILE (or LLAMA_ARG_MODEL, or `model:` in the file of "
-            "--config)"
+            "--config), or a repository with --hf-repo USER/REPO"
         )
-    return ModelConfig(**_with_batch(given))
+    return ModelConfig(**_with_batch(_sourced(given)))
+
+
+def _sourced(given: dict[str, Any]) -> dict[str, Any]:
+    """A model of a hub has no path yet."""
+    path = given["path"]
+    return given | {"path": Path(path.label), "hub": path} if isinstance(path, HubModel) else given
+
+
+def _with_file(target: ModelConfig, file: str) -> ModelConfig:
+    """The file of --hf-file, where there is one, belongs to the target's repository."""
+    if not file:
+        return target
+    if target.hub is None:
+        raise ConfigError(f"--hf-file {file} needs the repository that has it; name that with --hf-repo USER/REPO")
+    return replace(target, hub=replace(target.hub, file=file))
 
 
 def _draft(target: ModelConfig, given: dict[str, Any]) -> ModelConfig:
@@ -173,7 +196,7 @@ def _draft(target: ModelConfig, given: dict[str, Any]) -> ModelConfig:
     inherited = {name: getattr(target, name) for name in _INHERITED}
     if "n_threads" in given:
         inherited["n_threads_batch"] = 0
-    return ModelConfig(**inherited | given)
+    return ModelConfig(**inherited | _sourced(given))
 
 
 def _with_batch(given: dict[str, Any]) -> dict[str, Any]:
@@ -209,6 +232,9 @@ def _check(config: Config, values: Mapping[str, Given]) -> None:
         fail("drafting.defaults.n_max", f"a draft of {n_max} and its next token need --ubatch-size {n_max + 1} or more")
     if 0 < target.n_ctx < config.n_parallel:
         fail("target.n_ctx", f"{target.n_ctx} tokens of context leave none for each of {config.n_parallel} slots")
+    for one, other in (("ssl_key", "ssl_cert"), ("ssl_cert", "ssl_key")):
+        if getattr(config.server, one) is not None and getattr(config.server, other) is None:
+            fail(f"server.{one}", f"needs --{other.replace('_', '-')}-file too: a key and its certificate")
     _check_lookup(config.drafting.lookup, fail)
 
 

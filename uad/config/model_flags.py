@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from uad.config import kinds
+from uad.config import kinds, sources
 from uad.config.flag import Flag
 from uad.config.flag_groups import (
     CONTEXT,
@@ -30,6 +30,75 @@ MODEL_FLAGS: Final = (
         "GGUF file of the draft model, with any tokenizer",
         "FILE",
         f"{ENV}SPEC_DRAFT_MODEL {ENV}MODEL_DRAFT",
+    ),
+    Flag(
+        "-hf -hfr --hf-repo",
+        "target.path",
+        sources.HUB_MODEL,
+        MODEL,
+        "the target from a Hugging Face repository, fetched into its cache; QUANT is Q4_K_M unless given, else Q8_0, "
+        "else that of the first file",
+        "USER/REPO[:QUANT]",
+        ENV + "HF_REPO",
+        default="",
+    ),
+    Flag(
+        "-hff --hf-file",
+        "hub.file",
+        sources.HUB_FILE,
+        MODEL,
+        "the file of that repository to load",
+        "FILE",
+        ENV + "HF_FILE",
+        default="",
+    ),
+    Flag(
+        "-hfd -hfrd --hf-repo-draft --spec-draft-hf",
+        "draft.path",
+        sources.HUB_MODEL,
+        MODEL,
+        "the same for the draft",
+        "USER/REPO[:QUANT]",
+        ENV + "SPEC_DRAFT_HF_REPO",
+        default="",
+    ),
+    Flag(
+        "-hft --hf-token",
+        "hub.token",
+        sources.HUB_TOKEN,
+        MODEL,
+        "token for repositories that are private or gated",
+        "TOKEN",
+        "HF_TOKEN",
+        default="the one that `hf auth login` stored",
+    ),
+    Flag("--offline", "hub.offline", SWITCH, MODEL, "models of hubs come from the cache only", env=ENV + "OFFLINE"),
+    Flag(
+        "--lora",
+        "target.loras",
+        sources.LORAS,
+        MODEL,
+        "adapter (LoRA, GGUF) for the target, several with commas between them; repeatable",
+        "FILE",
+        many=True,
+    ),
+    Flag(
+        "--lora-scaled",
+        "target.loras",
+        sources.LORAS_SCALED,
+        MODEL,
+        "the same with how much of it is added; repeatable",
+        "FILE:SCALE",
+        many=True,
+    ),
+    Flag(
+        "",
+        "target.apply_loras",
+        SWITCH,
+        MODEL,
+        "load adapters without adding them, until POST /lora-adapters does",
+        off="--lora-init-without-apply",
+        default="",
     ),
     Flag("--mlock", "target.mlock", SWITCH, MODEL, "keep the models in RAM", env=ENV + "MLOCK", off="--no-mlock"),
     Flag(

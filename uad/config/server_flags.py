@@ -181,6 +181,21 @@ SERVER_FLAGS: Final = (
         ENV + "API_KEY_FILE",
         many=True,
     ),
+    *(
+        Flag(
+            f"--ssl-{name}-file",
+            f"server.ssl_{name}",
+            kinds.FILE,
+            SERVER,
+            text,
+            "FILE",
+            f"{ENV}SSL_{name.upper()}_FILE",
+        )
+        for name, text in (
+            ("key", "private key (PEM): the server speaks HTTPS"),
+            ("cert", "its certificate (PEM), with those that vouch for it"),
+        )
+    ),
     Flag(
         "-to --timeout",
         "server.timeout",

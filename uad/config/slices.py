@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from uad.config.drafter_types import MODEL_TYPE, LookupConfig
+from uad.config.sources import HubConfig, HubModel, LoraConfig
 from uad.types import Constraint, SamplingParams, SpeculativeParams
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
@@ -23,7 +24,9 @@ class ModelConfig:
     into ids instead of llama.cpp. rope_* and yarn_* stretch positions beyond the trained context; empty, 0 and negative
     values mean what the model file says. swa_full: the cache of a sliding window holds all positions. n_snapshots:
     earlier values of a recurrent state that are kept, where the model has one. n_checkpoints: copies of states that are
-    kept of each slot for later prompts, checkpoint_step ids apart at least.
+    kept of each slot for later prompts, checkpoint_step ids apart at least. hub: where `path` has to be fetched from
+    first, None once it is a file; `path` names it in messages until then. loras: adapters, loaded with the model; with
+    apply_loras off none is added until a client asks for it.
     """
 
     path: Path
@@ -52,6 +55,9 @@ class ModelConfig:
     n_snapshots: int = 0
     n_checkpoints: int = 32
     checkpoint_step: int = 8192
+    hub: HubModel | None = None
+    loras: tuple[LoraConfig, ...] = ()
+    apply_loras: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,8 @@ class ServerConfig:
     slots: bool = True
     metrics: bool = False
     max_queue: int = 256
+    ssl_key: Path | None = None
+    ssl_cert: Path | None = None
     reasoning_format: str = "auto"
 
 
@@ -135,6 +143,7 @@ class Config:
     drafting: DraftingConfig = field(default_factory=DraftingConfig)
     templates: TemplateConfig = field(default_factory=TemplateConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
+    hub: HubConfig = field(default_factory=HubConfig)
     fit: bool = True
     verbose: bool = False
     notes: tuple[str, ...] = ()

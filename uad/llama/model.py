@@ -14,6 +14,7 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
+from uad.common.splits import part_of
 from uad.config import ModelConfig
 from uad.errors import ModelLoadError
 from uad.events import ModelInfo
@@ -126,6 +127,17 @@ def check_file(path: Path, role: str) -> None:
             f"{role} {path}: not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py or download a "
             ".gguf"
         )
+    _check_parts(path, role)
+
+
+def _check_parts(path: Path, role: str) -> None:
+    """A model in several files is loaded by the first, and the others have to lie beside it. Raises ModelLoadError."""
+    if (part := part_of(path.name)) is None:
+        return
+    if part.index != 1:
+        raise ModelLoadError(f"{role} {path}: part {part.index} of {part.count}; give the first, {part.names()[0]}")
+    if missing := [name for name in part.names() if not path.with_name(name).exists()]:
+        raise ModelLoadError(f"{role} {path}: of {part.count} parts are missing in its folder: {', '.join(missing)}")
 
 
 def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | None, log: native.Log) -> ctypes.c_void_p:

@@ -140,7 +140,7 @@ def test_version_names_both(capsys):
         (["generate", "-m", "x", "-p", "a", "-f", "b"], ["-f", "not allowed with"]),
         (["generate", "-m", "x", "-p", "a", "--port", "1"], ["--port is a flag of `uad serve`"]),
         (["generate", "-m", "x", "-f", "/nowhere.txt"], ["/nowhere.txt"]),
-        (["inspect", "x"], ["DRAFT"]),
+        (["inspect", "x"], ["--hf-repo-draft"]),
         (["bench", "--nope"], ["--nope"]),
         (["bench", "requests"], ["URL"]),
     ],

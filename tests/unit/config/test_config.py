@@ -152,8 +152,8 @@ def test_the_draft_inherits_the_machine_but_not_the_cache():
         (["--spec-draft-nmax=4"], ["--spec-draft-nmax;", "--spec-draft-n-max"]),
         (["--mod", "x"], ["unknown flag --mod", "--model"]),
         (["--mmproj", "x.gguf"], ["--mmproj", "known to llama-server, not supported by uad"]),
-        (["-hf", "a/b"], ["-hf", "not supported by uad", "--model"]),
-        (["--lora", "x"], ["--lora", "not supported by uad"]),
+        (["-mu", "http://a/b.gguf"], ["-mu", "not supported by uad", "--hf-repo"]),
+        (["--control-vector", "x"], ["--control-vector", "not supported by uad"]),
         (["--spec-type", "ngram-mod,draft-mtp"], ["--spec-type", "draft-mtp", "needs a head", "use draft-simple"]),
         (["--spec-type", "magic"], ["--spec-type", "draft-simple, ngram-simple", "or none", "'magic'"]),
         (["--spec-type", "none,suffix"], ["--spec-type", "none stands alone"]),
@@ -273,8 +273,7 @@ def test_environment_complaints_name_the_variable():
 
 def test_what_is_refused_on_the_command_line_is_refused_in_the_environment():
     for name, reason in (
-        ("SSL_KEY_FILE", "TLS proxy"),
-        ("HF_REPO", "--model"),
+        ("MODEL_URL", "--hf-repo"),
         ("RPC", "this machine"),
         ("EMBEDDINGS", "generation only"),
     ):

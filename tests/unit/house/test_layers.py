@@ -57,6 +57,7 @@ ROOMS = {
         )
     ),
     "uad.trim": Room((*BASE, "uad.gguf")),
+    "uad.hub": Room((*BASE, "uad.config", "uad.console"), lazy=("huggingface_hub",)),
     "uad.runtime": Room(
         (
             *BASE,
@@ -72,9 +73,10 @@ ROOMS = {
             *("aiohttp", "numpy", "prometheus_client", "pydantic", "pydantic_core"),
         )
     ),
-    "uad.bench": Room((*BASE, "uad.config", "uad.console", "rich", "aiohttp"), lazy=("uad.runtime",)),
+    "uad.bench": Room((*BASE, "uad.config", "uad.console", "uad.hub", "rich", "aiohttp"), lazy=("uad.runtime",)),
     "uad.cli": Room(
-        (*BASE, "uad.config", "uad.console", "uad.__version__", "rich"), lazy=("uad.runtime", "uad.server", "uad.bench")
+        (*BASE, "uad.config", "uad.console", "uad.hub", "uad.__version__", "rich"),
+        lazy=("uad.runtime", "uad.server", "uad.bench"),
     ),
 }
 EXTRA = {

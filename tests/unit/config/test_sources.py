@@ -1,0 +1,104 @@
+"""Models of a hub, adapters and keys of TLS on the command line, in the environment and in YAML."""
+
+from pathlib import Path
+
+import pytest
+
+from uad.config import HubConfig, HubModel, LoraConfig, load_config
+from uad.config.argv import words_of
+from uad.errors import ConfigError
+
+
+def load(*words, **env):
+    return load_config(words, env)
+
+
+def why(*words, **env):
+    with pytest.raises(ConfigError) as caught:
+        load(*words, **env)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["-hf", "-hfr", "--hf-repo"])
+@pytest.mark.parametrize("draft", ["-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"])
+def test_both_models_may_lie_on_a_hub(name, draft):
+    config = load(name, "a/b:q8_0", draft, "c/d")
+    assert config.target.hub == HubModel("a/b", "q8_0")
+    assert config.draft.hub == HubModel("c/d")
+    assert (str(config.target.path), str(config.draft.path)) == ("a/b:q8_0", "c/d")
+
+
+def test_variables_are_llama_servers():
+    env = {
+        "LLAMA_ARG_HF_REPO": "a/b",
+        "LLAMA_ARG_HF_FILE": "b-Q2_K.gguf",
+        "LLAMA_ARG_SPEC_DRAFT_HF_REPO": "c/d:Q4_0",
+        "HF_TOKEN": "hf_me",
+        "LLAMA_ARG_OFFLINE": "1",
+    }
+    config = load(**env)
+    assert config.target.hub == HubModel("a/b", file="b-Q2_K.gguf")
+    assert config.draft.hub == HubModel("c/d", "Q4_0")
+    assert config.hub == HubConfig("hf_me", True, "b-Q2_K.gguf")
+    assert "hf_me" not in repr(config)
+
+
+def test_what_was_said_last_wins_and_the_command_line_over_the_environment():
+    assert load("-hf", "a/b", "-m", "t.gguf").target.hub is None
+    assert load("-m", "t.gguf", "-hf", "a/b").target.hub == HubModel("a/b")
+    assert load("-m", "t.gguf", LLAMA_ARG_HF_REPO="a/b").target.path == Path("t.gguf")
+
+
+def test_yaml_names_a_repository(tmp_path):
+    file = tmp_path / "uad.yaml"
+    file.write_text("hf-repo: a/b:Q4_0\nlora: [one.gguf, /x/two.gguf]\n", encoding="utf-8")
+    target = load("--config", str(file)).target
+    assert target.hub == HubModel("a/b", "Q4_0")
+    assert target.loras == (LoraConfig(tmp_path / "one.gguf"), LoraConfig(Path("/x/two.gguf")))
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("-hf", "model"), "user/model-GGUF"),
+        (("-hf", "a/b/c"), "user/model-GGUF"),
+        (("-hf", "../b"), "user/model-GGUF"),
+        (("-hf", "a/b:"), "user/model-GGUF"),
+        (("-hf", "a/b", "-hff", "../x.gguf"), "-hff"),
+        (("-hf", "a/b", "-hff", "model.bin"), ".gguf file"),
+        (("-m", "t.gguf", "-hff", "x.gguf"), "--hf-repo"),
+        (("-m", "t.gguf", "--lora", "a.gguf,"), "--lora"),
+        (("-m", "t.gguf", "--lora-scaled", "a.gguf"), "FILE:SCALE"),
+        (("-m", "t.gguf", "--lora-scaled", "a.gguf:x"), "FILE:SCALE"),
+        (("-m", "t.gguf", "--lora-scaled", "a.gguf:inf"), "FILE:SCALE"),
+        (("-m", "t.gguf", "--ssl-key-file", "k.pem"), "--ssl-cert-file"),
+        (("-m", "t.gguf", "--ssl-cert-file", "c.pem"), "--ssl-key-file"),
+    ],
+)
+def test_wrong_words_say_what_was_expected(words, named):
+    assert named in why(*words)
+
+
+def test_a_wrong_token_is_not_shown():
+    message = why("-hf", "a/b", "-hft", "hf_secret with blanks")
+    assert "-hft" in message
+    assert "secret" not in message
+
+
+def test_adapters_add_up_in_the_order_given():
+    target = load(
+        "-m", "t.gguf", "--lora", "a.gguf,b.gguf", "--lora-scaled", "C:/c.gguf:0.5", "--lora", "d.gguf"
+    ).target
+    assert target.loras == (
+        LoraConfig(Path("a.gguf")),
+        LoraConfig(Path("b.gguf")),
+        LoraConfig(Path("C:/c.gguf"), 0.5),
+        LoraConfig(Path("d.gguf")),
+    )
+    assert load(*words_of(target)).target == target
+
+
+def test_the_draft_has_no_adapters():
+    config = load("-m", "t.gguf", "-md", "d.gguf", "--lora", "a.gguf", "--lora-init-without-apply")
+    assert config.draft.loras == ()
+    assert not config.target.apply_loras
