@@ -43,7 +43,7 @@ class Server:
     def _wait(self, timeout: float) -> str:
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
-            if found := re.search(r"listening on (http://\S+)", self.log.read_text()):
+            if found := re.search(r"listening on (https?://\S+)", self.log.read_text()):
                 return found[1]
             if self.process.poll() is not None:
                 break

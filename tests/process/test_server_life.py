@@ -15,7 +15,6 @@ import pytest
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import CHAT, CONFIG, HELLO, get, serving
 
-from uad.cli.serve import check_port
 from uad.config import ServerConfig
 from uad.errors import ConfigError, DecodeError, SlowReaderError, UnavailableError
 from uad.events import Delta, Done, Failed
@@ -185,7 +184,7 @@ def tokenize(*args, **options):
         time.sleep(1)
     time.sleep(60)
 
-def ready(url):
+def ready(runtime, url):
     asked = urllib.request.Request(
         url + "/tokenize", json.dumps({"content": "x"}).encode(), {"Content-Type": "application/json"}
     )
@@ -247,8 +246,6 @@ def test_ports_and_hosts_that_cannot_be_used():
     assert "--host" in start_error(ServerConfig(port=0, host="no.such.host.invalid"))
     assert "--host" in start_error(ServerConfig(port=0, host="192.0.2.1"))
     assert "--host" in start_error(ServerConfig(port=0, host="a..b"))
-    with pytest.raises(ConfigError, match=r"--host: 'a\.\.b'"):
-        check_port("a..b", 0)
 
 
 def test_serve_refuses_a_taken_port():
@@ -262,7 +259,7 @@ def test_serve_refuses_a_taken_port():
 def test_serve_stops_on_a_signal():
     said = []
 
-    def ready(url):
+    def ready(runtime, url):
         said.append(url)
 
         def visit():
@@ -273,8 +270,7 @@ def test_serve_stops_on_a_signal():
         threading.Thread(target=visit).start()
 
     before = signal.getsignal(signal.SIGTERM)
-    with FakeRuntime() as fake:
-        serve(fake, ServerConfig(port=0), ready)
+    serve(FakeRuntime(), ServerConfig(port=0), ready)
     assert said[0].startswith("http://127.0.0.1:")
     assert said[1] == 200
     assert signal.getsignal(signal.SIGTERM) is before

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import argparse
 
     from uad.runtime import Runtime
+    from uad.server.engine import Backend
 
 MODEL_GROUPS = tuple(group for group in GROUPS if group != SERVER)
 
@@ -59,6 +60,6 @@ def runtime(config: Config, quiet: bool = False) -> Iterator[Runtime]:
         yield opened
 
 
-def has_template(opened: Runtime) -> bool:
+def has_template(opened: Runtime | Backend) -> bool:
     """Whether chats have a template that the user gave or the target's file holds."""
     return bool(opened.config.templates.template(opened.info.target.chat_template))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import shlex
-import socket
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from uad.cli.models import has_template, parse, runtime
 from uad.config import ServerConfig
 from uad.config.argv import Parser
 from uad.config.flag_groups import GROUPS
 from uad.console import note
-from uad.errors import ConfigError
+
+if TYPE_CHECKING:
+    from uad.server.engine import Backend
 
 _DESCRIPTION = (
     "Serve a target model over HTTP (OpenAI's and llama-server's API), sped up by a draft model with any tokenizer."
@@ -28,45 +28,15 @@ _ANY = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
 def main(argv: Sequence[str]) -> int:
     """Serve until interrupted. Raises UadError."""
     _, config = parse(Parser("uad serve", _DESCRIPTION, _EPILOG), argv, GROUPS)
-    check_port(config.server.host, config.server.port)
-    with runtime(config) as opened:
-        from uad.server.app import serve
+    from uad.server import serve
 
+    def ready(opened: Backend, url: str) -> None:
         for line in opened.info.notes:
             note(line)
-        can_chat = has_template(opened)
-        serve(
-            opened,
-            config.server,
-            lambda url: print(f"listening on {url}\n{curl(url, config.server, can_chat)}", flush=True),
-        )
+        print(f"listening on {url}\n{curl(url, config.server, has_template(opened))}", flush=True)
+
+    serve(runtime(config), config.server, ready)
     return 0
-
-
-def check_port(host: str, port: int) -> None:
-    """Raise ConfigError for a port in use. Asked before the models load, because that should not cost minutes to hear
-    of.
-
-    Everything else about host and port is left to the server, which asks again.
-    """
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind, proto) as probe:
-            if os.name == "posix":
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except socket.gaierror as error:
-        raise ConfigError(f"--host: {host!r} is not an address of this machine ({error.strerror})") from error
-    except UnicodeError as error:  # names are brought into ASCII first
-        raise ConfigError(f"--host: {host!r} is no name of a machine") from error
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise ConfigError(
-                f"--port: {port} on {host} is in use by another program; choose another, or 0 for a free one"
-            ) from error
-        raise ConfigError(f"--host, --port: cannot listen on {host} port {port}: {error.strerror}") from error
 
 
 def curl(url: str, server: ServerConfig, can_chat: bool) -> str:

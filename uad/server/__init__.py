@@ -2,6 +2,7 @@
 messages.
 """
 
-from uad.server.app import make_app, make_runner, serve
+from uad.server.app import make_app, make_runner
+from uad.server.life import serve
 
 __all__ = ["make_app", "make_runner", "serve"]

@@ -1,35 +1,23 @@
-"""The application and its life: routes, start, signals, graceful stop."""
+"""The application: its routes, and how it runs and stops."""
 
 from __future__ import annotations
 
-import asyncio
-import errno
-import gc
 import logging
-import signal
-import socket
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
-from typing import Any
+from collections.abc import AsyncIterator
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from uad.config import ServerConfig
-from uad.errors import ConfigError, UnavailableError
+from uad.errors import UnavailableError
 from uad.server import completions, info
 from uad.server.access import allow_origin, errors, guard
+from uad.server.doors import Doors, url_of
 from uad.server.engine import Backend
 from uad.server.state import STATE, Gate, State
 
-log = logging.getLogger("uad.server")
-
 MAX_BODY = 32 * 1024**2  # eight megabytes of text fill a context of two million tokens
 SHUTDOWN_SECONDS = 5.0
-SWITCH_SECONDS = 0.001
-"""How long a thread waits for a busy one; decoding a token waits several times. Python's own value is 0.005."""
 
 POST_ROUTES = {
     "/v1/chat/completions": completions.chat,
@@ -98,105 +86,15 @@ def _without_traceback(record: logging.LogRecord) -> bool:
     return True
 
 
-def serve(runtime: Backend, config: ServerConfig, ready: Callable[[str], None] | None = None) -> None:
-    """Serve until SIGINT or SIGTERM; a second signal ends the process at once. `ready` gets the base URL once the port
-    is open.
-
-    Main thread only. Raises ConfigError where host or port cannot be used, and the fatal error that stopped the engine,
-    when all clients have been told: who started the process is to start it anew.
-    """
-    _keep_pauses_short()
-    asyncio.run(_serve(runtime, config, ready or (lambda url: log.info("listening on %s", url))))
-
-
-def _keep_pauses_short() -> None:
-    """Settings of the interpreter, which one thread has at a time: the model's and the loop's want it often, workers
-    for long.
-    """
-    sys.setswitchinterval(SWITCH_SECONDS)
-    gc.collect()
-    gc.freeze()  # what is loaded stays: collections of garbage, which stop all threads, need not look through it
-
-
-async def _serve(runtime: Backend, config: ServerConfig, ready: Callable[[str], None]) -> None:
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    runtime.when_stopped(partial(loop.call_soon_threadsafe, stop.set))
-    runner = make_runner(make_app(runtime, config))
-    with _on_signals(loop, stop):
-        try:
-            await runner.setup()
-            await listen(runner, config)
-            ready(base_url(runner, config))
-            await stop.wait()
-        finally:
-            await runner.cleanup()
-    if runtime.error is not None:
-        raise runtime.error
-
-
-@contextmanager
-def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> Iterator[None]:
-    """Set `stop` on the first SIGINT or SIGTERM; the second one kills. The old handlers are put back at the end."""
-    old = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def handle(*_: object) -> None:
-        put(dict.fromkeys(old, signal.SIG_DFL))
-        loop.call_soon_threadsafe(stop.set)
-
-    def put(handlers: Mapping[signal.Signals, Any]) -> None:
-        for number, handler in handlers.items():
-            if sys.platform != "win32":
-                loop.remove_signal_handler(number)
-            signal.signal(number, handler)
-
-    for number in old:
-        if sys.platform == "win32":
-            signal.signal(number, handle)
-        else:  # a signal may arrive on the model's thread; only the loop's own handler wakes the loop then
-            loop.add_signal_handler(number, handle)
-    try:
-        yield
-    finally:
-        put(old)
-
-
 async def listen(runner: web.AppRunner, config: ServerConfig) -> None:
-    """Open the port, or raise ConfigError with the way out."""
-    if not 0 <= config.port <= 65535:
-        raise ConfigError(f"port {config.port} does not exist; choose one from 1 to 65535 with --port")
-    try:
-        await web.TCPSite(runner, config.host, config.port).start()
-    except socket.gaierror as error:
-        raise ConfigError(f"host {config.host!r} is unknown ({error.strerror}); choose another with --host") from error
-    except UnicodeError as error:  # names are brought into ASCII first
-        raise ConfigError(f"host {config.host!r} is no name of a machine; choose another with --host") from error
-    except OSError as error:
-        raise ConfigError(_why_not(config, error)) from error
-
-
-def _why_not(config: ServerConfig, error: OSError) -> str:
-    match error.errno:
-        case errno.EADDRINUSE:
-            return f"port {config.port} on {config.host} is already in use; choose another with --port"
-        case errno.EACCES:
-            return f"port {config.port} needs more rights than this process has; choose one above 1023 with --port"
-        case errno.EADDRNOTAVAIL:
-            return (
-                f"host {config.host!r} is no address of this machine; choose another with --host (127.0.0.1, or "
-                "0.0.0.0 for all)"
-            )
-        case _:
-            return (
-                f"cannot listen on {config.host} port {config.port}: {error.strerror}; choose others with --host "
-                "and --port"
-            )
+    """Open the port for a runner that was set up, or raise ConfigError with the way out."""
+    with await Doors.open(config) as doors:
+        await doors.answer_with(runner)
 
 
 def base_url(runner: web.AppRunner, config: ServerConfig) -> str:
     """Where the server can be reached, with the port that was really opened."""
-    port = runner.addresses[0][1]
-    host = f"[{config.host}]" if ":" in config.host else config.host
-    return f"http://{host}:{port}{config.api_prefix}"
+    return url_of(config, runner.addresses[0][1])
 
 
 async def _stop_streams(app: web.Application) -> None:

@@ -247,7 +247,7 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(run):
         port = str(busy.getsockname()[1])
         code, _, err, runtime = run("serve", "-m", "x", "--port", port)
     assert code == 2
-    assert err.startswith(f"uad: error: --port: {port} on 127.0.0.1 is in use")
+    assert err.startswith(f"uad: error: port {port} on 127.0.0.1 is already in use")
     assert runtime.config is None
 
 

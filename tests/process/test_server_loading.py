@@ -1,0 +1,182 @@
+"""What a server answers before its models are loaded, how it ends then, and that nobody is refused in between."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from kit.fake_runtime import FakeRuntime
+
+from uad.config import ServerConfig
+from uad.errors import ConfigError, ModelLoadError
+from uad.server import serve
+from uad.server.doors import Doors
+
+LOADS = """
+import sys, time
+from contextlib import contextmanager
+
+sys.path += ["tests"]
+import logging
+from uad.cli import run
+from uad.config import ServerConfig
+from uad.console import set_up_logging
+from uad.errors import ModelLoadError
+from uad.server import serve
+
+@contextmanager
+def loading():
+    {body}
+    yield
+
+def main(words):
+    set_up_logging(logging.INFO)
+    serve(loading(), ServerConfig(port=0))
+    return 0
+
+sys.exit(run(main, []))
+"""
+
+
+def ask(url: str, data: bytes | None = None) -> tuple[int, dict[str, str], object]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data), timeout=10) as answer:
+            return answer.status, dict(answer.headers), json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, dict(error.headers), json.load(error)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def test_every_route_waits_for_the_models_and_then_answers():
+    port, go, said = free_port(), threading.Event(), []
+
+    @contextmanager
+    def loading():
+        go.wait(20)
+        with FakeRuntime() as fake:
+            yield fake
+
+    def visit():
+        url = f"http://127.0.0.1:{port}"
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                said.append(ask(f"{url}/health"))
+                break
+            except urllib.error.URLError:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        said.append(ask(f"{url}/v1/chat/completions", b"{}"))
+        said.append(ask(f"{url}/nowhere"))
+        go.set()
+        while (last := ask(f"{url}/health"))[0] == 503:
+            time.sleep(0.01)
+        said.append(last)
+        signal.raise_signal(signal.SIGTERM)
+
+    visitor = threading.Thread(target=visit)
+    visitor.start()
+    serve(loading(), ServerConfig(port=port))
+    visitor.join()
+    for status, headers, body in said[:3]:
+        assert (status, headers["Retry-After"]) == (503, "5")
+        assert body == {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error", "param": None}}
+    assert said[3][::2] == (200, {"status": "ok"})
+
+
+def run_loading(body: str) -> subprocess.Popen[str]:
+    program = LOADS.format(body=body)
+    return subprocess.Popen(
+        [sys.executable, "-c", program], cwd=Path(__file__).parents[2], stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_what_does_not_load_ends_the_process_with_its_words():
+    process = run_loading('raise ModelLoadError("target x.gguf: no such file")')
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 2
+    assert err.endswith("uad: error: target x.gguf: no such file\n")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_load_at_once(number):
+    process = run_loading("time.sleep(60)")
+    try:
+        line = process.stderr.readline()
+        assert "answers 503" in line
+        began = time.monotonic()
+        process.send_signal(number)
+        _, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert err == "uad: stopped while loading\n"
+    assert time.monotonic() - began < 5
+
+
+def test_a_port_that_is_taken_is_told_before_anything_is_loaded():
+    @contextmanager
+    def loading():
+        raise AssertionError("loaded")
+        yield
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(ConfigError, match="--port"):
+            serve(loading(), ServerConfig(port=taken.getsockname()[1]))
+
+
+def test_a_failed_load_leaves_the_port_free():
+    @contextmanager
+    def loading():
+        raise ModelLoadError("no such file")
+        yield
+
+    port = free_port()
+    for _ in range(2):
+        with pytest.raises(ModelLoadError):
+            serve(loading(), ServerConfig(port=port))
+
+
+def test_a_client_that_comes_between_two_applications_waits():
+    async def run():
+        from aiohttp import web
+
+        async def hello(request):
+            return web.Response(text="hello")
+
+        with await Doors.open(ServerConfig(port=0)) as doors:
+            first = web.ServerRunner(web.Server(hello))
+            await first.setup()
+            await doors.answer_with(first)
+            await first.cleanup()
+            port = int(doors.url.rpartition(":")[2])
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            second = web.ServerRunner(web.Server(hello))
+            await second.setup()
+            await doors.answer_with(second)
+            line = await asyncio.wait_for(reader.readline(), 5)
+            writer.close()
+            await second.cleanup()
+            return line
+
+    assert asyncio.run(run()) == b"HTTP/1.1 200 OK\r\n"
