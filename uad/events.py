@@ -86,6 +86,17 @@ class RuntimeInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterInfo:
+    """A LoRA adapter of the target, and how much of it is added for requests that do not say."""
+
+    id: int
+    path: str
+    scale: float
+    task_name: str = ""
+    prompt_prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SlotInfo:
     """State of one slot at a moment."""
 

@@ -134,7 +134,8 @@ class Request:
 
     The text ends before the first of `stop`, in which names of control tokens count, or before an id of
     `stop_token_ids`; behind it with `include_stop`. None of these counts among the first `min_tokens` ids: there ids
-    that end the answer are not drawn (vLLM's meaning). `shown` are names of control tokens that the text shows, for who
+    that end the answer are not drawn (vLLM's meaning). `adapters`: how much of each LoRA adapter the target adds, None
+    for what the server says. `shown` are names of control tokens that the text shows, for who
     reads structure out of it.
     """
 
@@ -152,6 +153,7 @@ class Request:
     slot: int = -1
     constraint: Constraint | None = None
     shown: tuple[str, ...] = ()
+    adapters: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from uad.calls.parser import Start
 from uad.calls.tools import Calls, Schema
 from uad.config import Config, ModelConfig
 from uad.errors import ContextOverflowError, UadError, UnavailableError
-from uad.events import Delta, Done, Event, Failed, ModelInfo, RuntimeInfo, Sink, SlotInfo, Totals
+from uad.events import AdapterInfo, Delta, Done, Event, Failed, ModelInfo, RuntimeInfo, Sink, SlotInfo, Totals
 from uad.runtime.calling import call_constraint
 from uad.types import (
     Constraint,
@@ -79,6 +79,7 @@ class FakeRuntime:
     fail_after: int = 0
     pause: float = 0.0
     error: UadError | None = None
+    scales: tuple[float, ...] = ()
     go: threading.Event = field(default_factory=threading.Event)
     requests: list[Request] = field(default_factory=list)
     chats: list[tuple[list[Mapping[str, object]], dict[str, object], bool]] = field(default_factory=list)
@@ -110,6 +111,12 @@ class FakeRuntime:
             self._lock.notify()
         self.go.set()
         self._thread.join(5)
+
+    def adapters(self) -> tuple[AdapterInfo, ...]:
+        return tuple(AdapterInfo(i, f"{i}.gguf", scale, "task") for i, scale in enumerate(self.scales))
+
+    def set_adapters(self, scales: tuple[float, ...]) -> None:
+        self.scales = scales
 
     def when_stopped(self, tell: Callable[[], object]) -> None:
         self.told_when_stopped = tell

@@ -356,3 +356,25 @@ _PLANS = {
 }
 NAMES: dict[str, Kind] = {name: plan.kind for name, plan in _PLANS.items()}
 """What `make` can write: llama.cpp's names of architectures."""
+
+
+# --- adapters
+
+
+def make_adapter(model: Path, out: Path, seed: int = 0, size: float = 0.5, arch: str = "llama") -> Path:
+    """A LoRA adapter of rank 4 for the queries and the output of each layer's attention of a tiny llama."""
+    rng = np.random.default_rng([seed, zlib.crc32(model.stem.encode())])
+    with closing(GGUFWriter(out, arch)) as writer:
+        writer.add_type("adapter")
+        writer.add_string("adapter.type", "lora")
+        writer.add_float32("adapter.lora.alpha", 4.0)
+        writer.add_string("adapter.lora.task_name", "tiny")
+        for layer in range(len(_PLANS[arch].layers)):
+            for tensor, n_in, n_out in (("attn_q", WIDTH, HEADS * HEAD), ("attn_output", HEADS * HEAD, WIDTH)):
+                name = f"blk.{layer}.{tensor}.weight"
+                for end, shape in (("lora_a", (4, n_in)), ("lora_b", (n_out, 4))):
+                    writer.add_tensor(f"{name}.{end}", size * rng.standard_normal(shape, np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+    return out

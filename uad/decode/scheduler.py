@@ -72,6 +72,12 @@ class Scheduler:
             if running.number == number:
                 self.release(running)
 
+    def forget(self) -> None:
+        """No slot holds anything for later prompts."""
+        for slot in self._slots.all:
+            slot.cached.clear()
+            self._target.clear(slot.id)
+
     @property
     def running(self) -> list[Running]:
         """What runs, in the order of slots."""

@@ -113,6 +113,10 @@ class Engine:
         """Every request, running or waiting, ends with this error."""
         self._requests.fail_all(error)
 
+    def forget(self) -> None:
+        """Nothing that slots hold serves later prompts, since the target computes other values now. Only while idle."""
+        self._requests.forget()
+
     def interrupt(self, wanted: bool = True) -> None:
         """From any thread: a pass over a prompt ends soon, since somebody waits: unless it will anyway. Until it is not
         wanted any more.

@@ -52,7 +52,9 @@ class Context:
         self._stop = ctypes.create_string_buffer(2)
         n_swa = 0 if config.swa_full else model.n_swa
         self.memory = Memory(self._handle, n_seq, n_swa, config.n_checkpoints, config.checkpoint_step)
+        self._adapters = model.adapters
         try:
+            self.add_adapters(model.adapters.scales)
             self.memory.probe(lambda rows: self.decode([rows]), self.logits)  # it also warms the backend up
         except BaseException:
             self.close()
@@ -71,6 +73,13 @@ class Context:
                 "try a smaller --ctx-size, or --flash-attn on where the KV cache is quantized"
             )
         return handle  # type: ignore[no-any-return]
+
+    def add_adapters(self, scales: Sequence[float]) -> None:
+        """Add so much of each of the model's adapters from now on. What the KV holds is to be forgotten.
+
+        Raises DecodeError.
+        """
+        self._adapters.add_to(self._handle, scales)
 
     def choose_threads(self, config: ModelConfig) -> None:
         """Where nobody said how many, one or all cores, whichever decodes a single row faster: the threads of a tiny

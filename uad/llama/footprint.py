@@ -54,6 +54,8 @@ class Footprint:
         self._config, self._role, self._n_seq = config, role, n_seq
         self._log = native.start()
         check_file(config.path, role)
+        for one in config.loras:
+            check_file(one.path, "adapter")
         with self._log.collecting() as lines:
             self._model: ctypes.c_void_p | None = _load(config)
         if not self._model:
@@ -68,7 +70,7 @@ class Footprint:
         self.device = int(size * offloaded(lines))
         stays = config.mlock or not config.mmap or self._is_rearranged()
         self.weights, self.mapped = (size - self.device, 0) if stays else (0, size - self.device)
-        self.weights += self.n_vocab * _TOKEN
+        self.weights += self.n_vocab * _TOKEN + sum(one.path.stat().st_size for one in config.loras)
 
     def leave_out_weights(self) -> None:
         """They are in memory already."""

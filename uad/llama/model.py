@@ -20,6 +20,7 @@ from uad.errors import ModelLoadError
 from uad.events import ModelInfo
 from uad.gguf import read_texts
 from uad.llama import amx, native
+from uad.llama.adapters import Adapters
 from uad.vocab.bounded import bounded
 from uad.vocab.letters import lettered
 from uad.vocab.markers import is_marker
@@ -44,6 +45,9 @@ class Model:
         check_file(config.path, role)
         self._handle: ctypes.c_void_p | None = _load(config, role, progress, self._log)
         try:
+            for one in config.loras:
+                check_file(one.path, "adapter")
+            self.adapters = Adapters(self._handle, config.loras, config.apply_loras, role)
             self.native_vocab = lib.llama_model_get_vocab(self._handle)
             self.info = self._read_info()
             self._refuse_encoders(role)

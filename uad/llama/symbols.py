@@ -11,6 +11,10 @@ VERSIONS = ">=0.3.36,<0.4"
 
 SYMBOLS = (
     "ggml_abort_callback",
+    "llama_adapter_get_alora_n_invocation_tokens",
+    "llama_adapter_lora_init",
+    "llama_adapter_lora_p_ctypes",
+    "llama_adapter_meta_val_str",
     "llama_backend_init",
     "llama_batch",
     "llama_context_default_params",
@@ -59,6 +63,7 @@ SYMBOLS = (
     "llama_sampler_free",
     "llama_sampler_init_logit_bias",
     "llama_set_abort_callback",
+    "llama_set_adapters_lora",
     "llama_set_n_threads",
     "llama_state_seq_get_data_ext",
     "llama_state_seq_get_size_ext",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from uad.calls.format import AnswerFormat
 from uad.calls.parser import Start
 from uad.calls.tools import Calls, Schema
 from uad.errors import InvalidRequestError
-from uad.events import RuntimeInfo, SlotInfo, Totals
+from uad.events import AdapterInfo, RuntimeInfo, SlotInfo, Totals
 from uad.runtime.calling import call_constraint
 from uad.runtime.parts import Parts
 from uad.types import Clock, Constraint, DrafterStats, Request
@@ -69,6 +70,11 @@ class Loaded:
     def drafters(self) -> tuple[DrafterStats, ...]:
         """What each drafter did since start."""
         return self._engine.drafters()
+
+    def adapters(self) -> tuple[AdapterInfo, ...]:
+        """The target's adapters, with how much of each is added for requests that do not say."""
+        infos = self._parts.target.model.adapters.infos
+        return tuple(replace(info, scale=scale) for info, scale in zip(infos, self._parts.turns.default, strict=True))
 
     # --- text
 

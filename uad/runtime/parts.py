@@ -29,6 +29,7 @@ from uad.llama.samplers import SamplerChain
 from uad.llama.trained import training_note
 from uad.policy.fixed import FixedPolicy
 from uad.runtime import drafters
+from uad.runtime.adapters import AdapterTurns
 from uad.runtime.drafters import Lookup
 from uad.runtime.fit import fitted, fitted_alone
 from uad.runtime.open import open_model, tokenizer_notes
@@ -56,6 +57,7 @@ class Parts:
 
     config: Config
     engine: Engine
+    turns: AdapterTurns
     prompts: Prompts
     grammars: Grammars
     target: LoadedTarget
@@ -107,7 +109,18 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             drafters=tuple(one.origin for one in every),
         )
         return Parts(
-            config, engine, prompts, grammars, target, samplers, info, draft.drafter, policies, wiring, stack.pop_all()
+            config,
+            engine,
+            _turns(engine, target),
+            prompts,
+            grammars,
+            target,
+            samplers,
+            info,
+            draft.drafter,
+            policies,
+            wiring,
+            stack.pop_all(),
         )
 
 
@@ -133,9 +146,11 @@ def alone(parts: Parts) -> Parts:
         own = fitted_alone(parts.config, target.config, "target", info.n_slots)
         context = stack.enter_context(Context(target.model, own, info.n_slots, "target"))
         target = replace(target, context=context)
+        engine = _engine(target, None, parts.samplers, wiring)
         return replace(
             parts,
-            engine=_engine(target, None, parts.samplers, wiring),
+            engine=engine,
+            turns=_turns(engine, target),
             target=target,
             info=replace(info, draft=None, drafters=(), notes=(*target.notes, *parts.prompts.notes)),
             drafter=None,
@@ -143,6 +158,10 @@ def alone(parts: Parts) -> Parts:
             wiring=wiring,
             stack=stack.pop_all(),
         )
+
+
+def _turns(engine: Engine, target: LoadedTarget) -> AdapterTurns:
+    return AdapterTurns(engine, target.context.add_adapters, target.model.adapters.scales)
 
 
 def _engine(

@@ -64,6 +64,8 @@ def key(config: ModelConfig, role: str) -> ProfileKey:
         "ubatch": min(config.n_ubatch, config.n_batch, most_rows),
         "repack": rearranges(config),
     }
+    if added := [fingerprint(one.path, "adapter") for one in config.loras if config.apply_loras and one.scale]:
+        facts["adapters"] = added
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     return ProfileKey(f"{config.path.stem[:60]}-{digest[:16]}", facts)
 

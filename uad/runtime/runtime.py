@@ -17,6 +17,7 @@ from uad.config import Config
 from uad.decode.step import Engine
 from uad.errors import UadError, UnavailableError
 from uad.events import Sink
+from uad.runtime.adapters import AdapterTurns
 from uad.runtime.loaded import Loaded
 from uad.runtime.parts import Parts, build
 from uad.runtime.target import Progress
@@ -92,19 +93,23 @@ class Runtime(Loaded):
         if self._error is not None:
             raise UnavailableError(f"the model stopped after an error and the server must be restarted: {self._error}")
         self.check(request)
-        number = next(self._numbers)
+        number, request = next(self._numbers), self._parts.turns.resolved(request)
         with self._door:  # what comes behind the end of the commands would never be answered
             if self._closing:
                 raise UnavailableError("the server is shutting down")
-            self._commands.put(lambda: self._engine.submit(number, request, sink))
+            self._commands.put(lambda: self._parts.turns.submit(number, request, sink))
             if self._engine.has_room:
                 self._engine.interrupt()
         return number
 
     def cancel(self, request: int) -> None:
         """The request's slot is free within one round; no event follows."""
-        self._commands.put(lambda: self._engine.cancel(request))
+        self._commands.put(lambda: self._parts.turns.cancel(request))
         self._engine.interrupt()
+
+    def set_adapters(self, scales: tuple[float, ...]) -> None:
+        """How much of each adapter is added for later requests that do not say; one number for each."""
+        self._parts.turns.default = scales
 
     # --- the model thread
 
@@ -120,21 +125,22 @@ class Runtime(Loaded):
             return
         with parts.stack:
             built.set_result(parts)
-            self._run(parts.engine)
+            self._run(parts.engine, parts.turns)
 
-    def _run(self, engine: Engine) -> None:
+    def _run(self, engine: Engine, turns: AdapterTurns) -> None:
         try:
-            while self._obey(engine):
+            while self._obey(engine, turns):
                 engine.step()
             for stats in engine.drafters():
                 _log.info("%s", statistics(stats))
-            engine.fail_all(UnavailableError("the server is shutting down"))
+            turns.fail_all(UnavailableError("the server is shutting down"))
         except Exception as error:
-            self._stop(engine, error)
+            self._stop(turns, error)
 
-    def _obey(self, engine: Engine) -> bool:
+    def _obey(self, engine: Engine, turns: AdapterTurns) -> bool:
         """Carry out what other threads asked for; waits while there is nothing to do. False: stop."""
         engine.interrupt(False)
+        turns.settle()
         wait = engine.is_idle
         while True:
             try:
@@ -146,7 +152,7 @@ class Runtime(Loaded):
             command()
             wait = engine.is_idle
 
-    def _stop(self, engine: Engine, error: Exception) -> None:
+    def _stop(self, turns: AdapterTurns, error: Exception) -> None:
         """Remember the fatal error, tell it to everybody, and go on refusing until closed."""
         _log.error("the model thread stopped: %s", error, exc_info=not isinstance(error, UadError))
         with self._door:
@@ -154,14 +160,14 @@ class Runtime(Loaded):
                 error if isinstance(error, UadError) else UadError(f"internal error: {type(error).__name__}: {error}")
             )
         with suppress(Exception):  # what broke may break again while it is cleared away, when all are told
-            engine.fail_all(self._error)
+            turns.fail_all(self._error)
         for tell in self._when_stopped:
             with suppress(Exception):  # nobody listens any more
                 tell()
         while (command := self._commands.get()) is not None:
             with suppress(Exception):
                 command()
-                engine.fail_all(self._error)
+                turns.fail_all(self._error)
 
 
 def statistics(stats: DrafterStats) -> str:

@@ -54,6 +54,7 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedT
             *attention_note(config.target, context.n_ctx, on_cpu=not offloads()),
             *amx.notes(),
             *tokenizer_notes(config.target, "target"),
+            *adapter_notes(model),
         )
         least, exact_notes, again = _exactness(context, config)
         if not again:
@@ -70,6 +71,11 @@ def _as_wanted(config: Config) -> ModelConfig:
         return config.target
     n_alike = attention(config.target, on_cpu=not offloads())[1]
     return replace(config.target, n_ubatch=min(config.target.n_ubatch, n_alike))
+
+
+def adapter_notes(model: Model) -> tuple[str, ...]:
+    """A line for each adapter."""
+    return tuple(f"adapter {one.id}: {one.path}, scale {one.scale:g}" for one in model.adapters.infos)
 
 
 def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from uad.config import ServerConfig
 from uad.errors import UnavailableError
-from uad.server import completions, info
+from uad.server import adapters, completions, info
 from uad.server.access import allow_origin, errors, guard
 from uad.server.doors import Doors, url_of
 from uad.server.engine import Backend
@@ -26,6 +26,7 @@ POST_ROUTES = {
     "/completion": completions.native,
     "/completions": completions.native,
     "/tokenize": info.tokenize,
+    "/lora-adapters": adapters.change,
     "/detokenize": info.detokenize,
     "/apply-template": info.apply_template,
 }
@@ -37,6 +38,7 @@ GET_ROUTES = {
     "/v1/models/{id:.+}": info.model,
     "/props": info.props,
     "/slots": info.slots,
+    "/lora-adapters": adapters.show,
     "/metrics": info.metrics,
 }
 ABSENT = (

@@ -18,7 +18,7 @@ from uad.calls.parser import Start
 from uad.calls.tools import Calls, Schema
 from uad.config import Config
 from uad.errors import SlowReaderError, UadError
-from uad.events import Delta, Done, Event, Failed, RuntimeInfo, Sink, SlotInfo, Totals
+from uad.events import AdapterInfo, Delta, Done, Event, Failed, RuntimeInfo, Sink, SlotInfo, Totals
 from uad.types import Constraint, DrafterStats, Request
 
 Message = Mapping[str, object]
@@ -49,6 +49,13 @@ class Backend(Protocol):
     def answers(self) -> AnswerFormat:
         """How the target writes thoughts and calls."""
         ...
+
+    def adapters(self) -> tuple[AdapterInfo, ...]:
+        """The target's LoRA adapters, with how much of each is added for requests that do not say."""
+        ...
+
+    def set_adapters(self, scales: tuple[float, ...]) -> None:
+        """How much of each adapter is added for later requests that do not say; one number for each."""
 
     def when_stopped(self, tell: Callable[[], object]) -> None:
         """Call `tell`, on any thread, when a fatal error has stopped the engine and all requests have been told."""

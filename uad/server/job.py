@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from uad.checkpoint import checkpoint
 from uad.common.samplers import SAMPLERS, SETTINGS
 from uad.errors import InvalidRequestError, NotSupportedError
+from uad.server.adapters import scales_of
 from uad.server.constraint import constraint_of
 from uad.server.engine import Backend
 from uad.server.json_out import LOWEST
@@ -72,6 +73,7 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         cache_prompt=body.cache_prompt,
         slot=body.id_slot,
         constraint=constraint_of(engine, body),
+        adapters=scales_of(engine, body.lora) if body.lora else None,
     )
     requests = tuple(_choice(model, prompt, i) for prompt in prompts for i in range(body.n))
     interval = ping if body.sse_ping_interval is None else body.sse_ping_interval

@@ -57,6 +57,16 @@ def parse_object(data: bytes, n_ids: int = 0) -> dict[str, object]:
     return {name: member for name, member in value.items() if member is not None}
 
 
+def parse_list(data: bytes) -> list[object]:
+    """A short body that is one JSON list. Raises InvalidRequestError."""
+    if len(data) > SMALL:
+        raise InvalidRequestError(f"the body has more than {SMALL} bytes")
+    value = _loads(data.removeprefix(_BOM), 0)
+    if not isinstance(value, list):
+        raise InvalidRequestError("the body must be a JSON list")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class _Structure:
     """The commas and brackets of a document outside its strings: byte offsets, kinds, and how deep in brackets each

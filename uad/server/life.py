@@ -26,6 +26,8 @@ log = logging.getLogger("uad.server")
 
 SWITCH_SECONDS = 0.001
 """How long a thread waits for a busy one; decoding a token waits several times. Python's own value is 0.005."""
+SOON_SECONDS = 1.0
+"""What loads so quickly, or fails to, is not announced."""
 LOADING = Problem(503, "Loading model", "unavailable_error", headers={"Retry-After": "5"})
 """llama-server's answer on every route until the models are loaded; clients wait for its end."""
 _SHOW_CURSOR = "\x1b[?25h"
@@ -55,8 +57,7 @@ async def _serve(
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     with await Doors.open(config) as doors, _on_signals(loop, stop):
         async with _telling_to_wait(doors):
-            log.info("%s answers 503 until the models are loaded", doors.url)
-            runtime = await _loaded(opening, stop)
+            runtime = await _loaded(opening, stop, doors.url)
         stack.push(opening)
         _keep_pauses_short()
         runtime.when_stopped(partial(loop.call_soon_threadsafe, stop.set))
@@ -91,7 +92,7 @@ async def _loading(request: web.BaseRequest) -> web.Response:
     return response
 
 
-async def _loaded(opening: Opening, stop: asyncio.Event) -> Backend:
+async def _loaded(opening: Opening, stop: asyncio.Event, url: str) -> Backend:
     """What `opening` opens on a thread, while the loop goes on. Raises what it raises; `stop` ends the process."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Backend] = loop.create_future()
@@ -108,7 +109,10 @@ async def _loaded(opening: Opening, stop: asyncio.Event) -> Backend:
 
     threading.Thread(target=work, name="uad-load", daemon=True).start()
     stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait((done, stopping), return_when=asyncio.FIRST_COMPLETED)
+    waited, _ = await asyncio.wait((done, stopping), timeout=SOON_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    if not waited:
+        log.info("%s answers 503 until the models are loaded", url)
+        await asyncio.wait((done, stopping), return_when=asyncio.FIRST_COMPLETED)
     if not done.done():
         _leave()
     stopping.cancel()

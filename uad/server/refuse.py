@@ -76,7 +76,6 @@ FEATURES = (
     Feature("n_indent", _positive, NO_SAMPLER),
     Feature("t_max_predict_ms", _positive, "use max_tokens to bound the answer"),
     Feature("post_sampling_probs", _on, "this server reports probabilities of the unmodified distribution"),
-    Feature("lora", _filled, "merge the adapter into the model file"),
     Feature("echo", _on, "put the prompt in front of the answer yourself"),
     Feature("best_of", _above_one, "use n, and choose by logprobs"),
     Feature("suffix", _filled, "this server has no fill-in-the-middle; leave the field out"),

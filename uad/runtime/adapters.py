@@ -1,0 +1,68 @@
+"""Which adapters the target has while a request runs. All rows of a decode have the same, so requests that want others
+take turns.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+from uad.decode.ending import deliver, known
+from uad.decode.step import Engine
+from uad.errors import UadError
+from uad.events import Failed, Sink
+from uad.types import Request
+
+Scales = tuple[float, ...]
+
+
+class AdapterTurns:
+    """Requests reach the engine in the order of their arrival, side by side as long as they want the same adapters.
+
+    add: has the target add so much of each adapter. `default` are the scales of requests that name none; it may be read
+    and set anywhere, all else happens on the model thread.
+    """
+
+    def __init__(self, engine: Engine, add: Callable[[Scales], None], scales: Scales) -> None:
+        self._engine, self._add = engine, add
+        self.default = self._active = scales
+        self._waiting: deque[tuple[int, Request, Sink]] = deque()
+
+    def resolved(self, request: Request) -> Request:
+        """The request with its adapters. From any thread."""
+        return replace(request, adapters=self.default) if request.adapters is None else request
+
+    def submit(self, number: int, request: Request, sink: Sink) -> None:
+        """The request waits for its adapters, then in the engine for a slot; it was checked."""
+        self._waiting.append((number, self.resolved(request), sink))
+        self.settle()
+
+    def cancel(self, number: int) -> None:
+        """The request is gone. No event follows."""
+        self._waiting = deque(entry for entry in self._waiting if entry[0] != number)
+        self._engine.cancel(number)
+        self.settle()
+
+    def settle(self) -> None:
+        """Hand over what can run now; where the next request wants other adapters, the engine has to be idle first."""
+        while self._waiting:
+            number, request, sink = self._waiting[0]
+            if request.adapters is not None and request.adapters != self._active:
+                if not self._engine.is_idle:
+                    return
+                self._switch(request.adapters)
+            self._waiting.popleft()
+            self._engine.submit(number, request, sink)
+
+    def fail_all(self, error: UadError) -> None:
+        """Every request, here and in the engine, ends with this error."""
+        waiting, self._waiting = self._waiting, deque()
+        for number, _, sink in waiting:
+            deliver(sink, Failed(number, known(error)))
+        self._engine.fail_all(error)
+
+    def _switch(self, scales: Scales) -> None:
+        self._add(scales)
+        self._active = scales
+        self._engine.forget()  # keys and values are those of the adapters before
