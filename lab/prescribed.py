@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from uad.decode.scheduler import SamplerFactory
 from uad.decode.verify import Picker
 from uad.sampling.noise import Position
-from uad.sampling.sampler import Row
+from uad.sampling.steps import Row
 from uad.types import Request
 
 

@@ -27,6 +27,7 @@ from uad.types import (
     Finish,
     Origin,
     Request,
+    SamplingParams,
     StopKind,
     Timings,
     TokenProb,
@@ -169,6 +170,9 @@ class FakeRuntime:
     def check_constraint(self, constraint: Constraint) -> None:
         self.threads.add(threading.current_thread().name)
         GRAMMARS.check(constraint)
+
+    def check_sampling(self, sampling: SamplingParams) -> None:
+        self.threads.add(threading.current_thread().name)
 
     def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
         return call_constraint(TABLE, self.answers, calls, start, tail, answer)

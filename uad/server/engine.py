@@ -19,7 +19,7 @@ from uad.calls.tools import Calls, Schema
 from uad.config import Config
 from uad.errors import SlowReaderError, UadError
 from uad.events import Delta, Done, Event, Failed, RuntimeInfo, Sink, SlotInfo, Totals
-from uad.types import Constraint, DrafterStats, Request
+from uad.types import Constraint, DrafterStats, Request, SamplingParams
 
 Message = Mapping[str, object]
 CAPACITY = 1024
@@ -100,6 +100,9 @@ class Backend(Protocol):
 
     def check_constraint(self, constraint: Constraint) -> None:
         """Compile it: for worker threads. Raises InvalidRequestError."""
+
+    def check_sampling(self, sampling: SamplingParams) -> None:
+        """Find what its samplers need of the vocabulary: for worker threads."""
 
     def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
         """What an answer may be by what the request says about calls; tail: the end of the prompt. Raises

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from uad.checkpoint import checkpoint
-from uad.common.samplers import SAMPLERS, SETTINGS
-from uad.errors import InvalidRequestError, NotSupportedError
+from uad.errors import InvalidRequestError
 from uad.server.constraint import constraint_of
 from uad.server.engine import Backend
-from uad.server.json_out import LOWEST
 from uad.server.outcome import Json
 from uad.server.prompt_ids import Prompt
+from uad.server.sampling import sampling_json, sampling_params
 from uad.server.schemas import ChatBody, CompletionBody, GenerationBody, NativeBody
-from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
-
-RANDOM_SEEDS = (-1, 2**32 - 1)  # llama-server's two spellings of "draw one"
-MAX_BIASES = 4096
-DIRECT = (*SETTINGS, "ignore_eos")
-STAGES = tuple(sampler.name for sampler in SAMPLERS)  # in llama.cpp's order
-ALIASES = {alias: sampler.name for sampler in SAMPLERS for alias in sampler.aliases}
-LETTERS = {sampler.letter: sampler.name for sampler in SAMPLERS} | {"i": "infill"}
+from uad.types import Origin, Request, SpecPolicy, SpeculativeParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +111,6 @@ def _probs(body: GenerationBody) -> tuple[int, bool]:
     return n_probs or 0, is_wanted
 
 
-def sampling_params(engine: Backend, body: GenerationBody) -> SamplingParams:
-    """Sampling of one request. May tokenize (logit_bias): for worker threads."""
-    changes = {name: value for name in DIRECT if (value := getattr(body, name)) is not None}
-    if changes.get("repeat_last_n", 0) < 0:
-        changes["repeat_last_n"] = engine.info.n_ctx
-    if body.seed is not None:
-        changes["seed"] = None if body.seed in RANDOM_SEEDS else body.seed
-    if body.logit_bias is not None:
-        changes["logit_bias"] = tuple(_biases(engine, body.logit_bias))
-    if body.samplers is not None:
-        changes |= _switched_off(body.samplers)
-    return replace(engine.config.sampling, **changes)
-
-
 def drafters_of(engine: Backend, params: SpeculativeParams) -> tuple[Origin, ...]:
     """Those that draft for such a request, in the order in which a fixed policy asks them, which is the server's."""
     if not params.enabled or params.longest <= 0:
@@ -172,80 +148,6 @@ def _with_drafters(params: SpeculativeParams, drafters: Collection[Origin]) -> S
     return params if params.types else replace(params, enabled=False)
 
 
-def _switched_off(samplers: list[str]) -> dict[str, float]:
-    wanted = list(dict.fromkeys(_stage_names(samplers)))
-    if wanted != sorted(wanted, key=STAGES.index):
-        raise NotSupportedError(
-            f"samplers: this server keeps llama.cpp's order ({', '.join(STAGES)}); leave the field out", "samplers"
-        )
-    left_out = [name for sampler, names in SAMPLERS.items() if sampler.name not in wanted for name in names]
-    return {name: SETTINGS[name].off[0] for name in left_out if SETTINGS[name].off}
-
-
-def _stage_names(samplers: list[str]) -> Iterator[str]:
-    """Known stages in the asked order. Others are left out: they are neutral here, or their own field was refused."""
-    for name in samplers:
-        plain = LETTERS.get(name, name.lower().replace("-", "_"))
-        if plain == "infill":
-            raise NotSupportedError("samplers: infill is not supported; leave it out", "samplers")
-        stage = ALIASES.get(plain, plain)
-        if stage in STAGES:
-            yield stage
-
-
-def _biases(engine: Backend, value: object) -> Iterator[tuple[int, float]]:
-    n = 0
-    for key, bias in _pairs(value):
-        addend = _addend(bias)
-        ids = _ids(engine, key)
-        n += len(ids)
-        if n > MAX_BIASES:
-            raise InvalidRequestError(f"logit_bias: at most {MAX_BIASES} tokens, those of texts included", "logit_bias")
-        for id_ in ids:
-            yield id_, addend
-
-
-def _pairs(value: object) -> list[tuple[object, object]]:
-    if isinstance(value, dict | list) and len(value) > MAX_BIASES:
-        raise InvalidRequestError(f"logit_bias: at most {MAX_BIASES} tokens", "logit_bias")
-    if isinstance(value, dict):
-        return list(value.items())
-    if isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value):
-        return [(key, bias) for key, bias in value]
-    raise InvalidRequestError("logit_bias: must be an object, or a list of [token id or text, bias]", "logit_bias")
-
-
-def _addend(bias: object) -> float:
-    if bias is False:
-        return -math.inf
-    if isinstance(bias, bool) or not isinstance(bias, int | float) or not -1e6 <= bias <= 1e6:
-        raise InvalidRequestError(
-            "logit_bias: a bias must be a number between -1e6 and 1e6, or false to ban the token", "logit_bias"
-        )
-    return float(bias)
-
-
-def _ids(engine: Backend, key: object) -> list[int]:
-    if isinstance(key, str) and not _is_integer(key):
-        if len(key) > MAX_BIASES:
-            raise InvalidRequestError(f"logit_bias: a text of at most {MAX_BIASES} characters", "logit_bias")
-        checkpoint()
-        return engine.tokenize(key, add_special=False, parse_special=False)
-    if isinstance(key, bool) or not isinstance(key, int | str):
-        raise InvalidRequestError("logit_bias: a token must be an id or text", "logit_bias")
-    id_ = int(key)
-    if not 0 <= id_ < engine.info.target.n_vocab:
-        raise InvalidRequestError(
-            f"logit_bias: token ids must lie between 0 and {engine.info.target.n_vocab - 1}", "logit_bias"
-        )
-    return [id_]
-
-
-def _is_integer(text: str) -> bool:
-    digits = text.removeprefix("-")
-    return digits.isascii() and digits.isdigit() and len(digits) < 20
-
-
 def settings_json(request: Request, drafters: Sequence[Origin], seed: int | None, stream: bool) -> Json:
     """`generation_settings` of one request, with the seed that was drawn."""
     n_predict = -1 if request.max_tokens is None else request.max_tokens
@@ -260,17 +162,6 @@ def settings_json(request: Request, drafters: Sequence[Origin], seed: int | None
         "stream": stream,
         "n_probs": request.n_probs,
         **speculative_json(request.speculative, drafters),
-    }
-
-
-def sampling_json(params: SamplingParams, seed: int | None) -> Json:
-    """Sampling parameters under llama-server's names."""
-    return {
-        "seed": -1 if seed is None else seed,
-        **{name: getattr(params, name) for name in SETTINGS},
-        "ignore_eos": params.ignore_eos,
-        "logit_bias": [{"token": id_, "bias": LOWEST if math.isinf(bias) else bias} for id_, bias in params.logit_bias],
-        "samplers": STAGES,
     }
 
 

@@ -177,6 +177,10 @@ class GenerationBody(SamplingBody):
     logit_bias: Any = None
     ignore_eos: StrictBool | None = None
     samplers: Names | None = None
+    dry_sequence_breakers: Any = None
+    bad_words: Words = Field([])
+    bad_words_ids: Annotated[list[Ids], Field(max_length=MAX_STOPS)] = Field([])
+    allowed_token_ids: Ids = Field([])
     n_probs: Alternatives | None = None
     cache_prompt: StrictBool = True
     id_slot: Length = -1
