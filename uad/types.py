@@ -136,6 +136,10 @@ class Request:
     `stop_token_ids`; behind it with `include_stop`. None of these counts among the first `min_tokens` ids: there ids
     that end the answer are not drawn (vLLM's meaning). `shown` are names of control tokens that the text shows, for who
     reads structure out of it.
+
+    post_sampling: probabilities are those that an id was drawn with. prompt_probs: `Progress` tells those of the
+    prompt's ids, too. progress, timings: `Progress` is told, and times with each piece. n_indent: the text ends before
+    a line that begins with fewer blanks. max_predict_ms: it ends with the first line that ends later (0: no limit).
     """
 
     prompt: tuple[int, ...]
@@ -152,6 +156,12 @@ class Request:
     slot: int = -1
     constraint: Constraint | None = None
     shown: tuple[str, ...] = ()
+    post_sampling: bool = False
+    prompt_probs: bool = False
+    progress: bool = False
+    timings: bool = False
+    n_indent: int = 0
+    max_predict_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

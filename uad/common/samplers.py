@@ -103,18 +103,18 @@ class SamplingParams:
         env="PRESENCE_PENALTY",
     )
     dry_multiplier: float = _of(
-        *(_DRY, 0.0, "DRY: penalty for what would lengthen a repetition; 0 is off", "--dry-multiplier", 0, 1000),
+        *(_DRY, 0.0, "penalty of DRY for what would lengthen a repetition; 0 is off", "--dry-multiplier", 0, 1000),
         off=(0.0,),
         metavar="X",
     )
     dry_base: float = _of(
-        *(_DRY, 1.75, "DRY: the penalty's factor for each further token", "--dry-base", 1, 1000), metavar="X"
+        *(_DRY, 1.75, "factor of DRY's penalty for each further token", "--dry-base", 1, 1000), metavar="X"
     )
     dry_allowed_length: int = _of(
-        _DRY, 2, "DRY: repetitions of up to N tokens have no such factor yet", "--dry-allowed-length", 0, INT32_MAX
+        _DRY, 2, "longest repetition that DRY has no such factor for", "--dry-allowed-length", 0, INT32_MAX
     )
     dry_penalty_last_n: int = _of(
-        *(_DRY, 64, "DRY: tokens looked back on; 0 is off, -1 the context", "--dry-penalty-last-n", -1, INT32_MAX)
+        *(_DRY, 64, "tokens that DRY looks back on; 0 is off, -1 the context", "--dry-penalty-last-n", -1, INT32_MAX)
     )
     top_n_sigma: float = _of(
         *(_TOP_N_SIGMA, -1.0, "keep tokens whose logit is within N standard deviations of the best; -1 is off"),
@@ -179,7 +179,7 @@ class SamplingParams:
         *(_ADAPTIVE_P, 0.9, "adaptive-p: how slowly earlier tokens are forgotten", "--adaptive-decay", 0, 0.99)
     )
     mirostat: int = _of(
-        *(MIROSTAT, 0, "1 or 2: mirostat of that version, in place of all samplers but temperature; 0 is off"),
+        *(MIROSTAT, 0, "version of mirostat, in place of all samplers but temperature: 1 or 2; 0 is off"),
         *("--mirostat", 0, 2),
         off=(0,),
     )

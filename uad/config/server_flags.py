@@ -55,7 +55,7 @@ SAMPLING_FLAGS: Final = (
         "sampling.dry_sequence_breakers",
         kinds.BREAKER,
         SAMPLING,
-        "DRY: text behind which a repetition begins anew, or none; repeatable",
+        "text behind which DRY lets a repetition begin anew, or none; repeatable",
         "TEXT",
         many=True,
         default="line end, colon, double quote, asterisk",

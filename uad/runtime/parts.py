@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from uad.config import Config, ModelConfig
 from uad.decode.drafting import Drafting
-from uad.decode.ends import ends_of
+from uad.decode.ends import ends_of, name_of
 from uad.decode.guard import reason
 from uad.decode.scheduler import SamplerFactory
 from uad.decode.step import Engine
@@ -109,6 +109,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             build=native.build_info(),
             notes=(*notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
             drafters=tuple(one.origin for one in every),
+            eog={id_: name_of(id_, model.vocab) for id_ in sorted(model.vocab.eog)},
         )
         return Parts(
             config,

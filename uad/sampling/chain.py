@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from uad.sampling.dry import BreakersOf, Dry
 from uad.sampling.stages import LogitBias, SamplerStage, Stage, reach
-from uad.sampling.steps import AdaptiveP, Allowed, BadWords, Chain, Mirostat, Native, NotBanned, Sometimes, Step
+from uad.sampling.steps import AdaptiveP, Allowed, BadWords, Chain, Mirostat, Native, NotBanned, SamplingStep, Sometimes
 from uad.types import SamplingParams
 
 ChainFactory = Callable[[Sequence[Stage]], Chain]
@@ -31,7 +31,7 @@ class StepMaker:
         self._chains = chains
         self._breakers = breakers
 
-    def make(self, stages: Sequence[Stage]) -> list[Step]:
+    def make(self, stages: Sequence[Stage]) -> list[SamplingStep]:
         """The steps, in order; what a request forbids comes first."""
         steps = self._forbidden()
         group: list[Stage] = []
@@ -48,15 +48,15 @@ class StepMaker:
                 steps.append(self._alone(stage, sum(one == stage for one in stages[:i])))
         return [*steps, *self._native(group)]
 
-    def _forbidden(self) -> list[Step]:
+    def _forbidden(self) -> list[SamplingStep]:
         params = self._params
-        allowed: list[Step] = [Allowed(params.allowed)] if params.allowed else []
+        allowed: list[SamplingStep] = [Allowed(params.allowed)] if params.allowed else []
         return [*allowed, *([BadWords(params.bad_words)] if params.bad_words else [])]
 
-    def _native(self, group: Sequence[Stage]) -> list[Step]:
+    def _native(self, group: Sequence[Stage]) -> list[SamplingStep]:
         return [Native(self._chains(group), reach(group), self._prompt)] if group else []
 
-    def _alone(self, stage: SamplerStage, n_before: int) -> Step:
+    def _alone(self, stage: SamplerStage, n_before: int) -> SamplingStep:
         """A step of our own, or one that acts by chance: each time that a request names it has a lot of its own."""
         name, args = stage.sampler.name, stage.args
         if stage.sampler.native:

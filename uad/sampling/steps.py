@@ -39,7 +39,7 @@ class Chain(Protocol):
         """Free what it holds."""
 
 
-class Step(Protocol):
+class SamplingStep(Protocol):
     """One step. Candidates are ids with their logits; ids None: all of the vocabulary."""
 
     def apply(self, ids: AnyIds | None, logits: Row, position: Position) -> Candidates:
@@ -79,7 +79,7 @@ class Native:
 class Sometimes:
     """A step that acts by chance, which depends on the seed and the place in the answer. lot: whose chance it is."""
 
-    def __init__(self, step: Step, seed: int, probability: float, lot: str) -> None:
+    def __init__(self, step: SamplingStep, seed: int, probability: float, lot: str) -> None:
         self._step = step
         self._seed = seed
         self._probability = probability

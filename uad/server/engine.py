@@ -18,13 +18,13 @@ from uad.calls.parser import Start
 from uad.calls.tools import Calls, Schema
 from uad.config import Config
 from uad.errors import SlowReaderError, UadError
-from uad.events import Delta, Done, Event, Failed, RuntimeInfo, Sink, SlotInfo, Totals
+from uad.events import Delta, Done, Event, Failed, Progress, RuntimeInfo, Sink, SlotInfo, Totals
 from uad.types import Constraint, DrafterStats, Request, SamplingParams
 
 Message = Mapping[str, object]
 CAPACITY = 1024
 log = logging.getLogger("uad.server")
-Arrival = tuple[int, Delta | Done]
+Arrival = tuple[int, Delta | Progress | Done]
 
 
 class Backend(Protocol):
@@ -282,4 +282,12 @@ def merge(arrivals: list[Arrival]) -> list[Arrival]:
 
 
 def _joined(a: Delta, b: Delta) -> Delta:
-    return Delta(a.request, a.ids + b.ids, a.origins + b.origins, a.text + b.text, a.probs + b.probs)
+    return Delta(
+        a.request,
+        a.ids + b.ids,
+        a.origins + b.origins,
+        a.text + b.text,
+        a.probs + b.probs,
+        a.pieces + b.pieces,
+        b.timings,
+    )

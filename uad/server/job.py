@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from uad.errors import InvalidRequestError
 from uad.server.constraint import constraint_of
@@ -14,11 +14,15 @@ from uad.server.sampling import sampling_json, sampling_params
 from uad.server.schemas import ChatBody, CompletionBody, GenerationBody, NativeBody
 from uad.types import Origin, Request, SpecPolicy, SpeculativeParams
 
+MAX_ECHOED = 1 << 20  # probabilities of a prompt
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """`requests` are prompt by prompt, each with its `n` choices in a row; `prompts` has one entry per request.
-    `drafters` are those that draft for it."""
+    `drafters` are those that draft for it. The `n_best` likeliest of the choices are told; logprobs: with
+    log-probabilities. echo: the prompt stands before each answer. eog: the ends of the target's vocabulary.
+    """
 
     requests: tuple[Request, ...]
     prompts: tuple[Prompt, ...]
@@ -26,26 +30,49 @@ class Job:
     stream: bool
     include_usage: bool
     ping: float | None
+    n_best: int
+    logprobs: bool
+    echo: bool = False
     drafters: tuple[Origin, ...] = ()
+    eog: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def post_sampling(self) -> bool:
+        """Whether probabilities are those that ids were drawn with."""
+        return self.requests[0].post_sampling
 
 
 def check_counts(engine: Backend, body: GenerationBody, n_prompts: int, limit: int) -> int:
     """How many sequences the request asks for, or InvalidRequestError where the server could never run them."""
-    n_slots = engine.info.n_slots
-    if body.n > n_slots:
-        raise InvalidRequestError(
-            f"n: must be at most {n_slots}, the number of slots; start the server with a larger --parallel", "n"
-        )
+    n_slots, n = engine.info.n_slots, n_choices(body)
     if body.id_slot >= n_slots:
         raise InvalidRequestError(f"id_slot: must be below {n_slots}, the number of slots", "id_slot")
-    if n_prompts * body.n > limit:
-        raise InvalidRequestError(f"prompt: at most {limit // body.n} prompts in one request", "prompt")
-    return n_prompts * body.n
+    if n > limit:
+        name = "n" if n == body.n else "best_of"
+        raise InvalidRequestError(f"{name}: must be at most {limit}; start the server with a larger --max-queue", name)
+    if n_prompts * n > limit:
+        raise InvalidRequestError(f"prompt: at most {limit // n} prompts in one request", "prompt")
+    return n_prompts * n
+
+
+def n_choices(body: GenerationBody) -> int:
+    """How many answers are generated for each prompt. Raises InvalidRequestError where best_of makes no sense."""
+    best_of = body.best_of if isinstance(body, CompletionBody) else None
+    if best_of is None:
+        return body.n
+    if best_of < body.n:
+        raise InvalidRequestError(f"best_of: must not be below n, which is {body.n}", "best_of")
+    if best_of > body.n and body.stream:
+        raise InvalidRequestError("best_of: the best are known at the end only; leave stream out", "best_of")
+    return best_of
 
 
 def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping: float) -> Job:
     """Requests for every prompt and choice. May tokenize and compile: for worker threads."""
     n_probs, logprobs = _probs(body)
+    n, echo = n_choices(body), isinstance(body, CompletionBody) and body.echo
+    if echo and logprobs:
+        _check_echo(prompts, n_probs)
     max_tokens = _max_tokens(body.max_tokens, engine.config.n_predict)
     _check_stops(engine, body, max_tokens)
     model = Request(
@@ -57,23 +84,41 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         stop_token_ids=tuple(dict.fromkeys(body.stop_token_ids)),
         include_stop=body.include_stop_str_in_output,
         min_tokens=body.min_tokens,
-        logprobs=logprobs,
+        logprobs=logprobs or n > body.n,
         n_probs=n_probs,
         cache_prompt=body.cache_prompt,
         slot=body.id_slot,
         constraint=constraint_of(engine, body),
+        post_sampling=body.post_sampling_probs,
+        prompt_probs=echo and logprobs,
+        progress=body.return_progress and body.stream,
+        timings=body.timings_per_token and body.stream,
+        n_indent=body.n_indent,
+        max_predict_ms=max(body.t_max_predict_ms, 0.0),
     )
-    requests = tuple(_choice(model, prompt, i) for prompt in prompts for i in range(body.n))
+    requests = tuple(_choice(model, prompt, i) for prompt in prompts for i in range(n))
     interval = ping if body.sse_ping_interval is None else body.sse_ping_interval
     return Job(
         requests=requests,
-        prompts=tuple(prompt for prompt in prompts for _ in range(body.n)),
-        n=body.n,
+        prompts=tuple(prompt for prompt in prompts for _ in range(n)),
+        n=n,
+        n_best=body.n,
+        logprobs=logprobs,
+        echo=echo,
         stream=body.stream,
         include_usage=bool(body.stream_options.include_usage),
         ping=interval if interval > 0 else None,
         drafters=drafters_of(engine, model.speculative),
+        eog=engine.info.eog,
     )
+
+
+def _check_echo(prompts: Sequence[Prompt], n_probs: int) -> None:
+    most = MAX_ECHOED // (1 + n_probs)
+    if any(len(prompt.ids) > most for prompt in prompts):
+        raise InvalidRequestError(
+            f"echo: with logprobs {n_probs} a prompt may have at most {most} tokens; ask for fewer logprobs", "echo"
+        )
 
 
 def _choice(model: Request, prompt: Prompt, i: int) -> Request:
@@ -148,21 +193,31 @@ def _with_drafters(params: SpeculativeParams, drafters: Collection[Origin]) -> S
     return params if params.types else replace(params, enabled=False)
 
 
-def settings_json(request: Request, drafters: Sequence[Origin], seed: int | None, stream: bool) -> Json:
-    """`generation_settings` of one request, with the seed that was drawn."""
+def settings_json(job: Job, request: Request, seed: int | None) -> Json:
+    """`generation_settings` of one request of a job, with the seed that was drawn."""
     n_predict = -1 if request.max_tokens is None else request.max_tokens
     return {
-        **sampling_json(request.sampling, seed),
+        **sampling_json(request.sampling, seed, _banned(job, request)),
         "max_tokens": n_predict,
         "n_predict": n_predict,
         "min_tokens": request.min_tokens,
         "stop": request.stop,
         "stop_token_ids": request.stop_token_ids,
         "include_stop_str_in_output": request.include_stop,
-        "stream": stream,
+        "stream": job.stream,
         "n_probs": request.n_probs,
-        **speculative_json(request.speculative, drafters),
+        "post_sampling_probs": request.post_sampling,
+        "timings_per_token": request.timings,
+        "n_indent": request.n_indent,
+        "t_max_predict_ms": request.max_predict_ms,
+        **speculative_json(request.speculative, job.drafters),
     }
+
+
+def _banned(job: Job, request: Request) -> list[int]:
+    """The ends that `ignore_eos` bans: not those that the request itself stops at."""
+    asked = {id_ for id_, name in job.eog.items() if name and any(name in word for word in request.stop)}
+    return [id_ for id_ in job.eog if request.sampling.ignore_eos and id_ not in asked | set(request.stop_token_ids)]
 
 
 def speculative_json(params: SpeculativeParams, drafters: Sequence[Origin]) -> Json:
