@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from uad.decode.scheduler import SamplerFactory
 from uad.decode.verify import Picker
 from uad.sampling.noise import Position
-from uad.sampling.sampler import Row
-from uad.types import Request
+from uad.sampling.steps import Row
+from uad.types import Request, TokenProb
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,10 @@ class Prescribed:
 
     def accept(self, id_: int) -> None:
         self._at += 1
+
+    def drawn_prob(self, id_: int, n_top: int, pieces: Sequence[bytes]) -> TokenProb:
+        """It was certain."""
+        return TokenProb(id_, pieces[id_], 0.0)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from uad.common.sums import Sums
@@ -13,7 +13,8 @@ from uad.types import DraftStats, Finish, Origin, StopKind, Timings, TokenProb, 
 class Delta:
     """A piece of a running answer: ids of one round and the text that became final with them (may be empty).
 
-    `origins` has one entry per id. `probs` is empty unless asked for.
+    `origins` has one entry per id, and so has `pieces`: the text that became final with each. `probs` is empty unless
+    asked for; `timings` are those up to here, if they were.
     """
 
     request: int
@@ -21,6 +22,25 @@ class Delta:
     origins: tuple[Origin, ...]
     text: str
     probs: tuple[TokenProb, ...] = ()
+    pieces: tuple[str, ...] = ()
+    timings: Timings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a prompt was read, for who asked for it: n_past of its n_prompt ids, of which n_cached were held.
+
+    `probs` are those of the ids that were read since the last such event; the very first id of a prompt, which nothing
+    precedes, has no probability (NaN).
+    """
+
+    request: int
+    n_prompt: int
+    n_cached: int
+    n_past: int
+    ms: float
+    probs: tuple[TokenProb, ...] = ()
+    timings: Timings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +67,7 @@ class Failed:
     error: Exception
 
 
-Event = Delta | Done | Failed
+Event = Delta | Progress | Done | Failed
 
 
 Sink = Callable[[Event], None]
@@ -73,7 +93,7 @@ class ModelInfo:
 @dataclass(frozen=True, slots=True)
 class RuntimeInfo:
     """What is being served; n_ctx is per slot. `drafters` are those that can draft here, the model last; `notes` the
-    lines printed at start (families, rules, warnings).
+    lines printed at start (families, rules, warnings); `eog` the ids that end an answer, with their names.
     """
 
     target: ModelInfo
@@ -83,6 +103,7 @@ class RuntimeInfo:
     build: str
     notes: tuple[str, ...] = ()
     drafters: tuple[Origin, ...] = ()
+    eog: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

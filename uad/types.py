@@ -137,6 +137,10 @@ class Request:
     that end the answer are not drawn (vLLM's meaning). `adapters`: how much of each LoRA adapter the target adds, None
     for what the server says. `shown` are names of control tokens that the text shows, for who
     reads structure out of it.
+
+    post_sampling: probabilities are those that an id was drawn with. prompt_probs: `Progress` tells those of the
+    prompt's ids, too. progress, timings: `Progress` is told, and times with each piece. n_indent: the text ends before
+    a line that begins with fewer blanks. max_predict_ms: it ends with the first line that ends later (0: no limit).
     """
 
     prompt: tuple[int, ...]
@@ -154,6 +158,12 @@ class Request:
     constraint: Constraint | None = None
     shown: tuple[str, ...] = ()
     adapters: tuple[float, ...] | None = None
+    post_sampling: bool = False
+    prompt_probs: bool = False
+    progress: bool = False
+    timings: bool = False
+    n_indent: int = 0
+    max_predict_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ three specials.
 
 from __future__ import annotations
 
+import codecs
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +19,7 @@ from uad.calls.parser import Start
 from uad.calls.tools import Calls, Schema
 from uad.config import Config, ModelConfig
 from uad.errors import ContextOverflowError, UadError, UnavailableError
-from uad.events import AdapterInfo, Delta, Done, Event, Failed, ModelInfo, RuntimeInfo, Sink, SlotInfo, Totals
+from uad.events import AdapterInfo, Delta, Done, Event, Failed, ModelInfo, Progress, RuntimeInfo, Sink, SlotInfo, Totals
 from uad.runtime.calling import call_constraint
 from uad.types import (
     Constraint,
@@ -27,6 +29,7 @@ from uad.types import (
     Finish,
     Origin,
     Request,
+    SamplingParams,
     StopKind,
     Timings,
     TokenProb,
@@ -177,6 +180,9 @@ class FakeRuntime:
         self.threads.add(threading.current_thread().name)
         GRAMMARS.check(constraint)
 
+    def check_sampling(self, sampling: SamplingParams) -> None:
+        self.threads.add(threading.current_thread().name)
+
     def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
         return call_constraint(TABLE, self.answers, calls, start, tail, answer)
 
@@ -247,13 +253,31 @@ class FakeRuntime:
         return delta, done
 
     def _delta(self, one: Running, data: bytes) -> Delta:
+        self._tell_progress(one)
         one.n_sent += len(data)
         probs = tuple(self._prob(id_, one.request.n_probs) for id_ in data) if one.request.logprobs else ()
-        return Delta(one.id, tuple(data), (Origin.TARGET,) * len(data), data.decode("utf-8", "replace"), probs)
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        pieces = [decoder.decode(data[i : i + 1], final=i == len(data) - 1) for i in range(len(data))]
+        timings = Timings(1.0, 2.0, len(one.request.prompt), 0, one.n_sent) if one.request.timings else None
+        return Delta(one.id, tuple(data), (Origin.TARGET,) * len(data), "".join(pieces), probs, tuple(pieces), timings)
+
+    def _tell_progress(self, one: Running) -> None:
+        """Before the first id, in two steps."""
+        request, n = one.request, len(one.request.prompt)
+        if one.n_sent or not (request.progress or request.prompt_probs):
+            return
+        for begin, end in ((0, 0), (0, n)) if request.progress else ((0, n),):
+            probs = (
+                [self._prob(id_, request.n_probs) for id_ in request.prompt[begin:end]] if request.prompt_probs else []
+            )
+            if probs:
+                probs[0] = TokenProb(request.prompt[0], self.piece(request.prompt[0]), math.nan)
+            timings = Timings(float(end), 0.0, end, 0, 0) if request.timings else None
+            self._emit(one, Progress(one.id, n, 0, end, float(end), tuple(probs), timings))
 
     def _prob(self, id_: int, n: int) -> TokenProb:
         top = tuple(TokenProb(i, bytes([i]), float("-inf") if i else -0.5) for i in range(n))
-        return TokenProb(id_, bytes([id_]), -0.25, top)
+        return TokenProb(id_, self.piece(id_), -0.25, top)
 
     def _emit(self, one: Running, event: Event) -> None:
         with self._lock:

@@ -29,6 +29,7 @@ from uad.grammar.protocol import Matcher
 from uad.llama.samplers import SamplerChain
 from uad.policy.fixed import FixedPolicy
 from uad.policy.protocol import Policy
+from uad.sampling.dry import breakers_of
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
 from uad.sampling.stages import Stage
@@ -302,6 +303,8 @@ def make_engine(
     matchers: dict[int, Matcher] = {}
     keys = KEYS if target.vocab is TARGET_VOCAB else token_keys(target.vocab.pieces)
 
+    breakers = breakers_of(target.vocab.pieces, target.vocab.tokenize)
+
     def sampler(request: Request, seed: int) -> Sampler:
         def chain(stages: Sequence[Stage]) -> SamplerChain:
             return SamplerChain(target.vocab.n_vocab, stages)
@@ -319,6 +322,7 @@ def make_engine(
             ends.late,
             request.min_tokens,
             matcher,
+            breakers,
         )
 
     makes = policies if policy is None else lambda: policy

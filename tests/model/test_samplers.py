@@ -13,6 +13,7 @@ from kit.server_kit import post
 
 from uad.common.samplers import SAMPLERS, SETTINGS, SamplerEntry
 from uad.config import load_config
+from uad.errors import ConfigError
 from uad.sampling.noise import Position, chance, token_keys
 from uad.sampling.sampler import Sampler as Draw
 from uad.sampling.stages import SamplerStage, stages
@@ -20,7 +21,10 @@ from uad.types import SamplingParams
 
 DOCS = Path(__file__).parents[2] / "docs" / "http.md"
 OFF = SamplingParams(**{name: one.off[0] for name, one in SETTINGS.items() if one.off})
-ONES = {name: 7 if one.is_whole else (max(one.low, 0.0) + min(one.high, 2.0)) / 3 for name, one in SETTINGS.items()}
+ONES = {
+    name: min(7, int(one.high)) if one.is_whole else (max(one.low, 0.0) + min(one.high, 2.0)) / 3
+    for name, one in SETTINGS.items()
+}
 """A value within bounds that is not off, for each field."""
 
 
@@ -33,7 +37,8 @@ def rows() -> Iterator[str]:
             fields = ", ".join(f"`{each}`" for each in (name, *one.aliases))
             flags = ", ".join(f"`{each}`" for each in one.flags.split())
             numbers = f"{one.default:g} | {one.low:g} | {one.high:.10g}"
-            yield f"| `{sampler.name}` | `{sampler.letter}` | {fields} | {flags} | {numbers} | {one.help} |"
+            letter = f"`{sampler.letter}`" if sampler.letter else "–"
+            yield f"| `{sampler.name}` | {letter} | {fields} | {flags} | {numbers} | {one.help} |"
 
 
 def test_the_documentation_has_the_table() -> None:
@@ -44,7 +49,7 @@ def test_the_documentation_has_the_table() -> None:
 
 
 def test_names_letters_and_aliases_name_one_sampler_each() -> None:
-    words = [word for one in SAMPLERS for word in {one.name, one.letter, *one.aliases}]
+    words = [word for one in SAMPLERS for word in {one.name, one.letter, *one.aliases} if word]
     assert len(words) == len(set(words))
 
 
@@ -59,18 +64,61 @@ def test_every_field_has_a_flag_and_a_request_field_and_is_told_in_the_answer(na
         assert getattr(load_config(["-m", "x.gguf", flag, str(value)], {}).sampling, name) == value
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: sampler.name)
+NAMED = [one for one in SAMPLERS if one.letter]
+
+
+@pytest.mark.parametrize("sampler", NAMED, ids=lambda sampler: sampler.name)
 def test_a_sampler_that_a_request_leaves_out_is_off(sampler: SamplerEntry) -> None:
     fake = FakeRuntime()
-    kept = [one.name for one in SAMPLERS if one != sampler]
-    status, answer = post("/completion", {"prompt": "ab", "samplers": kept, **ONES}, fake)
+    kept = [one.name for one in NAMED if one != sampler]
+    status, answer = post("/completion", {"prompt": "ab", "samplers": kept, **ONES, "mirostat": 0}, fake)
     assert status == 200, answer
     asked = [
         stage.sampler
         for stage in stages(fake.requests[-1].sampling, frozenset(), 64)
         if isinstance(stage, SamplerStage)
     ]
-    assert asked == [one for one in SAMPLERS if one != sampler]
+    last = [one for one in NAMED if one.draws]
+    assert asked == [one for one in (*(one for one in NAMED if not one.draws), *last) if one != sampler]
+    assert answer["generation_settings"]["samplers"] == kept
+
+
+def asked(params: SamplingParams) -> list[str]:
+    return [one.sampler.name for one in stages(params, frozenset(), 64) if isinstance(one, SamplerStage)]
+
+
+def test_samplers_run_in_the_order_that_is_asked_for_and_as_often() -> None:
+    for spelled in ("kpktk", ["top_k", "top-p", "TOPK", "temp", "top_k"]):
+        fake = FakeRuntime()
+        status, answer = post("/completion", {"prompt": "ab", "samplers": spelled}, fake)
+        assert status == 200, answer
+        assert asked(fake.requests[-1].sampling) == ["top_k", "top_p", "top_k", "temperature", "top_k"]
+    for flag, value in (("--samplers", "top_k;top_p;top_k;temperature;top_k"), ("--sampler-seq", "kpktk")):
+        assert asked(load_config(["-m", "x.gguf", flag, value], {}).sampling) == asked(fake.requests[-1].sampling)
+    with pytest.raises(ConfigError, match="there is no sampler 'tfs'; those that there are: penalties, dry"):
+        load_config(["-m", "x.gguf", "--samplers", "top_k;tfs"], {})
+
+
+def test_mirostat_stands_alone_and_adaptive_p_is_the_last() -> None:
+    on = dataclasses.replace(SamplingParams(), adaptive_target=0.5)
+    assert asked(dataclasses.replace(on, samplers=("adaptive_p", "top_k", "adaptive_p"))) == ["top_k", "adaptive_p"]
+    assert asked(dataclasses.replace(on, mirostat=2)) == ["temperature", "mirostat"]
+    assert asked(dataclasses.replace(on, adaptive_target=-0.01, samplers=("adaptive_p",))) == []
+
+
+def test_a_greedy_choice_ignores_what_follows_the_temperature() -> None:
+    on = dataclasses.replace(OFF, temperature=0.0, repeat_penalty=1.2, dry_multiplier=0.8)
+    assert asked(on) == ["penalties", "dry"]
+    assert asked(dataclasses.replace(on, samplers=("dry", "temperature", "penalties"))) == ["dry"]
+    assert asked(dataclasses.replace(on, samplers=("penalties",))) == ["penalties"], "no temperature: not greedy"
+    assert asked(dataclasses.replace(on, mirostat=1)) == []
+    assert asked(dataclasses.replace(on, dynatemp_range=0.5)) == ["penalties", "dry", "temperature"]
+
+
+def test_min_keep_reaches_the_samplers_that_have_it() -> None:
+    params = dataclasses.replace(OFF, top_p=0.5, min_p=0.1, typical_p=0.5, xtc_probability=0.5, min_keep=3)
+    args = {one.sampler.name: one.args for one in stages(params, frozenset(), 64) if isinstance(one, SamplerStage)}
+    assert args == {"typ_p": (0.5, 3), "top_p": (0.5, 3), "min_p": (0.1, 3), "xtc": (1.0, 0.1, 3)}
 
 
 def test_stages_that_are_off_are_left_out() -> None:
@@ -102,7 +150,7 @@ class Chain:
     def __init__(self, chain: list[SamplerStage]) -> None:
         self.with_xtc = any(one.sampler.name == "xtc" for one in chain)
 
-    def apply(self, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def apply(self, row: np.ndarray, ids: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         return np.array([1 if self.with_xtc else 0], np.int32), np.zeros(1, np.float32)
 
     def accept(self, id_: int) -> None: ...

@@ -74,7 +74,8 @@ def test_samplers_left_out_are_switched_off():
     sampling = request(samplers=["top_k", "temperature"], top_p=0.5).sampling
     assert (sampling.top_k, sampling.temperature) == (40, 0.8)
     assert (sampling.top_p, sampling.min_p, sampling.typical_p, sampling.repeat_penalty) == (1.0, 0.0, 1.0, 1.0)
-    assert request(samplers="edskypmxt").sampling == SamplingParams()
+    assert request(samplers="edskypmxta").sampling == SamplingParams()
+    assert request(samplers=["tfs_z", "top_k"]).sampling.samplers == ("top_k",), "unknown ones: as llama-server"
 
 
 def test_limits_of_length():

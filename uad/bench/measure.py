@@ -8,7 +8,7 @@ from typing import Protocol
 
 from uad.bench.workloads import WorkloadPrompt
 from uad.errors import UadError
-from uad.events import Delta, Done, Event, Failed, RuntimeInfo, Sink
+from uad.events import Delta, Done, Event, Failed, Progress, RuntimeInfo, Sink
 from uad.types import Clock, DrafterStats, Request, SamplingParams, SpeculativeParams
 
 
@@ -214,6 +214,8 @@ class _BenchRun:
             raise self._error
 
     def _take(self, event: Event) -> None:
+        if isinstance(event, Progress):
+            return
         if isinstance(event, Delta):
             self.n_written += len(event.ids)
         else:

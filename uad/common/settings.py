@@ -14,8 +14,9 @@ class Setting:
     """One field. Its type is that of `default`: a whole number, a number, or a file where it is None.
 
     `flags` are names on the command line, separated by spaces; `env` is the name of its variable behind LLAMA_ARG_;
-    `aliases` are further names in requests. Values lie in low..high. Those in `off` switch it off; the first of them is
-    what it is set to then. `default_text` replaces the default in the help.
+    `aliases` are further names in requests. Values lie in low..high. Those in `off`, and those below
+    `off_below`, switch it off; the first of `off` is what it is set to then. `default_text` replaces the default in the
+    help.
     """
 
     default: int | float | None
@@ -27,7 +28,12 @@ class Setting:
     env: str = ""
     aliases: tuple[str, ...] = ()
     off: tuple[float, ...] = ()
+    off_below: float = -math.inf
     default_text: str | None = None
+
+    def is_off(self, value: float) -> bool:
+        """Whether this value switches it off."""
+        return value in self.off or value < self.off_below
 
     @property
     def is_whole(self) -> bool:

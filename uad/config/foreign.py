@@ -76,7 +76,6 @@ _VISION = "it serves text models only"
 _EMBED = "it serves text generation only"
 _VECTOR = "control vectors are not applied; --lora applies adapters"
 _ONE_DEVICE = "placement on several devices is left to llama.cpp; --n-gpu-layers sets how much goes to the GPU"
-_SAMPLER = "it has the samplers that `uad serve --help` lists, in llama.cpp's order"
 _CHAT = "the chat template decides; --chat-template-kwargs '{\"enable_thinking\": false}' sets its variables"
 _ROPE = "contexts are extended with --rope-scaling and --yarn-orig-ctx"
 _NGRAM = "each n-gram type has its own, such as --spec-ngram-simple-size-n"
@@ -113,12 +112,6 @@ REFUSED: tuple[Refused, ...] = (
     Refused("-ncmoed --n-cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe", _ONE_DEVICE),
     Refused("--override-kv", "the model file's own metadata is used"),
     Refused("-gan --grp-attn-n -gaw --grp-attn-w", _ROPE),
-    Refused("--samplers --sampler-seq --sampling-seq", _SAMPLER),
-    Refused("--dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker", _SAMPLER),
-    Refused(
-        "--adaptive-target --adaptive-decay --dynatemp-range --dynatemp-exp --mirostat --mirostat-lr --mirostat-ent",
-        _SAMPLER,
-    ),
     Refused("-rea --reasoning --reasoning-effort --reasoning-budget --reasoning-budget-message", _CHAT),
     Refused("--reasoning-preserve --no-reasoning-preserve", _CHAT),
     Refused("-sp --special", "special tokens are never part of the text"),

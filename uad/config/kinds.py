@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from uad.common.files import path_of, read_text
+from uad.common.samplers import NAMED, sampler_names
 from uad.common.settings import INT32_MAX
 from uad.config.drafter_types import SPEC_TYPES
 from uad.errors import ConfigError
@@ -263,6 +264,22 @@ def _logit_bias(text: str) -> tuple[tuple[int, float], ...]:
     return ((int(match[1]), float(match[2])),)
 
 
+def _samplers(text: str) -> tuple[str, ...]:
+    return _known_samplers([word.strip() for word in text.split(";") if word.strip()])
+
+
+def _known_samplers(words: Sequence[str]) -> tuple[str, ...]:
+    names = [(word, next(sampler_names([word]), None)) for word in words]
+    unknown = [word for word, name in names if name is None]
+    if unknown:
+        raise ConfigError(f"there is no sampler {unknown[0]!r}; those that there are: {', '.join(NAMED)}")
+    return tuple(name for _, name in names if name is not None)
+
+
+def _breaker(text: str) -> tuple[str, ...]:
+    return () if text == "none" else (_text(text),)
+
+
 SWITCH = Kind("on or off", _switch, (bool,), arity=0)
 ON_OFF = Kind("on or off", _switch, (bool,))
 ONE_NAME = Kind("one name, without a comma", _one_name)
@@ -290,4 +307,7 @@ KEYS = Kind("one or more keys, separated by commas", _keys)
 KEY_FILE = Kind("a file with one key per line", _key_file, is_path=True)
 DIRECTORY = Kind("a directory", _directory, is_path=True)
 PAIR = Kind("two texts, the target's and the draft's", _pair, arity=2)
+SAMPLERS = Kind("names of samplers, separated by ;", _samplers)
+SAMPLER_LETTERS = Kind("letters of samplers", lambda text: _known_samplers(list(text)))
+BREAKER = Kind("a text", _breaker)
 LOGIT_BIAS = Kind("ID+BIAS or ID-BIAS, such as 42-1.5 or 42-inf", _logit_bias)

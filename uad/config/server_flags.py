@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from uad.common.samplers import SETTINGS
+from uad.common.samplers import ORDER, SETTINGS
 from uad.config import kinds
 from uad.config.flag import Flag
 from uad.config.flag_groups import (
@@ -32,7 +32,34 @@ TOKENIZER_FLAGS: Final = (
     Flag("--draft-tokenizer", "draft.tokenizer", kinds.FILE, TOKENIZERS, "the same for the draft", "FILE"),
 )
 SAMPLING_FLAGS: Final = (
-    *(setting_flag(f"sampling.{name}", setting, SAMPLING) for name, setting in SETTINGS.items()),
+    *(setting_flag(f"sampling.{name}", setting, SAMPLING) for name, setting in SETTINGS.items() if setting.flags),
+    Flag(
+        "--samplers",
+        "sampling.samplers",
+        kinds.SAMPLERS,
+        SAMPLING,
+        "the samplers that run, in this order, separated by ; and any of them several times",
+        "NAMES",
+        default=";".join(ORDER),
+    ),
+    Flag(
+        "--sampler-seq --sampling-seq",
+        "sampling.samplers",
+        kinds.SAMPLER_LETTERS,
+        SAMPLING,
+        "the same as letters, such as edskypmxt",
+        "LETTERS",
+    ),
+    Flag(
+        "--dry-sequence-breaker",
+        "sampling.dry_sequence_breakers",
+        kinds.BREAKER,
+        SAMPLING,
+        "text behind which DRY lets a repetition begin anew, or none; repeatable",
+        "TEXT",
+        many=True,
+        default="line end, colon, double quote, asterisk",
+    ),
     Flag(
         "-s --seed", "sampling.seed", kinds.SEED, SAMPLING, "seed; one seed gives one text", "N", default="-1, random"
     ),

@@ -120,15 +120,17 @@ class Scheduler:
             slot = self._slots.choose(request)
             if slot is not None:
                 try:
-                    self._start(slot, number, request, sink)
+                    running = self._start(slot, number, request, sink)
                 except Exception as error:
                     slot.cached.clear()
                     self._refuse(number, sink, error)
+                else:
+                    self._tell_start(running)
                 self._waiting.remove(entry)
 
-    def _start(self, slot: Slot, number: int, request: Request, sink: Sink) -> None:
+    def _start(self, slot: Slot, number: int, request: Request, sink: Sink) -> Running:
         seed = self._seeds() if request.sampling.seed is None else request.sampling.seed
-        n_cached = self._slots.kept(slot, request)
+        n_cached = 0 if request.prompt_probs else self._slots.kept(slot, request)
         if not n_cached:
             self._target.clear(slot.id)
         elif n_cached < len(slot.cached):
@@ -152,6 +154,15 @@ class Scheduler:
         if self._drafting is not None and request.speculative.enabled:
             self._drafting.begin(slot.id, request.prompt, replace(request.sampling, seed=seed), n_cached)
         self._slots.occupy(slot, running)
+        return running
+
+    def _tell_start(self, running: Running) -> None:
+        """Who wants to hear how far the prompt was read hears that it is read now."""
+        if running.request.progress:
+            try:
+                running.sink(running.progress(running.started))
+            except Exception as error:
+                self.fail([running], error)
 
     # --- ending
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from uad.decode.ends import Ends, ends_of, name_of
+from uad.decode.indent import Indentation
 from uad.decode.text import TextStream
 from uad.decode.verify import Picker
-from uad.events import Delta, Done, Sink
+from uad.events import Delta, Done, Progress, Sink
 from uad.sampling.noise import Position
-from uad.types import Draft, DraftStats, Finish, Origin, Request, StopKind, Timings, Usage, Verdict
+from uad.types import Draft, DraftStats, Finish, Origin, Request, StopKind, Timings, TokenProb, Usage, Verdict
 from uad.vocab.table import VocabTable
 
 
@@ -41,9 +42,11 @@ class Running:
     text: TextStream = field(init=False)
     ends: Ends = field(init=False)
     shown: Mapping[int, bytes] = field(init=False)
+    indentation: Indentation = field(init=False)
 
     def __post_init__(self) -> None:
         self.text = TextStream(self.request.stop, self.request.include_stop)
+        self.indentation = Indentation(self.request.n_indent)
         self.ends = ends_of(self.request, self.vocab)
         specials = self.vocab.specials
         self.shown = {specials[name]: name.encode() for name in self.request.shown if name in specials}
@@ -84,29 +87,43 @@ class Running:
         if self.is_prefilling:
             self.first = now
         self.last = now
-        text, n, kind = self._append(verdict.ids)
+        pieces, kind = self._append(verdict.ids, now)
+        n = len(pieces)
         n_accepted = min(verdict.n_accepted, n)
         self.drafted.count(draft, n_accepted)
         origins = (draft.origin,) * n_accepted + (Origin.TARGET,) * (n - n_accepted)
-        delta = Delta(self.number, verdict.ids[:n], origins, text, verdict.probs[:n])
+        timings = self.timings(now) if self.request.timings else None
+        delta = Delta(self.number, verdict.ids[:n], origins, "".join(pieces), verdict.probs[:n], tuple(pieces), timings)
         return delta, None if kind is None else self._done(kind)
+
+    def progress(self, now: float, probs: tuple[TokenProb, ...] = ()) -> Progress:
+        """How far the prompt was read."""
+        timings = self.timings(now) if self.request.timings else None
+        ms = 1e3 * (now - self.started)
+        return Progress(self.number, self.n_prompt, self.n_cached, self.n_past, ms, probs, timings)
 
     def end_with_prompt(self, now: float) -> Done:
         """The last event of a request that asked for no ids."""
         self.first = self.last = now
         return self._done(StopKind.LIMIT)
 
-    def _append(self, ids: Ids[int]) -> tuple[str, int, StopKind | None]:
-        """Appends ids up to the end of the text: (text that became final, how many were taken, why it ended)."""
-        text: list[str] = []
+    def _append(self, ids: Ids[int], now: float) -> tuple[list[str], StopKind | None]:
+        """Appends ids up to the end of the text: the text that became final with each, and why it ended."""
+        pieces: list[str] = []
         for n, id_ in enumerate(ids, 1):
             self.ids.append(id_)
             self.position = self.position.after(len(self.vocab.texts[id_]))
-            text.append(self._hear(id_))
-            kind = self._kind(id_, is_last=n == len(ids))
+            pieces.append(self.indentation.read(self._hear(id_)))
+            kind = self._kind(id_, is_last=n == len(ids)) or self._limit_of_lines(pieces[-1], now)
             if kind is not None:
-                return "".join(text), n, kind
-        return "".join(text), len(ids), None
+                return pieces, kind
+        return pieces, None
+
+    def _limit_of_lines(self, piece: str, now: float) -> StopKind | None:
+        """Whether the answer ends by its lines: at one that begins too early, or at a line end that comes too late."""
+        most = self.request.max_predict_ms
+        is_late = most > 0 and "\n" in piece and 1e3 * (now - self.first) > most
+        return StopKind.LIMIT if is_late or self.indentation.is_over else None
 
     def _hear(self, id_: int) -> str:
         """The text that became final with this id. That of an id that ends the answer counts only where the request
@@ -139,8 +156,8 @@ class Running:
             finish=Finish.LENGTH if kind is StopKind.LIMIT else Finish.STOP,
             stop_kind=kind,
             usage=Usage(self.n_prompt, self.n_cached, self.n_predicted),
-            timings=self.timings(),
-            text=self.text.finish(),
+            timings=self.timings(self.last),
+            text=self.indentation.read(self.text.finish()),
             stopping_word=self._stopping_word(kind),
             seed=self.seed,
             slot=self.slot,
@@ -153,13 +170,15 @@ class Running:
             return self.text.stopped
         return name_of(self.ids[-1], self.vocab) if kind is StopKind.WORD else ""
 
-    def timings(self) -> Timings:
-        """Reading the prompt, from start to the first id of the answer; writing, from there to the last."""
+    def timings(self, now: float) -> Timings:
+        """Reading the prompt, from start to the first id of the answer; writing, from there to the last. Until now."""
+        n_read = min(self.n_past, self.n_prompt) if self.is_prefilling else self.n_prompt
+        first = now if self.is_prefilling and not self.first else self.first
         return Timings(
-            prompt_ms=1e3 * (self.first - self.started),
-            predicted_ms=1e3 * (self.last - self.first),
-            n_prompt=self.n_prompt - self.n_cached,
+            prompt_ms=1e3 * (first - self.started),
+            predicted_ms=1e3 * (self.last - first) if self.last else 0.0,
+            n_prompt=n_read - self.n_cached,
             n_cached=self.n_cached,
             n_predicted=self.n_predicted,
-            draft=self.drafted,
+            draft=replace(self.drafted, by=dict(self.drafted.by)),
         )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, nan
 from time import perf_counter
 
 import numpy as np
@@ -31,13 +31,15 @@ NO_DRAFT = Draft()
 _PLAIN = Chosen(NO_DRAFT)
 _NOTHING_CHOSEN: Mapping[int, Chosen] = {}
 _ANY_IDS = (0, 0)
+PROB_ROWS = 64  # of a prompt at once whose probabilities are asked for: as many logits as a long draft has
 _NO_LOGITS = np.empty((0, 0), np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class _SequenceRows:
-    """One sequence's rows in this round: committed ids the KV lacks, then the draft. n_logits 0: a prompt's chunk that
-    is not its last. n_level: how many rows it should have at least, so that it shares passes with its neighbours.
+    """One sequence's rows in this round: committed ids the KV lacks, then the draft. n_logits 0: a prompt's chunk of
+    which nobody wants probabilities. draws: whether ids are drawn, and not only read. n_level: how many rows it should
+    have at least, so that it shares passes with its neighbours.
     """
 
     running: Running
@@ -45,6 +47,7 @@ class _SequenceRows:
     draft: Draft
     n_logits: int
     n_level: int = 0
+    draws: bool = True
 
     @property
     def n_rows(self) -> int:
@@ -209,12 +212,13 @@ class Engine:
 
     def _read(self, running: Running, n: int) -> None:
         """Decode the next n ids of a prompt."""
-        n = self._whole(running, n)
-        last = n == running.n_unread
-        n_logits = 1 if last and running.request.max_tokens != 0 else 0
+        wants_probs = running.request.prompt_probs
+        n = self._whole(running, min(n, PROB_ROWS) if wants_probs else n)
+        draws = n == running.n_unread and running.request.max_tokens != 0
+        n_logits = n if wants_probs else int(draws)
         expected = self._prefill.seconds(running, n)
         self._pass_ends = self._clock() + expected
-        part = _SequenceRows(running, running.pending()[:n], NO_DRAFT, n_logits)
+        part = _SequenceRows(running, running.pending()[:n], NO_DRAFT, n_logits, draws=draws)
         seconds, _ = self._run([part], may_stop=expected > ROUND_S and self._target.can_stop)
         self._pass_ends = inf
         self._prefill.took(running, n, seconds)
@@ -301,13 +305,16 @@ class Engine:
         """Verify, take back what was not accepted and the dummy rows, commit, tell everybody."""
         running = part.running
         end = running.n_past + part.n_rows + n_extra
+        begin = running.n_past
         running.n_past += len(part.pending)
-        if not part.n_logits:
+        if running.is_prefilling and (running.request.progress or running.request.prompt_probs):
+            running.sink(running.progress(self._clock(), self._prompt_probs(running, begin, logits)))
+        if not part.draws:
             self._take_back(running, end)
             if running.n_past == running.n_prompt:  # max_tokens 0: only the cache was to be filled
                 self._requests.finish(running, running.end_with_prompt(self._clock()))
             return
-        at = running.position
+        at, logits = running.position, logits[-(1 + len(part.draft.ids)) :]
         verdict = verify(
             running.sampler, logits, part.draft.ids, at, running.vocab, running.ends.ids, self._describer(running)
         )
@@ -328,8 +335,20 @@ class Engine:
         if running.n_past < end:
             running.n_past = self._target.take_back(running.slot, running.n_past)
 
+    @staticmethod
+    def _prompt_probs(running: Running, begin: int, logits: Logits) -> tuple[TokenProb, ...]:
+        """Those of the prompt's ids behind `begin`, each by the row before it; [n, n_vocab] are the rows from there."""
+        if not running.request.prompt_probs:
+            return ()
+        n_top, pieces = running.request.n_probs, running.vocab.texts
+        first = () if begin else (TokenProb(running.ids[0], pieces[running.ids[0]], nan),)
+        following = running.ids[begin + 1 : begin + 1 + len(logits)]
+        return (*first, *(token_prob(row, id_, n_top, pieces) for row, id_ in zip(logits, following, strict=False)))
+
     def _describer(self, running: Running) -> Callable[[Logits, int], TokenProb] | None:
         if not running.request.logprobs:
             return None
         n_top, pieces = running.request.n_probs, running.vocab.texts
+        if running.request.post_sampling:
+            return lambda row, id_: running.sampler.drawn_prob(id_, n_top, pieces)
         return lambda row, id_: token_prob(row, id_, n_top, pieces)

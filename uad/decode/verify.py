@@ -33,6 +33,10 @@ class Picker(Protocol):
     def accept(self, id_: int) -> None:
         """The id is part of the text: penalties count it."""
 
+    def drawn_prob(self, id_: int, n_top: int, pieces: Sequence[bytes]) -> TokenProb:
+        """Log-probability of the id that was picked last, among those that it was drawn from, with the likeliest."""
+        ...
+
     def close(self) -> None:
         """Free what the sampler holds."""
 

@@ -21,13 +21,13 @@ _TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float3
 class SamplerChain:
     """Stages over a vocabulary of n_vocab ids. Close it, or its native memory stays."""
 
-    def __init__(self, n_vocab: int, stages: Sequence[Stage]) -> None:
+    def __init__(self, n_vocab: int, stages: Sequence[Stage], vocab: object = None) -> None:
         native.start()
         params = lib.llama_sampler_chain_default_params()
         params.no_perf = True
         self._chain = lib.llama_sampler_chain_init(params)
         for stage in stages:
-            lib.llama_sampler_chain_add(self._chain, _make(stage, n_vocab))
+            lib.llama_sampler_chain_add(self._chain, _make(stage, n_vocab, vocab))
         self._data = np.zeros(n_vocab, _TOKEN_DATA)
         self._all_ids = np.arange(n_vocab, dtype=np.int32)
         array: Any = lib.llama_token_data_array()  # the binding declares its pointer field as an array
@@ -60,12 +60,12 @@ class SamplerChain:
             self._chain = None
 
 
-def _make(stage: Stage, n_vocab: int) -> object:
+def _make(stage: Stage, n_vocab: int, vocab: object) -> object:
     if isinstance(stage, LogitBias):
         entries = (lib.llama_logit_bias * len(stage.bias))(
             *(lib.llama_logit_bias(id_, value) for id_, value in stage.bias)
         )
         return lib.llama_sampler_init_logit_bias(n_vocab, len(stage.bias), entries)
     make = getattr(lib, stage.sampler.native)
-    before = (n_vocab,) if stage.sampler.takes_n_vocab else ()
+    before = (n_vocab,) if stage.sampler.takes_n_vocab else (vocab,) if stage.sampler.takes_vocab else ()
     return make(*before, *stage.args, *stage.sampler.more)

@@ -85,7 +85,7 @@ SYMBOLS = (
 )
 """Functions and structures of the binding that are written out in this room."""
 
-CONSTRUCTORS = tuple(sampler.native for sampler in SAMPLERS)
+CONSTRUCTORS = tuple(sampler.native for sampler in SAMPLERS if sampler.native)
 """Those of samplers, which the table of samplers names."""
 
 FIELDS = {

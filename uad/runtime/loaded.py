@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from uad.calls.format import AnswerFormat
 from uad.calls.parser import Start
@@ -12,7 +13,7 @@ from uad.errors import InvalidRequestError
 from uad.events import AdapterInfo, RuntimeInfo, SlotInfo, Totals
 from uad.runtime.calling import call_constraint
 from uad.runtime.parts import Parts
-from uad.types import Clock, Constraint, DrafterStats, Request
+from uad.types import Clock, Constraint, DrafterStats, Request, SamplingParams
 
 
 class Loaded:
@@ -48,12 +49,20 @@ class Loaded:
             raise InvalidRequestError(
                 f"logit_bias names a token id outside the vocabulary (0 to {n_vocab - 1})", "logit_bias"
             )
+        sampling = request.sampling
+        if not all(0 <= id_ < n_vocab for id_ in (*sampling.allowed, *chain.from_iterable(sampling.bad_words))):
+            raise InvalidRequestError(f"token ids must lie between 0 and {n_vocab - 1}", "allowed_token_ids")
 
     def check_constraint(self, constraint: Constraint) -> None:
         """Compile it ahead of its request, on any thread but the model's. Raises InvalidRequestError, with the place
         where there is one.
         """
         self._parts.grammars.check(constraint)
+
+    def check_sampling(self, sampling: SamplingParams) -> None:
+        """Find ahead of its request what takes long to find, on any thread but the model's."""
+        if sampling.dry_multiplier:
+            self._parts.breakers(sampling.dry_sequence_breakers)
 
     def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
         """See `calling.call_constraint`. Compiles nothing."""

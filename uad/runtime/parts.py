@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from uad.config import Config, ModelConfig
 from uad.decode.drafting import Drafting
-from uad.decode.ends import ends_of
+from uad.decode.ends import ends_of, name_of
 from uad.decode.guard import reason
 from uad.decode.scheduler import SamplerFactory
 from uad.decode.step import Engine
@@ -37,6 +37,7 @@ from uad.runtime.pacing import Policies, Steps, draft_steps, open_policy
 from uad.runtime.prompts import Prompts
 from uad.runtime.target import LoadedTarget, Progress, open_target
 from uad.runtime.wiring import WIRING, Wiring
+from uad.sampling.dry import BreakersOf, breakers_of
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
 from uad.sampling.stages import Stage
@@ -53,6 +54,7 @@ _SNAPSHOTS = 8  # ids of most drafts that pay; each takes as much memory as the 
 class Parts:
     """What a runtime is made of. Closing `stack` frees everything native. samplers: for any engine on this target.
     drafter: the draft model's. wiring: how they were joined. grammars: constraints of requests, compiled.
+    breakers: finds those of DRY.
     """
 
     config: Config
@@ -60,6 +62,7 @@ class Parts:
     turns: AdapterTurns
     prompts: Prompts
     grammars: Grammars
+    breakers: BreakersOf
     target: LoadedTarget
     samplers: SamplerFactory
     info: RuntimeInfo
@@ -96,7 +99,8 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             policies, policy_notes = open_policy(config, target, draft.steps, wiring)
         if every or forced:
             drafting = wiring.drafting((*forced, *every), policies or FixedPolicy, model, matchers)
-        samplers = wiring.samplers(_samplers(context, model, grammars), model)
+        breakers = _breakers(model)
+        samplers = wiring.samplers(_samplers(context, model, grammars, breakers), model)
         engine = _engine(target, drafting, samplers, wiring, matchers)
         notes = (*target.notes, *fit.notes, *prompts.notes, prompts.answers_note(), *grammars.notes, *draft.notes)
         info = RuntimeInfo(
@@ -107,6 +111,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             build=native.build_info(),
             notes=(*notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
             drafters=tuple(one.origin for one in every),
+            eog={id_: name_of(id_, model.vocab) for id_ in sorted(model.vocab.eog)},
         )
         return Parts(
             config,
@@ -114,6 +119,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             _turns(engine, target),
             prompts,
             grammars,
+            breakers,
             target,
             samplers,
             info,
@@ -322,12 +328,18 @@ def _window_note(draft: Context, target: Context) -> tuple[str, ...]:
     )
 
 
-def _samplers(context: Context, model: Model, grammars: Grammars) -> SamplerFactory:
+def _breakers(model: Model) -> BreakersOf:
+    names = model.vocab.special_names
+    words = [piece or names.get(id_, "").encode() for id_, piece in enumerate(model.vocab.pieces)]
+    return breakers_of(words, model.vocab.tokenize)
+
+
+def _samplers(context: Context, model: Model, grammars: Grammars, breakers: BreakersOf) -> SamplerFactory:
     keys = token_keys(model.vocab.texts)
     n_vocab = model.info.n_vocab
 
     def chain(stages: Sequence[Stage]) -> SamplerChain:
-        return SamplerChain(n_vocab, stages)
+        return SamplerChain(n_vocab, stages, model.native_vocab)
 
     def sampler(request: Request, seed: int) -> Sampler:
         ends, bound = ends_of(request, model.vocab), request.constraint
@@ -343,6 +355,7 @@ def _samplers(context: Context, model: Model, grammars: Grammars) -> SamplerFact
             ends.late,
             request.min_tokens,
             matcher,
+            breakers,
         )
 
     return sampler

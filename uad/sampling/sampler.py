@@ -1,40 +1,30 @@
-"""The target's sampler: llama.cpp's stages, then a draw keyed by position.
+"""The target's sampler: the steps of a request, then a draw keyed by position.
 
 Exact for every drafter: a guess is right if it equals the draw.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from uad.common.logits import log_sum_exp
 from uad.grammar.protocol import Ids, Matcher
-from uad.sampling.noise import Position, chance, gumbel
-from uad.sampling.stages import SamplerStage, Stage, is_typical, reach, stages
+from uad.sampling.chain import ChainFactory, StepMaker
+from uad.sampling.dry import Breakers, BreakersOf
+from uad.sampling.noise import Position, gumbel
+from uad.sampling.stages import stages
+from uad.sampling.steps import AnyIds, Candidates, Row
 from uad.types import SamplingParams, TokenProb
 
-Row = npt.NDArray[np.float32]
+_NO_LOGITS = np.empty(0, np.float32)
 
 
-class Chain(Protocol):
-    """A native chain of stages. `uad.llama.samplers.SamplerChain` is one."""
-
-    def apply(self, row: Row, ids: Ids | None = None) -> tuple[npt.NDArray[np.int32], Row]:
-        """The ids that survive and their logits; views that the next call overwrites. row is not changed.
-
-        ids: those that row belongs to; None: all of the vocabulary.
-        """
-        ...
-
-    def accept(self, id_: int) -> None: ...
-    def close(self) -> None: ...
-
-
-ChainFactory = Callable[[Sequence[Stage]], Chain]
+def no_breakers(texts: tuple[str, ...]) -> Breakers:
+    """For who knows no vocabulary: repetitions have no end."""
+    return Breakers({})
 
 
 class Sampler:
@@ -42,7 +32,7 @@ class Sampler:
     llama-server's do.
 
     eog: what `ignore_eos` bans. late: ids that cannot be drawn before n_early others were accepted. matcher: knows the
-    ids to choose from, before any stage does.
+    ids to choose from, before any stage does. breakers: finds those of DRY.
     """
 
     def __init__(
@@ -57,89 +47,85 @@ class Sampler:
         late: Collection[int] = (),
         n_early: int = 0,
         matcher: Matcher | None = None,
+        breakers: BreakersOf = no_breakers,
     ) -> None:
-        chain = stages(params, eog, n_ctx)
-        by_chance = [stage for stage in chain if isinstance(stage, SamplerStage) and stage.chance < 1]
         self.matcher = matcher
         self._late = np.array(sorted(late), np.intp)
         self._n_early = n_early if late else 0
         self._seed = seed
-        self._greedy = params.temperature <= 0
+        self._greedy = params.is_greedy
         self._keys = keys
-        self._chain = chains(always) if (always := [stage for stage in chain if stage not in by_chance]) else None
-        self._drawn = by_chance[0] if by_chance else None
-        self._longer = chains(chain) if by_chance else None
-        self._is_typical = is_typical(chain)
-        last_n = reach(chain)
-        self._remembers = last_n > 0
-        for id_ in prompt[-last_n:] if last_n else ():
-            self._remember(id_)
+        maker = StepMaker(params, seed, prompt, len(keys), chains, breakers)
+        self._steps = maker.make(stages(params, eog, n_ctx))
+        self._left: Candidates = None, _NO_LOGITS
 
     def pick(self, row: Row, position: Position) -> int:
         """The id for this position, from its logits. Depends on nothing else but what was accepted."""
+        ids, logits = self._candidates(row)
+        for step in self._steps:
+            ids, logits = step.apply(ids, logits, position)
+        self._left = ids, logits
+        noise = 0.0 if self._greedy else gumbel(self._seed, position, self._keys if ids is None else self._keys[ids])
+        best = int((logits + noise).argmax())
+        return best if ids is None else int(ids[best])
+
+    def _candidates(self, row: Row) -> Candidates:
+        """What the matcher and `n_early` let follow."""
         mask = self.matcher.mask() if self.matcher is not None else None
-        if mask is not None and (self._is_typical or not mask.are_banned):
-            return self._pick_of(mask.allowed(len(row)), row, position)
+        if mask is not None and not mask.are_banned:
+            ids = self._not_late(mask.allowed(len(row)))
+            return ids, row[ids]
         if mask is not None or self._n_early:
             row = row.copy()
             if mask is not None:
                 row[mask.ids] = -np.inf
             if self._n_early:
                 row[self._late] = -np.inf
-        chain = self._chain_at(position)
-        if chain is None:
-            return int(row.argmax()) if self._greedy else int((row + gumbel(self._seed, position, self._keys)).argmax())
-        ids, logits = chain.apply(row)
-        if self._greedy:
-            return int(ids[logits.argmax()])
-        return int(ids[(logits + gumbel(self._seed, position, self._keys[ids])).argmax()])
+        return None, row
 
-    def _pick_of(self, ids: Ids, row: Row, position: Position) -> int:
-        """The same with these ids to choose from."""
-        if self._n_early:
-            later = np.setdiff1d(ids, self._late, assume_unique=True)
-            ids = later if len(later) else ids  # nothing but an end may follow
-        if len(ids) == 1:
-            return int(ids[0])
-        logits = row[ids]
-        kept: npt.NDArray[np.integer] = ids
-        if (chain := self._chain_at(position)) is not None:
-            kept, logits = chain.apply(logits, ids)
-        noise = 0.0 if self._greedy else gumbel(self._seed, position, self._keys[kept])
-        return int(kept[(logits + noise).argmax()])
+    def _not_late(self, ids: Ids) -> Ids:
+        earlier = np.setdiff1d(ids, self._late, assume_unique=True) if self._n_early else ids
+        return earlier if len(earlier) else ids  # nothing but an end may follow
 
     def accept(self, id_: int) -> None:
+        """The id is part of the text."""
         if self.matcher is not None:
             self.matcher.accept(id_)
         self._n_early = max(self._n_early - 1, 0)
-        self._remember(id_)
+        for step in self._steps:
+            step.accept(id_)
 
-    def _chain_at(self, position: Position) -> Chain | None:
-        """The stages that act at this position."""
-        if self._drawn is None or chance(self._seed, position, self._drawn.sampler.name) >= self._drawn.chance:
-            return self._chain
-        return self._longer
+    def drawn_prob(self, id_: int, n_top: int, pieces: Sequence[bytes]) -> TokenProb:
+        """Log-probability of the id that was picked last, among those that it was drawn from, with the n_top likeliest.
 
-    @property
-    def _chains(self) -> list[Chain]:
-        return [chain for chain in (self._chain, self._longer) if chain is not None]
-
-    def _remember(self, id_: int) -> None:
-        for chain in self._chains if self._remembers else ():
-            chain.accept(id_)
+        Before the next pick only.
+        """
+        if self._greedy:
+            only = TokenProb(id_, pieces[id_], 0.0)
+            return TokenProb(id_, pieces[id_], 0.0, (only,) if n_top else ())
+        return _prob_among(*self._left, id_, n_top, pieces)
 
     def close(self) -> None:
-        for chain in self._chains:
-            chain.close()
+        """Free what the steps hold."""
+        for step in self._steps:
+            step.close()
 
 
 def token_prob(row: Row, id_: int, n_top: int, pieces: Sequence[bytes]) -> TokenProb:
     """Log-probability of id_ in the unmodified distribution, with the n_top likeliest ids."""
-    norm = log_sum_exp(row)
-    top: list[int] = []
+    return _prob_among(None, row, id_, n_top, pieces)
+
+
+def _prob_among(ids: AnyIds | None, logits: Row, id_: int, n_top: int, pieces: Sequence[bytes]) -> TokenProb:
+    norm = log_sum_exp(logits)
+
+    def prob(at: int, top: tuple[TokenProb, ...] = ()) -> TokenProb:
+        its_id = at if ids is None else int(ids[at])
+        return TokenProb(its_id, pieces[its_id], float(logits[at]) - norm, top)
+
+    best: list[int] = []
     if n_top > 0:
-        best = np.argpartition(row, -min(n_top, len(row)))[-n_top:]
-        top = best[np.argsort(-row[best], kind="stable")].tolist()
-    return TokenProb(
-        id_, pieces[id_], float(row[id_]) - norm, tuple(TokenProb(t, pieces[t], float(row[t]) - norm) for t in top)
-    )
+        top = np.argpartition(logits, -min(n_top, len(logits)))[-n_top:]
+        best = top[np.argsort(-logits[top], kind="stable")].tolist()
+    at = id_ if ids is None else int(np.flatnonzero(ids == id_)[0])
+    return prob(at, tuple(prob(one) for one in best))

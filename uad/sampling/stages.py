@@ -1,15 +1,15 @@
-"""Sampling parameters as the stages that llama.cpp runs, in its order, without those that would do nothing."""
+"""Sampling parameters as stages in the order that they ask for, without those that would do nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from uad.common.samplers import SAMPLERS, SETTINGS, SamplerEntry
+from uad.common.samplers import BY_NAME, MIROSTAT, SAMPLERS, SETTINGS, SamplerEntry
 from uad.types import SamplingParams
 
-_REACH = "repeat_last_n"  # the field that penalties begin with
-_TYPICAL = "typical_p"
+_LAST_N = ("repeat_last_n", "dry_penalty_last_n")  # fields that say how far to look back; 0 is off, -1 the context
+_ONE_ID = 1  # fewest ids that a stage leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,35 +37,46 @@ def stages(params: SamplingParams, eog: frozenset[int], n_ctx: int) -> list[Stag
     eog: ids that `ignore_eos` bans; n_ctx: ids that a text can have.
     """
     bias = params.logit_bias + tuple((id_, float("-inf")) for id_ in sorted(eog) if params.ignore_eos)
-    chain = [_stage(sampler, params, n_ctx) for sampler in SAMPLERS if _is_on(sampler, params)]
-    if params.temperature <= 0:
-        n = max((i for i, stage in enumerate(chain, 1) if stage.sampler.changes_best), default=0)
+    chain = [_stage(sampler, params, n_ctx) for sampler in _order(params) if _is_on(sampler, params)]
+    if params.is_greedy:
+        n = next((i for i, stage in enumerate(chain) if stage.sampler.name == "temperature"), len(chain))
+        n = max((i for i, stage in enumerate(chain[:n], 1) if stage.sampler.changes_best), default=0)
         chain = chain[:n]
     return [*([LogitBias(bias)] if bias else []), *chain]
 
 
 def reach(chain: Sequence[Stage]) -> int:
-    """How many of the last ids must be remembered for these stages."""
-    return max(
-        (int(one.args[0]) for one in chain if isinstance(one, SamplerStage) and _REACH in SAMPLERS[one.sampler]),
-        default=0,
-    )
+    """How many of the last ids must be remembered for these stages of llama.cpp."""
+    return max((int(one.args[0]) for one in chain if isinstance(one, SamplerStage) and one.sampler.counts), default=0)
 
 
-def is_typical(chain: Sequence[Stage]) -> bool:
-    """Whether a stage takes logarithms of probabilities: a banned id would make NaN of them."""
-    return any(isinstance(one, SamplerStage) and _TYPICAL in SAMPLERS[one.sampler] for one in chain)
+def _order(params: SamplingParams) -> list[SamplerEntry]:
+    """llama.cpp's rules: mirostat stands alone behind the temperature, and adaptive-p, which draws, is the last."""
+    if params.mirostat:
+        return [BY_NAME["temperature"], MIROSTAT]
+    order = [BY_NAME[name] for name in params.samplers]
+    draws = [one for one in dict.fromkeys(order) if one.draws]
+    return [*(one for one in order if not one.draws), *draws]
 
 
 def _is_on(sampler: SamplerEntry, params: SamplingParams) -> bool:
-    """Whether one of its fields has a value that is not off. Penalties need something to look back on as well."""
+    """Whether one of its fields has a value that is not off; and it has something to look back on, if it does so."""
     names = SAMPLERS[sampler]
-    has_reach = _REACH not in names or params.repeat_last_n != 0
-    return has_reach and any(getattr(params, name) not in SETTINGS[name].off for name in names if SETTINGS[name].off)
+    is_blind = any(getattr(params, name) == 0 for name in names if name in _LAST_N)
+    switches = [name for name in names if SETTINGS[name].off]
+    return not is_blind and (not switches or any(not SETTINGS[name].is_off(getattr(params, name)) for name in switches))
 
 
 def _stage(sampler: SamplerEntry, params: SamplingParams, n_ctx: int) -> SamplerStage:
-    # llama.cpp makes a ring of as many
-    last_n = n_ctx if params.repeat_last_n < 0 else min(params.repeat_last_n, n_ctx)
-    args = tuple(last_n if name == _REACH else getattr(params, name) for name in SAMPLERS[sampler])
-    return SamplerStage(sampler, (1.0, *args[1:]), args[0]) if sampler.by_chance else SamplerStage(sampler, args)
+    args = tuple(_value(name, params, n_ctx) for name in SAMPLERS[sampler])
+    kept = (max(params.min_keep, _ONE_ID),) if sampler.keeps else ()
+    if sampler.by_chance:
+        return SamplerStage(sampler, (1.0, *args[1:], *kept), args[0])
+    return SamplerStage(sampler, (*args, *kept))
+
+
+def _value(name: str, params: SamplingParams, n_ctx: int) -> float:
+    value: float = getattr(params, name)
+    if name not in _LAST_N:
+        return value
+    return n_ctx if value < 0 else min(value, n_ctx)  # llama.cpp makes a ring of as many

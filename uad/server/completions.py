@@ -8,18 +8,19 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from uad.events import Delta, Done
+from uad.events import Delta, Done, Progress
 from uad.server.engine import Arrival, Generation, merge
 from uad.server.job import Job, check_counts, make_job
 from uad.server.json_in import SMALL
-from uad.server.json_out import DONE, PING, dumps, frame
-from uad.server.outcome import Outcome
+from uad.server.json_out import DONE, PING, dumps, frame, with_member
+from uad.server.outcome import Outcome, timings_json
 from uad.server.prompt_ids import encode_prompt, split_prompts
 from uad.server.refuse import checked
 from uad.server.schemas import ChatBody, CompletionBody, NativeBody
 from uad.server.shapes import CompletionShape, Identity, NativeShape, Shape
 from uad.server.spoken import chat_job, chat_shape
 from uad.server.state import STATE, STREAM, State
+from uad.types import Timings
 
 B = TypeVar("B", CompletionBody, NativeBody)
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -113,6 +114,8 @@ class Teller:
         for index, event in arrivals:
             if isinstance(event, Delta):
                 self.outcomes[index].observe(event, keep=True)
+            elif isinstance(event, Progress):
+                self.outcomes[index].prompt_probs += event.probs
             else:
                 self._finish(index, event, keep=True)
 
@@ -126,10 +129,25 @@ class Teller:
                 texts += self.shape.opening(outcome)
             if isinstance(event, Delta):
                 outcome.observe(event, keep=False)
-                texts += self.shape.piece(outcome, event)
+                texts += [_timed(text, event.timings) for text in self.shape.piece(outcome, event)]
+            elif isinstance(event, Progress):
+                texts += self._progress(outcome, event)
             else:
                 texts += self._close(index, event)
         return b"".join(frame(text) for text in texts)
+
+    def _progress(self, outcome: Outcome, event: Progress) -> list[str]:
+        """How far the prompt was read, for who asked for it."""
+        outcome.prompt_probs += event.probs
+        if not self.job.requests[outcome.index].progress:
+            return []
+        progress = {
+            "total": event.n_prompt,
+            "cache": event.n_cached,
+            "processed": event.n_past,
+            "time_ms": int(event.ms),
+        }
+        return [_timed(with_member(self.shape.blank(outcome), "prompt_progress", progress), event.timings)]
 
     def _close(self, index: int, done: Done) -> list[str]:
         outcome = self.outcomes[index]
@@ -143,6 +161,11 @@ class Teller:
         self.outcomes[index].observe(rest, keep)
         self.outcomes[index].done = done
         return rest
+
+
+def _timed(text: str, timings: Timings | None) -> str:
+    """The JSON text of an object, with `timings` if there are some."""
+    return text if timings is None else with_member(text, "timings", timings_json([timings]))
 
 
 async def _stream(request: web.Request, generation: Generation, teller: Teller) -> web.StreamResponse:

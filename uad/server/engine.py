@@ -18,13 +18,13 @@ from uad.calls.parser import Start
 from uad.calls.tools import Calls, Schema
 from uad.config import Config
 from uad.errors import SlowReaderError, UadError
-from uad.events import AdapterInfo, Delta, Done, Event, Failed, RuntimeInfo, Sink, SlotInfo, Totals
-from uad.types import Constraint, DrafterStats, Request
+from uad.events import AdapterInfo, Delta, Done, Event, Failed, Progress, RuntimeInfo, Sink, SlotInfo, Totals
+from uad.types import Constraint, DrafterStats, Request, SamplingParams
 
 Message = Mapping[str, object]
 CAPACITY = 1024
 log = logging.getLogger("uad.server")
-Arrival = tuple[int, Delta | Done]
+Arrival = tuple[int, Delta | Progress | Done]
 
 
 class Backend(Protocol):
@@ -107,6 +107,9 @@ class Backend(Protocol):
 
     def check_constraint(self, constraint: Constraint) -> None:
         """Compile it: for worker threads. Raises InvalidRequestError."""
+
+    def check_sampling(self, sampling: SamplingParams) -> None:
+        """Find what its samplers need of the vocabulary: for worker threads."""
 
     def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
         """What an answer may be by what the request says about calls; tail: the end of the prompt. Raises
@@ -286,4 +289,12 @@ def merge(arrivals: list[Arrival]) -> list[Arrival]:
 
 
 def _joined(a: Delta, b: Delta) -> Delta:
-    return Delta(a.request, a.ids + b.ids, a.origins + b.origins, a.text + b.text, a.probs + b.probs)
+    return Delta(
+        a.request,
+        a.ids + b.ids,
+        a.origins + b.origins,
+        a.text + b.text,
+        a.probs + b.probs,
+        a.pieces + b.pieces,
+        b.timings,
+    )

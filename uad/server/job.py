@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from uad.checkpoint import checkpoint
-from uad.common.samplers import SAMPLERS, SETTINGS
-from uad.errors import InvalidRequestError, NotSupportedError
+from uad.errors import InvalidRequestError
 from uad.server.adapters import scales_of
 from uad.server.constraint import constraint_of
 from uad.server.engine import Backend
-from uad.server.json_out import LOWEST
 from uad.server.outcome import Json
 from uad.server.prompt_ids import Prompt
+from uad.server.sampling import sampling_json, sampling_params
 from uad.server.schemas import ChatBody, CompletionBody, GenerationBody, NativeBody
-from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.types import Origin, Request, SpecPolicy, SpeculativeParams
 
-RANDOM_SEEDS = (-1, 2**32 - 1)  # llama-server's two spellings of "draw one"
-MAX_BIASES = 4096
-DIRECT = (*SETTINGS, "ignore_eos")
-STAGES = tuple(sampler.name for sampler in SAMPLERS)  # in llama.cpp's order
-ALIASES = {alias: sampler.name for sampler in SAMPLERS for alias in sampler.aliases}
-LETTERS = {sampler.letter: sampler.name for sampler in SAMPLERS} | {"i": "infill"}
+MAX_ECHOED = 1 << 20  # probabilities of a prompt
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """`requests` are prompt by prompt, each with its `n` choices in a row; `prompts` has one entry per request.
-    `drafters` are those that draft for it."""
+    `drafters` are those that draft for it. The `n_best` likeliest of the choices are told; logprobs: with
+    log-probabilities. echo: the prompt stands before each answer. eog: the ends of the target's vocabulary.
+    """
 
     requests: tuple[Request, ...]
     prompts: tuple[Prompt, ...]
@@ -37,26 +31,49 @@ class Job:
     stream: bool
     include_usage: bool
     ping: float | None
+    n_best: int
+    logprobs: bool
+    echo: bool = False
     drafters: tuple[Origin, ...] = ()
+    eog: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def post_sampling(self) -> bool:
+        """Whether probabilities are those that ids were drawn with."""
+        return self.requests[0].post_sampling
 
 
 def check_counts(engine: Backend, body: GenerationBody, n_prompts: int, limit: int) -> int:
     """How many sequences the request asks for, or InvalidRequestError where the server could never run them."""
-    n_slots = engine.info.n_slots
-    if body.n > n_slots:
-        raise InvalidRequestError(
-            f"n: must be at most {n_slots}, the number of slots; start the server with a larger --parallel", "n"
-        )
+    n_slots, n = engine.info.n_slots, n_choices(body)
     if body.id_slot >= n_slots:
         raise InvalidRequestError(f"id_slot: must be below {n_slots}, the number of slots", "id_slot")
-    if n_prompts * body.n > limit:
-        raise InvalidRequestError(f"prompt: at most {limit // body.n} prompts in one request", "prompt")
-    return n_prompts * body.n
+    if n > limit:
+        name = "n" if n == body.n else "best_of"
+        raise InvalidRequestError(f"{name}: must be at most {limit}; start the server with a larger --max-queue", name)
+    if n_prompts * n > limit:
+        raise InvalidRequestError(f"prompt: at most {limit // n} prompts in one request", "prompt")
+    return n_prompts * n
+
+
+def n_choices(body: GenerationBody) -> int:
+    """How many answers are generated for each prompt. Raises InvalidRequestError where best_of makes no sense."""
+    best_of = body.best_of if isinstance(body, CompletionBody) else None
+    if best_of is None:
+        return body.n
+    if best_of < body.n:
+        raise InvalidRequestError(f"best_of: must not be below n, which is {body.n}", "best_of")
+    if best_of > body.n and body.stream:
+        raise InvalidRequestError("best_of: the best are known at the end only; leave stream out", "best_of")
+    return best_of
 
 
 def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping: float) -> Job:
     """Requests for every prompt and choice. May tokenize and compile: for worker threads."""
     n_probs, logprobs = _probs(body)
+    n, echo = n_choices(body), isinstance(body, CompletionBody) and body.echo
+    if echo and logprobs:
+        _check_echo(prompts, n_probs)
     max_tokens = _max_tokens(body.max_tokens, engine.config.n_predict)
     _check_stops(engine, body, max_tokens)
     model = Request(
@@ -68,24 +85,42 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         stop_token_ids=tuple(dict.fromkeys(body.stop_token_ids)),
         include_stop=body.include_stop_str_in_output,
         min_tokens=body.min_tokens,
-        logprobs=logprobs,
+        logprobs=logprobs or n > body.n,
         n_probs=n_probs,
         cache_prompt=body.cache_prompt,
         slot=body.id_slot,
         constraint=constraint_of(engine, body),
         adapters=scales_of(engine, body.lora) if body.lora else None,
+        post_sampling=body.post_sampling_probs,
+        prompt_probs=echo and logprobs,
+        progress=body.return_progress and body.stream,
+        timings=body.timings_per_token and body.stream,
+        n_indent=body.n_indent,
+        max_predict_ms=max(body.t_max_predict_ms, 0.0),
     )
-    requests = tuple(_choice(model, prompt, i) for prompt in prompts for i in range(body.n))
+    requests = tuple(_choice(model, prompt, i) for prompt in prompts for i in range(n))
     interval = ping if body.sse_ping_interval is None else body.sse_ping_interval
     return Job(
         requests=requests,
-        prompts=tuple(prompt for prompt in prompts for _ in range(body.n)),
-        n=body.n,
+        prompts=tuple(prompt for prompt in prompts for _ in range(n)),
+        n=n,
+        n_best=body.n,
+        logprobs=logprobs,
+        echo=echo,
         stream=body.stream,
         include_usage=bool(body.stream_options.include_usage),
         ping=interval if interval > 0 else None,
         drafters=drafters_of(engine, model.speculative),
+        eog=engine.info.eog,
     )
+
+
+def _check_echo(prompts: Sequence[Prompt], n_probs: int) -> None:
+    most = MAX_ECHOED // (1 + n_probs)
+    if any(len(prompt.ids) > most for prompt in prompts):
+        raise InvalidRequestError(
+            f"echo: with logprobs {n_probs} a prompt may have at most {most} tokens; ask for fewer logprobs", "echo"
+        )
 
 
 def _choice(model: Request, prompt: Prompt, i: int) -> Request:
@@ -121,20 +156,6 @@ def _probs(body: GenerationBody) -> tuple[int, bool]:
         n_probs = body.logprobs
     is_wanted = bool(n_probs) or (isinstance(body, CompletionBody) and n_probs is not None)
     return n_probs or 0, is_wanted
-
-
-def sampling_params(engine: Backend, body: GenerationBody) -> SamplingParams:
-    """Sampling of one request. May tokenize (logit_bias): for worker threads."""
-    changes = {name: value for name in DIRECT if (value := getattr(body, name)) is not None}
-    if changes.get("repeat_last_n", 0) < 0:
-        changes["repeat_last_n"] = engine.info.n_ctx
-    if body.seed is not None:
-        changes["seed"] = None if body.seed in RANDOM_SEEDS else body.seed
-    if body.logit_bias is not None:
-        changes["logit_bias"] = tuple(_biases(engine, body.logit_bias))
-    if body.samplers is not None:
-        changes |= _switched_off(body.samplers)
-    return replace(engine.config.sampling, **changes)
 
 
 def drafters_of(engine: Backend, params: SpeculativeParams) -> tuple[Origin, ...]:
@@ -174,106 +195,31 @@ def _with_drafters(params: SpeculativeParams, drafters: Collection[Origin]) -> S
     return params if params.types else replace(params, enabled=False)
 
 
-def _switched_off(samplers: list[str]) -> dict[str, float]:
-    wanted = list(dict.fromkeys(_stage_names(samplers)))
-    if wanted != sorted(wanted, key=STAGES.index):
-        raise NotSupportedError(
-            f"samplers: this server keeps llama.cpp's order ({', '.join(STAGES)}); leave the field out", "samplers"
-        )
-    left_out = [name for sampler, names in SAMPLERS.items() if sampler.name not in wanted for name in names]
-    return {name: SETTINGS[name].off[0] for name in left_out if SETTINGS[name].off}
-
-
-def _stage_names(samplers: list[str]) -> Iterator[str]:
-    """Known stages in the asked order. Others are left out: they are neutral here, or their own field was refused."""
-    for name in samplers:
-        plain = LETTERS.get(name, name.lower().replace("-", "_"))
-        if plain == "infill":
-            raise NotSupportedError("samplers: infill is not supported; leave it out", "samplers")
-        stage = ALIASES.get(plain, plain)
-        if stage in STAGES:
-            yield stage
-
-
-def _biases(engine: Backend, value: object) -> Iterator[tuple[int, float]]:
-    n = 0
-    for key, bias in _pairs(value):
-        addend = _addend(bias)
-        ids = _ids(engine, key)
-        n += len(ids)
-        if n > MAX_BIASES:
-            raise InvalidRequestError(f"logit_bias: at most {MAX_BIASES} tokens, those of texts included", "logit_bias")
-        for id_ in ids:
-            yield id_, addend
-
-
-def _pairs(value: object) -> list[tuple[object, object]]:
-    if isinstance(value, dict | list) and len(value) > MAX_BIASES:
-        raise InvalidRequestError(f"logit_bias: at most {MAX_BIASES} tokens", "logit_bias")
-    if isinstance(value, dict):
-        return list(value.items())
-    if isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value):
-        return [(key, bias) for key, bias in value]
-    raise InvalidRequestError("logit_bias: must be an object, or a list of [token id or text, bias]", "logit_bias")
-
-
-def _addend(bias: object) -> float:
-    if bias is False:
-        return -math.inf
-    if isinstance(bias, bool) or not isinstance(bias, int | float) or not -1e6 <= bias <= 1e6:
-        raise InvalidRequestError(
-            "logit_bias: a bias must be a number between -1e6 and 1e6, or false to ban the token", "logit_bias"
-        )
-    return float(bias)
-
-
-def _ids(engine: Backend, key: object) -> list[int]:
-    if isinstance(key, str) and not _is_integer(key):
-        if len(key) > MAX_BIASES:
-            raise InvalidRequestError(f"logit_bias: a text of at most {MAX_BIASES} characters", "logit_bias")
-        checkpoint()
-        return engine.tokenize(key, add_special=False, parse_special=False)
-    if isinstance(key, bool) or not isinstance(key, int | str):
-        raise InvalidRequestError("logit_bias: a token must be an id or text", "logit_bias")
-    id_ = int(key)
-    if not 0 <= id_ < engine.info.target.n_vocab:
-        raise InvalidRequestError(
-            f"logit_bias: token ids must lie between 0 and {engine.info.target.n_vocab - 1}", "logit_bias"
-        )
-    return [id_]
-
-
-def _is_integer(text: str) -> bool:
-    digits = text.removeprefix("-")
-    return digits.isascii() and digits.isdigit() and len(digits) < 20
-
-
-def settings_json(request: Request, drafters: Sequence[Origin], seed: int | None, stream: bool) -> Json:
-    """`generation_settings` of one request, with the seed that was drawn."""
+def settings_json(job: Job, request: Request, seed: int | None) -> Json:
+    """`generation_settings` of one request of a job, with the seed that was drawn."""
     n_predict = -1 if request.max_tokens is None else request.max_tokens
     return {
-        **sampling_json(request.sampling, seed),
+        **sampling_json(request.sampling, seed, _banned(job, request)),
         "max_tokens": n_predict,
         "n_predict": n_predict,
         "min_tokens": request.min_tokens,
         "stop": request.stop,
         "stop_token_ids": request.stop_token_ids,
         "include_stop_str_in_output": request.include_stop,
-        "stream": stream,
+        "stream": job.stream,
         "n_probs": request.n_probs,
-        **speculative_json(request.speculative, drafters),
+        "post_sampling_probs": request.post_sampling,
+        "timings_per_token": request.timings,
+        "n_indent": request.n_indent,
+        "t_max_predict_ms": request.max_predict_ms,
+        **speculative_json(request.speculative, job.drafters),
     }
 
 
-def sampling_json(params: SamplingParams, seed: int | None) -> Json:
-    """Sampling parameters under llama-server's names."""
-    return {
-        "seed": -1 if seed is None else seed,
-        **{name: getattr(params, name) for name in SETTINGS},
-        "ignore_eos": params.ignore_eos,
-        "logit_bias": [{"token": id_, "bias": LOWEST if math.isinf(bias) else bias} for id_, bias in params.logit_bias],
-        "samplers": STAGES,
-    }
+def _banned(job: Job, request: Request) -> list[int]:
+    """The ends that `ignore_eos` bans: not those that the request itself stops at."""
+    asked = {id_ for id_, name in job.eog.items() if name and any(name in word for word in request.stop)}
+    return [id_ for id_ in job.eog if request.sampling.ignore_eos and id_ not in asked | set(request.stop_token_ids)]
 
 
 def speculative_json(params: SpeculativeParams, drafters: Sequence[Origin]) -> Json:

@@ -23,6 +23,11 @@ def frame(text: str) -> bytes:
     return f"data: {text}\n\n".encode("ascii")
 
 
+def with_member(text: str, name: str, value: object) -> str:
+    """The JSON text of an object that has members, with one more."""
+    return f"{text[:-1]},{dumps(name)}:{dumps(value)}}}"
+
+
 def dumps_large(value: object, depth: int = 5) -> str:
     """The same text for worker threads, made of small pieces: the encoder lets no other thread run before it is done.
 

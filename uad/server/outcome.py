@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -22,6 +23,7 @@ class Outcome:
     texts: list[str] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     probs: list[TokenProb] = field(default_factory=list)
+    prompt_probs: list[TokenProb] = field(default_factory=list)
     has_new_line: bool = False
     done: Done | None = None
 
@@ -32,6 +34,11 @@ class Outcome:
         if keep:
             self.texts.append(delta.text)
             self.probs += delta.probs
+
+    @property
+    def mean_logprob(self) -> float:
+        """The mean log-probability of its ids, of an answer whose probabilities were kept; 0 of one without ids."""
+        return sum(prob.logprob for prob in self.probs) / len(self.probs) if self.probs else 0.0
 
     @property
     def n_chars(self) -> int:
@@ -120,29 +127,35 @@ def stats_json(outcomes: Sequence[Outcome]) -> Json:
     return {"timings": timings_json(timings), "uad": draft_json(total(timings).draft)}
 
 
-def logprobs_json(probs: Iterable[TokenProb]) -> Iterator[Json]:
+def logprobs_json(probs: Iterable[TokenProb], post: bool = False) -> Iterator[Json]:
     """OpenAI's `logprobs.content`, for `dumps_large`: text without half characters, bytes exact, log(0) as the lowest
-    float.
+    float. post: probabilities in place of their logarithms, under llama-server's names.
     """
-    return ({**_token_json(prob), "top_logprobs": [_token_json(other) for other in prob.top]} for prob in probs)
+    name = "top_probs" if post else "top_logprobs"
+    return ({**_token_json(prob, post), name: [_token_json(other, post) for other in prob.top]} for prob in probs)
 
 
-def completion_logprobs_json(probs: Sequence[TokenProb], offset: int) -> Json:
-    """The same beside the members of OpenAI's completions; `offset` is where in the answer the first token begins, in
-    characters.
+def completion_logprobs_json(probs: Sequence[TokenProb], offset: int, post: bool = False) -> Json:
+    """The same beside the members of OpenAI's completions; `offset` is where in the text the first token begins, in
+    characters. The first token of an echoed prompt has none: null.
 
     Of several alternatives with one text the likeliest stays.
     """
     offsets = accumulate((n_chars(prob.data) for prob in probs[:-1]), initial=offset) if probs else []
     return {
-        "content": logprobs_json(probs),
+        "content": logprobs_json(probs, post),
         "tokens": (visible(prob.data) for prob in probs),
-        "token_logprobs": (finite(prob.logprob) for prob in probs),
+        "token_logprobs": (_known(prob) for prob in probs),
         "top_logprobs": (
-            {visible(other.data): finite(other.logprob) for other in reversed(prob.top)} for prob in probs
+            None if _known(prob) is None else {visible(one.data): finite(one.logprob) for one in reversed(prob.top)}
+            for prob in probs
         ),
         "text_offset": offsets,
     }
+
+
+def _known(prob: TokenProb) -> float | None:
+    return None if math.isnan(prob.logprob) else finite(prob.logprob)
 
 
 def n_chars(data: bytes) -> int:
@@ -150,5 +163,6 @@ def n_chars(data: bytes) -> int:
     return sum(byte & 0xC0 != 0x80 for byte in data)
 
 
-def _token_json(prob: TokenProb) -> Json:
-    return {"id": prob.id, "token": visible(prob.data), "bytes": list(prob.data), "logprob": finite(prob.logprob)}
+def _token_json(prob: TokenProb, post: bool) -> Json:
+    out: Json = {"id": prob.id, "token": visible(prob.data), "bytes": list(prob.data)}
+    return {**out, "prob": math.exp(min(prob.logprob, 0.0))} if post else {**out, "logprob": _known(prob)}

@@ -4,7 +4,7 @@ fields and those that only change how an answer is presented are ignored, as lla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,7 +14,6 @@ from uad.server.schemas import Body
 B = TypeVar("B", bound=Body)
 
 NO_FUNCTIONS = "send tools, which came after it; in an app, update it, or switch function calling off in its settings"
-NO_SAMPLER = "send 0 or leave the field out; in an app, switch it off in its sampler settings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +35,22 @@ def _filled(name: str, value: object) -> bool:
     return value not in (None, "", [], {}, False)
 
 
+def _given(name: str, value: object) -> bool:
+    return True
+
+
 def _on(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise InvalidRequestError(f"{name}: must be true or false", name)
     return value
 
 
-def _positive(name: str, value: object) -> bool:
-    return _number(name, value) > 0
-
-
-def _not_zero(name: str, value: object) -> bool:
-    return _number(name, value) != 0
-
-
 def _above_one(name: str, value: object) -> bool:
     return _number(name, value) > 1
+
+
+def _is_false(name: str, value: object) -> bool:
+    return not _on(name, value)
 
 
 def _other_than(*neutral: str) -> Callable[[str, object], bool]:
@@ -68,28 +67,24 @@ FEATURES = (
     Feature("grammar_lazy", _on, "the grammar holds from the beginning of the answer; leave the field out"),
     Feature("modalities", _not_text, 'this server answers with text; leave the field out or send ["text"]'),
     Feature("audio", _filled, "this server answers with text; leave the field out, or switch voice off in the app"),
-    Feature("mirostat", _not_zero, NO_SAMPLER),
-    Feature("dry_multiplier", _positive, NO_SAMPLER),
-    Feature("dynatemp_range", _positive, NO_SAMPLER),
-    Feature("adaptive_target", _positive, NO_SAMPLER),
-    Feature("min_keep", _above_one, NO_SAMPLER),
-    Feature("n_indent", _positive, NO_SAMPLER),
-    Feature("t_max_predict_ms", _positive, "use max_tokens to bound the answer"),
-    Feature("post_sampling_probs", _on, "this server reports probabilities of the unmodified distribution"),
-    Feature("echo", _on, "put the prompt in front of the answer yourself"),
-    Feature("best_of", _above_one, "use n, and choose by logprobs"),
+    Feature("echo", _on, "only /v1/completions has it; put the prompt in front of the answer yourself"),
+    Feature("best_of", _above_one, "only /v1/completions has it; use n, and choose by logprobs"),
+    Feature("use_beam_search", _on, "ids are drawn one after the other; use best_of in /v1/completions"),
+    Feature("prompt_logprobs", _given, "use echo with logprobs in /v1/completions"),
+    Feature("truncate_prompt_tokens", _given, "send a shorter prompt; /tokenize tells how long it is"),
+    Feature("skip_special_tokens", _is_false, "control tokens are no text; read their ids with return_tokens"),
     Feature("suffix", _filled, "this server has no fill-in-the-middle; leave the field out"),
 )
 
 
 def checked(kind: type[B], members: Mapping[str, object]) -> B:
     """The members of a request as a body of its route. Raises what `check_features` raises, and ValidationError."""
-    check_features(members)
+    check_features(members, kind.model_fields)
     return kind.model_validate(members)
 
 
-def check_features(body: Mapping[str, object]) -> None:
-    """Raise NotSupportedError for the first feature that `body` switches on and this server lacks."""
+def check_features(body: Mapping[str, object], known: Collection[str] = ()) -> None:
+    """Raise NotSupportedError for the first feature that `body` switches on and this route lacks. known: its fields."""
     if body.get("chat_template"):
         raise InvalidRequestError(
             "chat_template: templates are not taken from requests; start the server with --chat-template",
@@ -97,7 +92,7 @@ def check_features(body: Mapping[str, object]) -> None:
         )
     for feature in FEATURES:
         value = body.get(feature.name)
-        if value is not None and feature.is_active(feature.name, value):
+        if value is not None and feature.name not in known and feature.is_active(feature.name, value):
             raise NotSupportedError(f"{feature.name} is not supported: {feature.way_out}", feature.name)
     messages = body.get("messages")
     for i, message in enumerate(messages if isinstance(messages, list) else ()):

@@ -101,6 +101,7 @@ Probability = Annotated[float, _Finite, Field(ge=0.0, le=1.0), _Number]
 Ids = Annotated[list[Count], Field(max_length=MAX_STOP_IDS)]
 
 Seconds = Annotated[float, _Finite, Field(ge=-1.0, le=86400.0), AfterValidator(_pause), _Number]
+Milliseconds = Annotated[float, _Finite, Field(ge=-1.0, le=2.0**63), _Number]
 Names = Annotated[list[StrictStr], BeforeValidator(_names), Field(max_length=256)]
 Words = Annotated[list[Annotated[StrictStr, Field(max_length=MAX_STOP_CHARS)]], BeforeValidator(_words)]
 DrafterTypes = Annotated[tuple[Origin, ...], BeforeValidator(_types)]
@@ -177,7 +178,16 @@ class GenerationBody(SamplingBody):
     logit_bias: Any = None
     ignore_eos: StrictBool | None = None
     samplers: Names | None = None
+    dry_sequence_breakers: Any = None
+    bad_words: Words = Field([])
+    bad_words_ids: Annotated[list[Ids], Field(max_length=MAX_STOPS)] = Field([])
+    allowed_token_ids: Ids = Field([])
     n_probs: Alternatives | None = None
+    post_sampling_probs: StrictBool = False
+    timings_per_token: StrictBool = False
+    return_progress: StrictBool = False
+    n_indent: Count = 0
+    t_max_predict_ms: Milliseconds = 0.0
     cache_prompt: StrictBool = True
     id_slot: Length = -1
     speculative: SpeculativeBody = SpeculativeBody()
@@ -261,6 +271,8 @@ class CompletionBody(GenerationBody):
     """POST /v1/completions. `prompt` is checked by `prompts`."""
 
     prompt: Any
+    echo: StrictBool = False
+    best_of: Choices | None = None
     logprobs: Alternatives | None = None
 
 

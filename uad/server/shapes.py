@@ -16,6 +16,7 @@ from uad.events import Delta
 from uad.server.job import Job, settings_json
 from uad.server.json_out import dumps, dumps_large
 from uad.server.outcome import Json, Outcome, completion_logprobs_json, logprobs_json, n_chars, stats_json, usage_json
+from uad.types import TokenProb
 
 _ALPHABET = string.ascii_letters + string.digits
 
@@ -31,6 +32,10 @@ class Shape(Protocol):
 
     def piece(self, outcome: Outcome, delta: Delta) -> list[str]:
         """JSON texts of a streamed piece of one sequence; none where there is nothing to show."""
+        ...
+
+    def blank(self, outcome: Outcome) -> str:
+        """The JSON text of a piece without text, to which members are added."""
         ...
 
     def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:
@@ -92,9 +97,13 @@ class ChatShape:
     def piece(self, outcome: Outcome, delta: Delta) -> list[str]:
         """A chunk of text; none for an empty piece."""
         if delta.probs:
-            logprobs: Json = {"content": logprobs_json(delta.probs)}
+            logprobs: Json = {"content": logprobs_json(delta.probs, self._job.post_sampling)}
             return [dumps_large(self._chunk(outcome.index, {"content": delta.text}, None, logprobs))]
         return [self._frames[outcome.index].fill(delta.text)] if delta.text else []
+
+    def blank(self, outcome: Outcome) -> str:
+        """A chunk that says nothing."""
+        return dumps(self._chunk(outcome.index, {}, None))
 
     def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:
         """The chunk with the reason, and the usage chunk after the last sequence if asked for."""
@@ -120,7 +129,7 @@ class ChatShape:
         message = self._message(outcome)
         choice: Json = {"finish_reason": self._finish(outcome), "index": outcome.index, "message": message}
         if self._job.requests[outcome.index].logprobs:
-            choice["logprobs"] = {"content": logprobs_json(outcome.probs)}
+            choice["logprobs"] = {"content": logprobs_json(outcome.probs, self._job.post_sampling)}
         return choice
 
     def _message(self, outcome: Outcome) -> Json:
@@ -140,6 +149,7 @@ class CompletionShape:
         self._same = identity
         self._frames = [_Frames(self._chunk(i, "\0", None, None)) for i in range(len(job.requests))]
         self._offsets = [0] * len(job.requests)
+        self._is_echoed: set[int] = set()
 
     def _chunk(self, index: int, text: str, finish: str | None, logprobs: Json | None) -> Json:
         choice: Json = {"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish}
@@ -150,40 +160,66 @@ class CompletionShape:
         return []
 
     def piece(self, outcome: Outcome, delta: Delta) -> list[str]:
-        """A chunk of text; none for an empty piece."""
+        """A chunk of text, the prompt before the first if it is to be echoed; none for an empty piece."""
+        echoed, index = self._echoed(outcome), outcome.index
         if delta.probs:
-            logprobs = completion_logprobs_json(delta.probs, self._offsets[outcome.index])
-            self._offsets[outcome.index] += sum(n_chars(prob.data) for prob in delta.probs)
-            return [dumps_large(self._chunk(outcome.index, delta.text, None, logprobs))]
-        return [self._frames[outcome.index].fill(delta.text)] if delta.text else []
+            return [*echoed, self._told(index, delta.text, delta.probs)]
+        return [*echoed, self._frames[index].fill(delta.text)] if delta.text else echoed
+
+    def _echoed(self, outcome: Outcome) -> list[str]:
+        """The chunk with the prompt, once."""
+        index, job = outcome.index, self._job
+        if not job.echo or index in self._is_echoed:
+            return []
+        self._is_echoed.add(index)
+        if job.requests[index].prompt_probs:
+            return [self._told(index, job.prompts[index].text, outcome.prompt_probs)]
+        return [self._frames[index].fill(job.prompts[index].text)]
+
+    def _told(self, index: int, text: str, probs: Sequence[TokenProb]) -> str:
+        logprobs = completion_logprobs_json(probs, self._offsets[index], self._job.post_sampling)
+        self._offsets[index] += sum(n_chars(prob.data) for prob in probs)
+        return dumps_large(self._chunk(index, text, None, logprobs))
+
+    def blank(self, outcome: Outcome) -> str:
+        """A chunk without text."""
+        return self._frames[outcome.index].fill("")
 
     def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:
         """The chunk with the reason; usage is in the last of them, or in a chunk of its own if asked for."""
-        chunks = [self._chunk(outcome.index, "", str(outcome.end.finish), None)]
+        echoed, chunks = self._echoed(outcome), [self._chunk(outcome.index, "", str(outcome.end.finish), None)]
         if finished and self._job.include_usage:
             chunks.append({"choices": [], **self._same.json("text_completion")})
         if finished:
             chunks[-1] |= {"usage": usage_json(finished, self._job.n), **stats_json(finished)}
-        return [dumps(chunk) for chunk in chunks]
+        return [*echoed, *(dumps(chunk) for chunk in chunks)]
 
     def whole(self, outcomes: Sequence[Outcome]) -> Json:
         """The answer in one object."""
         return {
-            "choices": [self._choice(outcome) for outcome in outcomes],
+            "choices": [self._choice(i, outcome) for i, outcome in enumerate(self._best(outcomes))],
             **self._same.json("text_completion"),
             "usage": usage_json(outcomes, self._job.n),
             **stats_json(outcomes),
         }
 
-    def _choice(self, outcome: Outcome) -> Json:
-        wanted = self._job.requests[outcome.index].logprobs
-        logprobs = completion_logprobs_json(outcome.probs, 0) if wanted else None
-        return {
-            "text": outcome.text,
-            "index": outcome.index,
-            "logprobs": logprobs,
-            "finish_reason": str(outcome.end.finish),
-        }
+    def _best(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """Of each prompt's answers those whose tokens are likeliest, the likeliest first; all, in order, if all are
+        told.
+        """
+        job = self._job
+        if job.n == job.n_best:
+            return list(outcomes)
+        by_prompt = [outcomes[start : start + job.n] for start in range(0, len(outcomes), job.n)]
+        ranked = [sorted(its, key=lambda one: -one.mean_logprob)[: job.n_best] for its in by_prompt]
+        return [outcome for its in ranked for outcome in its]
+
+    def _choice(self, index: int, outcome: Outcome) -> Json:
+        job, text, probs = self._job, outcome.text, outcome.probs
+        if job.echo:
+            text, probs = job.prompts[outcome.index].text + text, [*outcome.prompt_probs, *probs]
+        logprobs = completion_logprobs_json(probs, 0, job.post_sampling) if job.logprobs else None
+        return {"text": text, "index": index, "logprobs": logprobs, "finish_reason": str(outcome.end.finish)}
 
 
 class NativeShape:
@@ -202,15 +238,25 @@ class NativeShape:
         return []
 
     def piece(self, outcome: Outcome, delta: Delta) -> list[str]:
-        """A piece of text with its ids."""
-        if not delta.text and not delta.ids:
-            return []
-        out: Json = {"index": outcome.index, "content": delta.text, "tokens": delta.ids, "stop": False}
-        out |= {"tokens_predicted": len(outcome.ids), "tokens_evaluated": len(self._job.requests[outcome.index].prompt)}
-        if delta.probs:
-            out["completion_probabilities"] = logprobs_json(delta.probs)
-            return [dumps_large(out)]
-        return [dumps(out)]
+        """An object for each token, drafted ones too, as llama-server has them; the last text may have none."""
+        if not delta.ids:
+            return [dumps(self._token(outcome, delta.text, [], len(outcome.ids)))] if delta.text else []
+        n_before, texts = len(outcome.ids) - len(delta.ids), []
+        for i, (id_, text) in enumerate(zip(delta.ids, delta.pieces, strict=True)):
+            out = self._token(outcome, text, [id_], n_before + i + 1)
+            if delta.probs:
+                out["completion_probabilities"] = logprobs_json(delta.probs[i : i + 1], self._job.post_sampling)
+            texts.append(dumps_large(out) if delta.probs else dumps(out))
+        return texts
+
+    def blank(self, outcome: Outcome) -> str:
+        """An object without text."""
+        return dumps(self._token(outcome, "", [], len(outcome.ids)))
+
+    def _token(self, outcome: Outcome, text: str, ids: list[int], n_predicted: int) -> Json:
+        n_prompt = len(self._job.requests[outcome.index].prompt)
+        out: Json = {"index": outcome.index, "content": text, "tokens": ids, "stop": False}
+        return out | {"tokens_predicted": n_predicted, "tokens_evaluated": n_prompt}
 
     def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:
         """The last object of one sequence, without text."""
@@ -224,7 +270,7 @@ class NativeShape:
     def _answer(self, outcome: Outcome) -> Json:
         out = self._final(outcome, outcome.text, outcome.ids if self._return_tokens else [])
         if outcome.probs and (not self._fields or "completion_probabilities" in self._fields):
-            out["completion_probabilities"] = logprobs_json(outcome.probs)
+            out["completion_probabilities"] = logprobs_json(outcome.probs, self._job.post_sampling)
         return out
 
     def _final(self, outcome: Outcome, text: str, ids: list[int]) -> Json:
@@ -239,7 +285,7 @@ class NativeShape:
             "model": self._model,
             "tokens_predicted": done.usage.n_predicted,
             "tokens_evaluated": done.usage.n_prompt,
-            "generation_settings": settings_json(request, self._job.drafters, done.seed, self._job.stream),
+            "generation_settings": settings_json(self._job, request, done.seed),
             "prompt": self._job.prompts[outcome.index].text,
             "has_new_line": outcome.has_new_line,
             "truncated": done.truncated,

@@ -114,7 +114,7 @@ class SpokenShape(ChatShape):
         deltas = list(self._deltas(self._parsers[outcome.index].feed(delta.text)))
         if not delta.probs:
             return self._chunks(outcome, deltas)
-        logprobs: Json = {"content": logprobs_json(delta.probs)}
+        logprobs: Json = {"content": logprobs_json(delta.probs, self._job.post_sampling)}
         first, rest = (deltas or [{}])[0], deltas[1:]
         return [dumps_large(self._chunk(outcome.index, first, None, logprobs)), *self._chunks(outcome, rest)]
 
