@@ -39,7 +39,8 @@ class Origin(enum.StrEnum):
     """Where a committed id came from: written by the target itself, or proposed by a drafter (llama-server's
     `--spec-type` names).
 
-    GRAMMAR is no such name: it drafts whenever a request has a constraint.
+    GRAMMAR is no such name: it drafts whenever a request has a constraint. PREDICTION drafts whenever one has a
+    prediction, named or not.
     """
 
     TARGET = "target"
@@ -50,6 +51,7 @@ class Origin(enum.StrEnum):
     NGRAM_MOD = "ngram-mod"
     NGRAM_CACHE = "ngram-cache"
     SUFFIX = "suffix"
+    PREDICTION = "prediction"
     GRAMMAR = "grammar"
 
     __hash__ = str.__hash__  # an enum's own is a Python function, called for every look-up
@@ -136,6 +138,9 @@ class Request:
     `stop_token_ids`; behind it with `include_stop`. None of these counts among the first `min_tokens` ids: there ids
     that end the answer are not drawn (vLLM's meaning). `shown` are names of control tokens that the text shows, for who
     reads structure out of it.
+
+    `prediction`: bytes that the answer is expected to be, with edits. `drafted_prompt`: what drafters read in place of
+    the prompt, where the answer does not go on behind its end (empty: the prompt).
     """
 
     prompt: tuple[int, ...]
@@ -152,6 +157,8 @@ class Request:
     slot: int = -1
     constraint: Constraint | None = None
     shown: tuple[str, ...] = ()
+    prediction: bytes = b""
+    drafted_prompt: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +308,8 @@ class DraftStats(Sums):
     """What drafting did in one request so far, in target ids; `draft_ms` is the time in the drafters, `crossing` that
     of translation.
 
-    `by` has one entry for each drafter that submitted something. Only who runs the request changes it.
+    `by` has one entry for each drafter that submitted something, and for the prediction of a request that has one. Only
+    who runs the request changes it.
     """
 
     n_rounds: int = 0

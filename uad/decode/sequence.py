@@ -11,7 +11,7 @@ from uad.decode.text import TextStream
 from uad.decode.verify import Picker
 from uad.events import Delta, Done, Sink
 from uad.sampling.noise import Position
-from uad.types import Draft, DraftStats, Finish, Origin, Request, StopKind, Timings, Usage, Verdict
+from uad.types import DrafterStats, Draft, DraftStats, Finish, Origin, Request, StopKind, Timings, Usage, Verdict
 from uad.vocab.table import VocabTable
 
 
@@ -47,6 +47,8 @@ class Running:
         self.ends = ends_of(self.request, self.vocab)
         specials = self.vocab.specials
         self.shown = {specials[name]: name.encode() for name in self.request.shown if name in specials}
+        if self.request.prediction:
+            self.drafted.by[Origin.PREDICTION] = DrafterStats(Origin.PREDICTION)
 
     @property
     def n_prompt(self) -> int:

@@ -13,6 +13,7 @@ from uad.server.constraint import constraint_of
 from uad.server.engine import Backend
 from uad.server.json_out import LOWEST
 from uad.server.outcome import Json
+from uad.server.prediction import prediction_of
 from uad.server.prompt_ids import Prompt
 from uad.server.schemas import ChatBody, CompletionBody, GenerationBody, NativeBody
 from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
@@ -72,6 +73,7 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         cache_prompt=body.cache_prompt,
         slot=body.id_slot,
         constraint=constraint_of(engine, body),
+        prediction=prediction_of(body.prediction),
     )
     requests = tuple(_choice(model, prompt, i) for prompt in prompts for i in range(body.n))
     interval = ping if body.sse_ping_interval is None else body.sse_ping_interval
@@ -82,14 +84,14 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         stream=body.stream,
         include_usage=bool(body.stream_options.include_usage),
         ping=interval if interval > 0 else None,
-        drafters=drafters_of(engine, model.speculative),
+        drafters=drafters_of(engine, model.speculative, bool(model.prediction)),
     )
 
 
 def _choice(model: Request, prompt: Prompt, i: int) -> Request:
     seed = model.sampling.seed
     sampling = model.sampling if seed is None else replace(model.sampling, seed=seed + i)
-    return replace(model, prompt=prompt.ids, sampling=sampling)
+    return replace(model, prompt=prompt.ids, drafted_prompt=prompt.drafted, sampling=sampling)
 
 
 def _check_stops(engine: Backend, body: GenerationBody, max_tokens: int | None) -> None:
@@ -135,13 +137,18 @@ def sampling_params(engine: Backend, body: GenerationBody) -> SamplingParams:
     return replace(engine.config.sampling, **changes)
 
 
-def drafters_of(engine: Backend, params: SpeculativeParams) -> tuple[Origin, ...]:
-    """Those that draft for such a request, in the order in which a fixed policy asks them, which is the server's."""
+def drafters_of(engine: Backend, params: SpeculativeParams, is_predicted: bool = False) -> tuple[Origin, ...]:
+    """Those that draft for such a request, in the order in which a fixed policy asks them, which is the server's.
+
+    is_predicted: whether it has a prediction.
+    """
     if not params.enabled or params.longest <= 0:
         return ()
     if params.types:
         return tuple(one for one in engine.info.drafters if one in params.types)
-    left_out = engine.config.drafting.weighed if params.policy is SpecPolicy.FIXED else ()
+    left_out = list(engine.config.drafting.weighed if params.policy is SpecPolicy.FIXED else ())
+    if not is_predicted:
+        left_out.append(Origin.PREDICTION)
     return tuple(one for one in engine.info.drafters if one not in left_out)
 
 

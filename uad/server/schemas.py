@@ -181,6 +181,7 @@ class GenerationBody(SamplingBody):
     cache_prompt: StrictBool = True
     id_slot: Length = -1
     speculative: SpeculativeBody = SpeculativeBody()
+    prediction: Any = None
     response_format: Any = None  # this and what follows: see `constraint`
     json_schema: Any = None
     grammar: Any = None
