@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from uad.common.sums import Sums
-from uad.types import DraftStats, Finish, Origin, StopKind, Timings, TokenProb, Usage
+from uad.types import NO_FIM, DraftStats, FimTokens, Finish, Origin, StopKind, Timings, TokenProb, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class ModelInfo:
 @dataclass(frozen=True, slots=True)
 class RuntimeInfo:
     """What is being served; n_ctx is per slot. `drafters` are those that can draft here, the model last; `notes` the
-    lines printed at start (families, rules, warnings).
+    lines printed at start (families, rules, warnings); `fim` the target's ids for filling in the middle.
     """
 
     target: ModelInfo
@@ -83,6 +83,7 @@ class RuntimeInfo:
     build: str
     notes: tuple[str, ...] = ()
     drafters: tuple[Origin, ...] = ()
+    fim: FimTokens = NO_FIM
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,22 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True)
+class FimTokens:
+    """A model's ids around the text before and behind a cursor, and before what is written there; before a project's
+    name and a file's. None: it has none.
+    """
+
+    prefix: int | None = None
+    suffix: int | None = None
+    middle: int | None = None
+    project: int | None = None
+    file: int | None = None
+
+
+NO_FIM = FimTokens()
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One sequence to generate: prompt ids in, text out.
 

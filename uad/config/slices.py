@@ -102,7 +102,7 @@ class ServerConfig:
     authentication.
 
     reasoning_format: none leaves thoughts in the text of chat answers; auto and deepseek put them into
-    `reasoning_content`.
+    `reasoning_content`. spm_infill: prompts that fill in the middle have the suffix first.
     """
 
     host: str = "127.0.0.1"
@@ -116,6 +116,7 @@ class ServerConfig:
     metrics: bool = False
     max_queue: int = 256
     reasoning_format: str = "auto"
+    spm_infill: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from uad.decode.text import TextStream
 from uad.decode.verify import Picker
 from uad.events import Delta, Done, Sink
 from uad.sampling.noise import Position
-from uad.types import DrafterStats, Draft, DraftStats, Finish, Origin, Request, StopKind, Timings, Usage, Verdict
+from uad.types import Draft, DrafterStats, DraftStats, Finish, Origin, Request, StopKind, Timings, Usage, Verdict
 from uad.vocab.table import VocabTable
 
 

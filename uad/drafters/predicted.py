@@ -1,7 +1,7 @@
 """Where an answer is in the text that it was predicted to be, byte by byte, through edits. Knows no ids and no model.
 
-Behind a difference the last bytes of the answer are looked for in the prediction: far away where many of them are there,
-nearby where few are. Where none are, a word is taken to be replaced, or a line put in or replaced.
+Behind a difference the last bytes of the answer are looked for in the prediction: far away where many of them are
+there, nearby where few are. Where none are, a word is taken to be replaced, or a line put in or replaced.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ class PredictedAnswer:
     # --- by what agrees
 
     def _found(self) -> tuple[int, int] | None:
-        """The place behind the most of the last bytes, and how much speaks for it: bytes that agree, less what it is away."""
+        """The place behind the most of the last bytes, and how much speaks for it: bytes that agree, less what it is
+        away.
+        """
         tail = bytes(self._tail)
         for n, reach in _NEEDLES:
             if len(tail) >= n:
@@ -171,8 +173,9 @@ class PredictedAnswer:
         return self._behind_word() if self._n_since <= _LONGEST_WORD else -1
 
     def _next_line(self) -> int:
-        """Where the prediction goes on behind a line that differed: at the line of the difference where that differed as a whole (another was
-        put in before it), else at the next one. -1: there is none."""
+        """Where the prediction goes on behind a line that differed: at the line of the difference where that differed
+        as a whole (another was put in before it), else at the next one. -1: there is none.
+        """
         start = self.text.rfind(b"\n", 0, self._anchor) + 1
         if not self.text[start : self._anchor].strip():
             return start

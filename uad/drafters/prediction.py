@@ -84,8 +84,9 @@ class PredictionDrafter:
         return Draft(ids, BELIEFS[length : length + len(ids)], Origin.PREDICTION, kind=_KINDS[place.trust])
 
     def _ids(self, answer: PredictedAnswer, place: Place, n: int) -> list[int]:
-        """At most n ids, or a few more: what remains, cut behind the last safe boundary of what is written. Where one of these ids would begin
-        in that, the target has cut it already, and what remains is cut by itself."""
+        """At most n ids, or a few more: what remains, cut from the last safe boundary of what is written. Where an id
+        would begin in that and end behind it, the target has cut there already, and what remains is cut by itself.
+        """
         encode, boundaries, text = self._encoder.encode, self._encoder.boundaries, answer.text
         left, stop = answer.left, min(place.at + _BYTES * n, len(text))
         data, edge = left + text[place.at : stop], len(left)

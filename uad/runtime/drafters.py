@@ -23,8 +23,8 @@ Lookup: TypeAlias = LookupDrafter | PredictionDrafter
 def build(
     config: DraftingConfig, vocab: VocabTable, n_slots: int, encoder: Encoder | None = None
 ) -> tuple[Lookup, ...]:
-    """The drafters of `config.types` in that order, without the draft model; with an encoder of the target, behind those
-    that draft from what requests bring. Files that cannot be used are logged and left alone.
+    """The drafters of `config.types` in that order, without the draft model; with an encoder of the target, behind
+    those that draft from what requests bring. Files that cannot be used are logged and left alone.
 
     Close each of them when no sequence runs any more: that writes their files.
     """

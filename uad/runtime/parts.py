@@ -105,6 +105,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             build=native.build_info(),
             notes=(*notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
             drafters=tuple(one.origin for one in every),
+            fim=model.vocab.fim,
         )
         return Parts(
             config, engine, prompts, grammars, target, samplers, info, draft.drafter, policies, wiring, stack.pop_all()

@@ -22,10 +22,7 @@ def prediction_of(value: object) -> bytes:
         raise _invalid('must be an object: {"type": "content", "content": "the expected answer"}')
     if value.get("type") != "content":
         raise _invalid('its type must be "content", the only one there is')
-    try:
-        data = b"".join(text.encode() for text in _texts(value.get("content")))
-    except UnicodeEncodeError:
-        raise _invalid("its content holds half of a surrogate pair, which is no character") from None
+    data = b"".join(text.encode() for text in _texts(value.get("content")))
     if len(data) > MAX_BYTES:
         raise _invalid(f"its content has {len(data)} bytes, of {MAX_BYTES} at most; send the part that is answered")
     return data

@@ -4,7 +4,7 @@ fields and those that only change how an answer is presented are ignored, as lla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -79,24 +79,26 @@ FEATURES = (
     Feature("lora", _filled, "merge the adapter into the model file"),
     Feature("echo", _on, "put the prompt in front of the answer yourself"),
     Feature("best_of", _above_one, "use n, and choose by logprobs"),
-    Feature("suffix", _filled, "this server has no fill-in-the-middle; leave the field out"),
+    Feature("suffix", _filled, "send it to /v1/completions, or to /infill as input_suffix"),
 )
 
 
 def checked(kind: type[B], members: Mapping[str, object]) -> B:
     """The members of a request as a body of its route. Raises what `check_features` raises, and ValidationError."""
-    check_features(members)
+    check_features(members, kind.model_fields)
     return kind.model_validate(members)
 
 
-def check_features(body: Mapping[str, object]) -> None:
-    """Raise NotSupportedError for the first feature that `body` switches on and this server lacks."""
+def check_features(body: Mapping[str, object], known: Collection[str] = ()) -> None:
+    """Raise NotSupportedError for the first feature that `body` switches on and its route lacks, which has the fields
+    `known`.
+    """
     if body.get("chat_template"):
         raise InvalidRequestError(
             "chat_template: templates are not taken from requests; start the server with --chat-template",
             "chat_template",
         )
-    for feature in FEATURES:
+    for feature in (one for one in FEATURES if one.name not in known):
         value = body.get(feature.name)
         if value is not None and feature.is_active(feature.name, value):
             raise NotSupportedError(f"{feature.name} is not supported: {feature.way_out}", feature.name)

@@ -35,6 +35,7 @@ MAX_STOP_IDS = 4096
 MAX_MESSAGES = 8192
 MAX_PARTS = 4096  # of one message
 MAX_KWARGS = 64
+MAX_EXTRA = 4096
 
 
 def _number(value: object) -> object:
@@ -261,6 +262,7 @@ class CompletionBody(GenerationBody):
     """POST /v1/completions. `prompt` is checked by `prompts`."""
 
     prompt: Any
+    suffix: StrictStr = ""
     logprobs: Alternatives | None = None
 
 
@@ -271,6 +273,22 @@ class NativeBody(GenerationBody):
     logprobs: Alternatives | None = None
     return_tokens: StrictBool = False
     response_fields: list[StrictStr] = Field([], max_length=256)
+
+
+class ExtraBody(Body):
+    """A chunk of another file."""
+
+    text: StrictStr
+    filename: StrictStr = "tmp"
+
+
+class InfillBody(NativeBody):
+    """POST /infill. Prefix and suffix are texts, or lists of ids and texts; `prompt` goes on behind the prefix."""
+
+    prompt: StrictStr = ""
+    input_prefix: Any
+    input_suffix: Any
+    input_extra: list[ExtraBody] = Field([], max_length=MAX_EXTRA, fail_fast=True)
 
 
 class TokenizeBody(Body):
