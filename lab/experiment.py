@@ -28,9 +28,11 @@ class Noting(Drafting):
 
     rounds: Rounds
 
-    def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams, n_cached: int = 0) -> None:
+    def begin(
+        self, seq: int, prompt: Sequence[int], sampling: SamplingParams, n_cached: int = 0, prediction: bytes = b""
+    ) -> None:
         self.rounds[seq] = []
-        super().begin(seq, prompt, sampling, n_cached)
+        super().begin(seq, prompt, sampling, n_cached, prediction)
 
     def commit(self, commit: Commit, draft: Draft) -> None:
         if commit.seq in self:

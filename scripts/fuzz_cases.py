@@ -12,11 +12,10 @@ from typing import Any
 
 Json = dict[str, Any]
 CHAT = "/v1/chat/completions"
-GENERATING = (CHAT, "/chat/completions", "/v1/completions", "/completion", "/completions")
+GENERATING = (CHAT, "/chat/completions", "/v1/completions", "/completion", "/completions", "/infill")
 POSTS = (*GENERATING, "/tokenize", "/detokenize", "/apply-template")
 ABSENT = (
     "/v1/embeddings",
-    "/infill",
     "/rerank",
     "/v1/responses",
     "/v1/messages",
@@ -190,8 +189,23 @@ FIELDS: dict[str, Callable[[random.Random], Any]] = {
     ),
     "chat_template_kwargs": lambda draw: {"enable_thinking": draw.random() < 0.5, "x": text(draw, 16)[1]},
     "reasoning_effort": lambda draw: draw.choice(("none", "low", "high")),
+    "suffix": lambda draw: text(draw, 64)[1],
+    "prediction": lambda draw: {"type": "content", "content": _predicted(draw)},
     "response_format": lambda draw: {"type": draw.choice(("text", "json_object"))},
 }
+
+
+def _predicted(draw: random.Random) -> Any:
+    """A text, or parts of one."""
+    said = text(draw, 2048)[1]
+    return said if draw.random() < 0.5 else [{"type": "text", "text": said}, {"type": "text", "text": said[:9]}]
+
+
+def _around_a_cursor(draw: random.Random, most: int) -> Json:
+    """The texts of /infill."""
+    chunks = [{"text": text(draw, 256)[1], "filename": text(draw, 16)[1]} for _ in range(draw.randint(0, 3))]
+    before, behind, begun = (text(draw, n)[1] for n in (most, most, 32))
+    return {"input_prefix": before, "input_suffix": behind, "prompt": begun, "input_extra": chunks}
 
 
 def valid(draw: random.Random, path: str, most: int) -> Json:
@@ -203,6 +217,8 @@ def valid(draw: random.Random, path: str, most: int) -> Json:
     if path == "/apply-template":
         return {"messages": _messages(draw, most)}
     body: Json = {"messages": _messages(draw, most)} if "chat" in path else {"prompt": _prompt(draw, most)}
+    if path == "/infill":
+        body = _around_a_cursor(draw, most)
     body["max_tokens"] = draw.randint(0, 20)
     for name in draw.sample(sorted(FIELDS), k=draw.randint(0, 6)):
         body[name] = FIELDS[name](draw)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from uad.common.sums import Sums
-from uad.types import DraftStats, Finish, Origin, StopKind, Timings, TokenProb, Usage
+from uad.types import NO_FIM, DraftStats, FimTokens, Finish, Origin, StopKind, Timings, TokenProb, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,8 @@ class ModelInfo:
 @dataclass(frozen=True, slots=True)
 class RuntimeInfo:
     """What is being served; n_ctx is per slot. `drafters` are those that can draft here, the model last; `notes` the
-    lines printed at start (families, rules, warnings); `eog` the ids that end an answer, with their names.
+    lines printed at start (families, rules, warnings); `eog` the ids that end an answer, with their names; `fim` the
+    target's ids for filling in the middle.
     """
 
     target: ModelInfo
@@ -103,6 +104,7 @@ class RuntimeInfo:
     build: str
     notes: tuple[str, ...] = ()
     drafters: tuple[Origin, ...] = ()
+    fim: FimTokens = NO_FIM
     eog: Mapping[int, str] = field(default_factory=dict)
 
 

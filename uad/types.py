@@ -39,7 +39,8 @@ class Origin(enum.StrEnum):
     """Where a committed id came from: written by the target itself, or proposed by a drafter (llama-server's
     `--spec-type` names).
 
-    GRAMMAR is no such name: it drafts whenever a request has a constraint.
+    GRAMMAR is no such name: it drafts whenever a request has a constraint. PREDICTION drafts whenever one has a
+    prediction, named or not.
     """
 
     TARGET = "target"
@@ -50,6 +51,7 @@ class Origin(enum.StrEnum):
     NGRAM_MOD = "ngram-mod"
     NGRAM_CACHE = "ngram-cache"
     SUFFIX = "suffix"
+    PREDICTION = "prediction"
     GRAMMAR = "grammar"
 
     __hash__ = str.__hash__  # an enum's own is a Python function, called for every look-up
@@ -126,6 +128,22 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True)
+class FimTokens:
+    """A model's ids around the text before and behind a cursor, and before what is written there; before a project's
+    name and a file's. None: it has none.
+    """
+
+    prefix: int | None = None
+    suffix: int | None = None
+    middle: int | None = None
+    project: int | None = None
+    file: int | None = None
+
+
+NO_FIM = FimTokens()
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One sequence to generate: prompt ids in, text out.
 
@@ -141,6 +159,8 @@ class Request:
     post_sampling: probabilities are those that an id was drawn with. prompt_probs: `Progress` tells those of the
     prompt's ids, too. progress, timings: `Progress` is told, and times with each piece. n_indent: the text ends before
     a line that begins with fewer blanks. max_predict_ms: it ends with the first line that ends later (0: no limit).
+    `prediction`: bytes that the answer is expected to be, with edits. `drafted_prompt`: what drafters read in place of
+    the prompt, where the answer does not go on behind its end (empty: the prompt).
     """
 
     prompt: tuple[int, ...]
@@ -164,6 +184,8 @@ class Request:
     timings: bool = False
     n_indent: int = 0
     max_predict_ms: float = 0.0
+    prediction: bytes = b""
+    drafted_prompt: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +335,8 @@ class DraftStats(Sums):
     """What drafting did in one request so far, in target ids; `draft_ms` is the time in the drafters, `crossing` that
     of translation.
 
-    `by` has one entry for each drafter that submitted something. Only who runs the request changes it.
+    `by` has one entry for each drafter that submitted something, and for the prediction of a request that has one. Only
+    who runs the request changes it.
     """
 
     n_rounds: int = 0

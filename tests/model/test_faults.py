@@ -47,7 +47,7 @@ SHORT = NgramConfig(2, 8, 1)
 LOOKUP = LookupConfig(SHORT, SHORT, SHORT, NgramModConfig(3, 1, 12))
 FIXED = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=6, p_min=0.2)
 OFF = SpeculativeParams(enabled=False)
-EVERY = (Origin.MODEL, *map(Origin, TYPES))
+EVERY = (Origin.MODEL, *map(Origin, TYPES), Origin.PREDICTION)
 
 
 class Fault:
@@ -89,7 +89,9 @@ def ticking(step: float = 0.02) -> Callable[[], float]:
 def requests(speculative: SpeculativeParams, temperature: float = 0.0, n: int = 4) -> list[Request]:
     ids = TARGET_VOCAB.tokenize(SCRIPT + SCRIPT)
     params = SamplingParams(temperature=temperature, seed=3)
-    return [Request((START, *ids[:k]), params, speculative, max_tokens=60) for k in (5, 40, 70, 12)[:n]]
+    return [
+        Request((START, *ids[:k]), params, speculative, max_tokens=60, prediction=SCRIPT) for k in (5, 40, 70, 12)[:n]
+    ]
 
 
 PLAIN = {
@@ -100,7 +102,7 @@ PLAIN = {
 
 def make(origin: Origin, context: object = None, rules: object = None, encoder: Encoder | None = None):
     if origin is not Origin.MODEL:
-        return build_one(origin, LOOKUP, "", 2)
+        return build_one(origin, LOOKUP, "", 2, Encoder(TARGET_VOCAB))
     return ModelDrafter(context or ScriptedModel(DRAFT_VOCAB, 2), encoder or Encoder(TARGET_VOCAB), rules or ToyRules())
 
 

@@ -73,6 +73,13 @@ class SuffixConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class PredictionConfig:
+    """prediction: most ids of a draft."""
+
+    n_max: int = setting(128, "most tokens per draft; 0 drafts nothing", low=0, high=_MOST)
+
+
+@dataclass(frozen=True, slots=True)
 class LookupConfig:
     """The drafters without a model, a field for each.
 
@@ -85,6 +92,7 @@ class LookupConfig:
     mod: NgramModConfig = NgramModConfig()
     cache: NgramCacheConfig = NgramCacheConfig()
     suffix: SuffixConfig = SuffixConfig()
+    prediction: PredictionConfig = PredictionConfig()
     share: str = "server"
 
     def files(self) -> list[Path]:
@@ -95,24 +103,29 @@ class LookupConfig:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a drafter is made for: the fingerprint that its files must have, the scope of sharing, how many slots."""
+    """What a drafter is made for: the fingerprint that its files must have, the scope of sharing, how many slots; and
+    the target's encoder (`uad.vocab.encode.Encoder`), for those that cut text.
+    """
 
     vocabulary: str
     share: str
     n_slots: int
+    encoder: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterType:
     """One drafter. `section` is its field in `LookupConfig`; `build` makes it of that.
 
-    `remembers`: whether it keeps what was said in earlier answers.
+    `remembers`: whether it keeps what was said in earlier answers. `by_request`: whether requests bring what it drafts
+    from, so that it is there whatever --spec-type says.
     """
 
     origin: Origin
     section: str
     build: Callable[[Any, Surroundings], Any]
     remembers: bool = False
+    by_request: bool = False
 
     @property
     def settings(self) -> dict[str, Setting]:
@@ -165,6 +178,12 @@ def _suffix(own: SuffixConfig, here: Surroundings) -> object:
     return suffix.drafter(own.n_match, own.n_max, own.store_size, file, here.share, here.n_slots)
 
 
+def _prediction(own: PredictionConfig, here: Surroundings) -> object:
+    from uad.drafters import prediction
+
+    return prediction.drafter(here.encoder, own.n_max)
+
+
 LOOKUP_TYPES = (
     DrafterType(Origin.NGRAM_SIMPLE, "simple", _simple),
     DrafterType(Origin.NGRAM_MAP_K, "map_k", _map_k),
@@ -172,6 +191,7 @@ LOOKUP_TYPES = (
     DrafterType(Origin.NGRAM_MOD, "mod", _mod, remembers=True),
     DrafterType(Origin.NGRAM_CACHE, "cache", _cache, remembers=True),
     DrafterType(Origin.SUFFIX, "suffix", _suffix, remembers=True),
+    DrafterType(Origin.PREDICTION, "prediction", _prediction, by_request=True),
 )
 """Those that need no model."""
 

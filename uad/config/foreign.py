@@ -116,7 +116,6 @@ REFUSED: tuple[Refused, ...] = (
     Refused("--reasoning-preserve --no-reasoning-preserve", _CHAT),
     Refused("-sp --special", "special tokens are never part of the text"),
     Refused("-r --reverse-prompt", 'a request names its own "stop" texts'),
-    Refused("--spm-infill", "it has no infill endpoint"),
     Refused("--spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits", _NGRAM),
     Refused("--spec-synth-len --spec-synth-rates", "`uad bench` measures with real drafts"),
     Refused("--kv-unified-per-slot", "--ctx-size is shared out evenly among the slots"),

@@ -243,6 +243,7 @@ SERVER_FLAGS: Final = (
     ),
     Flag("--slots", "server.slots", SWITCH, SERVER, "GET /slots", env=ENV + "ENDPOINT_SLOTS", off="--no-slots"),
     Flag("--metrics", "server.metrics", SWITCH, SERVER, "GET /metrics for Prometheus", env=ENV + "ENDPOINT_METRICS"),
+    Flag("--spm-infill", "server.spm_infill", SWITCH, SERVER, "/infill: the suffix first, as some models prefer"),
     Flag(
         "--max-queue",
         "server.max_queue",

@@ -108,7 +108,7 @@ class ServerConfig:
     authentication.
 
     reasoning_format: none leaves thoughts in the text of chat answers; auto and deepseek put them into
-    `reasoning_content`.
+    `reasoning_content`. spm_infill: prompts that fill in the middle have the suffix first.
     """
 
     host: str = "127.0.0.1"
@@ -124,6 +124,7 @@ class ServerConfig:
     ssl_key: Path | None = None
     ssl_cert: Path | None = None
     reasoning_format: str = "auto"
+    spm_infill: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import TypeVar
 
 from uad.decode.guard import Guarded
-from uad.drafters.protocol import Drafter, Pace
+from uad.drafters.protocol import Drafter, Pace, Predicted
 from uad.grammar.protocol import Matcher
 from uad.policy.protocol import Chosen, Policy, Round, Wish
 from uad.types import Ask, Clock, Commit, Crossing, Draft, DrafterStats, Origin, SamplingParams
@@ -27,13 +27,15 @@ NO_MATCHERS: Mapping[int, Matcher] = {}
 @dataclass(slots=True)
 class _DraftedText:
     """A sequence that runs: its prompt, how its answer is drawn, and the answer so far. All that who begins anew must
-    hear. n_cached ids of the prompt are those of the sequence's last text.
+    hear. n_cached ids of the prompt are those of the sequence's last text. prediction: what the request says of its
+    answer.
     """
 
     seq: int
     prompt: Sequence[int]
     sampling: SamplingParams
     n_cached: int = 0
+    prediction: bytes = b""
     written: list[int] = field(default_factory=list)
 
     def tell_policy(self, policy: Policy) -> None:
@@ -41,6 +43,8 @@ class _DraftedText:
 
     def tell_drafter(self, drafter: Drafter) -> None:
         drafter.begin(self.seq, self.prompt, self.sampling)
+        if self.prediction and isinstance(drafter, Predicted):
+            drafter.predict(self.seq, self.prediction)
         if self.written:
             drafter.observe(Commit(self.seq, tuple(self.written)))
 
@@ -87,14 +91,20 @@ class Drafting:
             for one in self._drafters
         )
 
-    def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams, n_cached: int = 0) -> None:
+    def begin(
+        self, seq: int, prompt: Sequence[int], sampling: SamplingParams, n_cached: int = 0, prediction: bytes = b""
+    ) -> None:
         """A sequence starts (again) with this prompt of target ids, the first n_cached as in its last text; its answer
-        is drawn like that, the seed included. Where nothing but a constraint could draft for it, and it has none,
-        nothing is remembered.
+        is drawn like that, the seed included, and is expected to be like `prediction`. Where nothing could draft for it
+        but from a constraint or a prediction, and it has none, nothing is remembered.
         """
-        if seq not in self._matchers and all(one.part.origin is Origin.GRAMMAR for one in self._drafters):
+        absent = [
+            *([] if seq in self._matchers else [Origin.GRAMMAR]),
+            *([] if prediction else [Origin.PREDICTION]),
+        ]
+        if all(one.part.origin in absent for one in self._drafters):
             return
-        text = self._texts[seq] = _DraftedText(seq, prompt, sampling, n_cached)
+        text = self._texts[seq] = _DraftedText(seq, prompt, sampling, n_cached, prediction)
         self._policy.do(text.tell_policy)
         for one in self._drafters:
             one.do(text.tell_drafter)

@@ -152,7 +152,8 @@ class Scheduler:
         if running.sampler.matcher is not None:
             self._matchers[slot.id] = running.sampler.matcher
         if self._drafting is not None and request.speculative.enabled:
-            self._drafting.begin(slot.id, request.prompt, replace(request.sampling, seed=seed), n_cached)
+            sampling, told = replace(request.sampling, seed=seed), request.drafted_prompt
+            self._drafting.begin(slot.id, told or request.prompt, sampling, 0 if told else n_cached, request.prediction)
         self._slots.occupy(slot, running)
         return running
 

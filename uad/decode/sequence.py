@@ -12,7 +12,19 @@ from uad.decode.text import TextStream
 from uad.decode.verify import Picker
 from uad.events import Delta, Done, Progress, Sink
 from uad.sampling.noise import Position
-from uad.types import Draft, DraftStats, Finish, Origin, Request, StopKind, Timings, TokenProb, Usage, Verdict
+from uad.types import (
+    Draft,
+    DrafterStats,
+    DraftStats,
+    Finish,
+    Origin,
+    Request,
+    StopKind,
+    Timings,
+    TokenProb,
+    Usage,
+    Verdict,
+)
 from uad.vocab.table import VocabTable
 
 
@@ -50,6 +62,8 @@ class Running:
         self.ends = ends_of(self.request, self.vocab)
         specials = self.vocab.specials
         self.shown = {specials[name]: name.encode() for name in self.request.shown if name in specials}
+        if self.request.prediction:
+            self.drafted.by[Origin.PREDICTION] = DrafterStats(Origin.PREDICTION)
 
     @property
     def n_prompt(self) -> int:

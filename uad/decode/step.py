@@ -190,8 +190,11 @@ class Engine:
         n_pending = len(running.ids) - running.n_past
         matcher = running.sampler.matcher
         is_forced = matcher is not None and bool(matcher.forced)
+        request = running.request
+        is_predicted = bool(request.prediction)
         return Wish(
-            running.slot, running.request.speculative, room, running.n_past, running.n_left, n_pending, is_forced
+            *(running.slot, request.speculative, room, running.n_past, running.n_left, n_pending),
+            *(is_forced, is_predicted),
         )
 
     @staticmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from uad.types import GREEDY, Ask, Commit, Draft, Origin, SamplingParams
 
@@ -54,3 +54,11 @@ class Drafter(Protocol):
         """Forget all sequences and what is kept of former ones, after a failure: nothing is known of the state. What
         was learned from texts for all of them stays.
         """
+
+
+@runtime_checkable
+class Predicted(Protocol):
+    """A drafter that is told what a request says of its answer."""
+
+    def predict(self, seq: int, text: bytes) -> None:
+        """The answer of a sequence that has just begun is expected to be these bytes, with edits."""

@@ -21,6 +21,7 @@ from uad.events import ModelInfo
 from uad.gguf import read_texts
 from uad.llama import amx, native
 from uad.llama.adapters import Adapters
+from uad.types import FimTokens
 from uad.vocab.bounded import bounded
 from uad.vocab.letters import lettered
 from uad.vocab.markers import is_marker
@@ -259,6 +260,7 @@ def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: 
         lstrip=frozenset(i for i in special if attrs[i] & _ATTR_LSTRIP),
         rstrip=frozenset(i for i in special if attrs[i] & _ATTR_RSTRIP),
         shown=shown,
+        fim=_fim(vocab),
     )
     table = replace(table, tokenize=lettered(table.tokenize, table))
     if kind != _VOCAB_BPE or meta(_KIND) == "gemma4":
@@ -302,6 +304,18 @@ def _markers(vocab: ctypes.c_void_p, template: str, pieces: Sequence[bytes]) -> 
         for id_ in _user_defined(vocab)
         if is_text(pieces[id_]) and is_marker(pieces[id_].decode(), template)
     }
+
+
+def _fim(vocab: ctypes.c_void_p) -> FimTokens:
+    """What llama.cpp found in the file, by key or by name."""
+    found = (
+        lib.llama_vocab_fim_pre(vocab),
+        lib.llama_vocab_fim_suf(vocab),
+        lib.llama_vocab_fim_mid(vocab),
+        lib.llama_vocab_fim_rep(vocab),
+        lib.llama_vocab_fim_sep(vocab),
+    )
+    return FimTokens(*(int(id_) if id_ >= 0 else None for id_ in found))
 
 
 def _id_or_none(id_: int, special: set[int]) -> int | None:

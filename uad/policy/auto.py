@@ -45,7 +45,9 @@ class AutoPolicy(Sequences):
     def _is_due(self, wish: Wish, n_writing: int) -> bool:
         if wish.params.longest <= 0 or wish.room == 0:
             return False
-        state = self._states[wish.seq]
+        state = self._states.get(wish.seq)
+        if state is None:  # nothing could draft for it
+            return False
         return wish.is_forced or state.n >= state.next_at or self.machine.target.n_alike(n_writing) >= STALE
 
     def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:

@@ -39,10 +39,7 @@ class FixedRound:
         return self._asked
 
     def _may(self, wish: Wish, origin: Origin) -> bool:
-        types = wish.params.types
-        if origin is Origin.GRAMMAR and not wish.is_forced:
-            return False
-        return origin in types if types else origin not in self._weighed
+        return wish.may_ask(origin) and (bool(wish.params.types) or origin not in self._weighed)
 
     def _ask_of(self, wish: Wish, origin: Origin) -> Ask:
         params, room = wish.params, wish.room

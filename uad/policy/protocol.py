@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from uad.types import Ask, Commit, Draft, Origin, SpeculativeParams
+
+_GRAMMAR: Final = Origin.GRAMMAR  # members of an enum are slow to reach
+_PREDICTION: Final = Origin.PREDICTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +19,8 @@ class Wish:
     params: what its request asks for. room: how many ids may be drafted at most (0: it writes without drafts). depth:
     how many positions are in its KV. n_left: how many ids the answer may still have. n_pending: ids that its KV lacks,
     which this round decodes in any case; more than one where the memory could not stop where the last draft went wrong.
-    is_forced: whether a constraint forces how it goes on; only then the grammar's drafter is asked.
+    is_forced: whether a constraint forces how it goes on; only then the grammar's drafter is asked. is_predicted:
+    whether the request has a prediction; only then the drafter of those is asked.
     """
 
     seq: int
@@ -26,6 +30,14 @@ class Wish:
     n_left: int = 1 << 30
     n_pending: int = 1
     is_forced: bool = False
+    is_predicted: bool = False
+
+    def may_ask(self, origin: Origin) -> bool:
+        """Whether its request lets this drafter draft, and has what that drafts from."""
+        if (origin is _GRAMMAR and not self.is_forced) or (origin is _PREDICTION and not self.is_predicted):
+            return False
+        types = self.params.types
+        return not types or origin in types
 
 
 class Chosen(NamedTuple):

@@ -122,10 +122,7 @@ class AutoRound:
         return asks
 
     def _is_due(self, member: _Member, origin: Origin) -> bool:
-        if origin is _GRAMMAR and not member.wish.is_forced:
-            return False
-        types = member.wish.params.types
-        return (not types or origin in types) and member.state.n >= self._policy.use(member.state, origin).next_at
+        return member.wish.may_ask(origin) and member.state.n >= self._policy.use(member.state, origin).next_at
 
     def _is_asked(self, member: _Member, origin: Origin, n_due: int) -> bool:
         policy, state, plain_ms = self._policy, member.state, member.plain_ms

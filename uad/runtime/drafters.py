@@ -10,50 +10,62 @@ from uad.config import DraftingConfig, LookupConfig
 from uad.config.drafter_types import LOOKUP_TYPES, Surroundings
 from uad.decode.guard import reason
 from uad.drafters.lookup import LookupDrafter
+from uad.drafters.prediction import PredictionDrafter
 from uad.drafters.store import fingerprint
 from uad.types import Origin
+from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
 
 _log = logging.getLogger("uad")
-Lookup: TypeAlias = LookupDrafter
+Lookup: TypeAlias = LookupDrafter | PredictionDrafter
 
 
-def build(config: DraftingConfig, vocab: VocabTable, n_slots: int) -> tuple[Lookup, ...]:
-    """The drafters of `config.types` in that order, without the draft model. Files that cannot be used are logged and
-    left alone.
+def build(
+    config: DraftingConfig, vocab: VocabTable, n_slots: int, encoder: Encoder | None = None
+) -> tuple[Lookup, ...]:
+    """The drafters of `config.types` in that order, without the draft model; with an encoder of the target, behind
+    those that draft from what requests bring. Files that cannot be used are logged and left alone.
 
     Close each of them when no sequence runs any more: that writes their files.
     """
     vocabulary = fingerprint(vocab) if config.lookup.files() else ""
-    built = [_built(Origin(name), config.lookup, vocabulary, n_slots) for name in config.types if name != Origin.MODEL]
+    by_request = [one.origin for one in LOOKUP_TYPES if one.by_request]
+    named = [Origin(name) for name in config.types if name != Origin.MODEL and name not in by_request]
+    origins = [*(by_request if encoder is not None else ()), *named]
+    built = [_built(origin, config.lookup, vocabulary, n_slots, encoder) for origin in origins]
     return tuple(one for one in built if one is not None)
 
 
-def _built(origin: Origin, config: LookupConfig, vocabulary: str, n_slots: int) -> Lookup | None:
+def _built(
+    origin: Origin, config: LookupConfig, vocabulary: str, n_slots: int, encoder: Encoder | None
+) -> Lookup | None:
     """The drafter; None, and a line in the log, where it fails at start: nobody needs it."""
     try:
-        return build_one(origin, config, vocabulary, n_slots)
+        return build_one(origin, config, vocabulary, n_slots, encoder)
     except Exception as error:
         _log.warning("%s failed at start (%s); the server goes on without it", origin, reason(error))
         return None
 
 
-def build_one(origin: Origin, config: LookupConfig, vocabulary: str, n_slots: int) -> Lookup:
-    """One drafter by its name; `vocabulary` is the fingerprint that its files must have. Raises ValueError for one that
-    needs a model.
+def build_one(
+    origin: Origin, config: LookupConfig, vocabulary: str, n_slots: int, encoder: Encoder | None = None
+) -> Lookup:
+    """One drafter by its name; `vocabulary` is the fingerprint that its files must have, `encoder` the target's. Raises
+    ValueError for one that needs a model.
     """
+    here = Surroundings(vocabulary, config.share, n_slots, encoder)
     for one in LOOKUP_TYPES:
         if one.origin == origin:
-            drafter: Lookup = one.build(getattr(config, one.section), Surroundings(vocabulary, config.share, n_slots))
+            drafter: Lookup = one.build(getattr(config, one.section), here)
             return drafter
     raise ValueError(f"{origin} is not a drafter without a model")
 
 
 def notes(drafters: Sequence[Lookup], config: LookupConfig) -> tuple[str, ...]:
     """The line that is printed at start."""
-    if not drafters:
+    names = ", ".join(drafter.origin for drafter in drafters if isinstance(drafter, LookupDrafter))
+    if not names:
         return ()
-    names = ", ".join(drafter.origin for drafter in drafters)
     shared = {
         "off": "each request by itself",
         "slot": "with earlier texts of its slot",

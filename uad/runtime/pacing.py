@@ -18,6 +18,7 @@ from uad.runtime.wiring import Wiring
 from uad.types import Origin, SpecPolicy
 
 _TARGET_SECONDS, _DRAFT_SECONDS = 1.7, 0.3
+_SELDOM_SECONDS = 0.4  # where few requests draft
 _MOST_SEQUENCES = 16
 
 
@@ -53,15 +54,19 @@ def draft_steps(config: Config, draft: Context, draft_config: ModelConfig, wirin
 
 
 def open_policy(
-    config: Config, target: LoadedTarget, steps: Steps | None, wiring: Wiring
+    config: Config, target: LoadedTarget, steps: Steps | None, wiring: Wiring, is_seldom: bool = False
 ) -> tuple[Policies, tuple[str, ...]]:
-    """The policies, and the lines that say what decoding several tokens at once costs here."""
+    """The policies, and the lines that say what decoding several tokens at once costs here.
+
+    is_seldom: only few requests draft, so a shorter look has to do, and no line is worth it.
+    """
     context, least = target.context, target.least
     # sizes of longer automatic drafts take too long for a quick look; the curve follows them while it runs
     usual = replace(config.drafting.defaults, policy=SpecPolicy.FIXED).longest
     n_max = min(context.n_alike, config.n_parallel * (1 + usual))
     sizes = range(1, n_max + 1)
-    samples, stored = wiring.curve(context, target.config, "target", sizes, _TARGET_SECONDS)
+    seconds = _SELDOM_SECONDS if is_seldom else _TARGET_SECONDS
+    samples, stored = wiring.curve(context, target.config, "target", sizes, seconds)
     is_rough = _is_rough(samples, stored) or (steps is not None and steps.is_rough)
 
     def machine() -> Machine:
@@ -77,6 +82,8 @@ def open_policy(
         )
 
     policies = Policies(machine, frozenset(map(Origin, config.drafting.weighed)), config.drafting.window)
+    if is_seldom:
+        return policies, ()
     how = "" if stored else "; measured quickly, `uad profile` measures well and remembers"
     busy = " (the machine is busy: these times are rough)" if is_rough else ""
     return policies, (_curve_note(policies.last.machine, n_max) + busy + how,)

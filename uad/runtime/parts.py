@@ -89,14 +89,14 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             model.vocab, encoder, config.templates, model.info.chat_template, _name(model.info), context.n_ctx
         )
         draft = _open_draft(config, stack, target, encoder, progress, wiring)
-        free = _open_lookup(config, stack, target)
+        free = _open_lookup(config, stack, target, encoder)
         policies, drafting = None, None
         every: list[Drafter] = [*free, *([draft.drafter] if draft.drafter else [])]
         grammars, matchers = _grammars(config, model, encoder), dict[int, Matcher]()
         forced = _forced(config, target, matchers)
         policy_notes: tuple[str, ...] = ()
         if every:
-            policies, policy_notes = open_policy(config, target, draft.steps, wiring)
+            policies, policy_notes = open_policy(config, target, draft.steps, wiring, _only_by_request(every))
         if every or forced:
             drafting = wiring.drafting((*forced, *every), policies or FixedPolicy, model, matchers)
         breakers = _breakers(model)
@@ -112,6 +112,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             notes=(*notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
             drafters=tuple(one.origin for one in every),
             eog={id_: name_of(id_, model.vocab) for id_ in sorted(model.vocab.eog)},
+            fim=model.vocab.fim,
         )
         return Parts(
             config,
@@ -200,11 +201,16 @@ def _forced(config: Config, target: LoadedTarget, matchers: Mapping[int, Matcher
     return (GrammarDrafter(matchers),)
 
 
-def _open_lookup(config: Config, stack: ExitStack, target: LoadedTarget) -> tuple[Lookup, ...]:
+def _only_by_request(every: Sequence[Drafter]) -> bool:
+    """Whether nothing drafts but for requests that bring what it drafts from."""
+    return all(one.origin is Origin.PREDICTION for one in every)
+
+
+def _open_lookup(config: Config, stack: ExitStack, target: LoadedTarget, encoder: Encoder) -> tuple[Lookup, ...]:
     """The drafters that need no model. Closing them writes their files."""
     if not target.context.can_take_back or not config.drafting.defaults.enabled:
         return ()
-    free = drafters.build(config.drafting, target.model.vocab, config.n_parallel)
+    free = drafters.build(config.drafting, target.model.vocab, config.n_parallel, encoder.sharing())
     for drafter in free:
         stack.callback(_close, drafter)
     return free

@@ -1,4 +1,4 @@
-"""The three generation routes: read, check, tokenize off the loop, run, send the answer whole or as a stream."""
+"""The generation routes: read, check, tokenize off the loop, run, send the answer whole or as a stream."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import TypeVar
 from aiohttp import web
 
 from uad.events import Delta, Done, Progress
-from uad.server.engine import Arrival, Generation, merge
+from uad.server.engine import Arrival, Backend, Generation, merge
+from uad.server.infill import encode_infill, encode_insertion
 from uad.server.job import Job, check_counts, make_job
 from uad.server.json_in import SMALL
 from uad.server.json_out import DONE, PING, dumps, frame, with_member
 from uad.server.outcome import Outcome, timings_json
-from uad.server.prompt_ids import encode_prompt, split_prompts
+from uad.server.prompt_ids import Prompt, encode_prompt, split_prompts
 from uad.server.refuse import checked
-from uad.server.schemas import ChatBody, CompletionBody, NativeBody
+from uad.server.schemas import ChatBody, CompletionBody, InfillBody, NativeBody
 from uad.server.shapes import CompletionShape, Identity, NativeShape, Shape
 from uad.server.spoken import chat_job, chat_shape
 from uad.server.state import STATE, STREAM, State
 from uad.types import Timings
 
-B = TypeVar("B", CompletionBody, NativeBody)
+B = TypeVar("B", CompletionBody, NativeBody, InfillBody)
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
@@ -56,6 +57,14 @@ async def native(request: web.Request) -> web.StreamResponse:
     )
 
 
+async def infill(request: web.Request) -> web.StreamResponse:
+    """POST /infill."""
+    alias = request.app[STATE].alias
+    return await _complete(
+        request, InfillBody, lambda job, body: NativeShape(job, alias, body.return_tokens, body.response_fields)
+    )
+
+
 async def _complete(request: web.Request, kind: type[B], shape: Callable[[Job, B], Shape]) -> web.StreamResponse:
     """Both routes that go on from prompts, which differ in what they take and in the form of the answer."""
     state = request.app[STATE]
@@ -63,9 +72,17 @@ async def _complete(request: web.Request, kind: type[B], shape: Callable[[Job, B
     engine, ping = state.engine, state.config.sse_ping_interval
     with state.gate.enter(check_counts(engine, body, len(prompts), state.gate.limit)):
         job = await state.off_loop(
-            size, lambda: make_job(engine, body, [encode_prompt(engine, prompt) for prompt in prompts], ping)
+            size, lambda: make_job(engine, body, [_encoded(engine, body, prompt) for prompt in prompts], ping)
         )
         return await answer(request, job, shape(job, body))
+
+
+def _encoded(engine: Backend, body: CompletionBody | NativeBody, prompt: object) -> Prompt:
+    if isinstance(body, InfillBody):
+        return encode_infill(engine, body)
+    if isinstance(body, CompletionBody) and body.suffix:
+        return encode_insertion(engine, prompt, body.suffix)
+    return encode_prompt(engine, prompt)
 
 
 def _with_prompts(body: B) -> tuple[B, list[object]]:

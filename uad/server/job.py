@@ -10,6 +10,7 @@ from uad.server.adapters import scales_of
 from uad.server.constraint import constraint_of
 from uad.server.engine import Backend
 from uad.server.outcome import Json
+from uad.server.prediction import prediction_of
 from uad.server.prompt_ids import Prompt
 from uad.server.sampling import sampling_json, sampling_params
 from uad.server.schemas import ChatBody, CompletionBody, GenerationBody, NativeBody
@@ -97,6 +98,7 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         timings=body.timings_per_token and body.stream,
         n_indent=body.n_indent,
         max_predict_ms=max(body.t_max_predict_ms, 0.0),
+        prediction=prediction_of(body.prediction),
     )
     requests = tuple(_choice(model, prompt, i) for prompt in prompts for i in range(n))
     interval = ping if body.sse_ping_interval is None else body.sse_ping_interval
@@ -110,7 +112,7 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         stream=body.stream,
         include_usage=bool(body.stream_options.include_usage),
         ping=interval if interval > 0 else None,
-        drafters=drafters_of(engine, model.speculative),
+        drafters=drafters_of(engine, model.speculative, bool(model.prediction)),
         eog=engine.info.eog,
     )
 
@@ -126,7 +128,7 @@ def _check_echo(prompts: Sequence[Prompt], n_probs: int) -> None:
 def _choice(model: Request, prompt: Prompt, i: int) -> Request:
     seed = model.sampling.seed
     sampling = model.sampling if seed is None else replace(model.sampling, seed=seed + i)
-    return replace(model, prompt=prompt.ids, sampling=sampling)
+    return replace(model, prompt=prompt.ids, drafted_prompt=prompt.drafted, sampling=sampling)
 
 
 def _check_stops(engine: Backend, body: GenerationBody, max_tokens: int | None) -> None:
@@ -158,13 +160,18 @@ def _probs(body: GenerationBody) -> tuple[int, bool]:
     return n_probs or 0, is_wanted
 
 
-def drafters_of(engine: Backend, params: SpeculativeParams) -> tuple[Origin, ...]:
-    """Those that draft for such a request, in the order in which a fixed policy asks them, which is the server's."""
+def drafters_of(engine: Backend, params: SpeculativeParams, is_predicted: bool = False) -> tuple[Origin, ...]:
+    """Those that draft for such a request, in the order in which a fixed policy asks them, which is the server's.
+
+    is_predicted: whether it has a prediction.
+    """
     if not params.enabled or params.longest <= 0:
         return ()
     if params.types:
         return tuple(one for one in engine.info.drafters if one in params.types)
-    left_out = engine.config.drafting.weighed if params.policy is SpecPolicy.FIXED else ()
+    left_out = list(engine.config.drafting.weighed if params.policy is SpecPolicy.FIXED else ())
+    if not is_predicted:
+        left_out.append(Origin.PREDICTION)
     return tuple(one for one in engine.info.drafters if one not in left_out)
 
 

@@ -10,7 +10,7 @@ from itertools import accumulate
 from uad.common.sums import total
 from uad.events import Delta, Done
 from uad.server.json_out import finite, visible
-from uad.types import DraftStats, Timings, TokenProb
+from uad.types import DrafterStats, DraftStats, Origin, Timings, TokenProb
 
 Json = dict[str, object]
 
@@ -62,11 +62,26 @@ def usage_json(outcomes: Sequence[Outcome], n: int) -> Json:
     """OpenAI's usage over all sequences; a prompt with `n` choices counts once."""
     usages = [outcome.end.usage for outcome in outcomes]
     n_predicted, prompts = total(usages).n_predicted, total(usages[::n])
-    return {
+    usage: Json = {
         "completion_tokens": n_predicted,
         "prompt_tokens": prompts.n_prompt,
         "total_tokens": n_predicted + prompts.n_prompt,
         "prompt_tokens_details": {"cached_tokens": prompts.n_cached},
+    }
+    predicted = total([outcome.end.timings.draft for outcome in outcomes]).by.get(Origin.PREDICTION)
+    if predicted is not None:
+        usage["completion_tokens_details"] = prediction_json(predicted)
+    return usage
+
+
+def prediction_json(predicted: DrafterStats) -> Json:
+    """OpenAI's counts of a request with a prediction: ids of it that were submitted and became part of the answer, and
+    those that did not.
+    """
+    n_accepted = predicted.n_accepted
+    return {
+        "accepted_prediction_tokens": n_accepted,
+        "rejected_prediction_tokens": predicted.n_drafted - n_accepted,
     }
 
 

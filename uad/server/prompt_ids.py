@@ -32,10 +32,11 @@ _IDS_AT_ONCE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt as ids; `text` is for people."""
+    """One prompt as ids; `text` is for people. drafted: see `Request.drafted_prompt`."""
 
     ids: tuple[int, ...]
     text: str
+    drafted: tuple[int, ...] = ()
 
 
 def split_prompts(value: object) -> list[object]:
@@ -109,14 +110,14 @@ def encode_prompt(engine: Backend, prompt: object) -> Prompt:
             engine.check_length(part)
     ids = tuple(mixed_ids(engine, parts, add_special=True, parse_special=True))
     text = parts[0] if len(parts) == 1 and isinstance(parts[0], str) else text_of(engine, ids)
-    return _filled(Prompt(ids, text), "prompt")
+    return filled(Prompt(ids, text), "prompt")
 
 
 def encode_chat(engine: Backend, body: TemplateBody) -> Prompt:
     """The prompt of a chat. A last message of the assistant is the beginning of the answer, as llama-server has it."""
     prefill, messages = _split_prefill(body)
     ids = engine.chat_prompt(messages, _template_kwargs(body), _opens_answer(body, prefill), prefill)
-    return _filled(Prompt(tuple(ids), ""), "messages")
+    return filled(Prompt(tuple(ids), ""), "messages")
 
 
 def render_chat(engine: Backend, body: TemplateBody) -> str:
@@ -146,7 +147,8 @@ def _checked(items: list[object], n_vocab: int, param: str) -> Iterator[Part]:
             yield item
 
 
-def _filled(prompt: Prompt, param: str) -> Prompt:
+def filled(prompt: Prompt, param: str) -> Prompt:
+    """The prompt. Raises InvalidRequestError where it is empty."""
     if not prompt.ids:
         raise InvalidRequestError(f"{param}: the prompt has no tokens; send at least one character", param)
     return prompt

@@ -73,7 +73,7 @@ FEATURES = (
     Feature("prompt_logprobs", _given, "use echo with logprobs in /v1/completions"),
     Feature("truncate_prompt_tokens", _given, "send a shorter prompt; /tokenize tells how long it is"),
     Feature("skip_special_tokens", _is_false, "control tokens are no text; read their ids with return_tokens"),
-    Feature("suffix", _filled, "this server has no fill-in-the-middle; leave the field out"),
+    Feature("suffix", _filled, "send it to /v1/completions, or to /infill as input_suffix"),
 )
 
 
@@ -90,7 +90,7 @@ def check_features(body: Mapping[str, object], known: Collection[str] = ()) -> N
             "chat_template: templates are not taken from requests; start the server with --chat-template",
             "chat_template",
         )
-    for feature in FEATURES:
+    for feature in (one for one in FEATURES if one.name not in known):
         value = body.get(feature.name)
         if value is not None and feature.name not in known and feature.is_active(feature.name, value):
             raise NotSupportedError(f"{feature.name} is not supported: {feature.way_out}", feature.name)

@@ -35,6 +35,7 @@ MAX_STOP_IDS = 4096
 MAX_MESSAGES = 8192
 MAX_PARTS = 4096  # of one message
 MAX_KWARGS = 64
+MAX_EXTRA = 4096
 
 
 def _number(value: object) -> object:
@@ -192,6 +193,7 @@ class GenerationBody(SamplingBody):
     id_slot: Length = -1
     speculative: SpeculativeBody = SpeculativeBody()
     lora: Any = None  # see `adapters`
+    prediction: Any = None
     response_format: Any = None  # this and what follows: see `constraint`
     json_schema: Any = None
     grammar: Any = None
@@ -273,6 +275,7 @@ class CompletionBody(GenerationBody):
     prompt: Any
     echo: StrictBool = False
     best_of: Choices | None = None
+    suffix: StrictStr = ""
     logprobs: Alternatives | None = None
 
 
@@ -283,6 +286,22 @@ class NativeBody(GenerationBody):
     logprobs: Alternatives | None = None
     return_tokens: StrictBool = False
     response_fields: list[StrictStr] = Field([], max_length=256)
+
+
+class ExtraBody(Body):
+    """A chunk of another file."""
+
+    text: StrictStr
+    filename: StrictStr = "tmp"
+
+
+class InfillBody(NativeBody):
+    """POST /infill. Prefix and suffix are texts, or lists of ids and texts; `prompt` goes on behind the prefix."""
+
+    prompt: StrictStr = ""
+    input_prefix: Any
+    input_suffix: Any
+    input_extra: list[ExtraBody] = Field([], max_length=MAX_EXTRA, fail_fast=True)
 
 
 class TokenizeBody(Body):

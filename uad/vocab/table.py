@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from uad.types import NO_FIM, FimTokens
 from uad.vocab.markers import longest_of
 
 _AT_ONCE = 4096
@@ -35,7 +36,7 @@ class VocabTable:
     shows in an answer, by id. specials maps the name of each special, as it is written in chat templates, to its id.
     tokenize turns text into ids; ids stay llama.cpp's own decision. lstrip/rstrip: specials that swallow white space
     before/after them in a template. add_space_prefix: the model was trained with a space put before text that starts
-    the prompt or follows a special.
+    the prompt or follows a special. fim: the ids of prompts that fill in the middle.
     """
 
     name: str
@@ -51,6 +52,7 @@ class VocabTable:
     lstrip: frozenset[int] = frozenset()
     rstrip: frozenset[int] = frozenset()
     shown: Mapping[int, bytes] = field(default_factory=dict)
+    fim: FimTokens = NO_FIM
 
     @property
     def n_vocab(self) -> int:
