@@ -120,7 +120,6 @@ REFUSED: tuple[Refused, ...] = (
         "--adaptive-target --adaptive-decay --dynatemp-range --dynatemp-exp --mirostat --mirostat-lr --mirostat-ent",
         _SAMPLER,
     ),
-    Refused("-rea --reasoning --reasoning-effort --reasoning-budget --reasoning-budget-message", _CHAT),
     Refused("--reasoning-preserve --no-reasoning-preserve", _CHAT),
     Refused("-sp --special", "special tokens are never part of the text"),
     Refused("-r --reverse-prompt", 'a request names its own "stop" texts'),

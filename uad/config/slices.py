@@ -81,7 +81,8 @@ class TemplateConfig:
     """Where mapping rules come from. `replace` are (TARGET, DRAFT) pairs of --spec-replace, which win over files.
 
     `chat_template` is Jinja source that stands in for the target's own; `kwargs` are variables for either, which
-    requests add to.
+    requests add to. reasoning: on, off, or auto, which leaves it to the template. reasoning_effort: a level that the
+    template knows, or default.
     """
 
     mappings: tuple[Path, ...] = ()
@@ -90,6 +91,15 @@ class TemplateConfig:
     draft_family: str | None = None
     chat_template: str | None = None
     kwargs: Mapping[str, object] = field(default_factory=dict)
+    reasoning: str = "auto"
+    reasoning_effort: str = "default"
+
+    @property
+    def variables(self) -> dict[str, object]:
+        """What templates are told in every request; `kwargs` win."""
+        thinks = {} if self.reasoning == "auto" else {"enable_thinking": self.reasoning == "on"}
+        effort = {} if self.reasoning_effort == "default" else {"reasoning_effort": self.reasoning_effort}
+        return {**thinks, **effort, **self.kwargs}
 
     def template(self, own: str | None) -> str:
         """The template in use, by that of the target's file; empty where there is none."""
@@ -102,7 +112,8 @@ class ServerConfig:
     authentication.
 
     reasoning_format: none leaves thoughts in the text of chat answers; auto and deepseek put them into
-    `reasoning_content`.
+    `reasoning_content`. reasoning_budget: most ids of a thought (-1: no bound), at which reasoning_budget_message and
+    the template's own marker end it.
     """
 
     host: str = "127.0.0.1"
@@ -116,6 +127,8 @@ class ServerConfig:
     metrics: bool = False
     max_queue: int = 256
     reasoning_format: str = "auto"
+    reasoning_budget: int = -1
+    reasoning_budget_message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

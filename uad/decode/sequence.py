@@ -13,6 +13,7 @@ from uad.events import Delta, Done, Sink
 from uad.sampling.noise import Position
 from uad.types import Draft, DraftStats, Finish, Origin, Request, StopKind, Timings, Usage, Verdict
 from uad.vocab.table import VocabTable
+from uad.vocab.thoughts import ThoughtTracker
 
 
 @dataclass(slots=True)
@@ -41,11 +42,13 @@ class Running:
     text: TextStream = field(init=False)
     ends: Ends = field(init=False)
     shown: Mapping[int, bytes] = field(init=False)
+    thoughts: ThoughtTracker | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.text = TextStream(self.request.stop, self.request.include_stop)
         self.ends = ends_of(self.request, self.vocab)
-        specials = self.vocab.specials
+        bounds, specials = self.request.thoughts, self.vocab.specials
+        self.thoughts = ThoughtTracker(bounds, self.vocab) if bounds is not None else None
         self.shown = {specials[name]: name.encode() for name in self.request.shown if name in specials}
 
     @property
@@ -103,6 +106,8 @@ class Running:
             self.ids.append(id_)
             self.position = self.position.after(len(self.vocab.texts[id_]))
             text.append(self._hear(id_))
+            if self.thoughts is not None:
+                self.thoughts.feed(id_)
             kind = self._kind(id_, is_last=n == len(ids))
             if kind is not None:
                 return "".join(text), n, kind
@@ -138,7 +143,7 @@ class Running:
             request=self.number,
             finish=Finish.LENGTH if kind is StopKind.LIMIT else Finish.STOP,
             stop_kind=kind,
-            usage=Usage(self.n_prompt, self.n_cached, self.n_predicted),
+            usage=Usage(self.n_prompt, self.n_cached, self.n_predicted, self.thoughts.n if self.thoughts else 0),
             timings=self.timings(),
             text=self.text.finish(),
             stopping_word=self._stopping_word(kind),

@@ -23,12 +23,13 @@ JSON_STYLE: Any = {"whitespace_flexible": False, "item_separator": ", ?", "key_s
 def source(constraint: Constraint) -> str:
     """The grammar's source. Raises InvalidRequestError."""
     grammar = _inner(constraint)
-    if not constraint.prefix and not constraint.suffix:
+    if not (constraint.prefix or constraint.suffix or constraint.lead):
         return grammar
     inner = json.loads(grammar)["grammars"]
     if len(inner) > 1:
-        raise InvalidRequestError("a grammar of several parts cannot be put between a prefix and a suffix")
-    outer = f"start: {_quoted(constraint.prefix)} @inner {_quoted(constraint.suffix)}"
+        raise InvalidRequestError("a grammar of several parts cannot be put behind a thought, or between other texts")
+    lead = ("lead ", f"\n{constraint.lead}") if constraint.lead else ("", "")
+    outer = f"start: {lead[0]}{_quoted(constraint.prefix)} @inner {_quoted(constraint.suffix)}{lead[1]}"
     return json.dumps({"grammars": [{"lark_grammar": outer}, inner[0] | {"name": "inner"}]})
 
 

@@ -21,6 +21,7 @@ from uad.events import ModelInfo, RuntimeInfo
 from uad.grammar.drafter import GrammarDrafter
 from uad.grammar.grammars import Grammars
 from uad.grammar.protocol import Matcher
+from uad.grammar.thinking import ThinkingMatcher
 from uad.grammar.vocabulary import GrammarVocabulary
 from uad.llama import native
 from uad.llama.context import Context
@@ -312,7 +313,9 @@ def _samplers(context: Context, model: Model, grammars: Grammars) -> SamplerFact
 
     def sampler(request: Request, seed: int) -> Sampler:
         ends, bound = ends_of(request, model.vocab), request.constraint
-        matcher = grammars.start(bound) if bound is not None else None
+        matcher: Matcher | None = grammars.start(bound) if bound is not None else None
+        if request.thoughts is not None and request.thoughts.budget is not None:
+            matcher = ThinkingMatcher(request.thoughts, model.vocab, matcher)
         return Sampler(
             request.sampling,
             seed,

@@ -35,6 +35,7 @@ MAX_STOP_IDS = 4096
 MAX_MESSAGES = 8192
 MAX_PARTS = 4096  # of one message
 MAX_KWARGS = 64
+MAX_BUDGET_MESSAGE = 4096  # characters
 
 
 def _number(value: object) -> object:
@@ -239,8 +240,12 @@ class TemplateBody(Body):
     reasoning_effort: StrictStr | None = Field(None, max_length=64)
     enable_thinking: StrictBool | None = None
     thinking_budget: Length | None = Field(
-        None, validation_alias=AliasChoices("reasoning_budget_tokens", "thinking_budget_tokens", "thinking_budget")
+        None,
+        validation_alias=AliasChoices(
+            "reasoning_budget_tokens", "thinking_budget_tokens", "reasoning_budget", "thinking_budget"
+        ),
     )
+    reasoning_budget_message: StrictStr | None = Field(None, max_length=MAX_BUDGET_MESSAGE)
     tools: list[ToolBody] = Field([], max_length=MAX_TOOLS)
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: StrictBool = True
