@@ -99,7 +99,7 @@ TEMPLATE_FLAGS: Final = (
         "templates.reasoning",
         kinds.ON_OFF_AUTO,
         TEMPLATES,
-        "whether models think before they answer; auto: as the template has it",
+        "whether models think before they answer, where the template or the prompt's end can say so; auto is on",
         "on|off|auto",
         ENV + "REASONING",
     ),

@@ -81,8 +81,8 @@ class TemplateConfig:
     """Where mapping rules come from. `replace` are (TARGET, DRAFT) pairs of --spec-replace, which win over files.
 
     `chat_template` is Jinja source that stands in for the target's own; `kwargs` are variables for either, which
-    requests add to. reasoning: on, off, or auto, which leaves it to the template. reasoning_effort: a level that the
-    template knows, or default.
+    requests add to. reasoning: on, off, or auto, which is on where the template has a switch for it. reasoning_effort:
+    a level that the template knows, or default.
     """
 
     mappings: tuple[Path, ...] = ()
@@ -97,9 +97,8 @@ class TemplateConfig:
     @property
     def variables(self) -> dict[str, object]:
         """What templates are told in every request; `kwargs` win."""
-        thinks = {} if self.reasoning == "auto" else {"enable_thinking": self.reasoning == "on"}
         effort = {} if self.reasoning_effort == "default" else {"reasoning_effort": self.reasoning_effort}
-        return {**thinks, **effort, **self.kwargs}
+        return {"enable_thinking": self.reasoning != "off", **effort, **self.kwargs}
 
     def template(self, own: str | None) -> str:
         """The template in use, by that of the target's file; empty where there is none."""

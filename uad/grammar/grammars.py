@@ -14,10 +14,12 @@ import llguidance
 from uad.errors import InvalidRequestError, NotSupportedError
 from uad.grammar.compiling import limited
 from uad.grammar.matcher import GrammarMatcher, Trigger, can_begin, mask_of
+from uad.grammar.protocol import Matcher
 from uad.grammar.schema import culprit, parsed
 from uad.grammar.source import schema_source, source
+from uad.grammar.thinking import ThinkingMatcher
 from uad.grammar.vocabulary import GrammarVocabulary
-from uad.types import Constraint, ConstraintKind
+from uad.types import Constraint, ConstraintKind, Request
 
 _log = logging.getLogger("uad.request")
 _MOST = 256  # grammars: as many requests may wait, unless more are asked for
@@ -56,6 +58,14 @@ class Grammars:
         Raises InvalidRequestError, with the place where there is one.
         """
         self._compiled(constraint)
+
+    def matcher_of(self, request: Request) -> Matcher | None:
+        """What a request's answer may be, at its beginning; None: anything."""
+        matcher = self.start(request.constraint) if request.constraint is not None else None
+        thoughts = request.thoughts
+        if thoughts is None or thoughts.budget is None:
+            return matcher
+        return ThinkingMatcher(thoughts, self._vocabulary.table, matcher)
 
     def start(self, constraint: Constraint) -> GrammarMatcher:
         """A matcher at the beginning of an answer."""

@@ -21,7 +21,6 @@ from uad.events import ModelInfo, RuntimeInfo
 from uad.grammar.drafter import GrammarDrafter
 from uad.grammar.grammars import Grammars
 from uad.grammar.protocol import Matcher
-from uad.grammar.thinking import ThinkingMatcher
 from uad.grammar.vocabulary import GrammarVocabulary
 from uad.llama import native
 from uad.llama.context import Context
@@ -312,10 +311,7 @@ def _samplers(context: Context, model: Model, grammars: Grammars) -> SamplerFact
         return SamplerChain(n_vocab, stages)
 
     def sampler(request: Request, seed: int) -> Sampler:
-        ends, bound = ends_of(request, model.vocab), request.constraint
-        matcher: Matcher | None = grammars.start(bound) if bound is not None else None
-        if request.thoughts is not None and request.thoughts.budget is not None:
-            matcher = ThinkingMatcher(request.thoughts, model.vocab, matcher)
+        ends, matcher = ends_of(request, model.vocab), grammars.matcher_of(request)
         return Sampler(
             request.sampling,
             seed,
