@@ -389,6 +389,26 @@ class TestBudgets:
         assert (status, answer["error"]["param"]) == (400, "chat_template_kwargs.thinking_budget")
 
 
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_verbose_answer_tells_its_prompt(is_streamed: bool):
+    body = {"messages": HELLO, "verbose": True}
+    if is_streamed:
+        *_, last, _ = stream(CHAT, {**body, "stream": True}, saying("Hm."))
+    else:
+        _, last = post(CHAT, body, saying("Hm."))
+    assert last["__verbose"]["prompt"] == "<s>user:hello\nassistant:"
+    assert last["__verbose"]["generation_settings"]["seed"] == 4242
+    assert "__verbose" not in post(CHAT, {"messages": HELLO}, saying("Hm."))[1]
+
+
+def test_the_tokens_of_a_chat_are_counted():
+    status, answer = post("/v1/chat/completions/input_tokens", {"messages": HELLO, "tools": [TOOL]}, saying(""))
+    assert (status, answer) == (
+        200,
+        {"object": "response.input_tokens", "input_tokens": len("user:hello\nassistant:") + 1},
+    )
+
+
 def test_usage_tells_how_many_tokens_were_thoughts():
     _, answer = post(CHAT, {"messages": HELLO}, saying("Hm."))
     assert answer["usage"]["completion_tokens_details"] == {"reasoning_tokens": 0}

@@ -23,6 +23,7 @@ from uad.types import Constraint, ConstraintKind, Request
 
 _log = logging.getLogger("uad.request")
 _MOST = 256  # grammars: as many requests may wait, unless more are asked for
+MAX_FORCED = 1 << 16  # bytes in one piece: that they are forced is found out in one go, at 1 to 7 µs each
 _TRIAL = 32  # ids of any answer, which show whether masks stay within their limits
 LIMITS = llguidance.LLParserLimits(
     initial_lexer_fuel=1_000_000,  # of compiling: some 20 ms
@@ -110,6 +111,8 @@ class Grammars:
             ids = mask_of(trial.compute_bitmask(), n_vocab).allowed(n_vocab)
             if trial.is_error() or trial.is_stopped() or not len(ids):
                 break
+            if len(trial.compute_ff_bytes()) > MAX_FORCED:
+                raise InvalidRequestError(f"it forces more than {MAX_FORCED} bytes in one piece; send a shorter text")
             trial.consume_token(int(ids[len(ids) // 2]))
         if trial.is_error():
             raise InvalidRequestError(self._complaint(constraint, trial.get_error()))

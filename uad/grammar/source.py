@@ -16,8 +16,15 @@ LARK = "%llguidance"
 MAX_REGEX = 1 << 16
 MAX_CHOICES = 10_000
 # Any: llguidance has the type of its options for type checkers only
-JSON_STYLE: Any = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
-"""White space in JSON: one blank or none behind a comma or a colon. So all else is forced, and drafted."""
+JSON_STYLE: Any = {
+    "whitespace_flexible": False,
+    "item_separator": ", ?",
+    "key_separator": ": ?",
+    "coerce_one_of": True,
+}
+"""White space in JSON: one blank or none behind a comma or a colon. So all else is forced, and drafted. `oneOf` is read
+as `anyOf` where its parts may overlap.
+"""
 
 
 def source(constraint: Constraint) -> str:

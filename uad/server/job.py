@@ -28,7 +28,7 @@ LETTERS = {sampler.letter: sampler.name for sampler in SAMPLERS} | {"i": "infill
 @dataclass(frozen=True, slots=True)
 class Job:
     """`requests` are prompt by prompt, each with its `n` choices in a row; `prompts` has one entry per request.
-    `drafters` are those that draft for it."""
+    `drafters` are those that draft for it. is_verbose: chats answer with `__verbose`, too."""
 
     requests: tuple[Request, ...]
     prompts: tuple[Prompt, ...]
@@ -37,6 +37,7 @@ class Job:
     include_usage: bool
     ping: float | None
     drafters: tuple[Origin, ...] = ()
+    is_verbose: bool = False
 
 
 def check_counts(engine: Backend, body: GenerationBody, n_prompts: int, limit: int) -> int:
@@ -83,6 +84,7 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         include_usage=bool(body.stream_options.include_usage),
         ping=interval if interval > 0 else None,
         drafters=drafters_of(engine, model.speculative),
+        is_verbose=body.verbose or engine.config.verbose,
     )
 
 

@@ -164,6 +164,7 @@ class GenerationBody(SamplingBody):
     """What all three generation routes take."""
 
     stream: StrictBool = False
+    verbose: StrictBool = False
     stream_options: StreamOptions = StreamOptions()
     sse_ping_interval: Seconds | None = None
     max_tokens: Length | None = Field(

@@ -82,6 +82,8 @@ def chat_job(engine: Backend, body: ChatBody, ping: float, default: str) -> tupl
     """
     calls = calls_of(body)
     prompt = encode_chat(engine, body)
+    if body.verbose or engine.config.verbose:
+        prompt = replace(prompt, text=text_of(engine, prompt.ids))
     job = make_job(engine, body, [prompt], ping)
     tail = text_of(engine, prompt.ids[-_TAIL:])
     start = _start(engine, body, tail)
