@@ -115,7 +115,10 @@ class Constraint:
 
     With triggers the answer is free at first, and constrained behind the first of these texts, in which names of
     control tokens count; from the trigger's first byte on if `keeps_trigger`. If `must_trigger`, ids that end answers
-    are not drawn before.
+    are not drawn before. `at_start`: a trigger counts only where nothing stands before it but white space and control
+    tokens. `before` is text in front of the answer, with which a trigger may begin.
+
+    `lead` is Lark that may stand before all that, as its rule named lead: a thought, white space.
     """
 
     kind: ConstraintKind
@@ -125,6 +128,25 @@ class Constraint:
     triggers: tuple[str, ...] = ()
     keeps_trigger: bool = False
     must_trigger: bool = False
+    at_start: bool = False
+    before: str = ""
+    lead: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ThoughtBounds:
+    """What stands around the thoughts of an answer, in which names of control tokens count, and how long they may be.
+
+    in_thought: the answer begins inside of one. anywhere: one may begin behind other text, not only at the front.
+    budget: most ids of each thought; None: as many as it likes. closing: the ids that end one there.
+    """
+
+    start: str
+    end: str
+    in_thought: bool = False
+    anywhere: bool = False
+    budget: int | None = None
+    closing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +176,7 @@ class Request:
     `stop_token_ids`; behind it with `include_stop`. None of these counts among the first `min_tokens` ids: there ids
     that end the answer are not drawn (vLLM's meaning). `adapters`: how much of each LoRA adapter the target adds, None
     for what the server says. `shown` are names of control tokens that the text shows, for who
-    reads structure out of it.
+    reads structure out of it. `thoughts` says what thoughts look like: they are counted, and bounded if it says so.
 
     post_sampling: probabilities are those that an id was drawn with. prompt_probs: `Progress` tells those of the
     prompt's ids, too. progress, timings: `Progress` is told, and times with each piece. n_indent: the text ends before
@@ -186,6 +208,7 @@ class Request:
     max_predict_ms: float = 0.0
     prediction: bytes = b""
     drafted_prompt: tuple[int, ...] = ()
+    thoughts: ThoughtBounds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,11 +315,12 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Usage(Sums):
-    """Token counts of one finished request."""
+    """Token counts of one finished request; n_thought of the predicted ids are thoughts."""
 
     n_prompt: int
     n_cached: int
     n_predicted: int
+    n_thought: int = 0
 
 
 @dataclass(frozen=True, slots=True)

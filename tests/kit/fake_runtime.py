@@ -20,7 +20,7 @@ from uad.calls.tools import Calls, Schema
 from uad.config import Config, ModelConfig
 from uad.errors import ContextOverflowError, UadError, UnavailableError
 from uad.events import AdapterInfo, Delta, Done, Event, Failed, ModelInfo, Progress, RuntimeInfo, Sink, SlotInfo, Totals
-from uad.runtime.calling import call_constraint
+from uad.runtime.calling import behind_thoughts, call_constraint
 from uad.types import (
     Constraint,
     Crossing,
@@ -185,6 +185,9 @@ class FakeRuntime:
 
     def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
         return call_constraint(TABLE, self.answers, calls, start, tail, answer)
+
+    def behind_thoughts(self, bound: Constraint, start: Start, tail: str) -> Constraint:
+        return behind_thoughts(TABLE, self.answers, bound, start, tail)
 
     def slots(self) -> tuple[SlotInfo, ...]:
         with self._lock:

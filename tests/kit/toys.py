@@ -309,8 +309,8 @@ def make_engine(
         def chain(stages: Sequence[Stage]) -> SamplerChain:
             return SamplerChain(target.vocab.n_vocab, stages)
 
-        ends, bound = ends_of(request, target.vocab), request.constraint
-        matcher = grammars.start(bound) if grammars is not None and bound is not None else None
+        ends = ends_of(request, target.vocab)
+        matcher = grammars.matcher_of(request) if grammars is not None else None
         return Sampler(
             request.sampling,
             seed,

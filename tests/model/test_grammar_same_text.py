@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from kit.grammar_kit import choice, grammar, regex, schema
@@ -30,6 +31,7 @@ from uad.types import (
     SamplingParams,
     SpecPolicy,
     SpeculativeParams,
+    ThoughtBounds,
 )
 from uad.vocab.encode import Encoder
 
@@ -154,6 +156,36 @@ def test_drafted_equals_plain_under_every_constraint(name: str, temperature: flo
             drafted = run(engine, requests(constraint, n, temperature, speculative))
             assert [one.ids for one in drafted] == [one.ids for one in plain], (kind, policy)
             assert [one.text for one in drafted] == [one.text for one in plain]
+
+
+@pytest.mark.parametrize("n", [1, 4])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("bound", [None, choice("jumps", "rests")])
+def test_a_thought_ends_at_its_bound_drafted_or_not(bound: Constraint | None, temperature: float, n: int) -> None:
+    """What closes it is forced, and behind it the constraint holds, if there is one."""
+    closing = TARGET_VOCAB.tokenize(b" So: </t>")
+    thoughts = ThoughtBounds("<t>", "</t>", in_thought=True, budget=11, closing=tuple(closing))
+    constraint = None if bound is None else replace(bound, triggers=("</t>",), must_trigger=True)
+
+    def asked(speculative: SpeculativeParams) -> list[Request]:
+        return [
+            replace(one, constraint=constraint, thoughts=thoughts, max_tokens=60)
+            for one in requests(choice("a"), n, temperature, speculative)
+        ]
+
+    plain = run(make_engine(target(n), grammars=GRAMMARS), asked(SpeculativeParams(enabled=False)))
+    bounded = [one for one in plain if len(one.ids) > 11]  # the script may end the text inside of a thought
+    assert bounded
+    for one in bounded:
+        assert one.ids[11 : 11 + len(closing)] == closing
+        assert one.done.usage.n_thought == 11 + len(closing) - 1
+        assert bound is None or one.text.endswith(("</t>jumps", "</t>rests"))
+    for kind in ("grammar", "random", "model"):
+        for policy in (SpecPolicy.FIXED, SpecPolicy.AUTO):
+            engine = make_engine(target(n), drafter(kind, [one.ids for one in plain]), policy=auto(), grammars=GRAMMARS)
+            drafted = run(engine, asked(SpeculativeParams(policy=policy, n_max=9, p_min=0.2)))
+            assert [one.ids for one in drafted] == [one.ids for one in plain], (kind, policy)
+            assert [one.done.usage for one in drafted] == [one.done.usage for one in plain]
 
 
 def test_constrained_answers_end_by_themselves() -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from kit.calls_kit import FORMATS
-from kit.fake_runtime import FakeRuntime
+from kit.fake_runtime import CONFIG, FakeRuntime
 from kit.server_kit import CHAT, HELLO, post, stream
 
 from uad.calls.format import AnswerFormat, ThoughtFormat
 from uad.config import ServerConfig
 from uad.server.prompt_ids import MAX_TOOL_CHARS
-from uad.types import Constraint
+from uad.types import Constraint, Request, ThoughtBounds
 
 HERMES = AnswerFormat((FORMATS["hermes"],))
 TOOL = {
@@ -331,6 +332,99 @@ def test_a_call_may_stand_in_place_of_an_answer_in_json():
     regex = bound_by(guided_regex="[ab]")
     assert regex is not None
     assert regex.text == "[ab]"
+
+
+THINKS = AnswerFormat((FORMATS["hermes"],), ThoughtFormat(), thinks=True)
+
+
+def asked(format_: AnswerFormat = THINKS, **body: Any) -> Request:
+    """The request that a chat becomes."""
+    runtime = saying("", format_, config=body.pop("config", CONFIG))
+    status, answer = post(CHAT, {"messages": HELLO, **body}, runtime)
+    assert status == 200, answer
+    return runtime.requests[0]
+
+
+class TestBudgets:
+    """How long thoughts may be."""
+
+    closing = tuple(b"</think>")
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            *({name: 7} for name in ("thinking_budget_tokens", "reasoning_budget_tokens", "reasoning_budget")),
+            {"thinking_budget": 7},
+            {"chat_template_kwargs": {"thinking_budget": 7}},
+        ],
+    )
+    def test_spellings(self, body: dict[str, Any]):
+        assert asked(**body).thoughts == ThoughtBounds("<think>", "</think>", budget=7, closing=self.closing)
+
+    def test_without_one_thoughts_are_counted_only(self):
+        for body in ({}, {"thinking_budget": -1}):
+            assert asked(**body).thoughts == ThoughtBounds("<think>", "</think>")
+        assert asked(HERMES, thinking_budget=7).thoughts is None
+
+    def test_the_servers_own_holds_for_requests_without(self):
+        server = replace(CONFIG.server, reasoning_budget=5, reasoning_budget_message=" So:\n")
+        config = replace(CONFIG, server=server)
+        assert asked(config=config).thoughts == ThoughtBounds(
+            "<think>", "</think>", budget=5, closing=tuple(b" So:\n</think>")
+        )
+        own = asked(config=config, thinking_budget=9, reasoning_budget_message="").thoughts
+        assert own == ThoughtBounds("<think>", "</think>", budget=9, closing=self.closing)
+
+    def test_harmony_thinks_in_messages(self):
+        found = asked(AnswerFormat((FORMATS["harmony"],)), thinking_budget=3).thoughts
+        assert found is not None
+        assert (found.start, found.end, found.anywhere) == ("<|channel|>analysis<|message|>", "<|end|>", True)
+
+    def test_an_answer_begun_has_no_thoughts(self):
+        assert asked(messages=[*HELLO, {"role": "assistant", "content": "Well"}]).thoughts is None
+
+    def test_what_is_no_number_is_named(self):
+        body = {"messages": HELLO, "chat_template_kwargs": {"thinking_budget": "much"}}
+        status, answer = post(CHAT, body, saying("", THINKS))
+        assert (status, answer["error"]["param"]) == (400, "chat_template_kwargs.thinking_budget")
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_verbose_answer_tells_its_prompt(is_streamed: bool):
+    body = {"messages": HELLO, "verbose": True}
+    if is_streamed:
+        *_, last, _ = stream(CHAT, {**body, "stream": True}, saying("Hm."))
+    else:
+        _, last = post(CHAT, body, saying("Hm."))
+    assert last["__verbose"]["prompt"] == "<s>user:hello\nassistant:"
+    assert last["__verbose"]["generation_settings"]["seed"] == 4242
+    assert "__verbose" not in post(CHAT, {"messages": HELLO}, saying("Hm."))[1]
+
+
+def test_the_tokens_of_a_chat_are_counted():
+    status, answer = post("/v1/chat/completions/input_tokens", {"messages": HELLO, "tools": [TOOL]}, saying(""))
+    assert (status, answer) == (
+        200,
+        {"object": "response.input_tokens", "input_tokens": len("user:hello\nassistant:") + 1},
+    )
+
+
+def test_usage_tells_how_many_tokens_were_thoughts():
+    _, answer = post(CHAT, {"messages": HELLO}, saying("Hm."))
+    assert answer["usage"]["completion_tokens_details"] == {"reasoning_tokens": 0}
+
+
+def test_a_constraint_waits_for_the_end_of_thoughts():
+    """Where the model may think; without thoughts it holds from the first token on."""
+    found = asked(response_format=FORMAT).constraint
+    assert found is not None
+    assert "thought" in found.lead
+    regex = asked(guided_regex="[ab]").constraint
+    assert regex is not None
+    assert regex.lead
+    plain = asked(HERMES, response_format=FORMAT).constraint
+    assert plain is not None
+    assert not plain.lead
 
 
 def test_a_schema_that_cannot_be_compiled_is_named():

@@ -22,8 +22,8 @@ from uad.errors import NotSupportedError
 from uad.grammar.grammars import Grammars
 from uad.grammar.matcher import GrammarMatcher
 from uad.grammar.vocabulary import GrammarVocabulary
-from uad.runtime.calling import call_constraint
-from uad.types import Constraint
+from uad.runtime.calling import behind_thoughts, call_constraint
+from uad.types import Constraint, ConstraintKind
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
 
@@ -210,24 +210,76 @@ def test_a_call_that_the_prompt_has_begun() -> None:
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_a_strict_tool_binds_calls_that_are_made(name: str) -> None:
-    """The text is free up to a call. Formats whose calls begin like prose bind nothing."""
+    """The text is free up to a call. Llama 3's calls are whole answers."""
     format_, calls, rng = AnswerFormat((FORMATS[name],)), Calls(TOOLS, "auto", parallel=False), random.Random(3)
     constraint = call_constraint(TABLE, format_, calls, Start(), "")
-    if constraint is None:
-        assert name in ("command-r", "firefunction", "functionary-3.2", "llama-3")
-        return
-    (trigger,) = constraint.triggers
+    assert constraint is not None
+    before = "" if name == "llama-3" else "well"
     assert set(allowed(GRAMMARS.start(constraint))) >= EOG
     n = 0
-    for _ in range(N_TRIES):
-        text = drawn(GRAMMARS.start(constraint), rng, tuple(encoded("well" + trigger)))
+    for i in range(N_TRIES):
+        trigger = constraint.triggers[i % len(constraint.triggers)]
+        text = drawn(GRAMMARS.start(constraint), rng, tuple(encoded(before + trigger)))
         if text is not None:
             heard = said(text, format_, calls)
-            assert heard.content == "well"
+            assert heard.content == before
             for called, arguments, _ in heard.calls:
                 jsonschema.validate(json.loads(arguments), SCHEMAS[called])
             n += bool(heard.calls)
     assert n > N_TRIES // 5
+
+
+def test_what_only_looks_like_a_call_of_llama_3_is_free() -> None:
+    format_, calls = AnswerFormat((FORMATS["llama-3"],)), Calls(TOOLS, "auto")
+    constraint = call_constraint(TABLE, format_, calls, Start(), "")
+    assert constraint is not None
+    for text in ('well {"name": "other"', '{"word": 1', '["name"'):
+        matcher = GRAMMARS.start(constraint)
+        for id_ in tokenize(text.encode()):
+            assert id_ in allowed(matcher), text
+            matcher.accept(id_)
+        assert matcher.mask() is None
+    for text, allows in (('{"name": "say"', True), ('{"name": "other"', False)):
+        ids = tokenize(text.encode())
+        for before in ((), (SPECIALS["<|python_tag|>"],), tokenize(b"\n ")):
+            assert (GRAMMARS.start(constraint).n_valid([*before, *ids]) == len(before) + len(ids)) is allows
+
+
+def test_a_strict_call_that_functionarys_prompt_has_begun() -> None:
+    format_, calls = AnswerFormat((FORMATS["functionary-3.2"],)), Calls(TOOLS, "auto", parallel=False)
+    constraint = call_constraint(TABLE, format_, calls, Start(), "assistant<|end_header_id|>\n\n>>>")
+    assert constraint is not None
+    text = drawn(GRAMMARS.start(constraint), random.Random(2), tuple(tokenize(b"say\n")))
+    assert text is not None
+    check(text, format_, calls)
+    free = GRAMMARS.start(constraint)
+    assert free.n_valid(ids := tokenize(b"all\nwell")) == len(ids)
+
+
+@pytest.mark.parametrize("name", ["hermes", "harmony"])
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_an_answer_in_json_stands_behind_thoughts(name: str, is_begun: bool) -> None:
+    """The prompt ends in a thought, or the model may begin one, or not. Behind harmony's stands a header."""
+    format_, rng, start = AnswerFormat((FORMATS[name],), thinks=True), random.Random(7), Start(in_thought=is_begun)
+    tail = "<|start|>assistant" if name == "harmony" else "<think>\n" if is_begun else "assistant\n"
+    own = Constraint(ConstraintKind.JSON_SCHEMA, '{"enum": [17, 18]}')
+    constraint = behind_thoughts(TABLE, format_, own, start, tail)
+    end = SPECIALS[format_.marks.end]
+    begun = (*tokenize(b"hm"), end) if is_begun else ()
+    texts = [drawn(GRAMMARS.start(constraint), rng, begun) for _ in range(N_TRIES)]
+    heard = [said(text, format_, Calls(), start) for text in texts if text is not None]
+    assert heard
+    assert {one.content for one in heard} == {"17", "18"}
+    assert {bool(one.thought) for one in heard} == ({True} if is_begun else {False, True})
+
+
+def test_what_describes_thoughts_itself_or_has_none_stays_as_it_is() -> None:
+    thinks, own = AnswerFormat((FORMATS["hermes"],), thinks=True), Constraint(ConstraintKind.REGEX, "[ab]")
+    assert behind_thoughts(TABLE, thinks, own, Start(), "<think>\n\n</think>\n\n") == own
+    assert behind_thoughts(TABLE, thinks, own, Start(in_content=True), "") == own
+    assert behind_thoughts(TABLE, AnswerFormat((FORMATS["hermes"],)), own, Start(), "") == own
+    whole = Constraint(ConstraintKind.GRAMMAR, 'root ::= "<think>" [^<]+ "</think>" "yes"')
+    assert behind_thoughts(TABLE, thinks, whole, Start(), "") == whole
 
 
 def encoded(text: str) -> list[int]:
@@ -252,7 +304,15 @@ def test_a_call_or_the_answer_that_was_asked_for() -> None:
     for text in texts - {"42", None}:
         check(text or "", format_, calls)
     assert len(texts) > 2
-    assert call_constraint(TABLE, AnswerFormat((FORMATS["llama-3"],)), calls, Start(), "", {"const": 42}) is None
+
+
+def test_an_answer_or_a_call_without_markers() -> None:
+    format_, calls, rng = AnswerFormat((FORMATS["llama-3"],)), Calls(TOOLS[:1], parallel=False), random.Random(5)
+    texts = {drawn(GRAMMARS.start(bound(format_, calls, answer={"const": [1]})), rng) for _ in range(N_TRIES)}
+    assert "[1]" in texts
+    for text in texts - {"[1]", None}:
+        check(text or "", format_, calls)
+    assert len(texts) > 2
 
 
 def test_a_required_call_in_no_known_format_is_refused() -> None:

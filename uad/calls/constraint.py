@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from uad.calls.format import QUOTE, CallFormat, Tags, ThoughtFormat
+from uad.calls.format import ANALYSIS, QUOTE, AnswerFormat, CallFormat, Tags, ThoughtFormat
 from uad.calls.tools import Calls, Schema, Tool, resolved, types_in
 from uad.errors import MappingError
 
@@ -21,7 +21,8 @@ _ID = "a1b2c3d4e"
 _IDS = "[a-zA-Z0-9]{9}"
 _CALL_CHANNEL = "<|channel|>commentary to=functions."
 _THOUGHT = ThoughtFormat()
-_ANALYSIS = ThoughtFormat("<|channel|>analysis<|message|>", "<|end|>")
+ASSISTANT = "<|start|>assistant"
+_FINAL = "<|channel|>final"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _STYLE = "x-guidance"
 
@@ -70,6 +71,8 @@ class Maybe:
 
 
 Part = Literal | Pattern | Json | FreeText | OneOf | Maybe
+_HEADER: tuple[Part, ...] = (Literal(_FINAL), Maybe((Literal(" <|constrain|>json"),)), Literal("<|message|>"))
+"""Of the message for the user, in harmony."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,9 @@ _BARE = Opening()
 class CallGrammar:
     """`begin`, one of `calls`, more of them behind `between` each if `many`, and `finish`.
 
-    `trigger` is a text with which calls begin, and nothing else; empty where a format has none. thought: what stands
-    around thoughts before calls, and behind_thought what stands between them and calls.
+    `trigger` is a marker with which calls begin, and nothing else; empty where a format has none. `lazy` are texts then
+    with which calls begin, and prose does not. thought: what stands around thoughts before calls, and behind_thought
+    what stands between them and calls.
     """
 
     begin: str
@@ -114,6 +118,7 @@ class CallGrammar:
     trigger: str
     thought: ThoughtFormat = _THOUGHT
     behind_thought: str = ""
+    lazy: tuple[str, ...] = ()
 
     @property
     def opener(self) -> str:
@@ -146,9 +151,19 @@ def grammar_of(format_: CallFormat, calls: Calls, thought: ThoughtFormat = _THOU
         many=calls.parallel and not calls.named,
         required=calls.are_required,
         trigger=_trigger(format_),
-        thought=_ANALYSIS if format_.channels else thought,
-        behind_thought="<|start|>assistant" if format_.channels else "",
+        thought=ANALYSIS if format_.channels else thought,
+        behind_thought=ASSISTANT if format_.channels else "",
+        lazy=tuple(dict.fromkeys(text.replace("{name}", tool.name) for text in format_.lazy for tool in tools)),
     )
+
+
+def lead_lark(answers: AnswerFormat, specials: Mapping[str, str], is_thought_over: bool) -> str:
+    """What may stand before an answer that is no call, as rules of Lark, the first named lead: a thought and what
+    follows it. With is_thought_over only the latter.
+    """
+    behind = ASSISTANT if answers.channels else ""
+    lark = _Lark(CallGrammar("", (), "", "", False, False, "", answers.marks, behind), specials, _NOTHING)
+    return lark.lead(_HEADER if answers.channels else (), is_thought_over)
 
 
 def _trigger(format_: CallFormat) -> str:
@@ -274,9 +289,9 @@ class _Lark:
         self._grammar = grammar
         self._specials = specials
         self._style = style
-        written = "\n".join(
-            [grammar.begin, grammar.finish, grammar.thought.start, grammar.thought.end, *_texts(grammar)]
-        )
+        around = (grammar.begin, grammar.finish, grammar.thought.start, grammar.thought.end, grammar.behind_thought)
+        parts = [part for call in grammar.calls for part in call.parts]
+        written = "\n".join([*around, *_texts([*_HEADER, *parts])])
         names = sorted((name for name in specials if name and name in written), key=len, reverse=True)
         self._names = re.compile("|".join(map(re.escape, names))) if names else None
         self._rules: list[str] = []
@@ -289,10 +304,20 @@ class _Lark:
         body = " | ".join(self._call(n, call, opener) for n, call in enumerate(found.calls))
         more = f" ({self._literal(found.between + opener)} body)*" if found.many else ""
         first = self._literal((found.begin + opener).removeprefix(opening.behind))
-        answer = f" | {self._part(Json(opening.answer), 'answer')}" if opening.answer is not None else ""
+        answer = f" | {self._answer(opening.answer)}" if opening.answer is not None else ""
         lead = f"{self._thought()} " if opening.may_think else f"{self._gap()} " if opening.is_thought_over else ""
         calls = f"{first} body{more} {self._literal(found.finish)}{answer}"
         return "\n".join([f"start: {lead}calls", f"calls: {calls}", f"body: {body}", *self._rules, ""])
+
+    def lead(self, header: tuple[Part, ...], is_thought_over: bool) -> str:
+        """See `lead_lark`. header: what the answer itself begins with."""
+        before = self._gap() if is_thought_over else self._thought()
+        return "\n".join([f"lead: {before} {self._sequence(header, 'header')}", *self._rules, ""])
+
+    def _answer(self, schema: Schema) -> str:
+        """What may be said instead of calls."""
+        header = _HEADER if self._grammar.behind_thought else ()
+        return self._sequence((*header, Json(schema)), "answer")
 
     def _thought(self) -> str:
         """A thought, or none."""
@@ -362,9 +387,9 @@ class _Lark:
         return " ".join(piece for piece in (*pieces, _quoted(text[at:])) if piece) or '""'
 
 
-def _texts(grammar: CallGrammar) -> Iterator[str]:
-    """The literal texts of its calls."""
-    waiting = [part for call in grammar.calls for part in call.parts]
+def _texts(parts: Sequence[Part]) -> Iterator[str]:
+    """The literal texts of parts."""
+    waiting = [*parts]
     while waiting:
         part = waiting.pop()
         match part:

@@ -11,7 +11,7 @@ from uad.calls.format import BODIES, CallFormat, Keys, Tags
 from uad.templates.yamlfile import Fields, read_yaml
 
 _TEXTS = ("begin", "finish", "start", "end", "name_end", "head", "plain")
-_KEYS = ("calls", "title", "body", *_TEXTS, "prefixes", "hints", "keys", "tags", "channels", "example")
+_KEYS = ("calls", "title", "body", *_TEXTS, "prefixes", "hints", "lazy", "keys", "tags", "channels", "example")
 _TAGS = ("key", "key_end", "text_ends", "json_ends", "value", "value_end", "lines", "cdata", "nested")
 
 
@@ -37,6 +37,7 @@ def load_calls(path: Path) -> CallFile:
         body=fields.choice("body", BODIES, "json"),
         prefixes=fields.texts("prefixes"),
         hints=fields.texts("hints"),
+        lazy=fields.texts("lazy"),
         keys=_keys(fields),
         tags=_tags(fields) if fields.has("tags") else None,
         channels=fields.flag("channels"),

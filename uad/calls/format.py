@@ -57,8 +57,9 @@ class CallFormat:
     has a `start`. A format without either begins with its first brace, and only where the answer does; `prefixes` may
     stand before that. `head` takes apart what stands between `start` and `name_end`: groups `name` and perhaps `id`.
     `channels`: the answer is harmony's. `plain`: the first `start` is in the prompt, and this says that content follows
-    it. `hints` are texts in templates that tell tools but write no calls. `example` is an answer that calls `look_up`
-    with the word "tea" and the number 3.
+    it. `hints` are texts in templates that tell tools but write no calls. `lazy` are texts with which calls begin and
+    prose does not, where `begin` and `start` could be prose; `{name}` is the tool's. `example` is an answer that calls
+    `look_up` with the word "tea" and the number 3.
     """
 
     name: str
@@ -76,6 +77,7 @@ class CallFormat:
     channels: bool = False
     plain: str = ""
     hints: tuple[str, ...] = ()
+    lazy: tuple[str, ...] = ()
     example: str = ""
 
     @property
@@ -123,6 +125,10 @@ class ThoughtFormat:
         yield from (self.start, self.end, *self.drop)
 
 
+ANALYSIS = ThoughtFormat("<|channel|>analysis<|message|>", "<|end|>", anywhere=True)
+"""Thoughts in harmony: messages of a channel of their own."""
+
+
 @dataclass(frozen=True)
 class AnswerFormat:
     """How one model's answers are written. Calls may be in any of several formats; the first is the one that the prompt
@@ -142,6 +148,11 @@ class AnswerFormat:
         formats = [one for one in self.calls if with_calls or one.channels]
         markers = [marker for one in formats for marker in one.markers()] + [*self.thought.markers()]
         return tuple(name for name in self.hidden if name and any(name in marker for marker in markers))
+
+    @property
+    def marks(self) -> ThoughtFormat:
+        """What stands around thoughts in the text of an answer, headers of messages included."""
+        return ANALYSIS if self.channels else self.thought
 
     @property
     def channels(self) -> bool:

@@ -112,7 +112,6 @@ REFUSED: tuple[Refused, ...] = (
     Refused("-ncmoed --n-cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe", _ONE_DEVICE),
     Refused("--override-kv", "the model file's own metadata is used"),
     Refused("-gan --grp-attn-n -gaw --grp-attn-w", _ROPE),
-    Refused("-rea --reasoning --reasoning-effort --reasoning-budget --reasoning-budget-message", _CHAT),
     Refused("--reasoning-preserve --no-reasoning-preserve", _CHAT),
     Refused("-sp --special", "special tokens are never part of the text"),
     Refused("-r --reverse-prompt", 'a request names its own "stop" texts'),

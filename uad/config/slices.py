@@ -87,7 +87,8 @@ class TemplateConfig:
     """Where mapping rules come from. `replace` are (TARGET, DRAFT) pairs of --spec-replace, which win over files.
 
     `chat_template` is Jinja source that stands in for the target's own; `kwargs` are variables for either, which
-    requests add to.
+    requests add to. reasoning: on, off, or auto, which is on where the template has a switch for it. reasoning_effort:
+    a level that the template knows, or default.
     """
 
     mappings: tuple[Path, ...] = ()
@@ -96,6 +97,14 @@ class TemplateConfig:
     draft_family: str | None = None
     chat_template: str | None = None
     kwargs: Mapping[str, object] = field(default_factory=dict)
+    reasoning: str = "auto"
+    reasoning_effort: str = "default"
+
+    @property
+    def variables(self) -> dict[str, object]:
+        """What templates are told in every request; `kwargs` win."""
+        effort = {} if self.reasoning_effort == "default" else {"reasoning_effort": self.reasoning_effort}
+        return {"enable_thinking": self.reasoning != "off", **effort, **self.kwargs}
 
     def template(self, own: str | None) -> str:
         """The template in use, by that of the target's file; empty where there is none."""
@@ -108,7 +117,8 @@ class ServerConfig:
     authentication.
 
     reasoning_format: none leaves thoughts in the text of chat answers; auto and deepseek put them into
-    `reasoning_content`. spm_infill: prompts that fill in the middle have the suffix first.
+    `reasoning_content`. reasoning_budget: most ids of a thought (-1: no bound), at which reasoning_budget_message and
+    the template's own marker end it. spm_infill: prompts that fill in the middle have the suffix first.
     """
 
     host: str = "127.0.0.1"
@@ -125,6 +135,8 @@ class ServerConfig:
     ssl_cert: Path | None = None
     reasoning_format: str = "auto"
     spm_infill: bool = False
+    reasoning_budget: int = -1
+    reasoning_budget_message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from uad.types import (
     Verdict,
 )
 from uad.vocab.table import VocabTable
+from uad.vocab.thoughts import ThoughtTracker
 
 
 @dataclass(slots=True)
@@ -55,12 +56,14 @@ class Running:
     ends: Ends = field(init=False)
     shown: Mapping[int, bytes] = field(init=False)
     indentation: Indentation = field(init=False)
+    thoughts: ThoughtTracker | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.text = TextStream(self.request.stop, self.request.include_stop)
         self.indentation = Indentation(self.request.n_indent)
         self.ends = ends_of(self.request, self.vocab)
-        specials = self.vocab.specials
+        bounds, specials = self.request.thoughts, self.vocab.specials
+        self.thoughts = ThoughtTracker(bounds, self.vocab) if bounds is not None else None
         self.shown = {specials[name]: name.encode() for name in self.request.shown if name in specials}
         if self.request.prediction:
             self.drafted.by[Origin.PREDICTION] = DrafterStats(Origin.PREDICTION)
@@ -128,6 +131,8 @@ class Running:
             self.ids.append(id_)
             self.position = self.position.after(len(self.vocab.texts[id_]))
             pieces.append(self.indentation.read(self._hear(id_)))
+            if self.thoughts is not None:
+                self.thoughts.feed(id_)
             kind = self._kind(id_, is_last=n == len(ids)) or self._limit_of_lines(pieces[-1], now)
             if kind is not None:
                 return pieces, kind
@@ -169,7 +174,7 @@ class Running:
             request=self.number,
             finish=Finish.LENGTH if kind is StopKind.LIMIT else Finish.STOP,
             stop_kind=kind,
-            usage=Usage(self.n_prompt, self.n_cached, self.n_predicted),
+            usage=Usage(self.n_prompt, self.n_cached, self.n_predicted, self.thoughts.n if self.thoughts else 0),
             timings=self.timings(self.last),
             text=self.indentation.read(self.text.finish()),
             stopping_word=self._stopping_word(kind),

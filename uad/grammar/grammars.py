@@ -14,13 +14,16 @@ import llguidance
 from uad.errors import InvalidRequestError, NotSupportedError
 from uad.grammar.compiling import limited
 from uad.grammar.matcher import GrammarMatcher, Trigger, can_begin, mask_of
+from uad.grammar.protocol import Matcher
 from uad.grammar.schema import culprit, parsed
 from uad.grammar.source import schema_source, source
+from uad.grammar.thinking import ThinkingMatcher
 from uad.grammar.vocabulary import GrammarVocabulary
-from uad.types import Constraint, ConstraintKind
+from uad.types import Constraint, ConstraintKind, Request
 
 _log = logging.getLogger("uad.request")
 _MOST = 256  # grammars: as many requests may wait, unless more are asked for
+MAX_FORCED = 1 << 16  # bytes in one piece: that they are forced is found out in one go, at 1 to 7 µs each
 _TRIAL = 32  # ids of any answer, which show whether masks stay within their limits
 LIMITS = llguidance.LLParserLimits(
     initial_lexer_fuel=1_000_000,  # of compiling: some 20 ms
@@ -56,6 +59,14 @@ class Grammars:
         Raises InvalidRequestError, with the place where there is one.
         """
         self._compiled(constraint)
+
+    def matcher_of(self, request: Request) -> Matcher | None:
+        """What a request's answer may be, at its beginning; None: anything."""
+        matcher = self.start(request.constraint) if request.constraint is not None else None
+        thoughts = request.thoughts
+        if thoughts is None or thoughts.budget is None:
+            return matcher
+        return ThinkingMatcher(thoughts, self._vocabulary.table, matcher)
 
     def start(self, constraint: Constraint) -> GrammarMatcher:
         """A matcher at the beginning of an answer."""
@@ -100,6 +111,8 @@ class Grammars:
             ids = mask_of(trial.compute_bitmask(), n_vocab).allowed(n_vocab)
             if trial.is_error() or trial.is_stopped() or not len(ids):
                 break
+            if len(trial.compute_ff_bytes()) > MAX_FORCED:
+                raise InvalidRequestError(f"it forces more than {MAX_FORCED} bytes in one piece; send a shorter text")
             trial.consume_token(int(ids[len(ids) // 2]))
         if trial.is_error():
             raise InvalidRequestError(self._complaint(constraint, trial.get_error()))

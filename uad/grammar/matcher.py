@@ -23,21 +23,28 @@ class GrammarError(UadError):
 
 
 class Trigger:
-    """Texts behind which a grammar begins. Fed with ids until one of the texts was written."""
+    """Texts behind which a grammar begins. Fed with ids until one of the texts was written, or can be no more."""
 
     def __init__(self, constraint: Constraint, table: VocabTable) -> None:
         self.must = constraint.must_trigger
+        self.is_dead = False
         self._keeps = constraint.keeps_trigger
+        self._at_start = constraint.at_start
         self._words = [word.encode() for word in constraint.triggers]
         self._n_tail = max(map(len, self._words)) - 1
         self._table = table
-        self._tail = b""
+        self._tail = constraint.before.encode()
 
     def feed(self, id_: int) -> bytes | None:
         """The text goes on with this id. Once a trigger was written: the bytes that the grammar begins with; None
         before.
         """
         data = self._tail + self._bytes(id_)
+        if self._at_start:
+            data = data.lstrip()
+            self.is_dead = not any(word.startswith(data) or data.startswith(word) for word in self._words)
+            if self.is_dead:
+                return None
         begun = self._begun(data)
         if begun is None:
             self._tail = data[-self._n_tail :] if self._n_tail else b""
@@ -67,7 +74,8 @@ class Trigger:
         return (word if self._keeps else b"") + data[end:]
 
     def _bytes(self, id_: int) -> bytes:
-        return self._table.texts[id_] or self._table.special_names.get(id_, "").encode()
+        text = self._table.texts[id_]
+        return text if text or self._at_start else self._table.special_names.get(id_, "").encode()
 
 
 def mask_of(data: bytes, n_vocab: int) -> Mask:
@@ -144,7 +152,7 @@ class GrammarMatcher:
             self._is_over = True
         elif self._trigger is None:
             self._go_on([id_])
-        elif (begun := self._trigger.feed(id_)) is not None:
+        elif not self._trigger.is_dead and (begun := self._trigger.feed(id_)) is not None:
             self._trigger = None
             self._go_on(self._vocabulary.encode(begun))
 
@@ -154,7 +162,7 @@ class GrammarMatcher:
             return min(n, int(self._native.validate_tokens(list(ids))))
         trigger = copy(self._trigger)
         for n, id_ in enumerate(ids, 1):
-            begun = trigger.feed(id_)
+            begun = None if trigger.is_dead else trigger.feed(id_)
             if begun is not None:
                 native, first = self._native.deep_copy(), self._vocabulary.encode(begun)
                 if native.try_consume_tokens(first) < len(first):
@@ -174,8 +182,11 @@ class GrammarMatcher:
         """What free text may go on with: all but early ends, and tokens that run into a grammar which begins
         otherwise.
         """
-        banned = {id_ for id_, begun in trigger.completing() if not can_begin(self._native, begun, self._vocabulary)}
-        banned.update(self._barred, self._vocabulary.eog if trigger.must else ())
+        banned: set[int] = set(self._vocabulary.eog) if trigger.must else set()
+        if not trigger.is_dead:
+            completing = trigger.completing()
+            banned |= {id_ for id_, begun in completing if not can_begin(self._native, begun, self._vocabulary)}
+            banned.update(self._barred)
         return Mask(np.array(sorted(banned), np.intp), are_banned=True) if banned else None
 
     def _error(self) -> GrammarError:

@@ -16,19 +16,27 @@ LARK = "%llguidance"
 MAX_REGEX = 1 << 16
 MAX_CHOICES = 10_000
 # Any: llguidance has the type of its options for type checkers only
-JSON_STYLE: Any = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
-"""White space in JSON: one blank or none behind a comma or a colon. So all else is forced, and drafted."""
+JSON_STYLE: Any = {
+    "whitespace_flexible": False,
+    "item_separator": ", ?",
+    "key_separator": ": ?",
+    "coerce_one_of": True,
+}
+"""White space in JSON: one blank or none behind a comma or a colon. So all else is forced, and drafted. `oneOf` is read
+as `anyOf` where its parts may overlap.
+"""
 
 
 def source(constraint: Constraint) -> str:
     """The grammar's source. Raises InvalidRequestError."""
     grammar = _inner(constraint)
-    if not constraint.prefix and not constraint.suffix:
+    if not (constraint.prefix or constraint.suffix or constraint.lead):
         return grammar
     inner = json.loads(grammar)["grammars"]
     if len(inner) > 1:
-        raise InvalidRequestError("a grammar of several parts cannot be put between a prefix and a suffix")
-    outer = f"start: {_quoted(constraint.prefix)} @inner {_quoted(constraint.suffix)}"
+        raise InvalidRequestError("a grammar of several parts cannot be put behind a thought, or between other texts")
+    lead = ("lead ", f"\n{constraint.lead}") if constraint.lead else ("", "")
+    outer = f"start: {lead[0]}{_quoted(constraint.prefix)} @inner {_quoted(constraint.suffix)}{lead[1]}"
     return json.dumps({"grammars": [{"lark_grammar": outer}, inner[0] | {"name": "inner"}]})
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from uad.calls.constraint import CallGrammar, Opening, grammar_of
+from uad.calls.constraint import ASSISTANT, CallGrammar, Opening, grammar_of, lead_lark
 from uad.calls.format import AnswerFormat, CallFormat
 from uad.calls.parser import Start
 from uad.calls.tools import Calls, Schema
@@ -34,15 +34,46 @@ def call_constraint(
         return None
     if calls.are_required:
         return _from_the_start(vocab, grammar, _opening(format_, grammar, start, tail, answers.thinks), start)
-    if not grammar.trigger:
-        return None
-    if answer is not None:
+    if answer is not None and not format_.plain:
         opening = replace(_opening(format_, grammar, start, tail, answers.thinks), answer=answer)
         return _from_the_start(vocab, grammar, opening, start)
     if not any(tool.strict for tool in calls.allowed()):
         return None
-    text = _lark(vocab, grammar, Opening(behind=grammar.trigger))
-    return Constraint(ConstraintKind.GRAMMAR, text, triggers=(grammar.trigger,))
+    return _from_its_marker(vocab, format_, grammar, tail)
+
+
+def behind_thoughts(vocab: VocabTable, answers: AnswerFormat, bound: Constraint, start: Start, tail: str) -> Constraint:
+    """The constraint of an answer behind the thought that has begun, or that may come first; as it is where there can
+    be none, or where it describes thoughts itself. tail: the end of the prompt.
+    """
+    end = answers.marks.end.strip()
+    if bound.triggers or (bound.kind is ConstraintKind.GRAMMAR and end in bound.text):
+        return bound
+    if start.in_thought:
+        lead = lead_lark(answers, _notation(vocab), is_thought_over=True)
+        return replace(bound, lead=lead, triggers=(end,), must_trigger=True)
+    may_begin = tail.endswith(ASSISTANT) if answers.channels else answers.thinks and not tail.rstrip().endswith(end)
+    if start.in_content or not may_begin:
+        return bound
+    return replace(bound, lead=lead_lark(answers, _notation(vocab), is_thought_over=False))
+
+
+def _from_its_marker(vocab: VocabTable, format_: CallFormat, grammar: CallGrammar, tail: str) -> Constraint | None:
+    """Free text up to a call, which is constrained."""
+    if grammar.trigger:
+        text = _lark(vocab, grammar, Opening(behind=grammar.trigger))
+        return Constraint(ConstraintKind.GRAMMAR, text, triggers=(grammar.trigger,))
+    if not grammar.lazy:
+        return None
+    is_open = bool(format_.plain) and tail.endswith(format_.start)
+    return Constraint(
+        ConstraintKind.GRAMMAR,
+        _lark(vocab, grammar, Opening()),
+        triggers=grammar.lazy,
+        keeps_trigger=True,
+        at_start=format_.is_bare,
+        before=format_.start if is_open else "",
+    )
 
 
 def _opening(format_: CallFormat, grammar: CallGrammar, start: Start, tail: str, thinks: bool) -> Opening:
@@ -65,8 +96,12 @@ def _from_the_start(vocab: VocabTable, grammar: CallGrammar, opening: Opening, s
 
 
 def _lark(vocab: VocabTable, grammar: CallGrammar, opening: Opening) -> str:
-    """The grammar's text. Where it has an id that ends answers nothing stands: such an id may follow where the grammar
-    ends.
+    """The grammar's text."""
+    return f"{LARK} {{}}\n{grammar.lark(_notation(vocab), JSON_STYLE, opening)}"
+
+
+def _notation(vocab: VocabTable) -> dict[str, str]:
+    """How a grammar writes each special. Where it has an id that ends answers nothing stands: such an id may follow
+    where the grammar ends.
     """
-    specials = {name: '""' if id_ in vocab.eog else f"<[{id_}]>" for name, id_ in vocab.specials.items()}
-    return f"{LARK} {{}}\n{grammar.lark(specials, JSON_STYLE, opening)}"
+    return {name: '""' if id_ in vocab.eog else f"<[{id_}]>" for name, id_ in vocab.specials.items()}

@@ -11,7 +11,7 @@ from uad.calls.parser import Start
 from uad.calls.tools import Calls, Schema
 from uad.errors import InvalidRequestError
 from uad.events import AdapterInfo, RuntimeInfo, SlotInfo, Totals
-from uad.runtime.calling import call_constraint
+from uad.runtime.calling import behind_thoughts, call_constraint
 from uad.runtime.parts import Parts
 from uad.types import Clock, Constraint, DrafterStats, Request, SamplingParams
 
@@ -67,6 +67,10 @@ class Loaded:
     def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
         """See `calling.call_constraint`. Compiles nothing."""
         return call_constraint(self._parts.target.model.vocab, self.answers, calls, start, tail, answer)
+
+    def behind_thoughts(self, bound: Constraint, start: Start, tail: str) -> Constraint:
+        """See `calling.behind_thoughts`. Compiles nothing."""
+        return behind_thoughts(self._parts.target.model.vocab, self.answers, bound, start, tail)
 
     def slots(self) -> tuple[SlotInfo, ...]:
         """What each slot does and holds."""

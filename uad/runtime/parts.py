@@ -348,8 +348,7 @@ def _samplers(context: Context, model: Model, grammars: Grammars, breakers: Brea
         return SamplerChain(n_vocab, stages, model.native_vocab)
 
     def sampler(request: Request, seed: int) -> Sampler:
-        ends, bound = ends_of(request, model.vocab), request.constraint
-        matcher = grammars.start(bound) if bound is not None else None
+        ends, matcher = ends_of(request, model.vocab), grammars.matcher_of(request)
         return Sampler(
             request.sampling,
             seed,

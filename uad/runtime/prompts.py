@@ -17,6 +17,7 @@ from uad.templates.calling import calling
 from uad.templates.conversation import Talk, converse
 from uad.templates.families import bundled_mappings, find_family, load_families
 from uad.templates.plan import Options, default_template
+from uad.templates.prefill import without_thoughts
 from uad.templates.prompt import encode_parts, encode_text
 from uad.templates.recognise import Side, bos_name, eos_name, recognise
 from uad.templates.render import Rendered, settle_kwargs
@@ -24,6 +25,8 @@ from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
 
 _log = logging.getLogger("uad")
+_THINKING = ("enable_thinking", "thinking")
+"""What templates call the switch of thoughts."""
 Message = Mapping[str, object]
 
 
@@ -54,7 +57,7 @@ class Prompts:
             )
             self.notes = (note,)
         self.template = chosen
-        self._kwargs = _defaults(chosen, config.kwargs)
+        self._kwargs = _defaults(chosen, config.variables)
         self._warned = threading.Event()
 
     @cached_property
@@ -84,6 +87,8 @@ class Prompts:
         given = {**self._kwargs, **settle_kwargs(self.template, kwargs)}
         talk = Talk(self.template, bos_name(self._vocab), eos_name(self._vocab), given, add_generation_prompt, prefill)
         rendered = converse(messages, talk)
+        if add_generation_prompt and not prefill and any(given.get(name) is False for name in _THINKING):
+            rendered = without_thoughts(rendered)
         if not rendered.exact and not self._warned.is_set():
             self._warned.set()
             _log.warning(

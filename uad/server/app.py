@@ -22,6 +22,8 @@ SHUTDOWN_SECONDS = 5.0
 POST_ROUTES = {
     "/v1/chat/completions": completions.chat,
     "/chat/completions": completions.chat,
+    "/v1/chat/completions/input_tokens": info.chat_input_tokens,
+    "/chat/completions/input_tokens": info.chat_input_tokens,
     "/v1/completions": completions.completion,
     "/completion": completions.native,
     "/completions": completions.native,

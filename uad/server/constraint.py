@@ -32,6 +32,24 @@ def constraint_of(engine: Backend, body: GenerationBody) -> Constraint | None:
     return constraint
 
 
+def _name(body: GenerationBody) -> str:
+    """The field that has the request's constraint; where the server's own holds, what that is called."""
+    return next((name for name, read in _FIELDS.items() if read(name, getattr(body, name)) is not None), "grammar")
+
+
+def chat_constraint(
+    engine: Backend, body: ChatBody, own: Constraint | None, calls: Calls, start: Start, tail: str
+) -> Constraint | None:
+    """The constraint of a chat, compiled: calls and thoughts may come first. See `with_calls`."""
+    bound = with_calls(engine, body, own, calls, start, tail) if calls.are_possible else own
+    if bound is None or bound is not own:
+        return bound
+    behind = engine.behind_thoughts(bound, start, tail)
+    if behind is not bound:
+        _check(engine, _name(body), behind)
+    return behind
+
+
 def with_calls(
     engine: Backend, body: ChatBody, own: Constraint | None, calls: Calls, start: Start, tail: str
 ) -> Constraint | None:

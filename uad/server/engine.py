@@ -116,6 +116,10 @@ class Backend(Protocol):
         NotSupportedError.
         """
 
+    def behind_thoughts(self, bound: Constraint, start: Start, tail: str) -> Constraint:
+        """The same constraint behind a thought, where one has begun or may come first; tail: the end of the prompt."""
+        ...
+
     def slots(self) -> tuple[SlotInfo, ...]:
         """What each slot does and holds."""
         ...

@@ -14,7 +14,7 @@ from uad.server.json_out import dumps
 from uad.server.metrics import CONTENT_TYPE, render
 from uad.server.outcome import Json
 from uad.server.problems import BusyError, Problem, problem_of
-from uad.server.prompt_ids import chat_template, ids_of, mixed_ids, parts_of, render_chat, text_of
+from uad.server.prompt_ids import chat_template, encode_chat, ids_of, mixed_ids, parts_of, render_chat, text_of
 from uad.server.refuse import checked
 from uad.server.sampling import sampling_json
 from uad.server.schemas import DetokenizeBody, TemplateBody, TokenizeBody
@@ -171,6 +171,14 @@ async def detokenize(request: web.Request) -> web.Response:
     return await state.reply(
         size, lambda: {"content": text_of(state.engine, ids_of(body.tokens, state.engine, "tokens"))}
     )
+
+
+async def chat_input_tokens(request: web.Request) -> web.Response:
+    """POST /v1/chat/completions/input_tokens: how many tokens the prompt of a chat has."""
+    state = request.app[STATE]
+    body, size = await state.read(request, lambda members: checked(TemplateBody, members))
+    n_tokens = await state.off_loop(size, lambda: len(encode_chat(state.engine, body).ids))
+    return reply({"object": "response.input_tokens", "input_tokens": n_tokens})
 
 
 async def apply_template(request: web.Request) -> web.Response:

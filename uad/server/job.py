@@ -24,6 +24,7 @@ class Job:
     """`requests` are prompt by prompt, each with its `n` choices in a row; `prompts` has one entry per request.
     `drafters` are those that draft for it. The `n_best` likeliest of the choices are told; logprobs: with
     log-probabilities. echo: the prompt stands before each answer. eog: the ends of the target's vocabulary.
+    is_verbose: chats answer with `__verbose`, too.
     """
 
     requests: tuple[Request, ...]
@@ -37,6 +38,7 @@ class Job:
     echo: bool = False
     drafters: tuple[Origin, ...] = ()
     eog: Mapping[int, str] = field(default_factory=dict)
+    is_verbose: bool = False
 
     @property
     def post_sampling(self) -> bool:
@@ -114,6 +116,7 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         ping=interval if interval > 0 else None,
         drafters=drafters_of(engine, model.speculative, bool(model.prediction)),
         eog=engine.info.eog,
+        is_verbose=body.verbose or engine.config.verbose,
     )
 
 

@@ -67,6 +67,7 @@ def usage_json(outcomes: Sequence[Outcome], n: int) -> Json:
         "prompt_tokens": prompts.n_prompt,
         "total_tokens": n_predicted + prompts.n_prompt,
         "prompt_tokens_details": {"cached_tokens": prompts.n_cached},
+        "completion_tokens_details": {"reasoning_tokens": total(usages).n_thought},
     }
     predicted = total([outcome.end.timings.draft for outcome in outcomes]).by.get(Origin.PREDICTION)
     if predicted is not None:

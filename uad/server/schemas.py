@@ -36,6 +36,7 @@ MAX_MESSAGES = 8192
 MAX_PARTS = 4096  # of one message
 MAX_KWARGS = 64
 MAX_EXTRA = 4096
+MAX_BUDGET_MESSAGE = 4096  # characters
 
 
 def _number(value: object) -> object:
@@ -165,6 +166,7 @@ class GenerationBody(SamplingBody):
     """What all three generation routes take."""
 
     stream: StrictBool = False
+    verbose: StrictBool = False
     stream_options: StreamOptions = StreamOptions()
     sse_ping_interval: Seconds | None = None
     max_tokens: Length | None = Field(
@@ -252,8 +254,12 @@ class TemplateBody(Body):
     reasoning_effort: StrictStr | None = Field(None, max_length=64)
     enable_thinking: StrictBool | None = None
     thinking_budget: Length | None = Field(
-        None, validation_alias=AliasChoices("reasoning_budget_tokens", "thinking_budget_tokens", "thinking_budget")
+        None,
+        validation_alias=AliasChoices(
+            "reasoning_budget_tokens", "thinking_budget_tokens", "reasoning_budget", "thinking_budget"
+        ),
     )
+    reasoning_budget_message: StrictStr | None = Field(None, max_length=MAX_BUDGET_MESSAGE)
     tools: list[ToolBody] = Field([], max_length=MAX_TOOLS)
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: StrictBool = True

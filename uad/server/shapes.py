@@ -113,7 +113,7 @@ class ChatShape:
                 {"choices": [], **self._same.json("chat.completion.chunk"), "usage": usage_json(finished, self._job.n)}
             )
         if finished:
-            chunks[-1] |= stats_json(finished)
+            chunks[-1] |= {**stats_json(finished), **self._verbose(finished)}
         return [dumps(chunk) for chunk in chunks]
 
     def whole(self, outcomes: Sequence[Outcome]) -> Json:
@@ -123,7 +123,14 @@ class ChatShape:
             **self._same.json("chat.completion"),
             "usage": usage_json(outcomes, self._job.n),
             **stats_json(outcomes),
+            **self._verbose(outcomes),
         }
+
+    def _verbose(self, outcomes: Sequence[Outcome]) -> Json:
+        """The answer in llama-server's own form beside it, with prompt and settings, if asked for."""
+        if not self._job.is_verbose:
+            return {}
+        return {"__verbose": NativeShape(self._job, str(self._same.members["model"]), False, ()).whole(outcomes)}
 
     def _choice(self, outcome: Outcome) -> Json:
         message = self._message(outcome)

@@ -15,7 +15,7 @@ from uad.calls.parser import AnswerParser, Start
 from uad.calls.tools import Calls, Tool
 from uad.errors import InvalidRequestError
 from uad.events import Delta
-from uad.server.constraint import with_calls
+from uad.server.constraint import chat_constraint
 from uad.server.engine import Backend
 from uad.server.job import Job, make_job
 from uad.server.json_out import dumps, dumps_large
@@ -23,6 +23,7 @@ from uad.server.outcome import Json, Outcome, logprobs_json
 from uad.server.prompt_ids import encode_chat, text_of
 from uad.server.schemas import ChatBody
 from uad.server.shapes import ChatShape, Identity
+from uad.server.thinking import thought_bounds
 from uad.server.toolfields import NamedTool
 from uad.types import Finish
 
@@ -81,18 +82,17 @@ def chat_job(engine: Backend, body: ChatBody, ping: float, default: str) -> tupl
     """
     calls = calls_of(body)
     prompt = encode_chat(engine, body)
+    if body.verbose or engine.config.verbose:
+        prompt = replace(prompt, text=text_of(engine, prompt.ids))
     job = make_job(engine, body, [prompt], ping)
     tail = text_of(engine, prompt.ids[-_TAIL:])
-    reading = Reading(engine.answers, calls, _start(engine, body, tail), (body.reasoning_format or default) == "none")
-    if reading.is_plain:
-        return job, reading
-    shown = reading.format.shown(with_calls=calls.are_possible)
-    bound = job.requests[0].constraint
-    if calls.are_possible:
-        bound = with_calls(engine, body, bound, calls, reading.start, tail)
-    return replace(
-        job, requests=tuple(replace(request, shown=shown, constraint=bound) for request in job.requests)
-    ), reading
+    start = _start(engine, body, tail)
+    reading = Reading(engine.answers, calls, start, (body.reasoning_format or default) == "none")
+    bound = chat_constraint(engine, body, job.requests[0].constraint, calls, start, tail)
+    shown = () if reading.is_plain else reading.format.shown(with_calls=calls.are_possible)
+    thoughts = thought_bounds(engine, body, start)
+    requests = (replace(one, shown=shown, constraint=bound, thoughts=thoughts) for one in job.requests)
+    return replace(job, requests=tuple(requests)), reading
 
 
 def chat_shape(job: Job, identity: Identity, reading: Reading) -> ChatShape:

@@ -30,6 +30,14 @@ def continued(render: Render, template: str, prefill: str) -> Rendered:
     return Rendered((*prompt.parts, Part(_closer(prompt), True), Part(prefill, False)), prompt.exact)
 
 
+def without_thoughts(prompt: Rendered) -> Rendered:
+    """The prompt with the thoughts closed that it begins, where the template has no switch for them."""
+    tail = _tail(prompt)
+    if not tail["open"] or tail["close"]:
+        return prompt
+    return Rendered((*prompt.parts, Part(_end_of(tail["open"]), True)), prompt.exact, prompt.losses)
+
+
 def _in_place(render: Render) -> Rendered | None:
     """The prompt up to where the template writes an answer; None if it writes none."""
     mark = secrets.token_hex(8)
@@ -58,10 +66,14 @@ def _closer(prompt: Rendered) -> str:
     tail = _tail(prompt)
     if not tail["open"] or tail["close"]:
         return ""
-    closer = "<channel|>" if tail["open"].startswith("<|channel>") else tail["open"].replace("START", "END")
-    if closer == tail["open"]:
-        closer = f"{closer[0]}/{closer[1:]}"
+    closer = _end_of(tail["open"])
     return f"\n{closer}\n\n" if tail.group().endswith("\n") else closer
+
+
+def _end_of(start: str) -> str:
+    """The tag that ends what this one begins."""
+    end = "<channel|>" if start.startswith("<|channel>") else start.replace("START", "END")
+    return end if end != start else f"{end[0]}/{end[1:]}"
 
 
 def _tail(prompt: Rendered) -> re.Match[str]:

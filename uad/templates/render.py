@@ -63,11 +63,13 @@ def render(
     budget = budget or Budget()
     values = settle_kwargs(template, kwargs or {})
     checked = [_as_wanted(template, check_message(message, at), at) for at, message in enumerate(messages)]
+    now = datetime.now()
     variables: dict[str, object] = {
         "bos_token": bos,
         "eos_token": eos,
         "add_generation_prompt": add_generation_prompt,
-        "uad_now": datetime.now(),
+        "uad_now": now,
+        "date_string": f"{now:%d %b %Y}",
     }
     asked = {**values, "messages": checked}
     text = _run(template, {**variables, **asked}, budget)

@@ -61,6 +61,8 @@ PERSON = {
         (grammar('root ::= "a"{5,5}'), "aaaaa"),
         (grammar("%llguidance {}\nstart: /[0-9]+/"), "12"),
         (schema({"const": 1}, prefix="<tool>", suffix='"'), '<tool>1"'),
+        (schema({"oneOf": [{"type": "integer"}, {"type": "number"}]}), "1"),
+        (schema({"oneOf": [{"type": "integer"}, {"type": "number"}]}), "1.5"),
     ],
 )
 def test_what_fits(constraint: Constraint, text: str) -> None:
@@ -78,6 +80,7 @@ def test_what_fits(constraint: Constraint, text: str) -> None:
         (regex("a+b"), "aabc"),
         (choice("ab", "abc"), "a"),
         (schema({"const": 1}, prefix="<tool>"), "1"),
+        (schema({"oneOf": [{"type": "integer"}, {"type": "number"}]}), '"x"'),
     ],
 )
 def test_what_does_not_fit(constraint: Constraint, text: str) -> None:
@@ -170,6 +173,7 @@ BOMBS = {
     "brackets": regex("(" * 5000 + "a" + ")" * 5000),
     "grammar": grammar("root ::= " + "(" * 50_000 + '"a"'),
     "Lark": grammar("%llguidance {}\nstart: " + "(" * 100_000 + '"a"' + ")" * 100_000),
+    "forced text": grammar(f'%llguidance {{}}\nstart: {"w " * 1000}\nw: "{"abcdefgh" * 9}"'),
     "forced": grammar('root ::= (("a"{1000}){1000}){1000}'),
     "long": grammar("root ::= " + " | ".join(f'"abc{i}"' for i in range(200_000))),
 }
