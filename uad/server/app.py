@@ -19,8 +19,8 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from uad.config import ServerConfig
 from uad.errors import ConfigError, UnavailableError
-from uad.server import completions, info
-from uad.server.access import allow_origin, errors, guard
+from uad.server import completions, info, messages, responses
+from uad.server.access import allow_origin, errors, guard, name_request
 from uad.server.engine import Backend
 from uad.server.state import STATE, Gate, State
 
@@ -35,6 +35,12 @@ POST_ROUTES = {
     "/v1/chat/completions": completions.chat,
     "/chat/completions": completions.chat,
     "/v1/completions": completions.completion,
+    "/v1/responses": responses.create,
+    "/responses": responses.create,
+    "/v1/responses/input_tokens": responses.input_tokens,
+    "/responses/input_tokens": responses.input_tokens,
+    "/v1/messages": messages.create,
+    "/v1/messages/count_tokens": messages.count_tokens,
     "/completion": completions.native,
     "/completions": completions.native,
     "/tokenize": info.tokenize,
@@ -58,8 +64,6 @@ ABSENT = (
     "/infill",
     "/rerank",
     "/v1/rerank",
-    "/v1/responses",
-    "/v1/messages",
 )
 
 
@@ -74,6 +78,7 @@ def make_app(runtime: Backend, config: ServerConfig) -> web.Application:
     for path in ABSENT:
         app.router.add_post(config.api_prefix + path, info.absent)
     app.on_response_prepare.append(allow_origin)
+    app.on_response_prepare.append(name_request)
     app.on_shutdown.append(_stop_streams)
     app.cleanup_ctx.append(_own_workers)
     return app

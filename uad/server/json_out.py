@@ -23,6 +23,12 @@ def frame(text: str) -> bytes:
     return f"data: {text}\n\n".encode("ascii")
 
 
+def named_frame(text: str) -> bytes:
+    """One event holding the JSON `text` of an object, whose first member is its `type`: that is the event's name."""
+    name = text.split('"', 4)[3]
+    return f"event: {name}\ndata: {text}\n\n".encode("ascii")
+
+
 def dumps_large(value: object, depth: int = 5) -> str:
     """The same text for worker threads, made of small pieces: the encoder lets no other thread run before it is done.
 

@@ -1,0 +1,305 @@
+"""A request of Anthropic's Messages API, and the chat that it stands for. Knows no model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StrictBool, StrictStr
+
+from uad.checkpoint import checkpoint
+from uad.errors import InvalidRequestError, NotSupportedError
+from uad.server.dialogue import Dialogue, unsealed
+from uad.server.outcome import Json
+from uad.server.schemas import MAX_MESSAGES, MAX_PARTS, Body, Count, Effort, Length, Words
+from uad.server.toolfields import MAX_NAME, MAX_TOOLS
+from uad.server.translated import Asked, chat_of, refuse_several, renaming, rest_of, validated
+
+VERSION = "2023-06-01"
+_NAMES = (
+    (r"messages\b.*", "messages"),
+    (r"(max_completion_tokens|n_predict)\b", "max_tokens"),
+    (r"stop\b", "stop_sequences"),
+    (r"response_format(\.json_schema)?\b", "output_config.format"),
+    (r"reasoning_effort\b", "output_config.effort"),
+    (r"(tools\.\d+)\.function\.parameters\b", r"\1.input_schema"),
+    (r"(tools\.\d+)\.function\.", r"\1."),
+    (r"(thinking_budget\w*|reasoning_budget_tokens)\b", "thinking.budget_tokens"),
+)
+_BILLING = re.compile(r"x-anthropic-billing-header:(\s*[\w.-]+=[^;\n]*;)*\s*")
+"""Claude Code's stamp in front of its system prompt. It is new in each request, so that nothing would be cached."""
+
+
+class ThinkingField(Body):
+    """`thinking` of a message. A budget of 0 is as `disabled`."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: Count | None = None
+    display: Literal["summarized", "omitted"] = "summarized"
+
+
+class OutputField(Body):
+    """`output_config` of a message: the form of the answer, and how much is thought."""
+
+    format: dict[StrictStr, Any] | None = None
+    effort: Effort | None = None
+
+
+class MessagesBody(Body):
+    """POST /v1/messages. What is not named here goes to the chat as it is: sampling, drafts, slots."""
+
+    messages: Annotated[list[Any], Field(max_length=MAX_MESSAGES)]
+    system: Any = None
+    max_tokens: Length | None = None
+    stop_sequences: Words = Field([])
+    tools: list[dict[StrictStr, Any]] = Field([], max_length=MAX_TOOLS)
+    tool_choice: dict[StrictStr, Any] = Field({})
+    thinking: ThinkingField | None = None
+    output_config: OutputField = OutputField()
+    output_format: dict[StrictStr, Any] | None = None
+
+    @property
+    def hides_thoughts(self) -> bool:
+        """Whether the answer has thoughts only in their signature."""
+        return self.thinking is not None and self.thinking.display == "omitted"
+
+
+class CustomTool(Body):
+    """One of `tools` that the client runs."""
+
+    name: StrictStr = Field(min_length=1, max_length=MAX_NAME)
+    description: StrictStr | None = None
+    input_schema: dict[StrictStr, Any] | None = None
+    strict: StrictBool | None = None
+
+
+class TurnBody(Body):
+    """One of `messages`."""
+
+    role: Literal["user", "assistant", "system"]
+    content: Any
+
+
+class TextBlock(Body):
+    """Text of anybody."""
+
+    text: StrictStr
+
+
+class ThinkingBlock(Body):
+    """Thoughts of an earlier answer."""
+
+    thinking: StrictStr = ""
+    signature: StrictStr | None = None
+
+
+class UseBlock(Body):
+    """A call of an earlier answer."""
+
+    id: StrictStr
+    name: StrictStr = Field(min_length=1, max_length=MAX_NAME)
+    input: dict[StrictStr, Any] = Field({})
+
+
+class ResultBlock(Body):
+    """What a call gave."""
+
+    tool_use_id: StrictStr
+    content: Any = ""
+    is_error: StrictBool = False
+
+
+def read_message(members: Mapping[str, object]) -> Asked[MessagesBody]:
+    """The request and its chat. Raises InvalidRequestError, NotSupportedError or ValidationError."""
+    _refuse(members)
+    own = MessagesBody.model_validate(members)
+    spelling = renaming(_NAMES)
+    chat = rest_of(members, own)
+    chat |= {"messages": _messages(own), "stop": own.stop_sequences, **_tools(own), **_thinking(own), **_form(own)}
+    if own.max_tokens is not None:
+        chat["max_tokens"] = own.max_tokens
+    return Asked(own, chat_of(chat, spelling), spelling)
+
+
+def check_version(version: str | None) -> None:
+    """Raise InvalidRequestError for another version of the API than the one that is spoken here."""
+    if version not in (None, VERSION):
+        raise InvalidRequestError(f"anthropic-version: this server speaks {VERSION}, not {str(version)[:64]!r}")
+
+
+def _refuse(members: Mapping[str, object]) -> None:
+    """What runs on Anthropic's servers, and what an answer of this API cannot have."""
+    for name in ("mcp_servers", "container"):
+        if members.get(name):
+            raise NotSupportedError(
+                f"{name} is not supported: nothing runs here; send tools that the client runs", name
+            )
+    refuse_several(members)
+
+
+def _tools(own: MessagesBody) -> Json:
+    out: Json = {"tools": [_tool(tool, f"tools.{i}") for i, tool in enumerate(own.tools)]}
+    if not own.tool_choice:
+        return out
+    match own.tool_choice.get("type"):
+        case "auto" | "none" as word:
+            out["tool_choice"] = word
+        case "any":
+            out["tool_choice"] = "required"
+        case "tool":
+            out["tool_choice"] = {"type": "function", "function": {"name": own.tool_choice.get("name")}}
+        case _:
+            raise InvalidRequestError("tool_choice.type: must be auto, any, tool or none", "tool_choice.type")
+    is_single = own.tool_choice.get("disable_parallel_tool_use") or False
+    if not isinstance(is_single, bool):
+        where = "tool_choice.disable_parallel_tool_use"
+        raise InvalidRequestError(f"{where}: must be true or false", where)
+    return {**out, "parallel_tool_calls": not is_single}
+
+
+def _tool(tool: Mapping[str, object], where: str) -> Json:
+    kind = tool.get("type") or "custom"
+    if kind != "custom":
+        raise NotSupportedError(
+            f"{where}: tools of type {str(kind)[:64]!r} are Anthropic's own; send one with an input_schema of its own",
+            where,
+        )
+    own = validated(CustomTool, tool, where)
+    function: Json = own.model_dump(exclude_none=True, include={"name", "description", "strict"})
+    return {"type": "function", "function": {**function, "parameters": own.input_schema or {}}}
+
+
+def _thinking(own: MessagesBody) -> Json:
+    thinking = own.thinking
+    if thinking is None or thinking.type == "adaptive":
+        return {}
+    if thinking.type == "disabled":
+        return {"enable_thinking": False}
+    return {
+        "enable_thinking": True,
+        **({} if thinking.budget_tokens is None else {"thinking_budget": thinking.budget_tokens}),
+    }
+
+
+def _form(own: MessagesBody) -> Json:
+    out: Json = {} if own.output_config.effort is None else {"reasoning_effort": own.output_config.effort}
+    name, given = "output_config.format", own.output_config.format
+    if given is None:
+        name, given = "output_format", own.output_format
+    if given is None:
+        return out
+    if given.get("type") != "json_schema" or not isinstance(given.get("schema"), dict):
+        raise InvalidRequestError(f"{name}: must be of type json_schema, with a schema that is an object", name)
+    return {
+        **out,
+        "response_format": {"type": "json_schema", "json_schema": {"schema": given["schema"], "strict": True}},
+    }
+
+
+# --- the conversation
+
+
+def _messages(own: MessagesBody) -> list[Json]:
+    talk = Dialogue()
+    system = [text for text in (_BILLING.sub("", one, count=1) for one in _system(own.system)) if text]
+    if system:
+        talk.say("system", system)
+    for i, message in enumerate(own.messages):
+        checkpoint()
+        _turn(talk, f"messages.{i}", message)
+    return talk.messages
+
+
+def _system(value: object) -> list[str]:
+    return [] if value is None else texts_in(value, "system")
+
+
+def _turn(talk: Dialogue, where: str, message: object) -> None:
+    turn = validated(TurnBody, message, where)
+    content = turn.content
+    match turn.role:
+        case "system":
+            talk.say("system", texts_in(content, f"{where}.content"))
+        case "user":
+            _user(talk, f"{where}.content", content)
+        case "assistant" if isinstance(content, str):
+            talk.say("assistant", [content])
+        case "assistant":
+            for at, kind, block in _blocks(content, f"{where}.content", _ASSISTANT):
+                _ASSISTANT[kind](talk, at, block)
+
+
+def _user(talk: Dialogue, where: str, content: object) -> None:
+    """Results first, wherever they stand: they answer the calls before them. Turns in a row are one."""
+    if isinstance(content, str):
+        talk.go_on("user", [content])
+        return
+    blocks = _blocks(content, where, ("text", "tool_result"))
+    for at, _, block in (one for one in blocks if one[1] == "tool_result"):
+        result = validated(ResultBlock, block, at)
+        texts = texts_in(result.content, f"{at}.content")
+        talk.result(
+            result.tool_use_id,
+            [f"Error: {text}" if result.is_error and i == 0 else text for i, text in enumerate(texts)],
+        )
+    texts = [validated(TextBlock, block, at).text for at, kind, block in blocks if kind == "text"]
+    if texts or not blocks:
+        talk.go_on("user", texts)
+
+
+def _say(talk: Dialogue, where: str, block: object) -> None:
+    talk.say("assistant", [validated(TextBlock, block, where).text])
+
+
+def _think(talk: Dialogue, where: str, block: object) -> None:
+    thought = validated(ThinkingBlock, block, where)
+    if text := thought.thinking or unsealed(thought.signature):
+        talk.think(text)
+
+
+def _use(talk: Dialogue, where: str, block: object) -> None:
+    use = validated(UseBlock, block, where)
+    talk.call(use.id, use.name, use.input)
+
+
+def _nothing(talk: Dialogue, where: str, block: object) -> None:
+    """Thoughts that only Anthropic's servers can read."""
+
+
+_ASSISTANT: Mapping[str, Callable[[Dialogue, str, object], None]] = {
+    "text": _say,
+    "thinking": _think,
+    "redacted_thinking": _nothing,
+    "tool_use": _use,
+}
+
+
+def texts_in(content: object, where: str) -> list[str]:
+    """The texts of a content that holds nothing else: a string, or a list of text blocks."""
+    if isinstance(content, str):
+        return [content]
+    return [validated(TextBlock, block, at).text for at, _, block in _blocks(content, where, ("text",))]
+
+
+def _blocks(
+    content: object, where: str, kinds: Mapping[str, object] | tuple[str, ...]
+) -> list[tuple[str, str, object]]:
+    """(where, type, block) of each block of a content. Raises NotSupportedError for one of another type."""
+    if not isinstance(content, list):
+        raise InvalidRequestError(f"{where}: must be a string or a list of blocks", where)
+    if len(content) > MAX_PARTS:
+        raise InvalidRequestError(f"{where}: must hold at most {MAX_PARTS} blocks", where)
+    found: list[tuple[str, str, object]] = []
+    for i, block in enumerate(content):
+        at = f"{where}.{i}"
+        if not isinstance(block, dict):
+            raise InvalidRequestError(f"{at}: must be an object", at)
+        kind = block.get("type")
+        if not isinstance(kind, str) or kind not in kinds:
+            hint = (
+                "image input is not supported: this server reads text" if kind == "image" else "this server reads text"
+            )
+            raise NotSupportedError(f"{at}: {hint}; blocks are {', '.join(kinds)} here, not {str(kind)[:64]!r}", at)
+        found.append((at, kind, block))
+    return found
