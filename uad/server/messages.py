@@ -9,7 +9,7 @@ from uad.server.messages_answer import MessageShape
 from uad.server.messages_request import MessagesBody, check_version, read_message
 from uad.server.spoken import Reading
 from uad.server.state import State
-from uad.server.translated import Asked, answer_as, count
+from uad.server.translated import Translated, answer_as, count
 
 
 async def create(request: web.Request) -> web.StreamResponse:
@@ -24,5 +24,5 @@ async def count_tokens(request: web.Request) -> web.Response:
     return await count(request, read_message, lambda n: {"input_tokens": n})
 
 
-def _shape(state: State, asked: Asked[MessagesBody], job: Job, reading: Reading) -> MessageShape:
+def _shape(state: State, asked: Translated[MessagesBody], job: Job, reading: Reading) -> MessageShape:
     return MessageShape(job, asked.own, state.alias, reading)

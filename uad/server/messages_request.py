@@ -14,7 +14,7 @@ from uad.server.dialogue import Dialogue, unsealed
 from uad.server.outcome import Json
 from uad.server.schemas import MAX_MESSAGES, MAX_PARTS, Body, Count, Effort, Length, Words
 from uad.server.toolfields import MAX_NAME, MAX_TOOLS
-from uad.server.translated import Asked, chat_of, refuse_several, renaming, rest_of, validated
+from uad.server.translated import Translated, chat_of, refuse_several, renaming, rest_of, validated
 
 VERSION = "2023-06-01"
 _NAMES = (
@@ -27,7 +27,7 @@ _NAMES = (
     (r"(tools\.\d+)\.function\.", r"\1."),
     (r"(thinking_budget\w*|reasoning_budget_tokens)\b", "thinking.budget_tokens"),
 )
-_BILLING = re.compile(r"x-anthropic-billing-header:(\s*[\w.-]+=[^;\n]*;)*\s*")
+_BILLING = re.compile(r"\Ax-anthropic-billing-header:(\s*[\w.-]+=[^;\n]*;)*\s*")
 """Claude Code's stamp in front of its system prompt. It is new in each request, so that nothing would be cached."""
 
 
@@ -110,7 +110,7 @@ class ResultBlock(Body):
     is_error: StrictBool = False
 
 
-def read_message(members: Mapping[str, object]) -> Asked[MessagesBody]:
+def read_message(members: Mapping[str, object]) -> Translated[MessagesBody]:
     """The request and its chat. Raises InvalidRequestError, NotSupportedError or ValidationError."""
     _refuse(members)
     own = MessagesBody.model_validate(members)
@@ -119,7 +119,7 @@ def read_message(members: Mapping[str, object]) -> Asked[MessagesBody]:
     chat |= {"messages": _messages(own), "stop": own.stop_sequences, **_tools(own), **_thinking(own), **_form(own)}
     if own.max_tokens is not None:
         chat["max_tokens"] = own.max_tokens
-    return Asked(own, chat_of(chat, spelling), spelling)
+    return Translated(own, chat_of(chat, spelling), spelling)
 
 
 def check_version(version: str | None) -> None:

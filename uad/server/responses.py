@@ -9,7 +9,7 @@ from uad.server.responses_answer import ResponseShape
 from uad.server.responses_request import ResponsesBody, read_response
 from uad.server.spoken import Reading
 from uad.server.state import State
-from uad.server.translated import Asked, answer_as, count
+from uad.server.translated import Translated, answer_as, count
 
 
 async def create(request: web.Request) -> web.StreamResponse:
@@ -22,5 +22,5 @@ async def input_tokens(request: web.Request) -> web.Response:
     return await count(request, read_response, lambda n: {"object": "response.input_tokens", "input_tokens": n})
 
 
-def _shape(state: State, asked: Asked[ResponsesBody], job: Job, reading: Reading) -> ResponseShape:
+def _shape(state: State, asked: Translated[ResponsesBody], job: Job, reading: Reading) -> ResponseShape:
     return ResponseShape(job, asked.own, state.alias, reading)

@@ -15,7 +15,7 @@ from uad.server.dialogue import Dialogue, unsealed
 from uad.server.outcome import Json
 from uad.server.schemas import Body, ChatAlternatives, Effort, Length
 from uad.server.toolfields import CHOICES, MAX_NAME, MAX_TOOLS
-from uad.server.translated import Asked, Spelling, chat_of, refuse_several, renaming, rest_of, validated
+from uad.server.translated import Spelling, Translated, chat_of, refuse_several, renaming, rest_of, validated
 
 log = logging.getLogger("uad.server")
 
@@ -124,7 +124,7 @@ class ThoughtItem(Body):
     encrypted_content: StrictStr | None = None
 
 
-def read_response(members: Mapping[str, object]) -> Asked[ResponsesBody]:
+def read_response(members: Mapping[str, object]) -> Translated[ResponsesBody]:
     """The request and its chat. Raises InvalidRequestError, NotSupportedError or ValidationError."""
     _refuse(members)
     if "input" not in members:
@@ -136,9 +136,9 @@ def read_response(members: Mapping[str, object]) -> Asked[ResponsesBody]:
     chat = {**rest_of(members, own), "messages": _messages(own), **_settings(own), **choice}
     chat |= {"parallel_tool_calls": own.parallel_tool_calls, "tools": [_told(tool) for _, tool in tools]}
     if all(tool.strict is not None for _, tool in tools):
-        return Asked(own, chat_of(chat, spelling), spelling)
+        return Translated(own, chat_of(chat, spelling), spelling)
     strict = {**chat, "tools": [_told(tool, strict=True) for _, tool in tools]}
-    return Asked(own, chat_of(strict, spelling), spelling, relaxed=chat_of(chat, spelling))
+    return Translated(own, chat_of(strict, spelling), spelling, relaxed=chat_of(chat, spelling))
 
 
 def _spelling(places: Sequence[int]) -> Spelling:

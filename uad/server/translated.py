@@ -32,7 +32,7 @@ Spelling = Callable[[str], str]
 
 
 @dataclass(frozen=True)
-class Asked(Generic[B]):
+class Translated(Generic[B]):
     """A request, the chat that it stands for, and how its fields are called.
 
     `relaxed` is the chat to try where the schemas of the tools are none that calls can be held to.
@@ -46,8 +46,8 @@ class Asked(Generic[B]):
 
 async def answer_as(
     request: web.Request,
-    read: Callable[[dict[str, object]], Asked[B]],
-    shape: Callable[[State, Asked[B], Job, Reading], Shape],
+    read: Callable[[dict[str, object]], Translated[B]],
+    shape: Callable[[State, Translated[B], Job, Reading], Shape],
 ) -> web.StreamResponse:
     """Answer a request that `read` makes of its members, in the form that `shape` gives."""
     state = request.app[STATE]
@@ -57,7 +57,7 @@ async def answer_as(
         return await answer(request, job, shape(state, asked, job, reading))
 
 
-def _job(state: State, asked: Asked[B]) -> tuple[Job, Reading]:
+def _job(state: State, asked: Translated[B]) -> tuple[Job, Reading]:
     ping, thoughts = state.config.sse_ping_interval, state.config.reasoning_format
     try:
         return chat_job(state.engine, asked.chat, ping, thoughts)
@@ -68,7 +68,9 @@ def _job(state: State, asked: Asked[B]) -> tuple[Job, Reading]:
 
 
 async def count(
-    request: web.Request, read: Callable[[dict[str, object]], Asked[B]], form: Callable[[int], Mapping[str, object]]
+    request: web.Request,
+    read: Callable[[dict[str, object]], Translated[B]],
+    form: Callable[[int], Mapping[str, object]],
 ) -> web.Response:
     """How many ids the prompt of such a request has. It need not fit into the context."""
     state = request.app[STATE]
