@@ -65,6 +65,7 @@ def test_a_text_is_a_block() -> None:
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": 1,
         "output_tokens": 4,  # the scripted runtime does not count the last byte
+        "output_tokens_details": {"thinking_tokens": 0},
     }
 
 
@@ -220,6 +221,7 @@ def test_an_answer_begun_goes_on() -> None:
         ({"type": "enabled", "budget_tokens": 0}, {"enable_thinking": False, "thinking_budget": 0}),
         ({"type": "disabled"}, {"enable_thinking": False}),
         ({"type": "adaptive"}, {}),
+        ({"type": "between_tools", "display": None}, {}),
     ],
 )
 def test_thinking_goes_to_the_template(thinking: Any, expected: Any) -> None:
@@ -335,7 +337,9 @@ def test_errors_have_the_form_of_anthropic() -> None:
                 (PATH, {"x-api-key": "no"}),
                 (f"{PATH}/batches", {"x-api-key": "sesame"}),
                 (PATH, {"x-api-key": "sesame", "anthropic-version": "1999-01-01"}),
+                (PATH, {"x-api-key": "sesame", "anthropic-version": "soon"}),
                 (PATH, {"x-api-key": "sesame", "anthropic-version": "2023-06-01"}),
+                (PATH, {"x-api-key": "sesame", "anthropic-version": "2026-10-21"}),
             ):
                 async with session.post(path, json={"messages": HELLO}, headers=headers) as answer:
                     body = await answer.json()
@@ -350,6 +354,8 @@ def test_errors_have_the_form_of_anthropic() -> None:
         (401, "error", "authentication_error"),
         (404, "error", "not_found_error"),
         (400, "error", "invalid_request_error"),
+        (400, "error", "invalid_request_error"),
+        (200, "message", None),
         (200, "message", None),
     ]
 

@@ -16,7 +16,8 @@ from uad.server.schemas import MAX_MESSAGES, MAX_PARTS, Body, Count, Effort, Len
 from uad.server.toolfields import MAX_NAME, MAX_TOOLS
 from uad.server.translated import Translated, chat_of, refuse_several, renaming, rest_of, validated
 
-VERSION = "2023-06-01"
+OLDEST_VERSION = "2023-06-01"
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _NAMES = (
     (r"messages\b.*", "messages"),
     (r"(max_completion_tokens|n_predict)\b", "max_tokens"),
@@ -32,11 +33,13 @@ _BILLING = re.compile(r"\Ax-anthropic-billing-header:(\s*[\w.-]+=[^;\n]*;)*\s*")
 
 
 class ThinkingField(Body):
-    """`thinking` of a message. A budget of 0 is as `disabled`."""
+    """`thinking` of a message. A budget of 0 is as `disabled`; when to think is the model's to say, where it is not
+    `enabled` for all answers.
+    """
 
-    type: Literal["enabled", "disabled", "adaptive"]
+    type: Literal["enabled", "disabled", "adaptive", "between_tools"]
     budget_tokens: Count | None = None
-    display: Literal["summarized", "omitted"] = "summarized"
+    display: Literal["summarized", "omitted"] | None = None
 
 
 class OutputField(Body):
@@ -123,9 +126,11 @@ def read_message(members: Mapping[str, object]) -> Translated[MessagesBody]:
 
 
 def check_version(version: str | None) -> None:
-    """Raise InvalidRequestError for another version of the API than the one that is spoken here."""
-    if version not in (None, VERSION):
-        raise InvalidRequestError(f"anthropic-version: this server speaks {VERSION}, not {str(version)[:64]!r}")
+    """Raise InvalidRequestError for what is no version of the API, or one whose streams had no named events."""
+    if version is not None and (not _DATE.fullmatch(version) or version < OLDEST_VERSION):
+        raise InvalidRequestError(
+            f"anthropic-version: must be a date from {OLDEST_VERSION} on, not {version[:64]!r}; send {OLDEST_VERSION}"
+        )
 
 
 def _refuse(members: Mapping[str, object]) -> None:
@@ -172,7 +177,7 @@ def _tool(tool: Mapping[str, object], where: str) -> Json:
 
 def _thinking(own: MessagesBody) -> Json:
     thinking = own.thinking
-    if thinking is None or thinking.type == "adaptive":
+    if thinking is None or thinking.type in ("adaptive", "between_tools"):
         return {}
     if thinking.type == "disabled":
         return {"enable_thinking": False}

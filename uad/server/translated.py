@@ -72,7 +72,7 @@ async def count(
     read: Callable[[dict[str, object]], Translated[B]],
     form: Callable[[int], Mapping[str, object]],
 ) -> web.Response:
-    """How many ids the prompt of such a request has. It need not fit into the context."""
+    """How many ids the prompt of such a request has. Raises ContextOverflowError where it could not fit at all."""
     state = request.app[STATE]
     asked, size = await state.read(request, read)
     with spelled(asked.spelling):
