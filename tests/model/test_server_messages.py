@@ -270,6 +270,24 @@ def test_choices_of_tools() -> None:
     assert len(created(f"{CALL}\n{SECOND}", tools=TOOLS, tool_choice=single)["content"]) == 1
 
 
+def test_a_tool_that_is_deferred_waits_until_it_is_found() -> None:
+    def tools(messages: Any) -> list[str]:
+        fake = saying("ok")
+        assert post(PATH, {"messages": messages, "tools": [{**LOOK_UP, "defer_loading": True}, SAY]}, fake)[0] == 200
+        told: Any = fake.chats[0][1]["tools"]
+        return [tool["function"]["name"] for tool in told]
+
+    use = {"type": "tool_use", "id": "t1", "name": "say", "input": {}}
+    found = [{"type": "tool_reference", "tool_name": "look_up"}]
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": found}
+    assert tools([USER]) == ["say"]
+    after = [USER, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    assert tools(after) == ["look_up", "say"]
+    assert conversation(after)[-1]["content"] == "look_up"
+    bad = {**SAY, "strict": True, "input_schema": {"type": "no"}}
+    assert refused(tools=[{**LOOK_UP, "defer_loading": True}, bad]) == (400, "tools.1.input_schema")
+
+
 def test_settings_reach_the_engine() -> None:
     fake = saying("ok")
     body = {"temperature": 0.25, "top_k": 7, "seed": 3, "max_tokens": 9, "stop_sequences": ["END"]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictStr
@@ -14,7 +14,7 @@ from uad.server.dialogue import Dialogue, unsealed
 from uad.server.outcome import Json
 from uad.server.schemas import MAX_MESSAGES, MAX_PARTS, Body, Count, Effort, Length, Words
 from uad.server.toolfields import MAX_NAME, MAX_TOOLS
-from uad.server.translated import Translated, chat_of, refuse_several, renaming, rest_of, validated
+from uad.server.translated import Translated, chat_of, refuse_several, renaming, rest_of, tools_at, validated
 
 OLDEST_VERSION = "2023-06-01"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -24,8 +24,7 @@ _NAMES = (
     (r"stop\b", "stop_sequences"),
     (r"response_format(\.json_schema)?\b", "output_config.format"),
     (r"reasoning_effort\b", "output_config.effort"),
-    (r"(tools\.\d+)\.function\.parameters\b", r"\1.input_schema"),
-    (r"(tools\.\d+)\.function\.", r"\1."),
+    (r"(tools\.\d+)\.parameters\b", r"\1.input_schema"),
     (r"(thinking_budget\w*|reasoning_budget_tokens)\b", "thinking.budget_tokens"),
 )
 _BILLING = re.compile(r"\Ax-anthropic-billing-header:(\s*[\w.-]+=[^;\n]*;)*\s*")
@@ -75,6 +74,7 @@ class CustomTool(Body):
     description: StrictStr | None = None
     input_schema: dict[StrictStr, Any] | None = None
     strict: StrictBool | None = None
+    defer_loading: StrictBool = False
 
 
 class TurnBody(Body):
@@ -88,6 +88,12 @@ class TextBlock(Body):
     """Text of anybody."""
 
     text: StrictStr
+
+
+class ReferenceBlock(Body):
+    """A tool that a search of tools has found."""
+
+    tool_name: StrictStr
 
 
 class ThinkingBlock(Body):
@@ -117,9 +123,11 @@ def read_message(members: Mapping[str, object]) -> Translated[MessagesBody]:
     """The request and its chat. Raises InvalidRequestError, NotSupportedError or ValidationError."""
     _refuse(members)
     own = MessagesBody.model_validate(members)
-    spelling = renaming(_NAMES)
-    chat = rest_of(members, own)
-    chat |= {"messages": _messages(own), "stop": own.stop_sequences, **_tools(own), **_thinking(own), **_form(own)}
+    messages, found = _messages(own)
+    tools, places = _tools(own, found)
+    spelling = tools_at(places, renaming(_NAMES))
+    chat = {**rest_of(members, own), "messages": messages, "tools": tools, "stop": own.stop_sequences}
+    chat |= {**_choice(own), **_thinking(own), **_form(own)}
     if own.max_tokens is not None:
         chat["max_tokens"] = own.max_tokens
     return Translated(own, chat_of(chat, spelling), spelling)
@@ -143,10 +151,17 @@ def _refuse(members: Mapping[str, object]) -> None:
     refuse_several(members)
 
 
-def _tools(own: MessagesBody) -> Json:
-    out: Json = {"tools": [_tool(tool, f"tools.{i}") for i, tool in enumerate(own.tools)]}
+def _tools(own: MessagesBody, found: Collection[str]) -> tuple[list[Json], list[int]]:
+    """The tools of the chat, and the place of each in the request. One that is deferred waits until it is found."""
+    tools = [(i, _tool(tool, f"tools.{i}")) for i, tool in enumerate(own.tools)]
+    kept = [(i, tool) for i, tool in tools if not tool.defer_loading or tool.name in found]
+    return [_told(tool) for _, tool in kept], [i for i, _ in kept]
+
+
+def _choice(own: MessagesBody) -> Json:
     if not own.tool_choice:
-        return out
+        return {}
+    out: Json = {}
     match own.tool_choice.get("type"):
         case "auto" | "none" as word:
             out["tool_choice"] = word
@@ -163,16 +178,18 @@ def _tools(own: MessagesBody) -> Json:
     return {**out, "parallel_tool_calls": not is_single}
 
 
-def _tool(tool: Mapping[str, object], where: str) -> Json:
+def _tool(tool: Mapping[str, object], where: str) -> CustomTool:
     kind = tool.get("type") or "custom"
     if kind != "custom":
         raise NotSupportedError(
-            f"{where}: tools of type {str(kind)[:64]!r} are Anthropic's own; send one with an input_schema of its own",
-            where,
+            f"{where}: tools of type {str(kind)[:64]!r} are Anthropic's own; send one that has an input_schema", where
         )
-    own = validated(CustomTool, tool, where)
-    function: Json = own.model_dump(exclude_none=True, include={"name", "description", "strict"})
-    return {"type": "function", "function": {**function, "parameters": own.input_schema or {}}}
+    return validated(CustomTool, tool, where)
+
+
+def _told(tool: CustomTool) -> Json:
+    function: Json = tool.model_dump(exclude_none=True, include={"name", "description", "strict"})
+    return {"type": "function", "function": {**function, "parameters": tool.input_schema or {}}}
 
 
 def _thinking(own: MessagesBody) -> Json:
@@ -205,29 +222,30 @@ def _form(own: MessagesBody) -> Json:
 # --- the conversation
 
 
-def _messages(own: MessagesBody) -> list[Json]:
-    talk = Dialogue()
+def _messages(own: MessagesBody) -> tuple[list[Json], set[str]]:
+    """The chat's messages, and the names of the tools that were found on the way."""
+    talk, found = Dialogue(), set[str]()
     system = [text for text in (_BILLING.sub("", one, count=1) for one in _system(own.system)) if text]
     if system:
         talk.say("system", system)
     for i, message in enumerate(own.messages):
         checkpoint()
-        _turn(talk, f"messages.{i}", message)
-    return talk.messages
+        _turn(talk, f"messages.{i}", message, found)
+    return talk.messages, found
 
 
 def _system(value: object) -> list[str]:
     return [] if value is None else texts_in(value, "system")
 
 
-def _turn(talk: Dialogue, where: str, message: object) -> None:
+def _turn(talk: Dialogue, where: str, message: object, found: set[str]) -> None:
     turn = validated(TurnBody, message, where)
     content = turn.content
     match turn.role:
         case "system":
             talk.say("system", texts_in(content, f"{where}.content"))
         case "user":
-            _user(talk, f"{where}.content", content)
+            _user(talk, f"{where}.content", content, found)
         case "assistant" if isinstance(content, str):
             talk.say("assistant", [content])
         case "assistant":
@@ -235,22 +253,31 @@ def _turn(talk: Dialogue, where: str, message: object) -> None:
                 _ASSISTANT[kind](talk, at, block)
 
 
-def _user(talk: Dialogue, where: str, content: object) -> None:
+def _user(talk: Dialogue, where: str, content: object, found: set[str]) -> None:
     """Results first, wherever they stand: they answer the calls before them. Turns in a row are one."""
     if isinstance(content, str):
         talk.go_on("user", [content])
         return
     blocks = _blocks(content, where, ("text", "tool_result"))
     for at, _, block in (one for one in blocks if one[1] == "tool_result"):
-        result = validated(ResultBlock, block, at)
-        texts = texts_in(result.content, f"{at}.content")
-        talk.result(
-            result.tool_use_id,
-            [f"Error: {text}" if result.is_error and i == 0 else text for i, text in enumerate(texts)],
-        )
+        _result(talk, at, validated(ResultBlock, block, at), found)
     texts = [validated(TextBlock, block, at).text for at, kind, block in blocks if kind == "text"]
     if texts or not blocks:
         talk.go_on("user", texts)
+
+
+def _result(talk: Dialogue, where: str, result: ResultBlock, found: set[str]) -> None:
+    """An error says that it is one: a chat has no other place for that."""
+    if isinstance(result.content, str):
+        texts = [result.content]
+    else:
+        blocks = _blocks(result.content, f"{where}.content", ("text", "tool_reference"))
+        names = {at: validated(ReferenceBlock, block, at).tool_name for at, kind, block in blocks if kind != "text"}
+        found.update(names.values())
+        texts = [names[at] if at in names else validated(TextBlock, block, at).text for at, _, block in blocks]
+    if result.is_error:
+        texts = [f"Error: {text}" if i == 0 else text for i, text in enumerate(texts or [""])]
+    talk.result(result.tool_use_id, texts)
 
 
 def _say(talk: Dialogue, where: str, block: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from uad.server.dialogue import Dialogue, unsealed
 from uad.server.outcome import Json
 from uad.server.schemas import Body, ChatAlternatives, Effort, Length
 from uad.server.toolfields import CHOICES, MAX_NAME, MAX_TOOLS
-from uad.server.translated import Spelling, Translated, chat_of, refuse_several, renaming, rest_of, validated
+from uad.server.translated import Translated, chat_of, refuse_several, renaming, rest_of, tools_at, validated
 
 log = logging.getLogger("uad.server")
 
@@ -132,27 +132,13 @@ def read_response(members: Mapping[str, object]) -> Translated[ResponsesBody]:
     own = ResponsesBody.model_validate(members)
     _check(own)
     tools, choice = _tools(own)
-    spelling = _spelling([place for place, _ in tools])
+    spelling = tools_at([place for place, _ in tools], renaming(_NAMES))
     chat = {**rest_of(members, own), "messages": _messages(own), **_settings(own), **choice}
     chat |= {"parallel_tool_calls": own.parallel_tool_calls, "tools": [_told(tool) for _, tool in tools]}
     if all(tool.strict is not None for _, tool in tools):
         return Translated(own, chat_of(chat, spelling), spelling)
     strict = {**chat, "tools": [_told(tool, strict=True) for _, tool in tools]}
     return Translated(own, chat_of(strict, spelling), spelling, relaxed=chat_of(chat, spelling))
-
-
-def _spelling(places: Sequence[int]) -> Spelling:
-    """places: where in the request each tool of the chat stands."""
-    rename = renaming(_NAMES)
-
-    def own(name: str) -> str:
-        head, _, rest = name.partition(".")
-        number, _, rest = rest.partition(".")
-        if head != "tools" or not number.isdigit():
-            return rename(name)
-        return f"tools.{places[int(number)]}.{rest.removeprefix('function.')}"
-
-    return own
 
 
 def _refuse(members: Mapping[str, object]) -> None:

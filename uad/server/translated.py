@@ -131,6 +131,19 @@ def renaming(rules: Sequence[tuple[str, str]]) -> Spelling:
     return own
 
 
+def tools_at(places: Sequence[int], spelling: Spelling) -> Spelling:
+    """The same spelling, where the tools of the chat, whose names are in `function`, stand at these places."""
+
+    def own(name: str) -> str:
+        head, _, rest = name.partition(".")
+        number, _, rest = rest.partition(".")
+        if head != "tools" or not number.isdigit():
+            return spelling(name)
+        return spelling(f"tools.{places[int(number)]}.{rest.removeprefix('function.')}")
+
+    return own
+
+
 def validated(kind: type[B], value: object, where: str) -> B:
     """A value inside of a request, as a body of its own. Raises InvalidRequestError that says where it is wrong."""
     if not isinstance(value, dict):
