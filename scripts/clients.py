@@ -33,6 +33,8 @@ from platformdirs import user_cache_path
 
 ROOT = Path(__file__).parent.parent
 CHECKS = Path(__file__).parent / "client_checks"
+AGENTS = "agents_cli"
+CONTEXT = "32768"  # tokens: coding agents begin with some ten thousand
 TARGET, DRAFT = "qwen2.5-coder-1.5b-q8_0", "smollm2-135m"
 INSTALL_S, CHECK_S, START_S = 600, 900, 300
 OK, MODEL, FAILED, NOT_RUN = "ok", "model", "failed", "not run"
@@ -108,14 +110,14 @@ def python_environment(folder: Path) -> Path:
     return python
 
 
-def node_environment(folder: Path) -> Path:
-    """The folder that has the clients for Node, and the checks beside them. Raises SubprocessError, or OSError without
-    npm.
+def node_environment(home: Path, files: Path, *checks: str) -> Path:
+    """The folder `home` with the clients for Node that `files` names, and these checks beside them.
+
+    Raises SubprocessError, or OSError without npm.
     """
-    home = folder / "node"
     home.mkdir(parents=True, exist_ok=True)
-    for name in ("package.json", "package-lock.json", "ai_sdk.mjs"):
-        shutil.copy(CHECKS / name, home)
+    for path in (files / "package.json", files / "package-lock.json", *(CHECKS / name for name in checks)):
+        shutil.copy(path, home)
     subprocess.run(["npm", "ci", "--silent", "--no-audit", "--no-fund"], cwd=home, check=True, timeout=INSTALL_S)
     return home
 
@@ -123,7 +125,10 @@ def node_environment(folder: Path) -> Path:
 def command_of(name: str, folder: Path) -> list[str | Path]:
     """What runs a file of checks; installs what it needs."""
     if name == "ai_sdk":
-        return ["node", node_environment(folder) / "ai_sdk.mjs"]
+        return ["node", node_environment(folder / "node", CHECKS, "ai_sdk.mjs") / "ai_sdk.mjs"]
+    if name == "coding_agents":
+        node_environment(folder / AGENTS, CHECKS / AGENTS)
+        return [sys.executable, CHECKS / "coding_agents.py"]
     if name == "recorded":
         return [sys.executable, CHECKS / "recorded.py"]
     return [python_environment(folder), CHECKS / f"with_{name}.py"]
@@ -131,7 +136,8 @@ def command_of(name: str, folder: Path) -> list[str | Path]:
 
 def names() -> list[str]:
     """The files of checks, without what all of their names have."""
-    return [*sorted(path.stem.removeprefix("with_") for path in CHECKS.glob("with_*.py")), "ai_sdk", "recorded"]
+    python = sorted(path.stem.removeprefix("with_") for path in CHECKS.glob("with_*.py"))
+    return [*python, "ai_sdk", "coding_agents", "recorded"]
 
 
 def results_of(name: str, url: str, folder: Path) -> list[Result]:
@@ -142,7 +148,8 @@ def results_of(name: str, url: str, folder: Path) -> list[Result]:
         command = command_of(name, folder)
     except (OSError, subprocess.SubprocessError) as error:
         return [Result(name, "", "all", NOT_RUN, str(error))]
-    env = {**os.environ, "UAD_CLIENTS_URL": url, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONPATH": ""}
+    own = {"UAD_CLIENTS_URL": url, "UAD_CLIENTS_AGENTS": str(folder / AGENTS)}
+    env = {**os.environ, **own, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONPATH": ""}
     try:
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=CHECK_S)
     except subprocess.TimeoutExpired as late:
@@ -203,12 +210,12 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 def uad_command(words: Sequence[str]) -> list[str | Path]:
     """`uad serve` with the real pair. words: further flags."""
     models = [models_folder() / f"{name}.gguf" for name in (TARGET, DRAFT)]
-    return [sys.executable, "-m", "uad", "serve", "--target", models[0], "--draft", models[1], "-c", "8192", *words]
+    return [sys.executable, "-m", "uad", "serve", "--target", models[0], "--draft", models[1], "-c", CONTEXT, *words]
 
 
 def peer_command(program: str, words: Sequence[str]) -> list[str | Path]:
     """llama-server with the same target."""
-    return [program, "-m", models_folder() / f"{TARGET}.gguf", "-c", "8192", "-np", "1", "--jinja", *words]
+    return [program, "-m", models_folder() / f"{TARGET}.gguf", "-c", CONTEXT, "-np", "1", "--jinja", *words]
 
 
 def arguments() -> argparse.Namespace:

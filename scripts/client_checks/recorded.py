@@ -58,24 +58,84 @@ def opencode() -> None:
     calls_paris({"model": "local", "messages": [system, ASKED], "tools": [TOOL], "stream": True, **options})
 
 
+def events(path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The events of a stream that names them."""
+    with opened(path, body) as lines:
+        for line in lines:
+            if line.startswith(b"data: {"):
+                yield json.loads(line[6:])
+
+
 def codex() -> None:
-    """The Responses API is not here: the error has to say so, and that it is useless to try again."""
-    body = {"model": "local", "input": [ASKED], "tools": [{"type": "function", **FUNCTION}], "stream": True}
-    refusal = None
-    try:
-        opened("/responses", body)
-    except urllib.error.HTTPError as error:
-        refusal = error
-    assert refusal is not None, "it is answered: check the answer here"
-    assert refusal.code == 501, f"status {refusal.code}"
-    assert "/v1/responses" in json.load(refusal)["error"]["message"], "the route is not named"
-    assert refusal.headers["x-should-retry"] == "false", "clients will try again"
+    """A turn of `codex exec`: developer messages, functions among tools of other kinds, sealed thoughts."""
+
+    def message(role: str, text: str) -> dict[str, Any]:
+        return {"type": "message", "id": "msg_1", "role": role, "content": [{"type": "input_text", "text": text}]}
+
+    said = [message("developer", "You are a coding agent."), message("user", "<environment_context/>")]
+    tools = [
+        {"type": "function", **FUNCTION, "strict": False},
+        {"type": "namespace", "name": "multi_agent_v1", "description": "More agents", "tools": []},
+        {"type": "web_search", "external_web_access": False},
+    ]
+    body = {
+        "model": "local",
+        "stream": True,
+        "input": [*said, message("user", ASKED["content"])],
+        "tools": tools,
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+        "reasoning": {"summary": "auto"},
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "prompt_cache_key": "1",
+        "client_metadata": {"session_id": "1"},
+        "temperature": 0,
+    }
+    last = list(events("/responses", body))[-1]
+    assert last["type"] == "response.completed", f"the last event is {last['type']}"
+    calls = [item for item in last["response"]["output"] if item["type"] == "function_call"]
+    assert [(one["name"], json.loads(one["arguments"])) for one in calls] == [("get_weather", {"city": "Paris"})], calls
+
+
+def claude_code() -> None:
+    """A turn of `claude -p`: a stamp in front of the system, a system message behind the user's, a deferred tool."""
+    cached = {"cache_control": {"type": "ephemeral"}}
+    tool = {"name": "get_weather", "description": FUNCTION["description"], "input_schema": PARAMETERS}
+    stamp = "x-anthropic-billing-header: cc_version=2.1.332.c5a; cc_entrypoint=sdk-cli; cch=a5145;"
+    body = {
+        "model": "claude-opus-5-5",
+        "max_tokens": 512,
+        "stream": True,
+        "system": [{"type": "text", "text": stamp}, {"type": "text", "text": "You are an agent.", **cached}],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "<system-reminder/>"}]},
+            {"role": "system", "content": [{"type": "text", "text": "# Environment", **cached}]},
+            {"role": "user", "content": [{"type": "text", "text": ASKED["content"]}]},
+        ],
+        "tools": [
+            tool,
+            {"name": "Later", "description": "", "input_schema": {"type": "object"}, "defer_loading": True},
+        ],
+        "metadata": {"user_id": "1"},
+        "thinking": {"type": "adaptive", "display": "omitted"},
+        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+        "output_config": {"effort": "medium"},
+        "temperature": 0,
+    }
+    found = list(events("/messages?beta=true", body))
+    assert found[-1]["type"] == "message_stop", f"the last event is {found[-1]['type']}"
+    names = [one["content_block"].get("name") for one in found if one["type"] == "content_block_start"]
+    pieces = [one["delta"].get("partial_json", "") for one in found if one["type"] == "content_block_delta"]
+    assert [name for name in names if name] == ["get_weather"], f"other calls: {names}"
+    assert json.loads("".join(pieces)) == {"city": "Paris"}, f"other arguments: {pieces}"
 
 
 for name, what, function in (
     ("Open WebUI", "the default chat, with tools", open_webui),
     ("opencode", "a chat with tools", opencode),
-    ("codex", "/v1/responses: refused by name", codex),
+    ("codex", "a turn with tools, over responses", codex),
+    ("Claude Code", "a turn with tools, over messages", claude_code),
 ):
     error = ""
     try:

@@ -61,4 +61,28 @@ def by_schema() -> None:
     is_bob(Person.model_validate_json(answer.choices[0].message.content))
 
 
+@check("responses: a tool")
+def a_response() -> None:
+    tool = {"type": "function", **WEATHER_TOOL["function"], "strict": False}
+    fields: dict[str, Any] = {"temperature": 0, "max_output_tokens": MAX_TOKENS, "tools": [tool]}
+    answer = litellm.responses(
+        input=WEATHER, model=f"openai/{MODEL}", api_base=BASE_URL, api_key=KEY, timeout=TIMEOUT_S, **fields
+    )
+    (call,) = (item for item in answer.output if item.type == "function_call")
+    is_paris(call.name, call.arguments)
+
+
+@check("anthropic/: a tool, and the result answered")
+def a_message() -> None:
+    messages: list[Any] = [{"role": "user", "content": WEATHER}]
+    fields: dict[str, Any] = {"api_base": BASE_URL.removesuffix("/v1"), "api_key": KEY, "timeout": TIMEOUT_S}
+    fields |= {"max_tokens": MAX_TOKENS, "tools": [WEATHER_TOOL]}
+    message = litellm.completion(f"anthropic/{MODEL}", messages, temperature=0, **fields).choices[0].message
+    (call,) = message.tool_calls
+    is_paris(call.function.name, call.function.arguments)
+    messages += [message, {"role": "tool", "tool_call_id": call.id, "content": REPORT}]
+    answer = litellm.completion(f"anthropic/{MODEL}", messages, temperature=0, **fields)
+    tells_report(answer.choices[0].message.content)
+
+
 run("litellm")

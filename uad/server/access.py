@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import secrets
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import urlsplit
@@ -11,14 +12,14 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from uad.common.names import did_you_mean
-from uad.server.json_out import dumps, frame
 from uad.server.problems import KINDS, AuthenticationError, ForbiddenError, Problem, problem_of
-from uad.server.state import STATE, STREAM
+from uad.server.state import FAILED, STATE, STREAM
 
 # OpenAI's and llama-server's, Anthropic's, Azure's; in any case
 KEY_HEADERS = ("Authorization", "X-Api-Key", "Api-Key")
 LOCAL_SUFFIXES = (".localhost", ".local", ".internal")  # names that public DNS cannot point at a visitor's own machine
 _PATH_SHOWN = 100  # characters
+ID = web.RequestKey("id", str)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 PUBLIC = ("/health", "/v1/health")
 PREFLIGHT = {
@@ -121,7 +122,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except (ConnectionError, TimeoutError):
         return _give_up(request)
     except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
-        return _nowhere(request, error).response()
+        return _plainly(request, _nowhere(request, error))
     except Exception as error:
         return await _tell(request, problem_of(error))
 
@@ -164,12 +165,34 @@ def _nowhere(request: web.Request, error: web.HTTPNotFound | web.HTTPMethodNotAl
     return Problem(404, f"there is no {path} here; {did_you_mean(path, paths)}", KINDS[404])
 
 
+def _plainly(request: web.Request, problem: Problem) -> web.Response:
+    """An answer that is an error, in the words of the API that the route belongs to."""
+    return problem.response(problem.anthropic(id_of_request(request)) if _is_anthropic(request) else None)
+
+
+def _is_anthropic(request: web.Request) -> bool:
+    return request.path.removeprefix(request.app[STATE].config.api_prefix).startswith("/v1/messages")
+
+
+def id_of_request(request: web.Request) -> str:
+    """A name for one request, the same whenever it is asked for."""
+    if ID not in request:
+        request[ID] = f"req_{secrets.token_hex(12)}"
+    return request[ID]
+
+
+async def name_request(request: web.Request, response: web.StreamResponse) -> None:
+    """Anthropic's clients show the name of a request that failed."""
+    if _is_anthropic(request):
+        response.headers["request-id"] = id_of_request(request)
+
+
 async def _tell(request: web.Request, problem: Problem) -> web.StreamResponse:
     stream: web.StreamResponse | None = request.get(STREAM)
     if stream is None:
-        return problem.response()
+        return _plainly(request, problem)
     try:
-        await stream.write(frame(dumps(problem.body())))
+        await stream.write(request[FAILED](problem))
         await stream.write_eof()
     except ConnectionError:
         return _give_up(request)
@@ -180,7 +203,8 @@ def _give_up(request: web.Request) -> web.StreamResponse:
     """The client is gone, or has been silent for longer than --timeout."""
     stream: web.StreamResponse | None = request.get(STREAM)
     if stream is None:
-        return Problem(408, "the request body did not arrive within --timeout", "invalid_request_error").response()
+        problem = Problem(408, "the request body did not arrive within --timeout", "invalid_request_error")
+        return _plainly(request, problem)
     if request.transport is not None:
         request.transport.abort()
     return stream

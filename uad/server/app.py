@@ -10,8 +10,8 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from uad.config import ServerConfig
 from uad.errors import UnavailableError
-from uad.server import adapters, completions, info
-from uad.server.access import allow_origin, errors, guard
+from uad.server import adapters, completions, info, messages, responses
+from uad.server.access import allow_origin, errors, guard, name_request
 from uad.server.doors import Doors, url_of
 from uad.server.engine import Backend
 from uad.server.state import STATE, Gate, State
@@ -25,6 +25,12 @@ POST_ROUTES = {
     "/v1/chat/completions/input_tokens": info.chat_input_tokens,
     "/chat/completions/input_tokens": info.chat_input_tokens,
     "/v1/completions": completions.completion,
+    "/v1/responses": responses.create,
+    "/responses": responses.create,
+    "/v1/responses/input_tokens": responses.input_tokens,
+    "/responses/input_tokens": responses.input_tokens,
+    "/v1/messages": messages.create,
+    "/v1/messages/count_tokens": messages.count_tokens,
     "/completion": completions.native,
     "/completions": completions.native,
     "/infill": completions.infill,
@@ -50,8 +56,6 @@ ABSENT = (
     "/embedding",
     "/rerank",
     "/v1/rerank",
-    "/v1/responses",
-    "/v1/messages",
 )
 
 
@@ -66,6 +70,7 @@ def make_app(runtime: Backend, config: ServerConfig) -> web.Application:
     for path in ABSENT:
         app.router.add_post(config.api_prefix + path, info.absent)
     app.on_response_prepare.append(allow_origin)
+    app.on_response_prepare.append(name_request)
     app.on_shutdown.append(_stop_streams)
     app.cleanup_ctx.append(_own_workers)
     return app

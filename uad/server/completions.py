@@ -13,14 +13,15 @@ from uad.server.engine import Arrival, Backend, Generation, merge
 from uad.server.infill import encode_infill, encode_insertion
 from uad.server.job import Job, check_counts, make_job
 from uad.server.json_in import SMALL
-from uad.server.json_out import DONE, PING, dumps, frame, with_member
+from uad.server.json_out import DONE, PING, dumps, frame, named_frame, with_member
 from uad.server.outcome import Outcome, timings_json
+from uad.server.problems import Problem
 from uad.server.prompt_ids import Prompt, encode_prompt, split_prompts
 from uad.server.refuse import checked
 from uad.server.schemas import ChatBody, CompletionBody, InfillBody, NativeBody
-from uad.server.shapes import CompletionShape, Identity, NativeShape, Shape
+from uad.server.shapes import CompletionShape, Identity, NamedEvents, NativeShape, Shape
 from uad.server.spoken import chat_job, chat_shape
-from uad.server.state import STATE, STREAM, State
+from uad.server.state import FAILED, STATE, STREAM, State
 from uad.types import Timings
 
 B = TypeVar("B", CompletionBody, NativeBody, InfillBody)
@@ -124,6 +125,8 @@ class Teller:
         self.job = job
         self.shape = shape
         self.outcomes = [Outcome(i) for i in range(len(job.requests))]
+        self.ping = shape.ping if isinstance(shape, NamedEvents) else PING
+        self._frame = named_frame if isinstance(shape, NamedEvents) else frame
         self._is_opened = [False] * len(job.requests)
 
     def hear(self, arrivals: list[Arrival]) -> None:
@@ -151,7 +154,13 @@ class Teller:
                 texts += self._progress(outcome, event)
             else:
                 texts += self._close(index, event)
-        return b"".join(frame(text) for text in texts)
+        return b"".join(self._frame(text) for text in texts)
+
+    def failed(self, problem: Problem) -> bytes:
+        """An error as the last frames of the stream."""
+        if isinstance(self.shape, NamedEvents):
+            return b"".join(map(self._frame, self.shape.failed(problem)))
+        return frame(dumps(problem.body()))
 
     def _progress(self, outcome: Outcome, event: Progress) -> list[str]:
         """How far the prompt was read, for who asked for it."""
@@ -190,9 +199,10 @@ async def _stream(request: web.Request, generation: Generation, teller: Teller) 
     arrivals = await generation.take(ping)  # an error before the first event still gets its own status
     response = web.StreamResponse(headers=HEADERS)
     request[STREAM] = response
+    request[FAILED] = teller.failed
     await response.prepare(request)
     while True:
-        data = teller.tell(arrivals) if arrivals else PING
+        data = teller.tell(arrivals) if arrivals else teller.ping
         if not generation.is_open:
             break
         await _write(state, response, data)

@@ -28,6 +28,12 @@ def with_member(text: str, name: str, value: object) -> str:
     return f"{text[:-1]},{dumps(name)}:{dumps(value)}}}"
 
 
+def named_frame(text: str) -> bytes:
+    """One event holding the JSON `text` of an object, whose first member is its `type`: that is the event's name."""
+    name = text.split('"', 4)[3]
+    return f"event: {name}\ndata: {text}\n\n".encode("ascii")
+
+
 def dumps_large(value: object, depth: int = 5) -> str:
     """The same text for worker threads, made of small pieces: the encoder lets no other thread run before it is done.
 

@@ -24,16 +24,18 @@ class Outcome:
     ids: list[int] = field(default_factory=list)
     probs: list[TokenProb] = field(default_factory=list)
     prompt_probs: list[TokenProb] = field(default_factory=list)
+    deltas: list[Delta] = field(default_factory=list)
     has_new_line: bool = False
     done: Done | None = None
 
     def observe(self, delta: Delta, keep: bool) -> None:
-        """Take in one piece; its text and probabilities only if the answer is sent as a whole."""
+        """Take in one piece; it is kept, text and probabilities, only if the answer is sent as a whole."""
         self.ids += delta.ids
         self.has_new_line = self.has_new_line or "\n" in delta.text
         if keep:
             self.texts.append(delta.text)
             self.probs += delta.probs
+            self.deltas.append(delta)
 
     @property
     def mean_logprob(self) -> float:

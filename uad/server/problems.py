@@ -31,6 +31,16 @@ KINDS = {
     501: "not_supported_error",
     503: "unavailable_error",
 }
+OVERFLOW = "exceed_context_size_error"
+ANTHROPIC_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    500: "api_error",
+    503: "overloaded_error",
+}
 
 
 class AuthenticationError(UadError):
@@ -76,11 +86,22 @@ class Problem:
             }
         }
 
-    def response(self) -> web.Response:
-        """A plain JSON response."""
-        return web.Response(
-            text=dumps(self.body()), status=self.status, content_type="application/json", headers=self.headers
-        )
+    def anthropic(self, request: str = "") -> dict[str, object]:
+        """Anthropic's error object, inside its envelope. request: its id, if it has one."""
+        error = {"type": ANTHROPIC_KINDS.get(self.status, KINDS[400]), "message": self._anthropic_message()}
+        return {"type": "error", "error": error, **({"request_id": request} if request else {})}
+
+    def _anthropic_message(self) -> str:
+        """Clients shorten a conversation where they read that the prompt is too long."""
+        if self.kind != OVERFLOW:
+            return self.message
+        n_prompt, n_ctx = self.extra["n_prompt_tokens"], self.extra["n_ctx"]
+        return f"prompt is too long: {n_prompt} tokens > {n_ctx} maximum; {self.message}"
+
+    def response(self, body: Mapping[str, object] | None = None) -> web.Response:
+        """A plain JSON response with OpenAI's body, or with the one that is given."""
+        text = dumps(self.body() if body is None else body)
+        return web.Response(text=text, status=self.status, content_type="application/json", headers=self.headers)
 
 
 def problem_of(error: Exception) -> Problem:
@@ -88,7 +109,7 @@ def problem_of(error: Exception) -> Problem:
     match error:
         case ContextOverflowError():
             counts = {"n_prompt_tokens": error.n_prompt_tokens, "n_ctx": error.n_ctx}
-            return Problem(400, str(error), "exceed_context_size_error", error.param, counts)
+            return Problem(400, str(error), OVERFLOW, error.param, counts)
         case ValidationError():
             return _invalid(error)
         case UadError():
@@ -130,11 +151,16 @@ def _status(error: UadError) -> tuple[int, Mapping[str, str]]:
 
 
 def _invalid(error: ValidationError) -> Problem:
+    param, text = told(error)
+    return Problem(400, f"{param}: {text}" if param else text, KINDS[400], param or None)
+
+
+def told(error: ValidationError) -> tuple[str, str]:
+    """The field that is wrong, empty for the whole, and why. Of several the first."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     param = ".".join(str(part) for part in first["loc"])
     text = first["msg"].removeprefix("Value error, ")
-    text = text[:1].lower() + text[1:]
-    return Problem(400, f"{param}: {text}" if param else text, KINDS[400], param or None)
+    return param, text[:1].lower() + text[1:]
 
 
 def _plain(error: web.HTTPException) -> Problem:

@@ -100,6 +100,7 @@ Alternatives = Annotated[int, Field(ge=0, le=100), _Number]
 ChatAlternatives = Annotated[int, Field(ge=0, le=20), _Number]
 DraftLength = Annotated[int, Field(ge=0, le=512), _Number]
 Probability = Annotated[float, _Finite, Field(ge=0.0, le=1.0), _Number]
+Effort = Annotated[StrictStr, Field(max_length=64)]
 Ids = Annotated[list[Count], Field(max_length=MAX_STOP_IDS)]
 
 Seconds = Annotated[float, _Finite, Field(ge=-1.0, le=86400.0), AfterValidator(_pause), _Number]
@@ -251,7 +252,7 @@ class TemplateBody(Body):
 
     messages: list[MessageBody] = Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)
     chat_template_kwargs: dict[StrictStr, Any] = Field({}, max_length=MAX_KWARGS)
-    reasoning_effort: StrictStr | None = Field(None, max_length=64)
+    reasoning_effort: Effort | None = None
     enable_thinking: StrictBool | None = None
     thinking_budget: Length | None = Field(
         None,

@@ -14,11 +14,17 @@ from typing import Protocol
 
 from uad.events import Delta
 from uad.server.job import Job, settings_json
-from uad.server.json_out import dumps, dumps_large
+from uad.server.json_out import PING, dumps, dumps_large
 from uad.server.outcome import Json, Outcome, completion_logprobs_json, logprobs_json, n_chars, stats_json, usage_json
+from uad.server.problems import Problem
 from uad.types import TokenProb
 
 _ALPHABET = string.ascii_letters + string.digits
+
+
+def new_id(prefix: str, length: int = 32) -> str:
+    """A name that nothing else has: the prefix, and so many letters and digits."""
+    return prefix + "".join(secrets.choice(_ALPHABET) for _ in range(length))
 
 
 class Shape(Protocol):
@@ -47,14 +53,30 @@ class Shape(Protocol):
         ...
 
 
+class NamedEvents:
+    """Base of answers of one sequence whose streams have named events: each JSON text is an object that begins with its
+    `type`. `ping` is sent where nothing is said for a while.
+    """
+
+    ends_with_done = False
+    ping = PING
+
+    def failed(self, problem: Problem) -> list[str]:
+        """JSON texts at the end of a stream that breaks off."""
+        raise NotImplementedError
+
+    def blank(self, outcome: Outcome) -> str:
+        """None of these streams tells of progress: their requests have no field for it."""
+        raise NotImplementedError
+
+
 class Identity:
     """Members that every object of one OpenAI answer repeats."""
 
     def __init__(self, prefix: str, model: str, fingerprint: str) -> None:
-        name = prefix + "".join(secrets.choice(_ALPHABET) for _ in range(32))
         self.members: Json = {
             "created": int(time.time()),
-            "id": name,
+            "id": new_id(prefix),
             "model": model,
             "system_fingerprint": fingerprint,
         }

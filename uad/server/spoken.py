@@ -4,8 +4,6 @@ out; no I/O.
 
 from __future__ import annotations
 
-import secrets
-import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,12 +20,11 @@ from uad.server.json_out import dumps, dumps_large
 from uad.server.outcome import Json, Outcome, logprobs_json
 from uad.server.prompt_ids import encode_chat, text_of
 from uad.server.schemas import ChatBody
-from uad.server.shapes import ChatShape, Identity
+from uad.server.shapes import ChatShape, Identity, new_id
 from uad.server.thinking import thought_bounds
 from uad.server.toolfields import NamedTool
 from uad.types import Finish
 
-_ALPHABET = string.ascii_letters + string.digits
 _SHORTEST_ID = 9  # a model's own id that is shorter is a number in its answer, and no name in a conversation
 _TAIL = 64
 """How many ids at the end of a prompt are looked at for a thought that has begun."""
@@ -180,6 +177,14 @@ def _arguments(events: Iterable[Event], index: int) -> str:
     return "".join(event.text for event in events if isinstance(event, Arguments) and event.index == index)
 
 
+def id_of(given: str, prefix: str) -> str:
+    """A call's id: the model's own where it is a name, else a new one."""
+    return given if len(given) >= _SHORTEST_ID else new_id(prefix, 24)
+
+
 def _call(event: CallStart, arguments: str) -> Json:
-    own = event.id if len(event.id) >= _SHORTEST_ID else "call_" + "".join(secrets.choice(_ALPHABET) for _ in range(24))
-    return {"id": own, "type": "function", "function": {"name": event.name, "arguments": arguments}}
+    return {
+        "id": id_of(event.id, "call_"),
+        "type": "function",
+        "function": {"name": event.name, "arguments": arguments},
+    }

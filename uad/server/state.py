@@ -23,7 +23,7 @@ from uad.events import Totals
 from uad.server.engine import Backend, Generation
 from uad.server.json_in import SMALL, parse_object
 from uad.server.json_out import chunks
-from uad.server.problems import BusyError
+from uad.server.problems import BusyError, Problem
 
 T = TypeVar("T")
 N_THREADS = 2
@@ -173,3 +173,5 @@ async def _each(data: list[bytes]) -> AsyncIterator[bytes]:
 STATE = web.AppKey("STATE", State)
 STREAM = web.RequestKey("stream", web.StreamResponse)
 """Where a request keeps the stream that answers it, once it has begun: a late error is told there."""
+FAILED: web.RequestKey[Callable[[Problem], bytes]] = web.RequestKey("failed", Callable)  # type: ignore[arg-type]
+"""Where it keeps how its stream tells an error: the last frames."""

@@ -39,9 +39,10 @@ def test_an_error_stays_in_its_line_of_the_table() -> None:
 
 def test_a_client_that_cannot_be_installed_is_told_as_not_run(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # no npm
-    (one,) = clients.results_of("ai_sdk", "http://127.0.0.1:9", tmp_path)
-    assert one.verdict == clients.NOT_RUN
-    assert "npm" in one.error
+    for name in ("ai_sdk", "coding_agents"):
+        (one,) = clients.results_of(name, "http://127.0.0.1:9", tmp_path)
+        assert one.verdict == clients.NOT_RUN
+        assert "npm" in one.error
 
 
 def test_the_table_in_the_docs_has_the_versions_that_are_installed() -> None:
@@ -50,6 +51,9 @@ def test_the_table_in_the_docs_has_the_versions_that_are_installed() -> None:
     )
     lock = json.loads((clients.CHECKS / "package-lock.json").read_text(encoding="utf-8"))
     pinned["ai"] = lock["packages"]["node_modules/ai"]["version"]
+    agents = json.loads((clients.CHECKS / clients.AGENTS / "package-lock.json").read_text(encoding="utf-8"))["packages"]
+    pinned["codex"] = agents["node_modules/@openai/codex"]["version"]
+    pinned["claude-code"] = agents["node_modules/@anthropic-ai/claude-code"]["version"]
     rows = re.findall(
         r"^\| (\S+) \| (\d\S*) \|", (ROOT / "docs" / "clients.md").read_text(encoding="utf-8"), re.MULTILINE
     )

@@ -1,0 +1,76 @@
+"""codex and Claude Code, as their users start them. Standard library only.
+
+UAD_CLIENTS_AGENTS is the folder in which npm has installed them. They get a home and a project of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+URL = os.environ.get("UAD_CLIENTS_URL", "http://127.0.0.1:8080")
+AGENTS = Path(os.environ.get("UAD_CLIENTS_AGENTS", "."))
+LOCK = json.loads((AGENTS / "package-lock.json").read_text(encoding="utf-8"))["packages"]
+ASKED = "Say hello to me in one sentence. Use no tool."
+TURN_S = 600
+CODEX = """
+model = "local"
+model_provider = "uad"
+[model_providers.uad]
+name = "uad"
+base_url = "{url}/v1"
+wire_api = "responses"
+"""
+
+
+def run(command: list[str | Path], folder: Path, **variables: str) -> str:
+    """What a program says on stdout. Raises AssertionError where it fails, with the end of what it said."""
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder), **variables}
+    done = subprocess.run(
+        command, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TURN_S
+    )
+    assert done.returncode == 0, f"code {done.returncode}: {(done.stdout + done.stderr)[-250:]}"
+    return done.stdout
+
+
+def codex(folder: Path) -> str:
+    """The last message of `codex exec`."""
+    home = folder / ".codex"
+    home.mkdir()
+    (home / "config.toml").write_text(CODEX.format(url=URL), encoding="utf-8")
+    last = folder / "last.txt"
+    words: list[str | Path] = ["exec", "--skip-git-repo-check", "--sandbox", "read-only", "--output-last-message", last, ASKED]
+    run([AGENTS / "node_modules" / ".bin" / "codex", *words], folder, CODEX_HOME=str(home))
+    return last.read_text(encoding="utf-8")
+
+
+def claude_code(folder: Path) -> str:
+    """The answer of `claude -p`."""
+    variables = {
+        "ANTHROPIC_BASE_URL": URL,
+        "ANTHROPIC_API_KEY": "none",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "256",
+    }
+    return run([AGENTS / "node_modules" / ".bin" / "claude", "-p", ASKED, "--tools", "Bash"], folder, **variables)
+
+
+def check(client: str, package: str, what: str, answer: Callable[[Path], str]) -> None:
+    """Prints a line of JSON, as checks.py does."""
+    error = ""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            said = answer(Path(folder))
+        assert said.strip(), "no text"
+    except Exception as problem:  # whatever goes wrong is the result
+        error = f"{type(problem).__name__}: {problem}"[:300]
+    version = LOCK[f"node_modules/{package}"]["version"]
+    print(json.dumps({"client": client, "version": version, "what": what, "error": error}), flush=True)
+
+
+check("codex", "@openai/codex", "codex exec, over responses", codex)
+check("claude-code", "@anthropic-ai/claude-code", "claude -p, over messages", claude_code)

@@ -1,0 +1,152 @@
+"""The form of Anthropic's Messages API: one message, or a stream of its blocks. Events in, JSON texts out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+from uad.events import Delta
+from uad.server.dialogue import seal
+from uad.server.job import Job
+from uad.server.json_out import dumps, named_frame
+from uad.server.messages_request import MessagesBody
+from uad.server.outcome import Json, Outcome
+from uad.server.problems import Problem
+from uad.server.segments import Added, Closed, Opened, Segment, SegmentKind, Segments, Step
+from uad.server.shapes import NamedEvents, new_id
+from uad.server.spoken import Reading, id_of
+from uad.types import Finish, Usage
+
+
+class MessageShape(NamedEvents):
+    """POST /v1/messages."""
+
+    ping = named_frame(dumps({"type": "ping"}))
+
+    def __init__(self, job: Job, body: MessagesBody, model: str, reading: Reading) -> None:
+        self._job = job
+        self._body = body
+        self._segments = Segments(reading.parser())
+        self._call_ids: dict[int, str] = {}
+        self._same: Json = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": model}
+
+    # --- the stream
+
+    def opening(self, outcome: Outcome) -> list[str]:
+        """The message without content. How much of the prompt was in the cache is told at the end."""
+        n_prompt = len(self._job.requests[0].prompt)
+        begun = self._message([], None, None, Usage(n_prompt, 0, 0))
+        return [dumps({"type": "message_start", "message": begun})]
+
+    def piece(self, outcome: Outcome, delta: Delta) -> list[str]:
+        """Events for what the piece says."""
+        return list(self._events(self._segments.feed(delta)))
+
+    def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:
+        """What was kept back, the end of the last block, why it ended, and the usage."""
+        rest = list(self._events(self._segments.finish()))
+        reason, word = self._reason(outcome)
+        delta: Json = {"stop_reason": reason, "stop_sequence": word}
+        end = {"type": "message_delta", "delta": delta, "usage": self._usage_json(outcome.end.usage)}
+        return [*rest, dumps(end), dumps({"type": "message_stop"})]
+
+    def failed(self, problem: Problem) -> list[str]:
+        """A stream that breaks off."""
+        return [dumps(problem.anthropic())]
+
+    def _events(self, steps: Iterable[Step]) -> Iterator[str]:
+        for step in steps:
+            where: Json = {"index": step.segment.index}
+            match step:
+                case Opened():
+                    yield dumps({"type": "content_block_start", **where, "content_block": self._begun(step.segment)})
+                case Added():
+                    if delta := self._delta(step):
+                        yield dumps({"type": "content_block_delta", **where, "delta": delta})
+                case Closed():
+                    if step.segment.kind is SegmentKind.THOUGHT:
+                        signature = {"type": "signature_delta", "signature": self._signature(step.segment)}
+                        yield dumps({"type": "content_block_delta", **where, "delta": signature})
+                    yield dumps({"type": "content_block_stop", **where})
+
+    def _begun(self, segment: Segment) -> Json:
+        match segment.kind:
+            case SegmentKind.THOUGHT:
+                return {"type": "thinking", "thinking": "", "signature": ""}
+            case SegmentKind.TEXT:
+                return {"type": "text", "text": ""}
+            case SegmentKind.CALL:
+                return {**self._use(segment), "input": {}}
+
+    def _delta(self, step: Added) -> Json:
+        match step.segment.kind:
+            case SegmentKind.THOUGHT:
+                return {} if self._body.hides_thoughts else {"type": "thinking_delta", "thinking": step.text}
+            case SegmentKind.TEXT:
+                return {"type": "text_delta", "text": step.text}
+            case SegmentKind.CALL:
+                return {"type": "input_json_delta", "partial_json": step.text}
+
+    # --- the whole
+
+    def whole(self, outcomes: Sequence[Outcome]) -> Json:
+        """The answer in one object. A call that was cut in its arguments is left out: they are no object."""
+        (outcome,) = outcomes
+        for delta in outcome.deltas:
+            self._segments.feed(delta)
+        self._segments.finish()
+        blocks = [block for one in self._segments.all if (block := self._block(one)) is not None]
+        return self._message(blocks, *self._reason(outcome), outcome.end.usage)
+
+    def _message(self, blocks: list[Json], reason: str | None, word: str | None, usage: Usage) -> Json:
+        own: Json = {"content": blocks, "stop_reason": reason, "stop_sequence": word}
+        return {**self._same, **own, "usage": self._usage_json(usage)}
+
+    def _block(self, segment: Segment) -> Json | None:
+        match segment.kind:
+            case SegmentKind.THOUGHT:
+                text = "" if self._body.hides_thoughts else segment.text
+                return {"type": "thinking", "thinking": text, "signature": self._signature(segment)}
+            case SegmentKind.TEXT:
+                return {"type": "text", "text": segment.text}
+            case SegmentKind.CALL:
+                arguments = _object(segment.text)
+                return None if arguments is None else {**self._use(segment), "input": arguments}
+
+    def _use(self, segment: Segment) -> Json:
+        given, name = (segment.call.id, segment.call.name) if segment.call else ("", "")
+        own = self._call_ids.setdefault(segment.index, id_of(given, "toolu_"))
+        return {"type": "tool_use", "id": own, "name": name}
+
+    def _signature(self, segment: Segment) -> str:
+        """Nothing is signed here. Thoughts that are not shown are in it, so that they come back."""
+        return seal(segment.text) if self._body.hides_thoughts else ""
+
+    def _usage_json(self, usage: Usage) -> Json:
+        """Anthropic counts what was in the cache apart from what was read."""
+        return {
+            "input_tokens": usage.n_prompt - usage.n_cached,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": usage.n_cached,
+            "output_tokens": usage.n_predicted,
+            "output_tokens_details": {"thinking_tokens": min(self._segments.n_thought, usage.n_predicted)},
+        }
+
+    def _reason(self, outcome: Outcome) -> tuple[str, str | None]:
+        """Why the message ended, and the stop sequence that it ended at."""
+        end = outcome.end
+        if end.finish is Finish.LENGTH:
+            return "max_tokens", None
+        if self._segments.n_calls:
+            return "tool_use", None
+        if end.stopping_word and end.stopping_word in self._body.stop_sequences:
+            return "stop_sequence", end.stopping_word
+        return "end_turn", None
+
+
+def _object(text: str) -> Json | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

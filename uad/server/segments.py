@@ -1,0 +1,151 @@
+"""What an answer says, one behind the other: thoughts, text and calls, each opened, added to, closed. Knows no API."""
+
+from __future__ import annotations
+
+import enum
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from uad.calls.events import Arguments, CallStart, Content, Event, Thought
+from uad.calls.parser import AnswerParser
+from uad.events import Delta
+from uad.server.spoken import joined
+from uad.types import TokenProb
+
+
+class SegmentKind(enum.Enum):
+    """What a segment of an answer is."""
+
+    THOUGHT = enum.auto()
+    TEXT = enum.auto()
+    CALL = enum.auto()
+
+
+@dataclass(slots=True)
+class Segment:
+    """A stretch of an answer of one kind. `index` is its place among all; a call's `text` is the JSON of its arguments.
+
+    `call` says the name of the tool, and the model's own id. `probs` are those of the tokens of a text.
+    """
+
+    kind: SegmentKind
+    index: int
+    call: CallStart | None = None
+    texts: list[str] = field(default_factory=list)
+    probs: list[TokenProb] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """All that was added."""
+        return "".join(self.texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A segment begins."""
+
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A segment goes on. probs: those of the tokens that came since the last text, where they were asked for."""
+
+    segment: Segment
+    text: str
+    probs: tuple[TokenProb, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A segment is whole, or is all that there will be."""
+
+    segment: Segment
+
+
+Step = Opened | Added | Closed
+
+
+class Segments:
+    """The segments of one answer, as its pieces come."""
+
+    def __init__(self, parser: AnswerParser) -> None:
+        self.all: list[Segment] = []
+        self.n_thought = 0
+        """Ids of thoughts; one that the parser keeps back belongs to what comes next."""
+        self._parser = parser
+        self._n_waiting = 0
+        self._waiting: list[TokenProb] = []
+
+    @property
+    def n_calls(self) -> int:
+        """How many calls there are."""
+        return sum(one.kind is SegmentKind.CALL for one in self.all)
+
+    def feed(self, delta: Delta) -> list[Step]:
+        """What a piece of the answer brings."""
+        self._n_waiting += len(delta.ids)
+        self._waiting += delta.probs
+        return list(self._steps(self._parser.feed(delta.text)))
+
+    def finish(self) -> list[Step]:
+        """What was kept back, and the end of the last segment."""
+        steps = list(self._steps(self._parser.finish()))
+        if self.all:
+            last = self.all[-1]
+            last.probs += self._waiting if last.kind is SegmentKind.TEXT else ()
+            steps.append(Closed(last))
+        return steps
+
+    def _steps(self, events: Iterable[Event]) -> Iterator[Step]:
+        for event in joined(events):
+            match event:
+                case Thought():
+                    yield from self._add(SegmentKind.THOUGHT, event.text)
+                case Content():
+                    yield from self._add(SegmentKind.TEXT, event.text)
+                case CallStart():
+                    yield from self._open(Segment(SegmentKind.CALL, len(self.all), event))
+                case Arguments():
+                    yield from self._add(SegmentKind.CALL, event.text)
+
+    def _add(self, kind: SegmentKind, text: str) -> Iterator[Step]:
+        if not self.all or self.all[-1].kind is not kind:
+            yield from self._open(Segment(kind, len(self.all)))
+        segment = self.all[-1]
+        self._count(kind)
+        probs = self._probs_of(text) if kind is SegmentKind.TEXT else ()
+        segment.texts.append(text)
+        segment.probs += probs
+        yield Added(segment, text, probs)
+
+    def _open(self, segment: Segment) -> Iterator[Step]:
+        if self.all:
+            yield Closed(self.all[-1])
+        if segment.kind is SegmentKind.CALL:
+            self._count(segment.kind)
+        self.all.append(segment)
+        yield Opened(segment)
+
+    def _count(self, kind: SegmentKind) -> None:
+        """Ids that have come count to what is said now; their probabilities are told of texts only."""
+        self.n_thought += self._n_waiting if kind is SegmentKind.THOUGHT else 0
+        self._n_waiting = 0
+        if kind is not SegmentKind.TEXT:
+            self._waiting.clear()
+
+    def _probs_of(self, text: str) -> tuple[TokenProb, ...]:
+        """Those of the tokens that hold the text, as far as they have come. Those before them are of marks or of white
+        space; the text of those behind them is kept back still.
+        """
+        ends = list(accumulate(len(prob.data) for prob in self._waiting))
+        wanted = text.encode()
+        start = b"".join(prob.data for prob in self._waiting).rfind(wanted)
+        if start < 0:
+            found, self._waiting = tuple(self._waiting), []
+            return found
+        first, behind = bisect_right(ends, start), bisect_left(ends, start + len(wanted)) + 1
+        found, self._waiting = tuple(self._waiting[first:behind]), self._waiting[behind:]
+        return found
