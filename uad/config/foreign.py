@@ -75,7 +75,7 @@ _LOCAL = "it does not download models; give a GGUF file with --model and --model
 _VISION = "it serves text models only"
 _EMBED = "it serves text generation only"
 _ADAPTER = "adapters are not applied; merge them into the model file first"
-_ONE_DEVICE = "placement on several devices is left to llama.cpp; --n-gpu-layers sets how much goes to the GPU"
+_ONE_DEVICE = "layers are placed whole, with --device, --tensor-split and --n-gpu-layers"
 _SAMPLER = "it has the samplers that `uad serve --help` lists, in llama.cpp's order"
 _CHAT = "the chat template decides; --chat-template-kwargs '{\"enable_thinking\": false}' sets its variables"
 _ROPE = "contexts are extended with --rope-scaling and --yarn-orig-ctx"
@@ -100,11 +100,8 @@ REFUSED: tuple[Refused, ...] = (
     Refused("--embedding --embeddings --rerank --reranking --pooling --embd-normalize", _EMBED),
     Refused("--lora --lora-scaled --lora-init-without-apply", _ADAPTER),
     Refused("--control-vector --control-vector-scaled --control-vector-layer-range", _ADAPTER),
-    Refused("--rpc", "models run on this machine"),
-    Refused(
-        "-dev --device --list-devices -devd --device-draft --spec-draft-device -sm --split-mode -ts --tensor-split",
-        _ONE_DEVICE,
-    ),
+    Refused("--list-devices", "`uad rpc-worker --list-devices` prints this machine's; a wrong --device lists all"),
+    Refused("-sm --split-mode", "layers are shared out as --device and --tensor-split say"),
     Refused(
         "-mg --main-gpu -ot --override-tensor -otd --override-tensor-draft --spec-draft-override-tensor", _ONE_DEVICE
     ),

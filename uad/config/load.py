@@ -33,6 +33,7 @@ _INHERITED = (
     "mlock",
     "repack",
     "swa_full",
+    "devices",
 )
 
 

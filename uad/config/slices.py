@@ -23,7 +23,9 @@ class ModelConfig:
     into ids instead of llama.cpp. rope_* and yarn_* stretch positions beyond the trained context; empty, 0 and negative
     values mean what the model file says. swa_full: the cache of a sliding window holds all positions. n_snapshots:
     earlier values of a recurrent state that are kept, where the model has one. n_checkpoints: copies of states that are
-    kept of each slot for later prompts, checkpoint_step ids apart at least.
+    kept of each slot for later prompts, checkpoint_step ids apart at least. devices: names of those that layers are
+    put on; None means all (a draft's: all of this machine, where there are workers), () the CPU. tensor_split: their
+    shares; () means by free memory.
     """
 
     path: Path
@@ -52,6 +54,8 @@ class ModelConfig:
     n_snapshots: int = 0
     n_checkpoints: int = 32
     checkpoint_step: int = 8192
+    devices: tuple[str, ...] | None = None
+    tensor_split: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,8 @@ class Config:
     """Everything that `uad serve` needs to know.
 
     `constraint` is that of requests without one. `fit`: contexts are compared with the memory that there is. `notes`
-    are lines about what was accepted without effect, for printing at start.
+    are lines about what was accepted without effect, for printing at start. `rpc`: addresses of workers on other
+    machines.
     """
 
     target: ModelConfig
@@ -136,5 +141,6 @@ class Config:
     templates: TemplateConfig = field(default_factory=TemplateConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
     fit: bool = True
+    rpc: tuple[str, ...] = ()
     verbose: bool = False
     notes: tuple[str, ...] = ()

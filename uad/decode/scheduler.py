@@ -178,6 +178,15 @@ class Scheduler:
             self._refuse(number, sink, error)
         self.fail(self.running, error)
 
+    def tell_all(self, error: UadError) -> None:
+        """Every request, running or waiting, hears that it ends with this error. Nothing else happens: the target must
+        not be touched any more.
+        """
+        for number, _, sink in self._waiting:
+            self._refuse(number, sink, error)
+        for running in self.running:
+            self._refuse(running.number, running.sink, error)
+
     def _refuse(self, number: int, sink: Sink, error: Exception) -> None:
         self.totals = replace(self.totals, n_failed=self.totals.n_failed + 1)
         deliver(sink, Failed(number, known(error)))

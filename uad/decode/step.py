@@ -113,6 +113,10 @@ class Engine:
         """Every request, running or waiting, ends with this error."""
         self._requests.fail_all(error)
 
+    def tell_all(self, error: UadError) -> None:
+        """See `Scheduler.tell_all`. The last call that an engine gets, on any thread: the one that decodes is lost."""
+        self._requests.tell_all(error)
+
     def interrupt(self, wanted: bool = True) -> None:
         """From any thread: a pass over a prompt ends soon, since somebody waits: unless it will anyway. Until it is not
         wanted any more.

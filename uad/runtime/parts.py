@@ -28,12 +28,13 @@ from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
 from uad.llama.trained import training_note
 from uad.policy.fixed import FixedPolicy
-from uad.runtime import drafters
+from uad.runtime import drafters, remote
 from uad.runtime.drafters import Lookup
 from uad.runtime.fit import fitted, fitted_alone
 from uad.runtime.open import open_model, tokenizer_notes
 from uad.runtime.pacing import Policies, Steps, draft_steps, open_policy
 from uad.runtime.prompts import Prompts
+from uad.runtime.remote import connected
 from uad.runtime.target import LoadedTarget, Progress, open_target
 from uad.runtime.wiring import WIRING, Wiring
 from uad.sampling.noise import token_keys
@@ -73,7 +74,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
     Raises ModelLoadError, MappingError or ConfigError; nothing stays loaded then.
     """
     native.start().verbose = config.verbose
-    fit = fitted(_with_snapshots(config))
+    fit = fitted(_with_snapshots(connected(config)))
     config = fit.config
     with ExitStack() as stack:
         target = open_target(config, stack, progress)
@@ -96,7 +97,15 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             drafting = wiring.drafting((*forced, *every), policies or FixedPolicy, model, matchers)
         samplers = wiring.samplers(_samplers(context, model, grammars), model)
         engine = _engine(target, drafting, samplers, wiring, matchers)
-        notes = (*target.notes, *fit.notes, *prompts.notes, prompts.answers_note(), *grammars.notes, *draft.notes)
+        notes = (
+            *remote.notes(config),
+            *target.notes,
+            *fit.notes,
+            *prompts.notes,
+            prompts.answers_note(),
+            *grammars.notes,
+            *draft.notes,
+        )
         info = RuntimeInfo(
             target=model.info,
             draft=draft.info,
