@@ -24,7 +24,8 @@ NEEDS_BUILD = (
     "llama.cpp was built without its RPC backend; `make clean serve CMAKE_ARGS=-DGGML_RPC=on` builds it with, or "
     f"CMAKE_ARGS=-DGGML_RPC=on pip install --force-reinstall --no-cache-dir 'llama-cpp-python{VERSIONS}'"
 )
-_CONNECT_S, _TRIAL_S = 5.0, 30.0
+TRIAL_S = 20.0  # that a worker may take to answer
+_CONNECT_S = 5.0
 _GONE_MS = 30_000  # a machine that has not answered the system for so long is gone
 _IDLE_S, _PROBE_S, _PROBES = 10, 5, 4
 _added: list[str] = []
@@ -132,10 +133,10 @@ def _trial(endpoint: str) -> subprocess.Popen[str]:
 def _judge(endpoint: str, trial: subprocess.Popen[str]) -> None:
     """Raises ConfigError where the trial failed."""
     try:
-        _, said = trial.communicate(timeout=_TRIAL_S)
+        _, said = trial.communicate(timeout=TRIAL_S)
     except subprocess.TimeoutExpired:
         raise ConfigError(
-            f"--rpc {endpoint}: the port is open, but nobody answered for {_TRIAL_S:.0f} s; a worker serves one client "
+            f"--rpc {endpoint}: the port is open, but nobody answered for {TRIAL_S:.0f} s; a worker serves one client "
             "at a time: stop the other one, or start another worker on another port"
         ) from None
     if trial.returncode:
@@ -150,12 +151,12 @@ def _complaint(said: str) -> str:
         return f"the worker's RPC protocol {version} is not this machine's; {same}"
     if "malformed" in said or "handshake" in said:
         return f"what listens there is no RPC worker of this llama.cpp; if it is one of another version, {same}"
-    return said.strip().rpartition("\n")[2] or "the worker was not accepted"
+    return said.strip().rpartition("\n")[2].removeprefix("uad: error: ") or "the worker was not accepted"
 
 
 def main() -> int:
     """Add the worker that the command line names, in a process that may end by it; prints its devices as JSON."""
-    native.start()
+    native.start().verbose = True
     _add(sys.argv[1])
     from uad.llama.devices import every
 
