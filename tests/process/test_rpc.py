@@ -6,11 +6,8 @@ import http.client
 import json
 import socket
 import threading
-import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
 from kit.models import DRAFTS, TARGET

@@ -174,8 +174,13 @@ def words_of(target: ModelConfig) -> list[str]:
             or (value := getattr(target, name)) == getattr(default, name)
         ):
             continue
-        words += [flag.name if value else flag.off.split()[0]] if isinstance(value, bool) else [flag.name, str(value)]
+        words += [flag.name if value else flag.off.split()[0]] if isinstance(value, bool) else [flag.name, _word(value)]
     return words
+
+
+def _word(value: object) -> str:
+    """A value as its flag takes it; a list without entries is one of devices."""
+    return ",".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
 
 
 def layer_of(args: argparse.Namespace) -> Layer:

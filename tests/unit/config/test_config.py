@@ -275,7 +275,6 @@ def test_what_is_refused_on_the_command_line_is_refused_in_the_environment():
     for name, reason in (
         ("SSL_KEY_FILE", "TLS proxy"),
         ("HF_REPO", "--model"),
-        ("RPC", "this machine"),
         ("EMBEDDINGS", "generation only"),
     ):
         message = complaint(env={f"LLAMA_ARG_{name}": "1"})
