@@ -6,8 +6,11 @@ import http.client
 import json
 import socket
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import pytest
 from kit.models import DRAFTS, TARGET
@@ -24,6 +27,51 @@ PROMPTS = ("Write a Python class named Cart.", "Repeat the following words, as i
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[list[WorkerProcess]]:
+    with workers(2) as both:
+        yield both
+
+
+def listed(some: list[WorkerProcess]) -> str:
+    return ",".join(one.address for one in some)
+
+
+def post(url: str, asked: dict[str, object]) -> Any:
+    data, kind = json.dumps(asked).encode(), {"Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(url, data, kind), timeout=120) as answer:
+        return json.load(answer)
+
+
+def body(prompt: str, temperature: float, drafted: bool) -> dict[str, object]:
+    return {
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": 60,
+        "temperature": temperature,
+        "seed": 7,
+        "speculative": {"enabled": drafted, "policy": "fixed"},
+    }
+
+
+@pytest.mark.parametrize("where", [(), ("--device-draft", "RPC1")], ids=["draft here", "draft there"])
+def test_the_text_over_two_workers_is_the_same_drafted_or_not(
+    where: tuple[str, ...], pair: list[WorkerProcess], tmp_path: Path
+) -> None:
+    with Server(tmp_path / "log", (*PAIR, "--rpc", listed(pair), "--tensor-split", "1,1", *where)) as server:
+        n_accepted = 0
+        for prompt in PROMPTS:
+            for temperature in (0.0, 0.9):
+                plain, drafted = (
+                    post(server.url + "/v1/chat/completions", body(prompt, temperature, on)) for on in (False, True)
+                )
+                assert plain["choices"][0]["message"] == drafted["choices"][0]["message"]
+                n_accepted += drafted["timings"]["draft_n_accepted"]
+        assert n_accepted > 20
+        log = server.log.read_text()
+    assert f"devices of the target: RPC0 ({pair[0].address}," in log
+    draft = f"RPC1 ({pair[1].address}," if where else "this machine's CPU"
+    assert f"devices of the draft: {draft}" in log
+
+
+def test_a_worker_that_is_killed_in_mid_answer_is_an_error_with_its_name_and_an_exit_code(tmp_path: Path) -> None:
     with workers(2) as both, Server(tmp_path / "log", (*PAIR, "--rpc", listed(both))) as server:
         host, port = server.url.removeprefix("http://").split(":")
         with closing(http.client.HTTPConnection(host, int(port), timeout=60)) as connection:
