@@ -50,7 +50,7 @@ IGNORED: tuple[Ignored, ...] = (
         "--defrag-thold -dt",
         1,
     ),
-    Ignored("--cache-reuse --cache-ram -cram --lazy-mode -lzm", 1),
+    Ignored("--cache-reuse --lazy-mode -lzm", 1),
     Ignored(
         "--fit-target -fitt --fit-ctx -fitc --numa --prio --prio-batch --poll --poll-batch --cpu-mask -C --cpu-range "
         "-Cr",

@@ -128,7 +128,7 @@ class Config:
 
     `constraint` is that of requests without one. `fit`: contexts are compared with the memory that there is. `notes`
     are lines about what was accepted without effect, for printing at start. `rpc`: addresses of workers on other
-    machines.
+    machines. `cache_ram`: MiB of the prompt cache; 0 is none, -1 no limit.
     """
 
     target: ModelConfig
@@ -142,5 +142,6 @@ class Config:
     server: ServerConfig = field(default_factory=ServerConfig)
     fit: bool = True
     rpc: tuple[str, ...] = ()
+    cache_ram: int = 8192
     verbose: bool = False
     notes: tuple[str, ...] = ()

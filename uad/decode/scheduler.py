@@ -6,11 +6,13 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from uad.decode.drafting import Drafting
 from uad.decode.ending import deliver, known, logged, summary
+from uad.decode.prompt_cache import PromptCache
 from uad.decode.sequence import Running
-from uad.decode.slots import Slot, Slots
+from uad.decode.slots import UNREAD, Slot, Slots
 from uad.decode.target import Target
 from uad.decode.verify import Picker
 from uad.errors import ContextOverflowError, InvalidRequestError, UadError
@@ -26,7 +28,8 @@ class Scheduler:
     """The requests of a target.
 
     limit: most ids, prompt and answer, that one sequence may have. seeds: one for a request without. matchers: of the
-    running sequences that are constrained, by slot; kept here for those that draft.
+    running sequences that are constrained, by slot; kept here for those that draft. cache: of texts that leave their
+    slots; rate: ids of prompts that are read per second, lately.
     """
 
     def __init__(
@@ -38,7 +41,11 @@ class Scheduler:
         limit: int,
         clock: Clock,
         matchers: dict[int, Matcher],
+        cache: PromptCache[Any] | None = None,
+        rate: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        self._cache = cache
+        self._rate = rate
         self._matchers = matchers
         self._target = target
         self._drafting = drafting
@@ -122,7 +129,9 @@ class Scheduler:
 
     def _start(self, slot: Slot, number: int, request: Request, sink: Sink) -> None:
         seed = self._seeds() if request.sampling.seed is None else request.sampling.seed
-        n_cached = self._slots.kept(slot, request)
+        n_cached = n_known = self._slots.kept(slot, request)
+        if self._cache is not None:
+            n_cached = self._exchange(self._cache, slot, request, n_known)
         if not n_cached:
             self._target.clear(slot.id)
         elif n_cached < len(slot.cached):
@@ -144,8 +153,17 @@ class Scheduler:
         if running.sampler.matcher is not None:
             self._matchers[slot.id] = running.sampler.matcher
         if self._drafting is not None and request.speculative.enabled:
-            self._drafting.begin(slot.id, request.prompt, replace(request.sampling, seed=seed), n_cached)
+            self._drafting.begin(slot.id, request.prompt, replace(request.sampling, seed=seed), n_known)
         self._slots.occupy(slot, running)
+
+    def _exchange(self, cache: PromptCache[Any], slot: Slot, request: Request, n_kept: int) -> int:
+        """Let the prompt cache keep what the slot holds and put in what helps more. How many ids are of use then."""
+        prompt = request.prompt[:-UNREAD] if request.cache_prompt else ()
+        held = cache.exchange(slot.id, slot.cached, n_kept, prompt, self._rate())
+        if held is None:
+            return n_kept
+        slot.cached = held
+        return self._slots.kept(slot, request)
 
     # --- ending
 

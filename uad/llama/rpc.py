@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import socket
+import stat
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from ctypes import CFUNCTYPE, c_char_p, c_size_t, c_void_p
 from typing import Any
@@ -89,13 +90,7 @@ def watch() -> int:
     waits for an answer for ever.
     """
     peers = {_address(endpoint) for endpoint in _added}
-    n = 0
-    for fd in _sockets():
-        with suppress(OSError), socket.socket(fileno=os.dup(fd)) as one:
-            if one.family == socket.AF_INET and one.getpeername() in peers:
-                _keep_alive(one)
-                n += 1
-    return n
+    return sum(_is_kept_alive(fd, peers) for fd in _open_files()) if peers else 0
 
 
 def start_server(host: str, port: int, devices: Sequence[int], n_threads: int, cache: str | None) -> None:
@@ -208,11 +203,25 @@ def _address(endpoint: str) -> tuple[str, int]:
     return str(socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]), port
 
 
-def _sockets() -> Iterable[int]:
+def _open_files() -> Iterable[int]:
     """Numbers of the open files of this process; none where the system does not list them."""
     with suppress(OSError):
         return [int(name) for name in os.listdir("/dev/fd") if name.isdecimal()]
     return ()
+
+
+def _is_kept_alive(fd: int, peers: Collection[tuple[str, int]]) -> bool:
+    """Whether an open file is a connection to one of these peers; the system asks it for signs of life from now on."""
+    try:
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+            return False
+        with socket.socket(fileno=os.dup(fd)) as one:
+            if one.family != socket.AF_INET or one.getpeername() not in peers:
+                return False
+            _keep_alive(one)
+            return True
+    except OSError:  # closed meanwhile, or connected to nobody
+        return False
 
 
 def _keep_alive(one: socket.socket) -> None:

@@ -12,6 +12,7 @@ from uad.config import Config, ModelConfig
 from uad.decode.drafting import Drafting
 from uad.decode.ends import ends_of
 from uad.decode.guard import reason
+from uad.decode.prompt_cache import PromptCache
 from uad.decode.scheduler import SamplerFactory
 from uad.decode.step import Engine
 from uad.drafters.model import ModelDrafter
@@ -24,6 +25,7 @@ from uad.grammar.protocol import Matcher
 from uad.grammar.vocabulary import GrammarVocabulary
 from uad.llama import native
 from uad.llama.context import Context
+from uad.llama.memory import SavedSequence
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
 from uad.llama.trained import training_note
@@ -33,6 +35,7 @@ from uad.runtime.drafters import Lookup
 from uad.runtime.fit import fitted, fitted_alone
 from uad.runtime.open import open_model, tokenizer_notes
 from uad.runtime.pacing import Policies, Steps, draft_steps, open_policy
+from uad.runtime.prompt_cache import open_prompt_cache
 from uad.runtime.prompts import Prompts
 from uad.runtime.remote import connected
 from uad.runtime.target import LoadedTarget, Progress, open_target
@@ -96,7 +99,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         if every or forced:
             drafting = wiring.drafting((*forced, *every), policies or FixedPolicy, model, matchers)
         samplers = wiring.samplers(_samplers(context, model, grammars), model)
-        engine = _engine(target, drafting, samplers, wiring, matchers)
+        engine = _engine(target, drafting, samplers, wiring, matchers, open_prompt_cache(config, context, wiring.clock))
         notes = (
             *remote.notes(config),
             *target.notes,
@@ -160,9 +163,12 @@ def _engine(
     samplers: SamplerFactory,
     wiring: Wiring,
     matchers: dict[int, Matcher] | None = None,
+    cache: PromptCache[SavedSequence] | None = None,
 ) -> Engine:
     decoder, seeds = wiring.target(target.context), lambda: secrets.randbits(32)
-    return Engine(decoder, drafting, samplers, seeds, least=target.least, clock=wiring.clock, matchers=matchers)
+    return Engine(
+        decoder, drafting, samplers, seeds, least=target.least, clock=wiring.clock, matchers=matchers, cache=cache
+    )
 
 
 def _grammars(config: Config, model: Model, encoder: Encoder) -> Grammars:

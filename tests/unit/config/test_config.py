@@ -266,8 +266,8 @@ def test_environment_complaints_name_the_variable():
     assert complaint(env={"LLAMA_ARG_ENDPOINT_METRICS": "perhaps"}).startswith(
         "LLAMA_ARG_ENDPOINT_METRICS: expected on or off"
     )
-    assert load(env={"LLAMA_ARG_LOG_FILE": "x", "LLAMA_ARG_CACHE_RAM": "1"}).notes == (
-        "ignored, without effect in uad: LLAMA_ARG_CACHE_RAM, LLAMA_ARG_LOG_FILE",
+    assert load(env={"LLAMA_ARG_LOG_FILE": "x", "LLAMA_ARG_CACHE_REUSE": "1"}).notes == (
+        "ignored, without effect in uad: LLAMA_ARG_CACHE_REUSE, LLAMA_ARG_LOG_FILE",
     )
 
 
