@@ -13,6 +13,8 @@ from uad.config import Config, DraftingConfig, ModelConfig
 from uad.decode import prompt_cache
 from uad.events import CacheCounts
 from uad.runtime import Runtime
+from uad.runtime.available import Limit
+from uad.runtime.prompt_cache import room
 from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 pytestmark = pytest.mark.model
@@ -63,6 +65,13 @@ def test_drafts_go_on_behind_a_text_that_came_back() -> None:
         assert runtime.totals().cache.n_restored == 2
     assert [one.ids for one in seconds] == anew
     assert all(one.done.timings.draft.n_drafted for one in seconds)
+
+
+def test_mapped_weights_are_not_driven_out_of_memory() -> None:
+    limits = (Limit(1000, "available"), Limit(900, "address space", counts_mapped=True))
+    assert room(300, limits) == 700
+    assert room(0, limits) == 900
+    assert room(300, ()) is None
 
 
 def test_a_server_without_a_prompt_cache_keeps_nothing(tmp_path: Path) -> None:

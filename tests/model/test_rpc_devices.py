@@ -58,9 +58,7 @@ def test_the_rpc_backend_alone_is_no_device(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_an_unknown_name_is_told_with_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     have(monkeypatch, CPU, WORKER, GPU)
-    with pytest.raises(
-        ConfigError, match=r"--device-draft: no device 'CUDA1'; did you mean CUDA0.*10\.0\.0\.2:50052"
-    ):
+    with pytest.raises(ConfigError, match=r"--device-draft: no device 'CUDA1'; did you mean CUDA0.*10\.0\.0\.2:50052"):
         named(("CUDA1",), (WORKER, GPU), "--device-draft")
     with pytest.raises(ConfigError, match="there is none but the CPU"):
         named(("CUDA1",), ())

@@ -154,7 +154,7 @@ CONTEXT_FLAGS: Final = (
         "cache_ram",
         integer(-1),
         CONTEXT,
-        "MiB of memory for conversations that left their slot, until they come back; 0 is none, -1 no limit",
+        "memory in MiB for conversations that left their slot, until they come back; 0 is none, -1 no limit",
         "MIB",
         ENV + "CACHE_RAM",
     ),

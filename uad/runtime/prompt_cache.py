@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from uad.config import Config
 from uad.decode.prompt_cache import PromptCache
 from uad.llama.context import Context
 from uad.llama.memory import SavedSequence
-from uad.runtime.available import available
+from uad.runtime.available import Limit, available
 from uad.types import Clock
 
 
@@ -15,9 +17,13 @@ def open_prompt_cache(config: Config, context: Context, clock: Clock) -> PromptC
     if not config.cache_ram:
         return None
     most = None if config.cache_ram < 0 else config.cache_ram << 20
-    return PromptCache(context.memory, most, clock, _room)
+    models = [config.target, *([config.draft] if config.draft is not None else [])]
+    mapped = sum(model.path.stat().st_size for model in models if model.mmap)
+    return PromptCache(context.memory, most, clock, lambda: room(mapped, available()))
 
 
-def _room() -> int | None:
-    """Bytes that this process may still take; None where nobody knows."""
-    return min((limit.n_bytes for limit in available()), default=None)
+def room(mapped: int, limits: Iterable[Limit]) -> int | None:
+    """Bytes that this process may still take, None where nobody knows. Mapped weights are to stay in memory: the system
+    counts them as free, since it could drop them and read them again.
+    """
+    return min((one.n_bytes - (0 if one.counts_mapped else mapped) for one in limits), default=None)
