@@ -130,6 +130,20 @@ class SlotInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheCounts(Sums):
+    """The prompt cache: texts that it holds and their bytes; how many it took, gave back and dropped for others since
+    start, and the seconds that copies took.
+    """
+
+    n_texts: int = 0
+    n_bytes: int = 0
+    n_saved: int = 0
+    n_restored: int = 0
+    n_dropped: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Totals(Sums):
     """Counts over all finished requests since start, for `/metrics`.
 
@@ -150,6 +164,7 @@ class Totals(Sums):
     n_tokens_max: int = field(default=0, metadata={"add": max})
     prompt_ms: float = 0.0
     predicted_ms: float = 0.0
+    cache: CacheCounts = field(default_factory=CacheCounts)
 
     @classmethod
     def of(cls, done: Done) -> Totals:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from uad import __version__
-from uad.cli import bench, generate, inspect, mapping, profile, serve, trim
+from uad.cli import bench, generate, inspect, mapping, profile, rpc_worker, serve, trim
 from uad.common.names import did_you_mean
 from uad.console import note, prepare_streams, say
 from uad.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError, UadError
@@ -39,6 +39,7 @@ COMMANDS = {
     "profile": Command("measure what decodes cost on this machine, for `uad serve` to find", profile.main),
     "trim": Command("make a draft smaller: keep the tokens that a corpus uses", trim.main),
     "mapping": Command("look at, derive, check and lint the rules between chat formats", mapping.main),
+    "rpc-worker": Command("lend this machine's devices to a server on another machine", rpc_worker.main),
     "bench": Command("measure plain against drafted decoding, or whole requests of running servers", bench.main),
 }
 

@@ -180,9 +180,10 @@ def words_of(target: ModelConfig) -> list[str]:
 
 
 def _word(value: object) -> str:
-    """A value as its flag takes it."""
+    """A value as its flag takes it; a list without entries is one of devices."""
     if isinstance(value, tuple):
-        return ",".join(f"{one.path}:{one.scale}" if isinstance(one, LoraConfig) else str(one) for one in value)
+        words = [f"{one.path}:{one.scale}" if isinstance(one, LoraConfig) else str(one) for one in value]
+        return ",".join(words) or "none"
     return str(value)
 
 

@@ -7,6 +7,7 @@ Names follow llama-server where it has the flag. A path is the place of a value 
 from __future__ import annotations
 
 from uad.config import kinds
+from uad.config.device_flags import DEVICE_FLAGS
 from uad.config.drafting_flags import DRAFTING_FLAGS
 from uad.config.flag import Flag
 from uad.config.flag_groups import GENERAL
@@ -20,6 +21,7 @@ _GENERAL = (Flag("-v --verbose --log-verbose", "verbose", SWITCH, GENERAL, "show
 FLAGS: tuple[Flag, ...] = (
     *MODEL_FLAGS,
     *CONTEXT_FLAGS,
+    *DEVICE_FLAGS,
     *DRAFT_FLAGS,
     *DRAFTING_FLAGS,
     *TOKENIZER_FLAGS,

@@ -50,7 +50,7 @@ IGNORED: tuple[Ignored, ...] = (
         "--defrag-thold -dt",
         1,
     ),
-    Ignored("--cache-reuse --cache-ram -cram --lazy-mode -lzm", 1),
+    Ignored("--cache-reuse --lazy-mode -lzm", 1),
     Ignored(
         "--fit-target -fitt --fit-ctx -fitc --numa --prio --prio-batch --poll --poll-batch --cpu-mask -C --cpu-range "
         "-Cr",
@@ -75,7 +75,7 @@ _LOCAL = "it fetches models from Hugging Face repositories only; name one with -
 _VISION = "it serves text models only"
 _EMBED = "it serves text generation only"
 _VECTOR = "control vectors are not applied; --lora applies adapters"
-_ONE_DEVICE = "placement on several devices is left to llama.cpp; --n-gpu-layers sets how much goes to the GPU"
+_ONE_DEVICE = "layers are placed whole, with --device, --tensor-split and --n-gpu-layers"
 _CHAT = "the chat template decides; --chat-template-kwargs '{\"enable_thinking\": false}' sets its variables"
 _ROPE = "contexts are extended with --rope-scaling and --yarn-orig-ctx"
 _NGRAM = "each n-gram type has its own, such as --spec-ngram-simple-size-n"
@@ -98,11 +98,8 @@ REFUSED: tuple[Refused, ...] = (
     Refused("--mtmd-batch-max-tokens --video-fps --video-timestamp-interval --video-ffmpeg-dir", _VISION),
     Refused("--embedding --embeddings --rerank --reranking --pooling --embd-normalize", _EMBED),
     Refused("--control-vector --control-vector-scaled --control-vector-layer-range", _VECTOR),
-    Refused("--rpc", "models run on this machine"),
-    Refused(
-        "-dev --device --list-devices -devd --device-draft --spec-draft-device -sm --split-mode -ts --tensor-split",
-        _ONE_DEVICE,
-    ),
+    Refused("--list-devices", "`uad rpc-worker --list-devices` prints this machine's; a wrong --device lists all"),
+    Refused("-sm --split-mode", "layers are shared out as --device and --tensor-split say"),
     Refused(
         "-mg --main-gpu -ot --override-tensor -otd --override-tensor-draft --spec-draft-override-tensor", _ONE_DEVICE
     ),

@@ -17,6 +17,7 @@ from uad.errors import ConfigError
 from uad.types import Constraint, ConstraintKind, SpecPolicy
 
 RANDOM_SEED = 2**32 - 1
+MOST_WORKERS = 16  # of llama.cpp's RPC backend
 TRUE = ("on", "true", "1", "enabled", "yes")
 FALSE = ("off", "false", "0", "disabled", "no")
 HEADS = ("draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark")
@@ -151,6 +152,36 @@ def _spec_type(text: str) -> tuple[str, ...]:
     if "none" in names and len(names) > 1:
         raise ConfigError("none stands alone; leave it out to draft with the others")
     return () if names == ("none",) else names
+
+
+def _endpoint(text: str) -> str:
+    """A worker's address as llama.cpp takes it: a name or an IPv4 address, and a port."""
+    host, _, port = text.strip().rpartition(":")
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", host) or not port.isdecimal() or not 0 < int(port) <= 65535:
+        raise ValueError
+    return text.strip()
+
+
+def _endpoints(text: str) -> tuple[str, ...]:
+    found = tuple(_endpoint(part) for part in text.split(","))
+    if len(set(found)) < len(found) or len(found) > MOST_WORKERS:
+        raise ValueError
+    return found
+
+
+def _devices(text: str) -> tuple[str, ...]:
+    """Names of devices, each once; none for `none`."""
+    names = tuple(_text(part.strip()) for part in text.split(","))
+    if len(set(names)) < len(names) or ("none" in names and len(names) > 1):
+        raise ValueError
+    return () if names == ("none",) else names
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    values = tuple(float(part) for part in re.split("[,/]", text))
+    if not all(0 <= value < math.inf for value in values) or not sum(values):
+        raise ValueError
+    return values
 
 
 def _threads(text: str) -> int:
@@ -294,6 +325,9 @@ FLASH_ATTENTION = Kind("one of on, off, auto", _flash_attention, (str, bool, int
 TEXT = Kind("a text", _text)
 ON_OFF_AUTO = Kind("one of on, off, auto", _flash_attention, (str, bool, int))
 GPU_LAYERS = Kind("a whole number, auto or all", _gpu_layers, (int, str))
+ENDPOINTS = Kind(f"HOST:PORT of a worker, or up to {MOST_WORKERS} with commas between them, each once", _endpoints)
+DEVICES = Kind("names of devices with commas between them, each once, or none", _devices)
+SHARES = Kind("a share for each device with commas between them, such as 3,1", _shares, (str, int, float))
 ROPE_SCALE = Kind("a number above 0", _rope_scale, (int, float))
 SEED = Kind(f"a whole number from 0 to {RANDOM_SEED}, or -1 for a random seed", _seed, (int,))
 PREFIX = Kind("a path such as /llm, with a slash at its start and none at its end", _prefix)

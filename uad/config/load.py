@@ -34,6 +34,7 @@ _INHERITED = (
     "mlock",
     "repack",
     "swa_full",
+    "devices",
 )
 
 

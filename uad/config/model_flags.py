@@ -219,6 +219,15 @@ CONTEXT_FLAGS: Final = (
         env=ENV + "SWA_FULL",
     ),
     Flag(
+        "-cram --cache-ram",
+        "cache_ram",
+        integer(-1),
+        CONTEXT,
+        "memory in MiB for conversations that left their slot, until they come back; 0 is none, -1 no limit",
+        "MIB",
+        ENV + "CACHE_RAM",
+    ),
+    Flag(
         "-ctxcp --ctx-checkpoints --swa-checkpoints",
         "target.n_checkpoints",
         integer(0),

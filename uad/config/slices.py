@@ -26,7 +26,9 @@ class ModelConfig:
     earlier values of a recurrent state that are kept, where the model has one. n_checkpoints: copies of states that are
     kept of each slot for later prompts, checkpoint_step ids apart at least. hub: where `path` has to be fetched from
     first, None once it is a file; `path` names it in messages until then. loras: adapters, loaded with the model; with
-    apply_loras off none is added until a client asks for it.
+    apply_loras off none is added until a client asks for it. devices: names of those that layers are put on; None means
+    all (a draft's: all of this machine, where there are workers), () the CPU. tensor_split: their shares; () means by
+    free memory.
     """
 
     path: Path
@@ -58,6 +60,8 @@ class ModelConfig:
     hub: HubModel | None = None
     loras: tuple[LoraConfig, ...] = ()
     apply_loras: bool = True
+    devices: tuple[str, ...] | None = None
+    tensor_split: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +148,8 @@ class Config:
     """Everything that `uad serve` needs to know.
 
     `constraint` is that of requests without one. `fit`: contexts are compared with the memory that there is. `notes`
-    are lines about what was accepted without effect, for printing at start.
+    are lines about what was accepted without effect, for printing at start. `rpc`: addresses of workers on other
+    machines. `cache_ram`: MiB of the prompt cache; 0 is none, -1 no limit.
     """
 
     target: ModelConfig
@@ -158,5 +163,7 @@ class Config:
     server: ServerConfig = field(default_factory=ServerConfig)
     hub: HubConfig = field(default_factory=HubConfig)
     fit: bool = True
+    rpc: tuple[str, ...] = ()
+    cache_ram: int = 8192
     verbose: bool = False
     notes: tuple[str, ...] = ()

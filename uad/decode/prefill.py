@@ -85,6 +85,11 @@ class Prefill:
             left = max(seconds - (self._clock() - began), seconds / 2)
             yield one, self._length(one.n_unread, self._room(one, left, others_write))
 
+    @property
+    def rate(self) -> float:
+        """Ids per second that a newcomer is expected to read; 0: nothing is known."""
+        return self._last_rate
+
     def took(self, one: Reader, n: int, seconds: float) -> None:
         """A piece of n ids of this reader took so many seconds."""
         self._read_s += seconds

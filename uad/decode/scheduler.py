@@ -6,11 +6,13 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from uad.decode.drafting import Drafting
 from uad.decode.ending import deliver, known, logged, summary
+from uad.decode.prompt_cache import PromptCache
 from uad.decode.sequence import Running
-from uad.decode.slots import Slot, Slots
+from uad.decode.slots import UNREAD, Slot, Slots
 from uad.decode.target import Target
 from uad.decode.verify import Picker
 from uad.errors import ContextOverflowError, InvalidRequestError, UadError
@@ -26,7 +28,8 @@ class Scheduler:
     """The requests of a target.
 
     limit: most ids, prompt and answer, that one sequence may have. seeds: one for a request without. matchers: of the
-    running sequences that are constrained, by slot; kept here for those that draft.
+    running sequences that are constrained, by slot; kept here for those that draft. cache: of texts that leave their
+    slots; rate: ids of prompts that are read per second, lately.
     """
 
     def __init__(
@@ -38,7 +41,11 @@ class Scheduler:
         limit: int,
         clock: Clock,
         matchers: dict[int, Matcher],
+        cache: PromptCache[Any] | None = None,
+        rate: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        self._cache = cache
+        self._rate = rate
         self._matchers = matchers
         self._target = target
         self._drafting = drafting
@@ -73,7 +80,9 @@ class Scheduler:
                 self.release(running)
 
     def forget(self) -> None:
-        """No slot holds anything for later prompts."""
+        """No slot holds anything for later prompts, nor does the prompt cache."""
+        if self._cache is not None:
+            self._cache.clear()
         for slot in self._slots.all:
             slot.cached.clear()
             self._target.clear(slot.id)
@@ -130,7 +139,9 @@ class Scheduler:
 
     def _start(self, slot: Slot, number: int, request: Request, sink: Sink) -> Running:
         seed = self._seeds() if request.sampling.seed is None else request.sampling.seed
-        n_cached = 0 if request.prompt_probs else self._slots.kept(slot, request)
+        n_cached = n_known = 0 if request.prompt_probs else self._slots.kept(slot, request)
+        if self._cache is not None and not request.prompt_probs:
+            n_cached = self._exchange(self._cache, slot, request, n_known)
         if not n_cached:
             self._target.clear(slot.id)
         elif n_cached < len(slot.cached):
@@ -153,7 +164,7 @@ class Scheduler:
             self._matchers[slot.id] = running.sampler.matcher
         if self._drafting is not None and request.speculative.enabled:
             sampling, told = replace(request.sampling, seed=seed), request.drafted_prompt
-            self._drafting.begin(slot.id, told or request.prompt, sampling, 0 if told else n_cached, request.prediction)
+            self._drafting.begin(slot.id, told or request.prompt, sampling, 0 if told else n_known, request.prediction)
         self._slots.occupy(slot, running)
         return running
 
@@ -164,6 +175,15 @@ class Scheduler:
                 running.sink(running.progress(running.started))
             except Exception as error:
                 self.fail([running], error)
+
+    def _exchange(self, cache: PromptCache[Any], slot: Slot, request: Request, n_kept: int) -> int:
+        """Let the prompt cache keep what the slot holds and put in what helps more. How many ids are of use then."""
+        prompt = request.prompt[:-UNREAD] if request.cache_prompt else ()
+        held = cache.exchange(slot.id, slot.cached, n_kept, prompt, self._rate())
+        if held is None:
+            return n_kept
+        slot.cached = held
+        return self._slots.kept(slot, request)
 
     # --- ending
 
@@ -195,6 +215,15 @@ class Scheduler:
         for number, _, sink in waiting:
             self._refuse(number, sink, error)
         self.fail(self.running, error)
+
+    def tell_all(self, error: UadError) -> None:
+        """Every request, running or waiting, hears that it ends with this error. Nothing else happens: the target must
+        not be touched any more.
+        """
+        for number, _, sink in self._waiting:
+            self._refuse(number, sink, error)
+        for running in self.running:
+            self._refuse(running.number, running.sink, error)
 
     def _refuse(self, number: int, sink: Sink, error: Exception) -> None:
         self.totals = replace(self.totals, n_failed=self.totals.n_failed + 1)

@@ -9,7 +9,7 @@ from uad.decode.sequence import Running
 from uad.types import Request
 from uad.vocab.prefix import common_prefix
 
-_UNREAD = 2  # ids of a prompt: some kernels give a single row other bits than several
+UNREAD = 2  # ids of a prompt: some kernels give a single row other bits than several
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Slots:
         """
         free = [slot for slot in self.all if slot.running is None and request.slot in (-1, slot.id)]
         kept = {slot.id: self.kept(slot, request) for slot in free}
-        most = len(request.prompt) - _UNREAD
+        most = len(request.prompt) - UNREAD
         fit = [
             slot
             for slot in free
@@ -62,7 +62,7 @@ class Slots:
         """How many of the slot's ids the request can go on from; some of its prompt is always left to be read."""
         if not request.cache_prompt:
             return 0
-        n = max(min(common_prefix(slot.cached, request.prompt), len(request.prompt) - _UNREAD), 0)
+        n = max(min(common_prefix(slot.cached, request.prompt), len(request.prompt) - UNREAD), 0)
         return self._reach(slot.id, n) if n else 0
 
     def occupy(self, slot: Slot, running: Running) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, nan
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +16,13 @@ import numpy.typing as npt
 from uad.decode.drafting import Drafting
 from uad.decode.layout import Least, longest_draft, padding, sizes_of_passes
 from uad.decode.prefill import ROUND_S, SOON_S, Prefill
+from uad.decode.prompt_cache import PromptCache
 from uad.decode.scheduler import SamplerFactory, Scheduler
 from uad.decode.sequence import Running
 from uad.decode.target import Target
 from uad.decode.verify import verify
 from uad.errors import AbortedError, NoKvRoomError, UadError
-from uad.events import Sink, SlotInfo, Totals
+from uad.events import CacheCounts, Sink, SlotInfo, Totals
 from uad.grammar.protocol import Matcher
 from uad.policy.protocol import Chosen, Wish
 from uad.sampling.sampler import token_prob
@@ -66,7 +68,7 @@ class _SequenceRows:
 class Engine:
     """Runs requests on a target. Everything here happens on one thread; events go to each request's sink.
 
-    least: no pass over the weights may be smaller; dummy rows fill up (see `layout.padding`). matchers: see
+    least: no pass over the weights may be smaller; dummy rows fill up (see `layout.padding`). matchers, cache: see
     `Scheduler`.
     """
 
@@ -80,16 +82,26 @@ class Engine:
         least: Least | None = None,
         clock: Clock = perf_counter,
         matchers: dict[int, Matcher] | None = None,
+        cache: PromptCache[Any] | None = None,
     ) -> None:
         self._target = target
         self._drafting = drafting
         self._least = least or Least()
         self._clock = clock
         self._requests = Scheduler(
-            target, drafting, samplers, seeds, self.limit, clock, {} if matchers is None else matchers
+            target,
+            drafting,
+            samplers,
+            seeds,
+            self.limit,
+            clock,
+            {} if matchers is None else matchers,
+            cache=cache,
+            rate=lambda: self._prefill.rate,
         )
         self._longest_draft = longest_draft(target.n_alike, target.n_batch, target.n_seq, self._least)
         self._prefill = Prefill(target.n_ubatch, target.n_batch - (self._least.rows - 1), clock)
+        self._cache = cache
         self._n_decodes = 0
         self._pass_ends = inf  # when the pass is expected to end that may be interrupted
 
@@ -120,6 +132,10 @@ class Engine:
         """Nothing that slots hold serves later prompts, since the target computes other values now. Only while idle."""
         self._requests.forget()
 
+    def tell_all(self, error: UadError) -> None:
+        """See `Scheduler.tell_all`. The last call that an engine gets, on any thread: the one that decodes is lost."""
+        self._requests.tell_all(error)
+
     def interrupt(self, wanted: bool = True) -> None:
         """From any thread: a pass over a prompt ends soon, since somebody waits: unless it will anyway. Until it is not
         wanted any more.
@@ -148,7 +164,9 @@ class Engine:
     def totals(self) -> Totals:
         """What was done since start."""
         n_policy_failures = self._drafting.n_policy_failures if self._drafting is not None else 0
-        return replace(self._requests.totals, n_decodes=self._n_decodes, n_policy_failures=n_policy_failures)
+        cache = self._cache.counts if self._cache is not None else CacheCounts()
+        totals = replace(self._requests.totals, n_decodes=self._n_decodes, cache=cache)
+        return replace(totals, n_policy_failures=n_policy_failures)
 
     # --- a round
 

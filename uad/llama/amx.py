@@ -20,6 +20,7 @@ import numpy as np
 
 from uad.config import ModelConfig
 from uad.llama import native
+from uad.llama.ggml import function as _ggml
 
 _Q8_0, _BLOCK = 8, 32  # ggml's number of the type; weights that share a scale
 _ROWS, _WIDTH, _N_INPUTS = 64, 64, 2
@@ -57,12 +58,6 @@ def notes() -> tuple[str, ...]:
 
 class _InitParams(ctypes.Structure):
     _fields_ = (("mem_size", c_size_t), ("mem_buffer", c_void_p), ("no_alloc", c_bool))
-
-
-def _ggml(name: str, result: Any, *arguments: Any) -> Any:
-    function = getattr(lib._lib, name)
-    function.restype, function.argtypes = result, arguments
-    return function
 
 
 def _buffers(device: int) -> dict[str, int]:

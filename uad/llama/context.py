@@ -21,7 +21,7 @@ from uad.config import ModelConfig
 from uad.errors import AbortedError, DecodeError, ModelLoadError, NoKvRoomError
 from uad.llama import native
 from uad.llama.batch import Batch
-from uad.llama.devices import offloads
+from uad.llama.devices import has_cpu_kernels
 from uad.llama.memory import READ_AGAIN, TAIL, Memory, Way
 from uad.llama.model import Model
 from uad.types import Rows
@@ -44,7 +44,7 @@ class Context:
         self.n_ctx = int(lib.llama_n_ctx_seq(self._handle))
         self.n_batch = int(lib.llama_n_batch(self._handle))
         self.n_ubatch = int(lib.llama_n_ubatch(self._handle))
-        flash_attn, n_alike = attention(config, on_cpu=not offloads())
+        flash_attn, n_alike = attention(config, on_cpu=has_cpu_kernels(config))
         self.n_alike = min(self.n_ubatch, n_alike)
         self.n_vocab = model.info.n_vocab
         self.rows_are_apart = flash_attn != "off"
@@ -213,7 +213,7 @@ def context_params(config: ModelConfig, n_ctx: int, n_seq: int) -> Any:
     params.n_seq_max = n_seq
     params.n_threads = config.n_threads or physical_cores()
     params.n_threads_batch = config.n_threads_batch or params.n_threads
-    params.flash_attn_type = native.FLASH_ATTN_TYPES[attention(config, on_cpu=not offloads())[0]]
+    params.flash_attn_type = native.FLASH_ATTN_TYPES[attention(config, on_cpu=has_cpu_kernels(config))[0]]
     params.type_k = native.GGML_TYPES[config.type_k]
     params.type_v = native.GGML_TYPES[config.type_v]
     params.kv_unified = False

@@ -1,72 +1,137 @@
-"""The devices that llama.cpp computes on, by name, and what its build can do there. Knows no model."""
+"""The devices that llama.cpp computes on, of this machine and of RPC workers, and which of them a model uses."""
 
 from __future__ import annotations
 
 import ctypes
 import platform
+from collections.abc import Iterable, Sequence
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_void_p
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
-from uad.llama import native
+from uad.common.names import did_you_mean
+from uad.config import ModelConfig
+from uad.errors import ConfigError
+from uad.llama import ggml, native
 
-_ENUMERATION = (
-    "ggml_backend_dev_count",
-    "ggml_backend_dev_get",
-    "ggml_backend_dev_name",
-    "ggml_backend_dev_description",
-)
-
+_NEEDED = tuple(f"ggml_backend_dev_{name}" for name in ("count", "get", "name", "description", "type", "memory"))
 _GPUS = (1, 2)  # ggml_backend_dev_type of graphics processors with memory of their own, and in the machine's
+_REMOTE = b"RPC"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device, by the name that --device takes. takes_layers: layers can be put there (GPUs, and all that workers
+    have); is_remote: a worker's, described by its address. handle: ggml's pointer."""
+
+    name: str
+    description: str
+    takes_layers: bool
+    is_remote: bool
+    handle: int
+
+    @property
+    def free(self) -> int:
+        """Bytes that are free there, as the device says; a worker is asked over the network."""
+        free, total = c_size_t(), c_size_t()
+        memory = ggml.function("ggml_backend_dev_memory", None, c_void_p, POINTER(c_size_t), POINTER(c_size_t))
+        memory(self.handle, ctypes.byref(free), ctypes.byref(total))
+        return int(free.value)
+
+
+def every() -> tuple[Device, ...]:
+    """All devices, those of workers that were added too; () where the binding does not lead to ggml's symbols."""
+    native.start()
+    if not ggml.has(*_NEEDED):
+        return ()
+    count, get = (
+        ggml.function("ggml_backend_dev_count", c_size_t),
+        ggml.function("ggml_backend_dev_get", c_void_p, c_size_t),
+    )
+    return tuple(_device(get(i)) for i in range(count()))
+
+
+def _device(handle: int) -> Device:
+    name, description = (
+        ggml.function(f"ggml_backend_dev_{one}", c_char_p, c_void_p) for one in ("name", "description")
+    )
+    kind = ggml.function("ggml_backend_dev_type", c_int, c_void_p)(handle)
+    texts = [text(handle).decode(errors="replace") for text in (name, description)]
+    return Device(texts[0], texts[1], kind in _GPUS, _is_remote(handle), handle)
+
+
+def _is_remote(handle: int) -> bool:
+    if not ggml.has("ggml_backend_dev_backend_reg", "ggml_backend_reg_name"):
+        return False
+    registry = ggml.function("ggml_backend_dev_backend_reg", c_void_p, c_void_p)(handle)
+    return bool(ggml.function("ggml_backend_reg_name", c_char_p, c_void_p)(registry) == _REMOTE)
 
 
 def devices() -> tuple[str, ...]:
     """One line per device ("CPU: …", "CUDA0: …"), then the kernels that this build has. Empty lines are left out."""
-    native.start()
+    found = [f"{one.name}: {one.description}" for one in every()]
     features = lib.llama_print_system_info().decode(errors="replace").strip(" |")
-    named = _named() or (_processor(),)
-    return tuple(line for line in (*named, features) if line)
+    return tuple(line for line in (*(found or [_processor()]), features) if line)
 
 
-def offloads() -> bool:
-    """Whether this build computes on anything but the CPU."""
-    return bool(lib.llama_supports_gpu_offload())
+# --- which of them a model uses
 
 
-def _named() -> tuple[str, ...]:
-    """What ggml itself enumerates; () where the binding's library does not lead to ggml's symbols."""
-    library: Any = getattr(lib, "_lib", None)
-    if not all(hasattr(library, name) for name in _ENUMERATION):
-        return ()
-    count, get, name, description = (getattr(library, symbol) for symbol in _ENUMERATION)
-    count.restype, get.restype, get.argtypes = ctypes.c_size_t, ctypes.c_void_p, [ctypes.c_size_t]
-    for text in (name, description):
-        text.restype, text.argtypes = ctypes.c_char_p, [ctypes.c_void_p]
-    return tuple(f"{name(device).decode()}: {description(device).decode()}" for device in map(get, range(count())))
+def used(config: ModelConfig) -> tuple[Device, ...]:
+    """The devices that a model's layers are put on, beside the CPU. Raises ConfigError for a name that none has."""
+    able = [one for one in every() if one.takes_layers]
+    return tuple(able) if config.devices is None else named(config.devices, able)
 
 
-def memory_left() -> int:
-    """Bytes that are free on all GPUs together; 0 where this build uses none, or where they do not say."""
-    library: Any = getattr(lib, "_lib", None)
-    if not offloads() or not all(hasattr(library, name) for name in (*_ENUMERATION, "ggml_backend_dev_memory")):
-        return 0
-    count, get, memory, kind = (
-        getattr(library, f"ggml_backend_dev_{name}") for name in ("count", "get", "memory", "type")
-    )
-    count.restype, get.restype, get.argtypes = ctypes.c_size_t, ctypes.c_void_p, [ctypes.c_size_t]
-    memory.restype, memory.argtypes = (
-        None,
-        [ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)],
-    )
-    kind.restype, kind.argtypes = ctypes.c_int, [ctypes.c_void_p]
-    left = 0
-    for device in map(get, range(count())):
-        if kind(device) in _GPUS:
-            free, total = ctypes.c_size_t(), ctypes.c_size_t()
-            memory(device, ctypes.byref(free), ctypes.byref(total))
-            left += free.value
-    return left
+def named(names: Sequence[str], able: Iterable[Device] | None = None, flag: str = "--device") -> tuple[Device, ...]:
+    """These devices, in this order. Raises ConfigError that lists what there is."""
+    known = {one.name: one for one in (every() if able is None else able)}
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known) if known else "there is none but the CPU, which `none` stands for"
+            there = ", ".join(f"{one.name} ({one.description})" for one in known.values())
+            raise ConfigError(f"{flag}: no device {name!r}; {hint}{f' (there are: {there})' if there else ''}")
+    return tuple(known[name] for name in names)
+
+
+def offloads(config: ModelConfig) -> bool:
+    """Whether a model is computed on anything but this machine's CPU."""
+    if not ggml.has(*_NEEDED):
+        return bool(lib.llama_supports_gpu_offload())
+    return bool(used(config))
+
+
+def has_cpu_kernels(config: ModelConfig) -> bool:
+    """Whether CPUs may compute a model: this machine's, or a worker's, which does not say what it computes on."""
+    return not offloads(config) or any(one.is_remote for one in used(config))
+
+
+def memory_left(configs: Iterable[ModelConfig]) -> int:
+    """Bytes that are free on all devices together that these models use; 0 where they use none, or none says so."""
+    found = {one.handle: one for config in configs for one in used(config)} if ggml.has(*_NEEDED) else {}
+    return sum(one.free for one in found.values())
+
+
+def place(params: Any, config: ModelConfig) -> None:
+    """Write into llama.cpp's parameters of a model which devices it uses. Raises ConfigError for a name that no device
+    has."""
+    kept: list[object] = []
+    if config.devices is not None:
+        handles = [one.handle for one in used(config)]
+        array = (c_void_p * (len(handles) + 1))(*handles, None)
+        params.devices = ctypes.cast(array, c_void_p)
+        kept.append(array)
+    if config.tensor_split:
+        n = int(lib.LLAMA_MAX_DEVICES)
+        if len(config.tensor_split) > n:
+            raise ConfigError(f"--tensor-split: {len(config.tensor_split)} shares, where llama.cpp takes {n} at most")
+        shares = (ctypes.c_float * n)(*config.tensor_split)
+        params.tensor_split = shares
+        kept.append(shares)
+    params.placed = kept  # llama.cpp reads them while it loads
 
 
 def _processor() -> str:

@@ -17,7 +17,7 @@ from uad.config import ModelConfig
 from uad.errors import ModelLoadError
 from uad.llama import amx, native
 from uad.llama.context import context_params
-from uad.llama.devices import offloads
+from uad.llama.devices import offloads, place
 from uad.llama.model import check_file, vocab_overrides
 
 _MIB = 1 << 20
@@ -67,7 +67,7 @@ class Footprint:
         self.n_vocab = int(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model)))
         self.has_state = bool(lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
         size = int(lib.llama_model_size(self._model))
-        self.device = int(size * offloaded(lines))
+        self.device = int(size * offloaded(lines)) if offloads(config) else 0
         stays = config.mlock or not config.mmap or self._is_rearranged()
         self.weights, self.mapped = (size - self.device, 0) if stays else (0, size - self.device)
         self.weights += self.n_vocab * _TOKEN + sum(one.path.stat().st_size for one in config.loras)
@@ -126,6 +126,7 @@ def _load(config: ModelConfig) -> ctypes.c_void_p | None:
     params = lib.llama_model_default_params()
     params.n_gpu_layers = config.n_gpu_layers
     params.use_extra_bufts = amx.rearranges(config)
+    place(params, config)
     params.load_mode = 0
     params.no_alloc = True
     overrides = vocab_overrides()
@@ -137,7 +138,7 @@ def _load(config: ModelConfig) -> ctypes.c_void_p | None:
 def offloaded(lines: list[str]) -> float:
     """The share of layers on devices, by what llama.cpp logs while it loads."""
     found = [match for line in lines if (match := _OFFLOADED.search(line))]
-    return int(found[-1][1]) / int(found[-1][2]) if found and offloads() else 0.0
+    return int(found[-1][1]) / int(found[-1][2]) if found else 0.0
 
 
 def read(lines: list[str], n_seq: int) -> Need:

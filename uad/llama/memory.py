@@ -28,6 +28,7 @@ FREE = 1 << 30  # ids: any number can be taken back
 TAIL = 16  # ids of a prompt that are decoded apart, behind a mark: the next turn often differs from there on
 MARK_BYTES = 1 << 30  # of all marks of a context: the window of a large model takes hundreds of megabytes
 READ_AGAIN = 16  # ids that are rather decoded again than behind a checkpoint of their own
+_ALL = 0
 _PARTIAL = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: without what attention keeps of every position
 _TIMES = 3
 _CLOSE = 1e-2  # share of the largest logit by which logits behind a state that was put back may differ
@@ -50,6 +51,16 @@ class Checkpoint:
 
     pos: int
     data: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSequence:
+    """All that a sequence held: `end` ids, of which a sliding window held those from `first` on, and its marks."""
+
+    end: int
+    first: int
+    data: npt.NDArray[np.uint8]
+    marks: tuple[Checkpoint, ...]
 
 
 @dataclass(slots=True)
@@ -166,6 +177,43 @@ class Memory:
         """These rows were decoded."""
         self._kept[rows.seq].n_rows = len(rows.ids)
 
+    # --- whole sequences, for the prompt cache
+
+    def size(self, seq: int) -> int:
+        """Bytes of a copy of all that a sequence holds, its marks included."""
+        return self._whole_size(seq) + sum(len(mark.data) for mark in self._kept[seq].marks)
+
+    def save(self, seq: int) -> SavedSequence | None:
+        """A copy of all that a sequence holds; None where llama.cpp or the machine has no room for it."""
+        size, first = self._whole_size(seq), int(lib.llama_memory_seq_pos_min(self._memory, seq))
+        try:
+            data = np.empty(size, np.uint8)
+        except MemoryError:
+            return None
+        n = int(lib.llama_state_seq_get_data_ext(self._handle, _bytes(data), size, seq, _ALL))
+        return SavedSequence(self.end(seq), first, data, tuple(self._kept[seq].marks)) if n == size > 0 else None
+
+    def restore(self, seq: int, saved: SavedSequence) -> bool:
+        """Put a copy in place of what the sequence holds. False: that failed, and the sequence is empty."""
+        self.clear(seq)
+        size = len(saved.data)
+        if int(lib.llama_state_seq_set_data_ext(self._handle, _bytes(saved.data), size, seq, _ALL)) != size:
+            self.clear(seq)
+            return False
+        self._kept[seq].marks = list(saved.marks)
+        return True
+
+    def reach_of(self, saved: SavedSequence, n: int) -> int:
+        """`reach` of a sequence into which this copy was put."""
+        if n >= saved.end or n <= 0:
+            return max(min(n, saved.end), 0)
+        if self.way is Way.POSITIONS and self._sees(saved.first, n):
+            return n
+        return max((mark.pos for mark in saved.marks if mark.pos <= n), default=0)
+
+    def _whole_size(self, seq: int) -> int:
+        return int(lib.llama_state_seq_get_size_ext(self._handle, seq, _ALL))
+
     # --- taking back
 
     def reach(self, seq: int, n: int) -> int:
@@ -203,8 +251,12 @@ class Memory:
 
     def _can_remove(self, seq: int, n: int, end: int) -> bool:
         if self.way is Way.POSITIONS:  # what attention sees from position n on must still be there
-            return not self.n_swa or int(lib.llama_memory_seq_pos_min(self._memory, seq)) <= max(n - self.n_swa, 0)
+            return self._sees(int(lib.llama_memory_seq_pos_min(self._memory, seq)), n)
         return self.way is Way.SNAPSHOTS and end - n <= min(self.n_snapshots, self._kept[seq].n_rows - 1)
+
+    def _sees(self, first: int, n: int) -> bool:
+        """Whether all is there that attention looks at from position n on, where the window begins at `first`."""
+        return not self.n_swa or first <= max(n - self.n_swa, 0)
 
     def _remove(self, seq: int, n: int) -> bool:
         return bool(lib.llama_memory_seq_rm(self._memory, seq, n, -1))

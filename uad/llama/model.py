@@ -21,6 +21,7 @@ from uad.events import ModelInfo
 from uad.gguf import read_texts
 from uad.llama import amx, native
 from uad.llama.adapters import Adapters
+from uad.llama.devices import place
 from uad.types import FimTokens
 from uad.vocab.bounded import bounded
 from uad.vocab.letters import lettered
@@ -152,6 +153,7 @@ def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | No
         config.mmap, config.mlock
     ]
     params.use_extra_bufts = amx.rearranges(config)
+    place(params, config)
     overrides = vocab_overrides()
     params.kv_overrides = overrides
     callback = None

@@ -13,7 +13,7 @@ from functools import cache
 import llama_cpp.llama_cpp as lib
 
 from uad.errors import ConfigError
-from uad.llama import symbols
+from uad.llama import abort, symbols
 
 # ggml's own numbering of the KV types that llama-server offers
 GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "bf16": 30}
@@ -80,6 +80,7 @@ def start() -> Log:
         raise ConfigError(f"llama-cpp-python {build_info()} lacks {missing}; {remedy}")
     log = Log()
     lib.llama_log_set(log.callback, ctypes.c_void_p(0))
+    abort.install()
     lib.llama_backend_init()
     return log
 

@@ -57,10 +57,18 @@ class AdapterTurns:
 
     def fail_all(self, error: UadError) -> None:
         """Every request, here and in the engine, ends with this error."""
+        self._tell_waiting(error)
+        self._engine.fail_all(error)
+
+    def tell_all(self, error: UadError) -> None:
+        """See `Engine.tell_all`: the target is not touched."""
+        self._tell_waiting(error)
+        self._engine.tell_all(error)
+
+    def _tell_waiting(self, error: UadError) -> None:
         waiting, self._waiting = self._waiting, deque()
         for number, _, sink in waiting:
             deliver(sink, Failed(number, known(error)))
-        self._engine.fail_all(error)
 
     def _switch(self, scales: Scales) -> None:
         self._add(scales)

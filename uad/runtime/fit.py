@@ -24,19 +24,20 @@ _THREADS = 256 << 20  # address space that stacks and heaps of threads reserve
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """Bytes that contexts and weights take: `host` in memory whatever happens, `mapped` of files, `device` on devices;
-    and the parts.
+    """Bytes that contexts and weights take: `host` in memory whatever happens, `mapped` of files, `device` on devices,
+    of device_room there (0: not known); and the parts.
     """
 
     host: int
     mapped: int
     device: int
     parts: tuple[str, ...]
+    device_room: int = 0
 
     def fits(self, limits: Sequence[Limit], with_files: bool) -> bool:
         """Whether it stays below every limit; with_files: so that mapped files stay in memory, too."""
         return all(self._of(limit, with_files) <= room(limit) for limit in limits) and (
-            not self.device or self.device <= (memory_left() or self.device)
+            not self.device_room or self.device <= self.device_room
         )
 
     def _of(self, limit: Limit, with_files: bool) -> int:
@@ -106,6 +107,7 @@ class _ContextSums:
     def __init__(self, config: Config, target: Footprint, draft: Footprint | None) -> None:
         self._config, self._target, self._draft = config, target, draft
         self._known: dict[int, Total] = {}
+        self._device_room = memory_left([config.target, *([config.draft] if config.draft is not None else [])])
 
     def of(self, n_ctx: int) -> Total:
         if n_ctx not in self._known:
@@ -132,7 +134,7 @@ class _ContextSums:
             + one.device
             + (other.weights + other.mapped + other.device if other is not None else 0)
         )
-        return Total(host, mapped, device, (*parts, f"weights {size_text(weights)}"))
+        return Total(host, mapped, device, (*parts, f"weights {size_text(weights)}"), self._device_room)
 
 
 def choose(

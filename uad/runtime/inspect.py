@@ -11,6 +11,7 @@ from uad.errors import ConfigError
 from uad.llama.model import Model
 from uad.runtime import parts
 from uad.runtime.open import open_model
+from uad.runtime.remote import connected, notes
 from uad.templates.plan import plan
 from uad.trim.estimate import saving
 from uad.vocab.encode import Encoder
@@ -76,6 +77,7 @@ def inspect_pair(config: Config) -> PairReport:
     """Loads both models and compares them. Raises ModelLoadError or MappingError; ConfigError where no draft is
     given.
     """
+    config = connected(config)
     if config.draft is None:
         raise ConfigError("inspect needs a target and a draft")
     with open_model(config.target, "target") as target, open_model(config.draft, "draft") as draft:
@@ -86,6 +88,7 @@ def inspect_pair(config: Config) -> PairReport:
             (
                 ("Target", _model_rows(target)),
                 ("Draft", (*_model_rows(draft), *_trim_rows(draft))),
+                *([("Devices", devices)] if (devices := tuple(_split(note) for note in notes(config))) else []),
                 ("Overlap", _overlap_rows(target, draft)),
                 ("Chat formats", tuple(_split(note) for note in rules.notes)),
                 (

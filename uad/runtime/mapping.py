@@ -17,6 +17,7 @@ from uad.config import Config
 from uad.errors import ConfigError, InvalidRequestError, MappingError
 from uad.llama.model import Model
 from uad.runtime import parts
+from uad.runtime.remote import connected
 from uad.templates import emit
 from uad.templates.check import Comparison, compare
 from uad.templates.compile import compile_rules
@@ -133,6 +134,7 @@ def _derive(side: Side) -> Derived:
 
 @contextmanager
 def _sides(config: Config) -> Iterator[tuple[Side, Side]]:
+    config = connected(config)
     if config.draft is None:
         raise ConfigError("a target and a draft are needed")
     with Model(config.target, "target") as target, Model(config.draft, "draft") as draft:

@@ -25,6 +25,7 @@ from uad.runtime.fit import fitted_alone
 from uad.runtime.open import open_model
 from uad.runtime.profiling import curve
 from uad.runtime.prompts import Prompts
+from uad.runtime.remote import connected
 from uad.templates.plan import plan
 from uad.templates.rules import CompiledRules, Item, normalise
 from uad.types import Rows, SpecPolicy
@@ -98,7 +99,7 @@ def measure_pair(config: Config, samples: Sequence[SampleText], progress: Progre
     """Loads both models and measures. Raises ModelLoadError or MappingError; ConfigError without a draft, or where no
     text can be used.
     """
-    with _OpenPair(config, progress) as pair:
+    with _OpenPair(connected(config), progress) as pair:
         return pair.measure(samples)
 
 

@@ -12,6 +12,7 @@ from uad.config import Config, ModelConfig
 from uad.decode.drafting import Drafting
 from uad.decode.ends import ends_of, name_of
 from uad.decode.guard import reason
+from uad.decode.prompt_cache import PromptCache
 from uad.decode.scheduler import SamplerFactory
 from uad.decode.step import Engine
 from uad.drafters.model import ModelDrafter
@@ -24,17 +25,20 @@ from uad.grammar.protocol import Matcher
 from uad.grammar.vocabulary import GrammarVocabulary
 from uad.llama import native
 from uad.llama.context import Context
+from uad.llama.memory import SavedSequence
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
 from uad.llama.trained import training_note
 from uad.policy.fixed import FixedPolicy
-from uad.runtime import drafters
+from uad.runtime import drafters, remote
 from uad.runtime.adapters import AdapterTurns
 from uad.runtime.drafters import Lookup
 from uad.runtime.fit import fitted, fitted_alone
 from uad.runtime.open import open_model, tokenizer_notes
 from uad.runtime.pacing import Policies, Steps, draft_steps, open_policy
+from uad.runtime.prompt_cache import open_prompt_cache
 from uad.runtime.prompts import Prompts
+from uad.runtime.remote import connected
 from uad.runtime.target import LoadedTarget, Progress, open_target
 from uad.runtime.wiring import WIRING, Wiring
 from uad.sampling.dry import BreakersOf, breakers_of
@@ -78,7 +82,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
     Raises ModelLoadError, MappingError or ConfigError; nothing stays loaded then.
     """
     native.start().verbose = config.verbose
-    fit = fitted(_with_snapshots(config))
+    fit = fitted(_with_snapshots(connected(config)))
     config = fit.config
     with ExitStack() as stack:
         target = open_target(config, stack, progress)
@@ -101,8 +105,16 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             drafting = wiring.drafting((*forced, *every), policies or FixedPolicy, model, matchers)
         breakers = _breakers(model)
         samplers = wiring.samplers(_samplers(context, model, grammars, breakers), model)
-        engine = _engine(target, drafting, samplers, wiring, matchers)
-        notes = (*target.notes, *fit.notes, *prompts.notes, prompts.answers_note(), *grammars.notes, *draft.notes)
+        engine = _engine(target, drafting, samplers, wiring, matchers, open_prompt_cache(config, context, wiring.clock))
+        notes = (
+            *remote.notes(config),
+            *target.notes,
+            *fit.notes,
+            *prompts.notes,
+            prompts.answers_note(),
+            *grammars.notes,
+            *draft.notes,
+        )
         info = RuntimeInfo(
             target=model.info,
             draft=draft.info,
@@ -177,9 +189,12 @@ def _engine(
     samplers: SamplerFactory,
     wiring: Wiring,
     matchers: dict[int, Matcher] | None = None,
+    cache: PromptCache[SavedSequence] | None = None,
 ) -> Engine:
     decoder, seeds = wiring.target(target.context), lambda: secrets.randbits(32)
-    return Engine(decoder, drafting, samplers, seeds, least=target.least, clock=wiring.clock, matchers=matchers)
+    return Engine(
+        decoder, drafting, samplers, seeds, least=target.least, clock=wiring.clock, matchers=matchers, cache=cache
+    )
 
 
 def _grammars(config: Config, model: Model, encoder: Encoder) -> Grammars:

@@ -26,7 +26,7 @@ from uad.errors import ConfigError, ModelLoadError
 from uad.llama import native
 from uad.llama.amx import rearranges
 from uad.llama.context import attention, physical_cores
-from uad.llama.devices import devices, offloads
+from uad.llama.devices import devices, has_cpu_kernels, offloads
 from uad.policy.cost import CostSample
 
 VERSION = 1
@@ -49,7 +49,7 @@ def key(config: ModelConfig, role: str) -> ProfileKey:
 
     The role counts since a draft without --threads and --threads-draft chooses the number of its threads by measuring.
     """
-    flash_attn, most_rows = attention(config, on_cpu=not offloads())
+    flash_attn, most_rows = attention(config, on_cpu=has_cpu_kernels(config))
     facts: dict[str, object] = {
         "model": fingerprint(config.path, role),
         "role": role,
@@ -57,7 +57,7 @@ def key(config: ModelConfig, role: str) -> ProfileKey:
         "devices": devices(),
         "threads": config.n_threads or f"auto of {physical_cores()}",
         "threads_batch": config.n_threads_batch or "as threads",
-        "gpu_layers": config.n_gpu_layers if offloads() else 0,
+        "gpu_layers": config.n_gpu_layers if offloads(config) else 0,
         "flash_attn": flash_attn,
         "cache_type_k": config.type_k,
         "cache_type_v": config.type_v,
@@ -66,6 +66,10 @@ def key(config: ModelConfig, role: str) -> ProfileKey:
     }
     if added := [fingerprint(one.path, "adapter") for one in config.loras if config.apply_loras and one.scale]:
         facts["adapters"] = added
+    if config.devices is not None:
+        facts["device"] = config.devices
+    if config.tensor_split:
+        facts["tensor_split"] = config.tensor_split
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     return ProfileKey(f"{config.path.stem[:60]}-{digest[:16]}", facts)
 

@@ -14,6 +14,7 @@ from uad.llama.model import Model
 from uad.policy.cost import CostSample
 from uad.runtime import profile, profile_store
 from uad.runtime.fit import fitted, fitted_alone
+from uad.runtime.remote import connected
 
 Progress = Callable[[str, float], None]
 """Told what is being done and the share of it that is done."""
@@ -41,6 +42,7 @@ def measure_profiles(
     before is stored.
     """
     native.start().verbose = config.verbose
+    config = connected(config)
     target, n_ctx = _measure_target(config, n_max, depths, progress)
     if config.draft is None:
         return (target,)

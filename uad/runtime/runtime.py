@@ -17,6 +17,7 @@ from uad.config import Config
 from uad.decode.step import Engine
 from uad.errors import UadError, UnavailableError
 from uad.events import Sink
+from uad.llama import abort, rpc
 from uad.runtime.adapters import AdapterTurns
 from uad.runtime.loaded import Loaded
 from uad.runtime.parts import Parts, build
@@ -25,6 +26,7 @@ from uad.types import DrafterStats, Request
 
 _log = logging.getLogger("uad")
 _Command = Callable[[], None]
+_LAST_WORDS_S = 10.0  # for clients to be told, once llama.cpp has given up
 
 
 class Runtime(Loaded):
@@ -37,11 +39,14 @@ class Runtime(Loaded):
         self._error: UadError | None = None
         self._when_stopped: list[Callable[[], object]] = []
         self._closing = False
+        self._gave_up, self._is_over = threading.Event(), threading.Event()
         self._door = threading.Lock()
         built: Future[Parts] = Future()
         self._thread = threading.Thread(target=self._main, args=(built, progress), name="uad-model", daemon=True)
         self._thread.start()
         super().__init__(built.result())
+        self._forget = abort.listen(self._give_up)
+        rpc.watch()
 
     @classmethod
     def open(cls, config: Config, progress: Progress | None = None) -> Runtime:
@@ -59,7 +64,12 @@ class Runtime(Loaded):
             self._closing = True
             self._commands.put(None)
             self._engine.interrupt()
+        if self._gave_up.is_set():  # the model thread never ends; the one that failed ends the process
+            self._is_over.set()
+            threading.Event().wait(_LAST_WORDS_S)
+            return
         self._thread.join()
+        self._forget()
 
     def __enter__(self) -> Runtime:
         return self
@@ -168,6 +178,32 @@ class Runtime(Loaded):
             with suppress(Exception):
                 command()
                 turns.fail_all(self._error)
+
+    # --- llama.cpp gives up
+
+    def _give_up(self, message: str) -> None:
+        """Tell everybody, and wait until whoever uses this has closed it: the process ends behind this. On the thread
+        that failed; the model's waits for llama.cpp, for ever.
+        """
+        error = UadError(message)
+        with self._door:
+            self._error = self._error or error
+            is_closing = self._closing
+        self._gave_up.set()
+        with suppress(Exception):
+            self._tell_all(error)
+        for tell in self._when_stopped:
+            with suppress(Exception):
+                tell()
+        if not is_closing:
+            self._is_over.wait(_LAST_WORDS_S)
+
+    def _tell_all(self, error: UadError) -> None:
+        with suppress(queue.Empty):
+            while True:  # who was submitted and not yet heard of is to be told, too
+                if (command := self._commands.get_nowait()) is not None:
+                    command()
+        self._parts.turns.tell_all(error)
 
 
 def statistics(stats: DrafterStats) -> str:

@@ -5,6 +5,7 @@ turns with others.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -26,10 +27,10 @@ class Stepper(Loaded):
 
     @classmethod
     def open(cls, config: Config, progress: Progress | None = None, wiring: Wiring = WIRING) -> Self:
-        """Load everything; progress(what, share) is told of long loads. Raises ModelLoadError, MappingError or
-        ConfigError.
+        """Load everything but a prompt cache; progress(what, share) is told of long loads. Raises ModelLoadError,
+        MappingError or ConfigError.
         """
-        return cls(build(config, progress or (lambda what, share: None), wiring))
+        return cls(build(replace(config, cache_ram=0), progress or (lambda what, share: None), wiring))
 
     def alone(self) -> Self:
         """The same target and nothing that drafts: the same weights, slots of its own. Close it first."""

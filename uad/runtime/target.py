@@ -13,7 +13,7 @@ from uad.decode.layout import Least, longest_draft
 from uad.errors import ConfigError
 from uad.llama import amx
 from uad.llama.context import Context, attention
-from uad.llama.devices import offloads
+from uad.llama.devices import has_cpu_kernels, offloads
 from uad.llama.memory import Way
 from uad.llama.model import Model
 from uad.llama.probe import least_agreeing_rows
@@ -51,7 +51,7 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedT
             f"context: {context.n_ctx} tokens in each of {context.n_seq} slots",
             *training_note(config.target, "target", context.n_ctx, model.info.n_ctx_train, model.meta),
             *memory_note(context),
-            *attention_note(config.target, context.n_ctx, on_cpu=not offloads()),
+            *attention_note(config.target, context.n_ctx, on_cpu=not offloads(config.target)),
             *amx.notes(),
             *tokenizer_notes(config.target, "target"),
             *adapter_notes(model),
@@ -69,7 +69,7 @@ def _as_wanted(config: Config) -> ModelConfig:
     """With --exact no pass may have more rows than give the same bits."""
     if not config.drafting.exact:
         return config.target
-    n_alike = attention(config.target, on_cpu=not offloads())[1]
+    n_alike = attention(config.target, on_cpu=has_cpu_kernels(config.target))[1]
     return replace(config.target, n_ubatch=min(config.target.n_ubatch, n_alike))
 
 

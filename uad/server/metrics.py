@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from uad.events import Totals
+from uad.events import CacheCounts, Totals
 from uad.server.state import State
 from uad.types import DrafterStats
 
@@ -33,9 +33,11 @@ class _Collected(Collector):
     def collect(self) -> Iterator[Metric]:
         totals, before = self._state.engine.totals(), self._state.scraped
         self._state.scraped = totals
-        for name, (text, value) in (_counters(totals) | _draft_counters(totals)).items():
+        for name, (text, value) in (
+            _counters(totals) | _draft_counters(totals) | _cache_counters(totals.cache)
+        ).items():
             yield CounterMetricFamily(name, text, value)
-        for name, (text, value) in (_rates(totals, before) | self._load(totals)).items():
+        for name, (text, value) in (_rates(totals, before) | self._load(totals) | _cache_size(totals.cache)).items():
             yield GaugeMetricFamily(name, text, value)
         yield from _by_drafter(self._state.engine.drafters())
 
@@ -80,6 +82,22 @@ def _draft_counters(totals: Totals) -> dict[str, tuple[str, float]]:
         "uad:translation_words_total": ("Words looked up in the translation caches of drafts", crossing.n_words),
         "uad:translation_words_cached_total": ("Words that the translation caches knew", crossing.n_known),
         "uad:translation_seconds_total": ("Time spent on mirrors and translation, within drafting", crossing.us / 1e6),
+    }
+
+
+def _cache_counters(cache: CacheCounts) -> dict[str, tuple[str, float]]:
+    return {
+        "uad:prompt_cache_saved_total": ("Texts that left their slot and were kept", cache.n_saved),
+        "uad:prompt_cache_restored_total": ("Kept texts that came back into a slot", cache.n_restored),
+        "uad:prompt_cache_dropped_total": ("Kept texts that made room for others", cache.n_dropped),
+        "uad:prompt_cache_seconds_total": ("Time that copies to and from the prompt cache took", cache.seconds),
+    }
+
+
+def _cache_size(cache: CacheCounts) -> dict[str, tuple[str, float]]:
+    return {
+        "uad:prompt_cache_texts": ("Texts in the prompt cache", cache.n_texts),
+        "uad:prompt_cache_bytes": ("Bytes of the prompt cache", cache.n_bytes),
     }
 
 

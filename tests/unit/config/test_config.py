@@ -266,15 +266,14 @@ def test_environment_complaints_name_the_variable():
     assert complaint(env={"LLAMA_ARG_ENDPOINT_METRICS": "perhaps"}).startswith(
         "LLAMA_ARG_ENDPOINT_METRICS: expected on or off"
     )
-    assert load(env={"LLAMA_ARG_LOG_FILE": "x", "LLAMA_ARG_CACHE_RAM": "1"}).notes == (
-        "ignored, without effect in uad: LLAMA_ARG_CACHE_RAM, LLAMA_ARG_LOG_FILE",
+    assert load(env={"LLAMA_ARG_LOG_FILE": "x", "LLAMA_ARG_CACHE_REUSE": "1"}).notes == (
+        "ignored, without effect in uad: LLAMA_ARG_CACHE_REUSE, LLAMA_ARG_LOG_FILE",
     )
 
 
 def test_what_is_refused_on_the_command_line_is_refused_in_the_environment():
     for name, reason in (
         ("MODEL_URL", "--hf-repo"),
-        ("RPC", "this machine"),
         ("EMBEDDINGS", "generation only"),
     ):
         message = complaint(env={f"LLAMA_ARG_{name}": "1"})

@@ -1,0 +1,60 @@
+"""RPC workers as processes of this machine, for tests where llama.cpp was built with its RPC backend."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from kit.process import ENV
+from uad.llama import rpc
+
+needs_rpc = pytest.mark.skipif(
+    not rpc.is_built(), reason="llama.cpp was built without RPC (make clean test CMAKE_ARGS=-DGGML_RPC=on)"
+)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+class WorkerProcess:
+    """`uad rpc-worker` on a free port of loopback, with one thread; `address` once the port is open."""
+
+    def __init__(self) -> None:
+        port = free_port()
+        self.address = f"127.0.0.1:{port}"
+        command = [sys.executable, "-m", "uad", "rpc-worker", "--port", str(port), "-t", "1"]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENV)
+        deadline = time.monotonic() + 60
+        while self.process.poll() is None and time.monotonic() < deadline:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                return
+            except OSError:
+                time.sleep(0.05)
+        self.kill()
+        raise AssertionError("the worker did not start")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+
+@contextmanager
+def workers(n: int) -> Iterator[list[WorkerProcess]]:
+    started: list[WorkerProcess] = []
+    try:
+        for _ in range(n):
+            started.append(WorkerProcess())
+        yield started
+    finally:
+        for one in started:
+            one.kill()

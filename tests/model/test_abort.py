@@ -1,0 +1,30 @@
+"""Where llama.cpp gives up, all who listen are told, one line says why, and the process ends with uad's exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from uad.llama import abort
+
+GIVES_UP = """
+from uad.llama import abort, ggml, native
+from ctypes import c_char_p, c_int
+native.start()
+abort.listen(lambda message: print(f"told: {message}"))
+abort.listen(lambda message: 1 / 0)
+forgotten = abort.listen(lambda message: print("never"))
+forgotten()
+ggml.function("ggml_abort", None, c_char_p, c_int, c_char_p)(b"/src/ggml-x.cpp", 12, b"out of wits")
+"""
+
+
+def test_giving_up_tells_the_listeners_and_ends_with_a_code() -> None:
+    done = subprocess.run([sys.executable, "-c", GIVES_UP], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == abort.EXIT_CODE == 1
+    assert done.stdout == "told: llama.cpp gave up: out of wits (ggml-x.cpp:12)\n"
+    assert done.stderr == "uad: error: llama.cpp gave up: out of wits (ggml-x.cpp:12)\n"
+
+
+def test_a_message_without_a_place_stays() -> None:
+    assert abort.message("lost\n") == "llama.cpp gave up: lost"

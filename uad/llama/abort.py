@@ -1,0 +1,74 @@
+"""What happens where llama.cpp gives up (GGML_ABORT): a lost RPC worker, a GPU without memory, a bug. Knows no model.
+
+ggml calls back and then ends the process, on whatever thread it was. The thread that decodes may never come back. So
+all that is still to be done is done in the callback, and the process ends there, with an exit code of uad's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from ctypes import CFUNCTYPE, c_char_p, c_void_p
+from typing import Any
+
+from uad.llama import ggml
+
+EXIT_CODE = 1
+"""As for every failure behind which the process is to be started anew."""
+
+Tell = Callable[[str], object]
+_listeners: list[Tell] = []
+_explainers: list[Callable[[str], str]] = []
+_Callback = CFUNCTYPE(None, c_char_p)
+
+
+def install() -> None:
+    """Have ggml call `_gave_up`, once per process. Without the symbol it goes on printing a trace of its own."""
+    if ggml.has("ggml_set_abort_callback"):
+        ggml.function("ggml_set_abort_callback", c_void_p, _Callback)(_callback)
+
+
+def listen(tell: Tell) -> Callable[[], None]:
+    """`tell` gets the message, on the thread that fails; the process ends when it returns. Returns what stops it."""
+    _listeners.append(tell)
+
+    def forget() -> None:
+        with suppress(ValueError):
+            _listeners.remove(tell)
+
+    return forget
+
+
+def explained_by(explain: Callable[[str], str]) -> None:
+    """`explain` makes of ggml's message one for people, or returns it as it is."""
+    if explain not in _explainers:
+        _explainers.append(explain)
+
+
+def message(text: str) -> str:
+    """ggml's "path:line: text" as a message for people."""
+    place, _, rest = text.strip().rpartition(": ")
+    said = f"{rest} ({os.path.basename(place)})" if place else rest
+    for explain in _explainers:
+        said = explain(said)
+    return f"llama.cpp gave up: {said}"
+
+
+def _gave_up(text: bytes) -> None:
+    said = text.decode(errors="replace")
+    with suppress(Exception):
+        said = message(said)
+    for tell in tuple(_listeners):
+        with suppress(Exception):
+            tell(said)
+    with suppress(Exception):
+        sys.stdout.flush()
+    with suppress(Exception):
+        sys.stderr.write(f"uad: error: {said}\n")
+        sys.stderr.flush()
+    os._exit(EXIT_CODE)
+
+
+_callback: Any = _Callback(_gave_up)
