@@ -18,8 +18,8 @@ from uad.types import Constraint, ConstraintKind, SpecPolicy
 RANDOM_SEED = 2**32 - 1
 TRUE = ("on", "true", "1", "enabled", "yes")
 FALSE = ("off", "false", "0", "disabled", "no")
-HEADS = ("draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark")
-"""Drafters of llama-server that are trained parts of one target."""
+HEADS = ("draft-eagle3", "draft-dflash", "draft-dspark")
+"""Drafters of llama-server that are models trained for one target, and that uad does not run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from uad.config import ModelConfig
 from uad.errors import ModelLoadError
 from uad.events import ModelInfo
 from uad.gguf import read_texts
-from uad.llama import amx, native
+from uad.llama import amx, native, nextn
 from uad.vocab.bounded import bounded
 from uad.vocab.letters import lettered
 from uad.vocab.markers import is_marker
@@ -135,6 +135,8 @@ def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | No
         config.mmap, config.mlock
     ]
     params.use_extra_bufts = amx.rearranges(config)
+    if config.with_head:
+        nextn.load_heads(params)
     overrides = vocab_overrides()
     params.kv_overrides = overrides
     callback = None

@@ -11,7 +11,7 @@ from uad.config.drafter_types import LOOKUP_TYPES, Surroundings
 from uad.decode.guard import reason
 from uad.drafters.lookup import LookupDrafter
 from uad.drafters.store import fingerprint
-from uad.types import Origin
+from uad.types import WRITERS, Origin
 from uad.vocab.table import VocabTable
 
 _log = logging.getLogger("uad")
@@ -19,13 +19,13 @@ Lookup: TypeAlias = LookupDrafter
 
 
 def build(config: DraftingConfig, vocab: VocabTable, n_slots: int) -> tuple[Lookup, ...]:
-    """The drafters of `config.types` in that order, without the draft model. Files that cannot be used are logged and
-    left alone.
+    """The drafters of `config.types` in that order, without those that have a model or a head. Files that cannot be
+    used are logged and left alone.
 
     Close each of them when no sequence runs any more: that writes their files.
     """
     vocabulary = fingerprint(vocab) if config.lookup.files() else ""
-    built = [_built(Origin(name), config.lookup, vocabulary, n_slots) for name in config.types if name != Origin.MODEL]
+    built = [_built(Origin(name), config.lookup, vocabulary, n_slots) for name in config.types if name not in WRITERS]
     return tuple(one for one in built if one is not None)
 
 

@@ -39,21 +39,23 @@ class Policies:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What steps of the draft model cost, and whether that was measured on a busy machine."""
+    """What steps of a drafter that writes cost, and whether that was measured on a busy machine."""
 
     samples: tuple[CostSample, ...]
     is_rough: bool
 
 
-def draft_steps(config: Config, draft: Context, draft_config: ModelConfig, wiring: Wiring) -> Steps:
+def draft_steps(
+    config: Config, draft: Context, draft_config: ModelConfig, wiring: Wiring, role: str = "draft"
+) -> Steps:
     """Stored, else as a short look tells. Raises what decoding does."""
     sizes = range(1, min(config.n_parallel, _MOST_SEQUENCES) + 1)
-    samples, stored = wiring.curve(draft, draft_config, "draft", sizes, _DRAFT_SECONDS)
+    samples, stored = wiring.curve(draft, draft_config, role, sizes, _DRAFT_SECONDS)
     return Steps(samples, _is_rough(samples, stored))
 
 
 def open_policy(
-    config: Config, target: LoadedTarget, steps: Steps | None, wiring: Wiring
+    config: Config, target: LoadedTarget, steps: Steps | None, head_steps: Steps | None, wiring: Wiring
 ) -> tuple[Policies, tuple[str, ...]]:
     """The policies, and the lines that say what decoding several tokens at once costs here."""
     context, least = target.context, target.least
@@ -62,13 +64,13 @@ def open_policy(
     n_max = min(context.n_alike, config.n_parallel * (1 + usual))
     sizes = range(1, n_max + 1)
     samples, stored = wiring.curve(context, target.config, "target", sizes, _TARGET_SECONDS)
-    is_rough = _is_rough(samples, stored) or (steps is not None and steps.is_rough)
+    is_rough = _is_rough(samples, stored) or any(one is not None and one.is_rough for one in (steps, head_steps))
 
     def machine() -> Machine:
-        draft = CostCurve(steps.samples) if steps is not None else None
         return Machine(
             CostCurve(samples),
-            draft,
+            CostCurve(steps.samples) if steps is not None else None,
+            head=CostCurve(head_steps.samples) if head_steps is not None else None,
             n_ubatch=context.n_ubatch,
             least=least.rows,
             of_each=least.of_each,

@@ -31,6 +31,7 @@ from uad.policy.fixed import FixedPolicy
 from uad.runtime import drafters
 from uad.runtime.drafters import Lookup
 from uad.runtime.fit import fitted, fitted_alone
+from uad.runtime.heads import open_head, plan_head
 from uad.runtime.open import open_model, tokenizer_notes
 from uad.runtime.pacing import Policies, Steps, draft_steps, open_policy
 from uad.runtime.prompts import Prompts
@@ -73,7 +74,8 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
     Raises ModelLoadError, MappingError or ConfigError; nothing stays loaded then.
     """
     native.start().verbose = config.verbose
-    fit = fitted(_with_snapshots(config))
+    planned = plan_head(config)
+    fit = fitted(_with_snapshots(planned.config), head=planned.file)
     config = fit.config
     with ExitStack() as stack:
         target = open_target(config, stack, progress)
@@ -83,20 +85,22 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         prompts = Prompts(
             model.vocab, encoder, config.templates, model.info.chat_template, _name(model.info), context.n_ctx
         )
+        head = open_head(planned, config, stack, target, progress, wiring)
         draft = _open_draft(config, stack, target, encoder, progress, wiring)
         free = _open_lookup(config, stack, target)
         policies, drafting = None, None
-        every: list[Drafter] = [*free, *([draft.drafter] if draft.drafter else [])]
+        every: list[Drafter] = [*free, *(one for one in (head.drafter, draft.drafter) if one is not None)]
         grammars, matchers = _grammars(config, model, encoder), dict[int, Matcher]()
         forced = _forced(config, target, matchers)
         policy_notes: tuple[str, ...] = ()
         if every:
-            policies, policy_notes = open_policy(config, target, draft.steps, wiring)
+            policies, policy_notes = open_policy(config, target, draft.steps, head.steps, wiring)
         if every or forced:
             drafting = wiring.drafting((*forced, *every), policies or FixedPolicy, model, matchers)
         samplers = wiring.samplers(_samplers(context, model, grammars), model)
         engine = _engine(target, drafting, samplers, wiring, matchers)
-        notes = (*target.notes, *fit.notes, *prompts.notes, prompts.answers_note(), *grammars.notes, *draft.notes)
+        notes = (*target.notes, *fit.notes, *prompts.notes, prompts.answers_note(), *grammars.notes)
+        notes = (*notes, *head.notes, *draft.notes)
         info = RuntimeInfo(
             target=model.info,
             draft=draft.info,
