@@ -37,13 +37,14 @@ class Part(Enum):
     BOTH = "both"
     HEAD = "mtp"
     TRUNK = "trunk"
+    CLAIM = "the trunk, and the claim that there is a head"
 
 
 def make_with_head(
     family: str, folder: Path, lesson: Lesson = Lesson.NOTHING, part: Part = Part.BOTH, seed: int = 0
 ) -> Path:
-    """The model, written into the folder unless it is there. A TRUNK says that it has a head, and has none."""
-    out = folder / f"{family}-{lesson.name.lower()}-{part.value}-{seed}.gguf"
+    """The model, written into the folder unless it is there. Parts of one lesson belong together."""
+    out = folder / f"{family}-{lesson.name.lower()}-{part.name.lower()}-{seed}.gguf"
     if not out.exists():
         _write(make(family, folder, seed), out, family, lesson, part, seed)
     return out
@@ -52,7 +53,7 @@ def make_with_head(
 def _write(source: Path, out: Path, family: str, lesson: Lesson, part: Part, seed: int) -> None:
     reader = GGUFReader(source)
     n = int(reader.fields[f"{family}.block_count"].contents())
-    rng = np.random.default_rng([seed, zlib.crc32(out.name.encode())])
+    rng = np.random.default_rng([seed, zlib.crc32(f"{family} {lesson.name}".encode())])
     weights: Weights = {one.name: np.array(one.data).reshape(tuple(reversed(one.shape))) for one in reader.tensors}
     weights |= _head(weights, n, rng)
     if lesson is not Lesson.NOTHING:
@@ -62,10 +63,12 @@ def _write(source: Path, out: Path, family: str, lesson: Lesson, part: Part, see
         for field in reader.fields.values():
             if field.name == "general.architecture" or field.name.startswith("GGUF."):
                 continue
-            value = n + 1 if field.name == f"{family}.block_count" else field.contents()
+            is_count = field.name == f"{family}.block_count" and part is not Part.TRUNK
+            value = n + 1 if is_count else field.contents()
             inner = field.types[-1] if field.types[0] is GGUFValueType.ARRAY else None
             writer.add_key_value(field.name, value, field.types[0], inner)
-        writer.add_uint32(f"{family}.nextn_predict_layers", 1)
+        if part is not Part.TRUNK:
+            writer.add_uint32(f"{family}.nextn_predict_layers", 1)
         for name, values in weights.items():
             if _belongs(name, n, part):
                 writer.add_tensor(name, values)

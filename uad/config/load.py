@@ -124,12 +124,10 @@ def _section(values: Mapping[str, Given], section: str) -> dict[str, Any]:
 def _build(values: Mapping[str, Given]) -> Config:
     target = _target(_section(values, "target"))
     drafting = _drafting(values)
-    has_draft = (
-        "draft.path" in values and drafting.defaults.enabled and not {MODEL_TYPE, HEAD_TYPE}.isdisjoint(drafting.types)
-    )
+    drafts = drafting.defaults.enabled and not {MODEL_TYPE, HEAD_TYPE}.isdisjoint(drafting.types)
     return Config(
         target=target,
-        draft=_draft(target, _section(values, "draft")) if has_draft else None,
+        draft=_draft(target, _section(values, "draft")) if "draft.path" in values and drafts else None,
         sampling=SamplingParams(**_section(values, "sampling")),
         drafting=drafting,
         templates=TemplateConfig(**_section(values, "templates")),

@@ -22,8 +22,8 @@ class ModelConfig:
     the same as n_threads; negative n_gpu_layers means all. `tokenizer` is a Hugging Face tokenizer.json that turns text
     into ids instead of llama.cpp. rope_* and yarn_* stretch positions beyond the trained context; empty, 0 and negative
     values mean what the model file says. swa_full: the cache of a sliding window holds all positions. n_snapshots:
-    earlier values of a recurrent state that are kept, where the model has one. with_head: its head is loaded too. n_checkpoints: copies of states that are
-    kept of each slot for later prompts, checkpoint_step ids apart at least.
+    earlier values of a recurrent state that are kept, where the model has one. with_head: its head is loaded too.
+    n_checkpoints: copies of states that are kept of each slot for later prompts, checkpoint_step ids apart at least.
     """
 
     path: Path
