@@ -5,7 +5,6 @@ the head knows how its trunk goes on.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,10 @@ from kit.tiny_models import make
 
 from uad.config import Config, DraftingConfig, ModelConfig
 from uad.errors import ConfigError
+from uad.llama.footprint import Footprint
 from uad.llama.hidden import HiddenRows
 from uad.policy.cost import CostSample
-from uad.runtime import Runtime, profile
+from uad.runtime import Runtime, inspect_pair, profile
 from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 pytestmark = pytest.mark.model
@@ -71,8 +71,8 @@ def write(
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
-def family(request: pytest.FixtureRequest) -> Iterator[str]:
-    yield request.param
+def family(request: pytest.FixtureRequest) -> str:
+    return request.param
 
 
 @pytest.mark.parametrize("lesson", list(Lesson))
@@ -132,7 +132,7 @@ def test_a_long_prompt_is_read_from_its_last_ids_and_a_second_turn_goes_on(famil
     with Runtime.open(config(path, window=16)) as runtime:
         ids, n_drafted, n_accepted = write(runtime, prompts=[long], cache_prompt=True)
         assert n_accepted == n_drafted > 20
-        turn = long + runtime.text(ids[0]) if hasattr(runtime, "text") else long
+        turn = long + runtime.detokenize(ids[0]).decode()
         write(runtime, OFF, prompts=["z" + turn], cache_prompt=True)  # other rows in the same slot, which nobody keeps
         for prompt in (turn, turn + " and", turn + PROMPTS[1] * 4):
             _, n_drafted, n_accepted = write(runtime, prompts=[prompt], cache_prompt=True)
@@ -168,3 +168,21 @@ def test_what_is_no_head_is_named(folder: Path) -> None:
 def test_a_head_that_nobody_asked_for_is_mentioned(folder: Path) -> None:
     with Runtime.open(config(make_with_head("qwen35", folder), types=("suffix",))) as runtime:
         assert any("--spec-type draft-mtp drafts with it" in note for note in runtime.info.notes)
+
+
+def test_inspect_tells_whether_a_file_has_a_head(folder: Path) -> None:
+    target, draft = make_with_head("deepseek2", folder), make("llama", folder)
+    sections = dict(inspect_pair(config(target, draft=draft)).sections)
+    assert dict(sections["Target"])["head"] == "one (deepseek2): --spec-type draft-mtp drafts with it"
+    assert dict(sections["Draft"])["head"] == "none"
+
+
+def test_its_memory_is_reckoned_and_its_price_measured(folder: Path) -> None:
+    path = make_with_head("qwen35", folder)
+    with Runtime.open(config(path, slots=2)) as runtime:
+        policies = runtime._parts.policies
+        assert policies is not None
+        assert 0 < policies.last.machine.head.ms(2) < policies.last.machine.target.ms(2)
+    with Footprint(ModelConfig(path, with_head=True), "head", 2) as footprint:
+        trunk, head = footprint.of(4096), footprint.of(4096, is_head=True)
+    assert 0 < head.kv < trunk.kv, "one layer of keys and values, no state"

@@ -141,9 +141,8 @@ def _spec_type(text: str) -> tuple[str, ...]:
     for name in names:
         if name in HEADS:
             raise ConfigError(
-                f"{name} needs a head trained on this target's hidden states, which llama-cpp-python does not hand "
-                "out; "
-                "use draft-simple with any small model, or suffix, which needs no model"
+                f"{name} needs a model trained for this target, which uad does not run; use draft-mtp where the target "
+                "has a head for multi-token prediction, draft-simple with any small model, or suffix, which needs none"
             )
         if name not in (*SPEC_TYPES, "none"):
             raise ValueError

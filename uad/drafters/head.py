@@ -79,7 +79,7 @@ class Head(Protocol):
 
 
 @dataclass(slots=True)
-class _Text:
+class _HeadText:
     """One sequence: its ids, and which positions the head's KV holds: ids[start:n_read] with the target's hidden rows,
     then guesses up to `end`.
     """
@@ -105,7 +105,7 @@ class _Work:
     """
 
     ask: Ask
-    text: _Text
+    text: _HeadText
     first: int = 0
     end: int = 0
     row: Row | None = None
@@ -137,15 +137,15 @@ class HeadDrafter:
         self._vocab = vocab
         self._window = window or head.n_ctx
         self._clock = clock
-        self._texts: dict[int, _Text] = {}
-        self._former: dict[int, _Text] = {}  # of texts that are over: the head's KV is still there
+        self._texts: dict[int, _HeadText] = {}
+        self._former: dict[int, _HeadText] = {}  # of texts that are over: the head's KV is still there
         self._nothing = np.zeros((1, head.width), np.float32)  # the hidden row of what lies before a text
 
     # --- lifecycle
 
     def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
         self.end(seq)
-        text = _Text(list(prompt), self._choosers(sampling, len(prompt)))
+        text = _HeadText(list(prompt), self._choosers(sampling, len(prompt)))
         former = self._former.pop(seq, None)
         if former is not None:
             n = min(common_prefix(former.ids, text.ids), former.n_read)
@@ -196,7 +196,7 @@ class HeadDrafter:
             return _Work(ask, text)
         return _Work(ask, text, first, first + n)
 
-    def _unread(self, seq: int, text: _Text) -> tuple[int, int]:
+    def _unread(self, seq: int, text: _HeadText) -> tuple[int, int]:
         """The positions that can be read, from and up to but without: those behind which the target's row is held."""
         held_from, held_to = self._source.span(seq)
         last = min(len(text.ids), held_to + 1)
