@@ -45,6 +45,7 @@ class Origin(enum.StrEnum):
 
     TARGET = "target"
     MODEL = "draft-simple"
+    HEAD = "draft-mtp"
     NGRAM_SIMPLE = "ngram-simple"
     NGRAM_MAP_K = "ngram-map-k"
     NGRAM_MAP_K4V = "ngram-map-k4v"
@@ -55,6 +56,10 @@ class Origin(enum.StrEnum):
     GRAMMAR = "grammar"
 
     __hash__ = str.__hash__  # an enum's own is a Python function, called for every look-up
+
+
+WRITERS = frozenset({Origin.HEAD, Origin.MODEL})
+"""Drafters that write their guesses id by id, with decodes of their own."""
 
 
 class SpecPolicy(enum.StrEnum):

@@ -2,13 +2,14 @@
 `Config`.
 """
 
-from uad.config.drafter_types import MODEL_TYPE, SHARES, LookupConfig
+from uad.config.drafter_types import HEAD_TYPE, MODEL_TYPE, SHARES, LookupConfig
 from uad.config.kinds import SPEC_TYPE
 from uad.config.load import load_config
 from uad.config.slices import KV_TYPES, Config, DraftingConfig, ModelConfig, ServerConfig, TemplateConfig
 from uad.config.sources import HubConfig, HubModel, LoraConfig
 
 __all__ = [
+    "HEAD_TYPE",
     "KV_TYPES",
     "MODEL_TYPE",
     "SHARES",

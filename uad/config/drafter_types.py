@@ -196,6 +196,8 @@ LOOKUP_TYPES = (
 """Those that need no model."""
 
 MODEL_TYPE = str(Origin.MODEL)
-SPEC_TYPES = (MODEL_TYPE, *(str(one.origin) for one in LOOKUP_TYPES))
+HEAD_TYPE = str(Origin.HEAD)
+"""Drafts with the target's own head for multi-token prediction."""
+SPEC_TYPES = (MODEL_TYPE, HEAD_TYPE, *(str(one.origin) for one in LOOKUP_TYPES))
 BESIDE_A_MODEL = str(Origin.SUFFIX)
 """What drafts beside a draft model, where the policy is automatic, if --spec-type is not given."""

@@ -20,8 +20,8 @@ RANDOM_SEED = 2**32 - 1
 MOST_WORKERS = 16  # of llama.cpp's RPC backend
 TRUE = ("on", "true", "1", "enabled", "yes")
 FALSE = ("off", "false", "0", "disabled", "no")
-HEADS = ("draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark")
-"""Drafters of llama-server that are trained parts of one target."""
+HEADS = ("draft-eagle3", "draft-dflash", "draft-dspark")
+"""Drafters of llama-server that are models trained for one target, and that uad does not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +143,8 @@ def _spec_type(text: str) -> tuple[str, ...]:
     for name in names:
         if name in HEADS:
             raise ConfigError(
-                f"{name} needs a head trained on this target's hidden states, which llama-cpp-python does not hand "
-                "out; "
-                "use draft-simple with any small model, or suffix, which needs no model"
+                f"{name} needs a model trained for this target, which uad does not run; use draft-mtp where the target "
+                "has a head for multi-token prediction, draft-simple with any small model, or suffix, which needs none"
             )
         if name not in (*SPEC_TYPES, "none"):
             raise ValueError

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from uad.config.argv import Parser, add_flags, layer_of
-from uad.config.drafter_types import BESIDE_A_MODEL, LOOKUP_TYPES, MODEL_TYPE, LookupConfig
+from uad.config.drafter_types import BESIDE_A_MODEL, HEAD_TYPE, LOOKUP_TYPES, MODEL_TYPE, LookupConfig
 from uad.config.environ import from_environ
 from uad.config.flag_groups import GROUPS
 from uad.config.flags import CONFIG_FILE, FLAGS
@@ -113,6 +113,7 @@ def _draft_note(values: Mapping[str, Given]) -> list[str]:
         or not isinstance(given.value, tuple)
         or not given.value
         or MODEL_TYPE in given.value
+        or HEAD_TYPE in given.value
     ):
         return []
     return [f"{given.where} is without {MODEL_TYPE}: the draft model is not loaded"]
@@ -131,10 +132,10 @@ def _build(values: Mapping[str, Given]) -> Config:
     hub = HubConfig(**_section(values, "hub"))
     target = _with_file(_target(_section(values, "target")), hub.file)
     drafting = _drafting(values)
-    has_draft = "draft.path" in values and drafting.defaults.enabled and MODEL_TYPE in drafting.types
+    drafts = drafting.defaults.enabled and not {MODEL_TYPE, HEAD_TYPE}.isdisjoint(drafting.types)
     return Config(
         target=target,
-        draft=_draft(target, _section(values, "draft")) if has_draft else None,
+        draft=_draft(target, _section(values, "draft")) if "draft.path" in values and drafts else None,
         sampling=SamplingParams(**_section(values, "sampling")),
         drafting=drafting,
         templates=TemplateConfig(**_section(values, "templates")),

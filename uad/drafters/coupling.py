@@ -166,6 +166,53 @@ class _Coupled:
         return int(ids[k]), float(share * np.exp(log_p[:n]).sum() * np.exp(_BY_LUCK * log_p[k]))
 
 
+def own_chooser(
+    sampling: SamplingParams, n_prompt: int, pieces: Sequence[bytes], keys: npt.NDArray[np.uint64]
+) -> Chooser:
+    """A chooser for a draft in the target's own vocabulary: its ids have these bytes, and the noise of these keys."""
+    if sampling.temperature <= 0 or sampling.seed is None:
+        return LIKELIEST
+    return _Own(sampling, sampling.seed, n_prompt, pieces, keys)
+
+
+class _Own:
+    """Chooses what the target would draw, where draft and target have the same ids."""
+
+    def __init__(
+        self,
+        sampling: SamplingParams,
+        seed: int,
+        n_prompt: int,
+        pieces: Sequence[bytes],
+        keys: npt.NDArray[np.uint64],
+    ) -> None:
+        self._sampling, self._seed, self._pieces, self._keys = sampling, seed, pieces, keys
+        self._n_prompt = n_prompt  # ids of it that are still to be heard
+        self._position = self._at = Position()
+
+    def heard(self, ids: Sequence[int]) -> None:
+        position = self._position
+        for id_ in ids[self._n_prompt :]:
+            position = position.after(len(self._pieces[id_]))
+        self._position = position
+        self._n_prompt = max(self._n_prompt - len(ids), 0)
+
+    def start(self, ahead: bytes) -> None:
+        self._at = self._position
+
+    def wrote(self, data: bytes) -> None:
+        self._at = self._at.after(len(data))
+
+    def choose(self, row: Row) -> tuple[int, float]:
+        ids, log_p, n = likely(row, self._sampling)
+        if n == 1:
+            return int(ids[0]), float(np.exp(log_p[0]))
+        values = log_p[:n] + gumbel(self._seed, self._at, self._keys[ids[:n]])
+        k = int(values.argmax())
+        share = 1.0 / float(np.exp(values - values[k]).sum())
+        return int(ids[k]), float(share * np.exp(log_p[:n]).sum() * np.exp(_BY_LUCK * log_p[k]))
+
+
 def likely(row: Row, sampling: SamplingParams) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64], int]:
     """The likeliest ids of a row, likeliest first; the logarithms of their probabilities, temperature counted in; and
     how many of them top_k, top_p and min_p leave to be drawn.

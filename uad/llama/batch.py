@@ -15,19 +15,22 @@ _Ints = npt.NDArray[np.int32]
 
 class Batch:
     """Up to `capacity` rows. A row is (id, position, sequence, wants logits); rows keep the order in which they were
-    added.
+    added. width: numbers of the hidden row that each has besides, `hidden`, in the same order (0: none).
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, width: int = 0) -> None:
         self.capacity = capacity
         self._ids = np.zeros(capacity, np.int32)
         self._pos = np.zeros(capacity, np.int32)
         self._seq = np.zeros(capacity, np.int32)
         self._n_seq = np.ones(capacity, np.int32)
         self._want = np.zeros(capacity, np.int8)
+        self.hidden = np.zeros((capacity, width), np.float32) if width else None
         # llama.cpp wants one pointer per row to that row's list of sequences; each list has one entry here
         self._seq_pointers = self._seq.ctypes.data + 4 * np.arange(capacity, dtype=np.uint64)
         self.native = _native(self._ids, self._pos, self._n_seq, self._seq_pointers, self._want)
+        if self.hidden is not None:
+            self.native.embd = self.hidden.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
         self.n = 0
         self.n_outputs = 0
 
@@ -52,6 +55,11 @@ class Batch:
         self.n = hi
         self.n_outputs += n_logits
         return first
+
+    @property
+    def outputs(self) -> _Ints:
+        """The rows that want logits, in order."""
+        return np.flatnonzero(self._want[: self.n]).astype(np.int32)
 
     def seal(self) -> Any:
         """llama.cpp's batch of the rows added so far: always the same object, over the memory that `add` writes."""

@@ -22,6 +22,7 @@ from uad.errors import AbortedError, DecodeError, ModelLoadError, NoKvRoomError
 from uad.llama import native
 from uad.llama.batch import Batch
 from uad.llama.devices import has_cpu_kernels
+from uad.llama.hidden import HiddenRows
 from uad.llama.memory import READ_AGAIN, TAIL, Memory, Way
 from uad.llama.model import Model
 from uad.types import Rows
@@ -48,8 +49,9 @@ class Context:
         self.n_alike = min(self.n_ubatch, n_alike)
         self.n_vocab = model.info.n_vocab
         self.rows_are_apart = flash_attn != "off"
-        self._batch = Batch(self.n_batch)
+        self._batch = self._new_batch()
         self._stop = ctypes.create_string_buffer(2)
+        self.hidden: HiddenRows | None = None  # kept for a head that reads them
         n_swa = 0 if config.swa_full else model.n_swa
         self.memory = Memory(self._handle, n_seq, n_swa, config.n_checkpoints, config.checkpoint_step)
         self._adapters = model.adapters
@@ -62,8 +64,22 @@ class Context:
         self.keep, self.mark = self.memory.keep, self.memory.mark
         self.reach, self.take_back, self.clear = self.memory.reach, self.memory.take_back, self.memory.clear
 
+    def _new_batch(self) -> Batch:
+        return Batch(self.n_batch)
+
+    def _parameters(self, config: ModelConfig, n_ctx: int) -> Any:
+        """llama.cpp's parameters of this context, of n_ctx positions in all."""
+        return context_params(config, n_ctx, self.n_seq)
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        """llama.cpp's pointer to the context. Raises ValueError once it is closed."""
+        if not self._handle:
+            raise ValueError(f"the context of the {self._role} is closed")
+        return self._handle
+
     def _open(self, model: Model, config: ModelConfig) -> ctypes.c_void_p:
-        params = context_params(config, config.n_ctx or model.info.n_ctx_train, self.n_seq)
+        params = self._parameters(config, config.n_ctx or model.info.n_ctx_train)
         self._log.clear()
         handle = lib.llama_init_from_model(model.handle, params)
         if not handle:
@@ -144,10 +160,14 @@ class Context:
         batch.clear()
         for row in rows:
             batch.add(row.seq, row.pos, row.ids, row.n_logits)
+        if self.hidden is not None:
+            self.hidden.ask(rows)
         code = int(lib.llama_decode(self._handle, batch.seal()))
         if code == 0:
             for row in rows:
                 self.memory.decoded(row)
+            if self.hidden is not None:
+                self.hidden.take(rows)
             return
         if code == 1:
             raise NoKvRoomError(f"{self._role}: no KV room for {batch.n} rows")

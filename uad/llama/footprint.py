@@ -15,7 +15,7 @@ import llama_cpp.llama_cpp as lib
 
 from uad.config import ModelConfig
 from uad.errors import ModelLoadError
-from uad.llama import amx, native
+from uad.llama import amx, native, nextn
 from uad.llama.context import context_params
 from uad.llama.devices import offloads, place
 from uad.llama.model import check_file, vocab_overrides
@@ -83,18 +83,23 @@ class Footprint:
         ftype = int(lib.llama_model_ftype(self._model)) if hasattr(lib, "llama_model_ftype") else -1
         return amx.rearranges(self._config) and ftype not in _FLOATS
 
-    def of(self, n_ctx: int) -> Need:
-        """What a context of n_ctx positions in all takes. Raises ModelLoadError where llama.cpp makes none.
+    def of(self, n_ctx: int, is_head: bool = False) -> Need:
+        """What a context of n_ctx positions in all takes; is_head: one of the model's head. Raises ModelLoadError where
+        llama.cpp makes none.
 
         Far beyond usual contexts it is on a straight line through two smaller ones: llama.cpp takes memory for each
         position even so.
         """
         if n_ctx > _EXACT:
-            a, b, share = self.of(_EXACT // 2), self.of(_EXACT), n_ctx / (_EXACT // 2) - 2
+            a, b = self.of(_EXACT // 2, is_head), self.of(_EXACT, is_head)
+            share = n_ctx / (_EXACT // 2) - 2
             return Need(*(int(y + share * (y - x)) for x, y in ((a.host, b.host), (a.device, b.device), (a.kv, b.kv))))
         self._log.clear()
+        params = context_params(self._config, n_ctx, self._n_seq)
+        if is_head:
+            nextn.make_head(params, None)
         with self._log.collecting() as lines:
-            handle = lib.llama_init_from_model(self._model, context_params(self._config, n_ctx, self._n_seq))
+            handle = lib.llama_init_from_model(self._model, params)
         if not handle:
             raise ModelLoadError(
                 f"{self._role} {self._config.path}: no context of {n_ctx} tokens "
@@ -127,6 +132,8 @@ def _load(config: ModelConfig) -> ctypes.c_void_p | None:
     params.n_gpu_layers = config.n_gpu_layers
     params.use_extra_bufts = amx.rearranges(config)
     place(params, config)
+    if config.with_head:
+        nextn.load_heads(params)
     params.load_mode = 0
     params.no_alloc = True
     overrides = vocab_overrides()

@@ -19,7 +19,7 @@ from uad.config import ModelConfig
 from uad.errors import ModelLoadError
 from uad.events import ModelInfo
 from uad.gguf import read_texts
-from uad.llama import amx, native
+from uad.llama import amx, native, nextn
 from uad.llama.adapters import Adapters
 from uad.llama.devices import place
 from uad.types import FimTokens
@@ -154,6 +154,8 @@ def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | No
     ]
     params.use_extra_bufts = amx.rearranges(config)
     place(params, config)
+    if config.with_head:
+        nextn.load_heads(params)
     overrides = vocab_overrides()
     params.kv_overrides = overrides
     callback = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from uad.common.samplers import SAMPLERS
 
@@ -133,9 +133,28 @@ nobody reads it.
 """
 
 
+HEAD_NAMES = ("LLAMA_CONTEXT_TYPE_MTP", "llama_model_n_embd_out")
+HEAD_FIELDS = {"llama_context_params": ("ctx_other", "ctx_type"), "llama_model_params": ("load_mtp",)}
+HEAD_EXTENSION = ("llama_get_embeddings_nextn", "llama_set_embeddings_nextn")
+"""What heads need: names and fields of the binding, and of its module of experimental functions. Without them nothing
+else is missed.
+"""
+
+
+def missing_for_heads(binding: object, extension: object) -> Iterator[str]:
+    """Names of these that the binding lacks."""
+    yield from (name for name in HEAD_NAMES if not hasattr(binding, name))
+    yield from _missing_fields(binding, HEAD_FIELDS)
+    yield from (name for name in HEAD_EXTENSION if not hasattr(extension, name))
+
+
 def missing(binding: object) -> Iterator[str]:
     """Names that the binding lacks; a field as structure.field."""
     yield from (name for name in (*SYMBOLS, *CONSTRUCTORS) if not hasattr(binding, name))
-    for structure, fields in FIELDS.items():
+    yield from _missing_fields(binding, FIELDS)
+
+
+def _missing_fields(binding: object, by_structure: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    for structure, fields in by_structure.items():
         kind = getattr(binding, structure, None)
         yield from (f"{structure}.{field}" for field in fields if not hasattr(kind, field))

@@ -28,7 +28,7 @@ class AutoPolicy(Sequences):
     """Rules the rounds of all sequences, and learns from what became of them."""
 
     def begin(self, seq: int, n_prompt: int, temperature: float = 0.0, n_cached: int = 0) -> None:
-        self.open(seq, n_prompt, f"{Origin.MODEL}/sampled" if temperature >= _WARM else str(Origin.MODEL), n_cached)
+        self.open(seq, n_prompt, temperature >= _WARM, n_cached)
 
     def end(self, seq: int) -> None:
         self.close(seq)
@@ -80,6 +80,7 @@ class _Both:
         self._steps = self._auto_steps = 0.0  # seconds
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
+        self._steps = self._auto_steps = 0.0
         fixed = self._fixed.asks(origin)
         self._n_fixed = len(fixed)
         self._seqs.update(one.seq for one in fixed)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from uad.policy.protocol import Chosen, Wish
-from uad.types import Ask, Commit, Draft, Origin
+from uad.types import WRITERS, Ask, Commit, Draft, Origin
 
 _READ_AT_ONCE: Final = 256  # ids of a backlog in a round: the text goes on meanwhile, and others may wait
 
@@ -45,7 +45,7 @@ class FixedRound:
         params, room = wish.params, wish.room
         if params.longest <= 0:
             return Ask(wish.seq, 0, n_read=_READ_AT_ONCE)
-        if origin is not Origin.MODEL:  # these have sizes of their own
+        if origin not in WRITERS:  # these have sizes of their own
             return Ask(wish.seq, room)
         return Ask(wish.seq, min(params.longest, room), params.n_min, params.p_min, _READ_AT_ONCE)
 

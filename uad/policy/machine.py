@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from uad.policy.cost import CostCurve, CostSample
+from uad.types import Origin
 
 _ANY: Final = 1 << 30
 _REFRESH: Final = 32  # uses of a table before it is made anew from the moving curve
@@ -36,6 +37,7 @@ class Machine:
         target: CostCurve,
         draft: CostCurve | None = None,
         *,
+        head: CostCurve | None = None,
         n_ubatch: int = 512,
         least: int = 1,
         of_each: bool = False,
@@ -44,6 +46,7 @@ class Machine:
     ) -> None:
         self.target = target
         self.draft = draft or CostCurve([CostSample(1, 0, 0.0)])
+        self.head = head or CostCurve([CostSample(1, 0, 0.0)])
         self._n_ubatch = n_ubatch
         self._least = least
         self._of_each = of_each
@@ -52,6 +55,10 @@ class Machine:
         self.n_again = _AGAIN
         self._tables: dict[tuple[tuple[int, ...], int], CostTable] = {}
         self.overhead_ms = 0.0
+
+    def steps(self, origin: Origin) -> CostCurve:
+        """What a step of this drafter costs, by sequences."""
+        return self.head if origin is Origin.HEAD else self.draft
 
     def table(self, groups: tuple[int, ...], depth: int, n_pending: int = 1) -> RoundTable:
         """Cost of a round by rows of each sequence, for groups of so many consecutively numbered sequences; behind

@@ -19,7 +19,7 @@ from uad.policy.gains import Candidate, best_level, best_of, gains_of, merged
 from uad.policy.machine import RoundTable
 from uad.policy.protocol import Chosen, Wish
 from uad.policy.sequences import STALE, Sequences, SequenceState
-from uad.types import Ask, Draft, Origin
+from uad.types import WRITERS, Ask, Draft, Origin
 
 _LOOK_AHEAD: Final = 4  # ids: on curves with steps one further row may cost more than it brings, and four pay
 _HOPELESS: Final = 0.02  # a guess less likely than this is not worth looking behind
@@ -32,6 +32,7 @@ _LITTLE: Final = 0.1  # plain decodes: a drafter that saves less would not pay a
 _ALL: Final = 1 << 30  # ids: who looks texts up reads at once
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 _GRAMMAR: Final = Origin.GRAMMAR
+_NONE: Final = Calibration()  # of who does not write
 NO_DRAFT: Final = Draft()
 _TWO_ROWS: Final = Chosen(NO_DRAFT, 2)
 
@@ -39,8 +40,8 @@ _TWO_ROWS: Final = Chosen(NO_DRAFT, 2)
 @dataclass(slots=True)
 class _Member:
     """A sequence that may draft in this round. `table` has the costs of its group of `size` sequences, which share
-    passes. While the draft model writes: the bins of its beliefs, and the probability that all its ids so far are
-    accepted.
+    passes. While a drafter writes: its calibration, the bins of its beliefs, and the probability that all its ids so
+    far are accepted.
     """
 
     wish: Wish
@@ -51,6 +52,10 @@ class _Member:
     p: float = 1.0
     bins: list[int] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
+
+    def begin(self, calibration: Calibration) -> None:
+        """A drafter begins to write for it."""
+        self.calibration, self.p, self.bins = calibration, 1.0, []
 
     @property
     def plain_ms(self) -> float:
@@ -75,6 +80,7 @@ class AutoRound:
 
     def __init__(self, policy: Sequences, due: Sequence[Wish], wishes: Sequence[Wish]) -> None:
         self._policy = policy
+        policy.n_rounds += 1
         machine = policy.machine
         self._n_writing = len(wishes)
         depth = sum([wish.depth for wish in wishes]) // len(wishes)
@@ -87,38 +93,40 @@ class AutoRound:
         )
         self._members = {wish.seq: self._member(wish) for wish in due}
         self._asked: list[_Member] = []
-        self._timed: _Member | None = None  # whose draft model reads a few ids to show what that costs
+        self._timed: _Member | None = None  # for whom a drafter reads a few ids to show what that costs
         self._n_asked: dict[Origin, int] = {}  # sequences that share a call
         self._n_read = 0  # ids that each may catch up with
-        self._most = 0  # ids of the draft model, for any
+        self._most = 0  # ids of who writes, for any
         self._guesses_ms = 0.0  # what all candidates cost
-        self._spent_ms = 0.0  # on drafts of the draft model so far
+        self._spent_ms = 0.0  # on drafts of who writes so far
         self._steps_ms = 0.0  # of that, in its steps
         self._n_steps = self._n_stepped = 0  # and ids of all sequences in them
 
     def _member(self, wish: Wish) -> _Member:
         state = self._policy.state(wish.seq)
         i = next(i for i, group in enumerate(self._groups) if wish.seq in group)
-        return _Member(wish, state, self._tables[i], len(self._groups[i]), self._policy.calibration(state.kind))
+        return _Member(wish, state, self._tables[i], len(self._groups[i]), _NONE)
 
     # --- whom to ask
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
         self._asked, asks = [], []
-        is_model = origin is _MODEL
-        self._n_read = self._policy.drafter(origin).cost.read_at_once(len(self._members)) if is_model else _ALL
+        writes = origin in WRITERS
+        if writes:
+            self._policy.asked_in[origin] = self._policy.n_rounds
+        self._n_read = self._policy.drafter(origin).cost.read_at_once(len(self._members)) if writes else _ALL
         due = [member for member in self._members.values() if self._is_due(member, origin)]
         for member in due:
             if not self._is_asked(member, origin, len(due)):
                 continue
             wish = member.wish
             self._asked.append(member)
-            asks.append(Ask(wish.seq, member.longest, 0, 0.0, self._n_read) if is_model else Ask(wish.seq, wish.room))
+            asks.append(Ask(wish.seq, member.longest, 0, 0.0, self._n_read) if writes else Ask(wish.seq, wish.room))
             self._most = max(self._most, member.longest)
-        if is_model:
+        if writes:
             if not self._asked:
-                return self._timing()
-            self._begin_writing()
+                return self._timing(origin)
+            self._begin_writing(origin)
         return asks
 
     def _is_due(self, member: _Member, origin: Origin) -> bool:
@@ -129,32 +137,54 @@ class AutoRound:
         use = policy.use(state, origin)
         price, reading = policy.price(origin, plain_ms, n_due), 0.0
         pays = use.saved >= price
-        if origin is _MODEL:
+        if origin in WRITERS:
             if member.is_sure:
                 return False
-            pays = pays and policy.is_worth_reading(state, use, price, plain_ms, member.wish.n_left)
-            reading = policy.reading(state, use, plain_ms)
+            pays = pays and policy.is_worth_reading(state, use, price, plain_ms, member.wish.n_left, origin)
+            pays = pays and (len(policy.asked_in) < 2 or self._is_best(member, origin, use.saved - price, n_due))
+            reading = policy.reading(state, use, plain_ms, origin)
         return pays or use.can_pay(state.n, price + reading)
 
-    def _timing(self) -> list[Ask]:
-        """Have the draft model, which is left alone, read a few ids of the first sequence that has them, where nothing
-        was heard of its costs for a while: a machine that was disturbed would leave it alone for ever.
+    def _is_best(self, member: _Member, origin: Origin, gain: float, n_due: int) -> bool:
+        """Whether no other drafter that writes is expected to gain more plain decodes in a round: one of them writes,
+        the others only from their budgets. Who is off, or too dear to read for, is no rival.
         """
-        if not self._policy.drafter(_MODEL).cost.is_old:
+        types, policy = member.wish.params.types, self._policy
+        return all(
+            self._gain(member, one, n_due) <= gain
+            for one, last in policy.asked_in.items()
+            if one is not origin and policy.n_rounds - last <= 1 and (not types or one in types)
+        )
+
+    def _gain(self, member: _Member, origin: Origin, n_due: int) -> float:
+        """Plain decodes that a round is expected to gain with this drafter, where it pays."""
+        policy, state, plain_ms = self._policy, member.state, member.plain_ms
+        use, price = policy.use(state, origin), policy.price(origin, plain_ms, n_due)
+        pays = policy.is_worth_reading(state, use, price, plain_ms, member.wish.n_left, origin)
+        return use.saved - price if pays else 0.0
+
+    def _timing(self, origin: Origin) -> list[Ask]:
+        """Have a drafter that writes, and is left alone, read a few ids of the first sequence that has them, where
+        nothing was heard of its costs for a while: a machine that was disturbed would leave it alone for ever.
+        """
+        if not self._policy.drafter(origin).cost.is_old:
             return []
         for member in self._members.values():
-            use, state = member.state.uses.get(_MODEL), member.state
+            use, state = member.state.uses.get(origin), member.state
             if use is not None and use.saved > _LITTLE and state.unread(use) >= 2 * TIMED_IDS:
                 self._timed = member
                 return [Ask(member.wish.seq, 0, 0, 0.0, TIMED_IDS)]
         return []
 
-    # --- while the draft model writes
+    # --- while a drafter writes
 
-    def _begin_writing(self) -> None:
+    def _begin_writing(self, origin: Origin) -> None:
         """Look up once what does not change until all drafts are written."""
-        cost = self._policy.drafter(_MODEL).cost
-        self._step_ms = [self._policy.step_ms(n) for n in range(1, len(self._asked) + 1)]
+        cost = self._policy.drafter(origin).cost
+        for member in self._asked:
+            member.begin(self._policy.calibration_of(member.state, origin))
+        self._steps_ms, self._n_steps, self._n_stepped = 0.0, 0, 0
+        self._step_ms = [self._policy.step_ms(n, origin) for n in range(1, len(self._asked) + 1)]
         self._per_step = cost.ids_per_step
         self._costs, self._n_costs = self._table.upto(self._most + 2), self._most + 2
         self._spent_ms = cost.call_ms
@@ -234,41 +264,41 @@ class AutoRound:
     def proposed(self, origin: Origin, drafts: Sequence[Draft], seconds: float) -> None:
         policy, asked, cost = self._policy, self._asked, self._policy.drafter(origin).cost
         if self._timed is not None:
-            self._time(self._timed, drafts[0].n_read, 1e3 * seconds)
+            self._time(self._timed, origin, drafts[0].n_read, 1e3 * seconds)
         if not asked:
             return
-        is_model = origin is _MODEL
-        steps_ms = self._steps_ms if is_model else 0.0
-        if is_model and self._n_steps and policy.machine.draft.ms(1) > 0:
-            policy.machine.draft.observe(int(self._n_stepped / self._n_steps + 0.5), 0, steps_ms / self._n_steps)
+        writes = origin in WRITERS
+        steps_ms, steps = (self._steps_ms if writes else 0.0), policy.machine.steps(origin)
+        if writes and self._n_steps and steps.ms(1) > 0:
+            steps.observe(int(self._n_stepped / self._n_steps + 0.5), 0, steps_ms / self._n_steps)
         call_ms = max(1e3 * seconds - steps_ms, 0.0)
         reads = [draft.n_read for draft in drafts]
         reading_ms = cost.called(call_ms, sum(reads), len(asked))
         self._n_asked[origin] = len(asked)
         price_ms = (call_ms - reading_ms + steps_ms) / len(asked)
-        if is_model and any(member.bins for member in asked):
+        if writes and any(member.bins for member in asked):
             cost.stepped(self._n_steps + 1)
         for member, draft, n_read in zip(asked, drafts, reads, strict=True):
             state, use = member.state, member.state.uses[origin]
             if use.is_probe:
                 use.drafter.withdraw(1e3 * seconds / len(asked) / member.plain_ms)
-            if is_model and (n_read >= self._n_read or (not n_read and not draft.ids and state.unread(use) > FEW_IDS)):
+            if writes and (n_read >= self._n_read or (not n_read and not draft.ids and state.unread(use) > FEW_IDS)):
                 state.has_read(use, n_read)  # it reads on, before anything can be said of its drafts
                 use.is_probe = False
                 continue
             state.has_read_all(use)
-            if is_model:
+            if writes:
                 if len(draft.ids) < member.longest:
                     cost.wrote(len(member.bins), len(draft.ids))
                 member.calibration.drafted(member.bins)
             self._guesses_ms += price_ms
             member.candidates.append(self._candidate(member, origin, draft, price_ms))
 
-    def _time(self, member: _Member, n_read: int, ms: float) -> None:
-        """The draft model read so many ids of this sequence; none where its KV holds them already, which tells nothing
-        of costs.
+    def _time(self, member: _Member, origin: Origin, n_read: int, ms: float) -> None:
+        """A drafter read so many ids of this sequence; none where its KV holds them already, which tells nothing of
+        costs.
         """
-        use, state, self._timed = member.state.uses[_MODEL], member.state, None
+        use, state, self._timed = member.state.uses[origin], member.state, None
         if n_read:
             use.drafter.cost.timing(ms, n_read, member.plain_ms)
             state.has_read(use, n_read)
@@ -276,7 +306,7 @@ class AutoRound:
             state.has_read_all(use)
 
     def _candidate(self, member: _Member, origin: Origin, draft: Draft, price_ms: float) -> Candidate:
-        calibration = member.calibration if origin is _MODEL else self._policy.calibration(draft.kind)
+        calibration = member.calibration if origin in WRITERS else self._policy.calibration(draft.kind)
         bins = [bin_of(belief) for belief in draft.p]
         member.state.uses[origin].follow(draft.ids, bins, calibration)
         gains = gains_of([calibration.chance(i) for i in bins])

@@ -4,17 +4,18 @@ run.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from uad.policy.calibration import Calibration
 from uad.policy.drafter import FEW_IDS, DrafterRecord, Use
 from uad.policy.machine import Machine
-from uad.types import Origin
+from uad.types import WRITERS, Origin
 
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 _GRAMMAR: Final = Origin.GRAMMAR
+_KINDS: Final = {origin: (str(origin), f"{origin}/sampled") for origin in WRITERS}
 STALE: Final = 200  # decodes alike, behind which a larger one shows what it costs now
 _USUAL_ANSWER: Final = 200.0  # ids of an answer, before any is seen
 _ANSWER_RATE: Final = 0.1
@@ -28,16 +29,16 @@ class SequenceState:
     """One running answer."""
 
     n_prompt: int
-    kind: str = _MODEL
-    """That of the draft model's drafts."""
+    is_sampled: bool = False
+    """Whether the answer is drawn at a temperature at which guesses are a kind of their own."""
     n: int = 0
     """Ids of the answer so far."""
     next_at: int = 0
     """How many ids it has when a drafter is asked next."""
     window: int = 0
     """Of more ids than these the draft model reads the last ones (0: all)."""
-    n_held: int = 0
-    """Ids of the prompt that the draft model read in an earlier request."""
+    n_held: Mapping[Origin, int] = field(default_factory=dict)
+    """Ids of the prompt that each drafter that writes read in an earlier request."""
     uses: dict[Origin, Use] = field(default_factory=dict)
 
     def unread(self, use: Use) -> int:
@@ -74,7 +75,9 @@ class Sequences:
         self._window = window
         self._usual_answer = _USUAL_ANSWER
         self._states: dict[int, SequenceState] = {}
-        self._n_held: dict[int, int] = {}  # by sequence: ids of its last text that the draft model has read
+        self._n_held: dict[int, dict[Origin, int]] = {}  # by sequence: ids of its last text that they have read
+        self.n_rounds = 0
+        self.asked_in: dict[Origin, int] = {}  # by drafters that write: the last round in which it could be asked
 
     def calibration(self, kind: str) -> Calibration:
         """That of this kind of drafts; made when first asked for."""
@@ -94,10 +97,14 @@ class Sequences:
         """That of a running sequence."""
         return self._states[seq]
 
-    def open(self, seq: int, n_prompt: int, kind: str, n_cached: int) -> None:
+    def open(self, seq: int, n_prompt: int, is_sampled: bool, n_cached: int) -> None:
         """An answer begins, behind a prompt of which n_cached ids are those of the sequence's last text."""
-        n_held = min(self._n_held.get(seq, 0), n_cached)
-        self._states[seq] = SequenceState(n_prompt, kind, window=self._window, n_held=n_held)
+        n_held = {origin: min(n, n_cached) for origin, n in self._n_held.get(seq, {}).items()}
+        self._states[seq] = SequenceState(n_prompt, is_sampled, window=self._window, n_held=n_held)
+
+    def calibration_of(self, state: SequenceState, origin: Origin) -> Calibration:
+        """That of what a drafter that writes writes for this sequence."""
+        return self.calibration(_KINDS[origin][state.is_sampled])
 
     def close(self, seq: int) -> None:
         """It is over."""
@@ -106,15 +113,15 @@ class Sequences:
             return
         self.book(state)
         self._usual_answer += _ANSWER_RATE * (state.n - self._usual_answer)
-        model = state.uses.get(_MODEL)
-        self._n_held[seq] = model.n_read if model is not None else state.n_held
+        read = {origin: use.n_read for origin, use in state.uses.items() if origin in WRITERS}
+        self._n_held[seq] = {**state.n_held, **read}
 
     def use(self, state: SequenceState, origin: Origin) -> Use:
         """A drafter in a running sequence: at first it is expected to gain what it gained in others."""
         use = state.uses.get(origin)
         if use is None:
             drafter = self.drafter(origin)
-            use = state.uses[origin] = Use(drafter, drafter.saved, n_read=state.n_held)
+            use = state.uses[origin] = Use(drafter, drafter.saved, n_read=state.n_held.get(origin, 0))
         return use
 
     def book(self, state: SequenceState) -> None:
@@ -122,30 +129,33 @@ class Sequences:
         for use in state.uses.values():
             use.book(state.n)
 
-    def step_ms(self, n: int) -> float:
-        """A step of the draft model for n sequences. Steps are measured only while drafts are written. A call has one,
-        and costs more.
+    def step_ms(self, n: int, origin: Origin = _MODEL) -> float:
+        """A step of a drafter that writes, for n sequences. Steps are measured only while drafts are written. A call
+        has one, and costs more.
         """
-        ms, call_ms = self.machine.draft.ms(1), self.drafter(_MODEL).cost.call_ms
-        return self.machine.draft.ms(n) * (min(call_ms / ms, 1.0) if call_ms and ms > 0 else 1.0)
+        steps = self.machine.steps(origin)
+        ms, call_ms = steps.ms(1), self.drafter(origin).cost.call_ms
+        return steps.ms(n) * (min(call_ms / ms, 1.0) if call_ms and ms > 0 else 1.0)
 
     def price(self, origin: Origin, plain_ms: float, n_seq: int) -> float:
         """What a call of a drafter for n_seq sequences costs each of them beside reading, in plain decodes."""
         cost = self.drafter(origin).cost
         ms = cost.call_ms
-        if origin is _MODEL:
-            ms = (cost.call_ms or self.step_ms(1)) + (cost.n_steps - 1.0) * self.step_ms(n_seq)
+        if origin in WRITERS:
+            ms = (cost.call_ms or self.step_ms(1, origin)) + (cost.n_steps - 1.0) * self.step_ms(n_seq, origin)
         return ms / n_seq / plain_ms if plain_ms > 0 else 0.0
 
-    def reading(self, state: SequenceState, use: Use, plain_ms: float) -> float:
+    def reading(self, state: SequenceState, use: Use, plain_ms: float, origin: Origin = _MODEL) -> float:
         """What it costs to read what is unread, in plain decodes. A few ids are part of the call."""
         if state.unread(use) <= FEW_IDS:
             return 0.0
-        unknown_ms = min(_READ_OF_STEP * self.step_ms(1), _READ_OF_PLAIN * plain_ms)
+        unknown_ms = min(_READ_OF_STEP * self.step_ms(1, origin), _READ_OF_PLAIN * plain_ms)
         ms = (use.drafter.cost.read_ms or unknown_ms) * state.unread(use)
         return ms / plain_ms if plain_ms > 0 else 0.0
 
-    def is_worth_reading(self, state: SequenceState, use: Use, price: float, plain_ms: float, n_left: int) -> bool:
+    def is_worth_reading(
+        self, state: SequenceState, use: Use, price: float, plain_ms: float, n_left: int, origin: Origin = _MODEL
+    ) -> bool:
         """Whether drafts can be expected to save more in the rest of the answer than reading what is unread costs.
 
         An answer goes on for as long as usual ones do, or as long again as it already did, and ends where the request
@@ -153,4 +163,4 @@ class Sequences:
         """
         saved = max(use.saved - price, 0.0)
         n = min(max(self._usual_answer - state.n, state.n), n_left)
-        return self.reading(state, use, plain_ms) * _SURELY <= saved * n / (1.0 + 2.0 * saved)
+        return self.reading(state, use, plain_ms, origin) * _SURELY <= saved * n / (1.0 + 2.0 * saved)

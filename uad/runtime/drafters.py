@@ -12,7 +12,7 @@ from uad.decode.guard import reason
 from uad.drafters.lookup import LookupDrafter
 from uad.drafters.prediction import PredictionDrafter
 from uad.drafters.store import fingerprint
-from uad.types import Origin
+from uad.types import WRITERS, Origin
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
 
@@ -23,14 +23,14 @@ Lookup: TypeAlias = LookupDrafter | PredictionDrafter
 def build(
     config: DraftingConfig, vocab: VocabTable, n_slots: int, encoder: Encoder | None = None
 ) -> tuple[Lookup, ...]:
-    """The drafters of `config.types` in that order, without the draft model; with an encoder of the target, behind
-    those that draft from what requests bring. Files that cannot be used are logged and left alone.
+    """The drafters of `config.types` in that order, without those that have a model or a head; with an encoder of the
+    target, behind those that draft from what requests bring. Files that cannot be used are logged and left alone.
 
     Close each of them when no sequence runs any more: that writes their files.
     """
     vocabulary = fingerprint(vocab) if config.lookup.files() else ""
     by_request = [one.origin for one in LOOKUP_TYPES if one.by_request]
-    named = [Origin(name) for name in config.types if name != Origin.MODEL and name not in by_request]
+    named = [Origin(name) for name in config.types if name not in WRITERS and name not in by_request]
     origins = [*(by_request if encoder is not None else ()), *named]
     built = [_built(origin, config.lookup, vocabulary, n_slots, encoder) for origin in origins]
     return tuple(one for one in built if one is not None)

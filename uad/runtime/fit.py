@@ -57,9 +57,11 @@ def room(limit: Limit) -> int:
     return limit.n_bytes - _MARGIN - int(limit.n_bytes * _SHARE) - (_THREADS if limit.counts_mapped else 0)
 
 
-def fitted(config: Config, limits: Sequence[Limit] | None = None) -> Fitted:
-    """The configuration with a target's context that fits beside the draft's. Raises ConfigError where none does, or
-    the one asked for does not, and ModelLoadError for files that are no models.
+def fitted(config: Config, limits: Sequence[Limit] | None = None, head: ModelConfig | None = None) -> Fitted:
+    """The configuration with a target's context that fits beside those of the draft and the head. Raises ConfigError
+    where none does, or the one asked for does not, and ModelLoadError for files that are no models.
+
+    head: the head's file, where it has one of its own.
     """
     if not config.fit:
         return Fitted(config, ())
@@ -74,7 +76,10 @@ def fitted(config: Config, limits: Sequence[Limit] | None = None) -> Fitted:
                 if config.draft is not None
                 else None
             )
-            sums = _ContextSums(config, target, draft)
+            of_head = target if config.target.with_head else None
+            if head is not None:
+                of_head = stack.enter_context(Footprint(head, "head", config.n_parallel))
+            sums = _ContextSums(config, target, draft, of_head)
             asked = config.target.n_ctx
             try:
                 n_ctx, notes = choose(sums.of, asked, asked or target.n_ctx_train, _STEP * config.n_parallel, known)
@@ -102,10 +107,12 @@ def fitted_alone(config: Config, model: ModelConfig, role: str, n_seq: int, n_ct
 
 
 class _ContextSums:
-    """What target and draft take together, by the target's context."""
+    """What target, draft and head take together, by the target's context. The head may be part of the target."""
 
-    def __init__(self, config: Config, target: Footprint, draft: Footprint | None) -> None:
-        self._config, self._target, self._draft = config, target, draft
+    def __init__(
+        self, config: Config, target: Footprint, draft: Footprint | None, head: Footprint | None = None
+    ) -> None:
+        self._config, self._target, self._draft, self._head = config, target, draft, head
         self._known: dict[int, Total] = {}
         self._device_room = memory_left([config.target, *([config.draft] if config.draft is not None else [])])
 
@@ -128,6 +135,13 @@ class _ContextSums:
                 mapped + other.mapped,
             )
             parts.append(f"draft {size_text(need.host + need.device)}")
+        if self._head is not None:
+            need = self._head.of(n_ctx, is_head=True)
+            host, device = host + need.host, device + need.device
+            parts.append(f"head {size_text(need.host + need.device)}")
+            if self._head is not one:
+                host, device = host + self._head.weights, device + self._head.device
+                mapped += self._head.mapped
         weights = (
             one.weights
             + one.mapped

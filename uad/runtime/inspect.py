@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from uad.config import Config
+from uad.config import HEAD_TYPE, Config
 from uad.errors import ConfigError
+from uad.llama.head_file import head_in
 from uad.llama.model import Model
 from uad.runtime import parts
 from uad.runtime.open import open_model
@@ -124,7 +125,17 @@ def _model_rows(model: Model) -> tuple[tuple[str, str], ...]:
             "BOS",
             f"{vocab.special_names.get(vocab.bos, '')} (added: {vocab.add_bos})" if vocab.bos is not None else "none",
         ),
+        ("head", _head(model)),
     )
+
+
+def _head(model: Model) -> str:
+    """Whether the file has heads for multi-token prediction, and whether they can draft."""
+    found = head_in(model.path)
+    if found is None:
+        return "none"
+    count = "one" if found.n_heads == 1 else f"{found.n_heads}, the first of which drafts"
+    return found.obstacle or f"{count} ({found.arch}): --spec-type {HEAD_TYPE} drafts with it"
 
 
 def _trim_rows(draft: Model) -> tuple[tuple[str, str], ...]:

@@ -40,21 +40,28 @@ class Policies:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What steps of the draft model cost, and whether that was measured on a busy machine."""
+    """What steps of a drafter that writes cost, and whether that was measured on a busy machine."""
 
     samples: tuple[CostSample, ...]
     is_rough: bool
 
 
-def draft_steps(config: Config, draft: Context, draft_config: ModelConfig, wiring: Wiring) -> Steps:
+def draft_steps(
+    config: Config, draft: Context, draft_config: ModelConfig, wiring: Wiring, role: str = "draft"
+) -> Steps:
     """Stored, else as a short look tells. Raises what decoding does."""
     sizes = range(1, min(config.n_parallel, _MOST_SEQUENCES) + 1)
-    samples, stored = wiring.curve(draft, draft_config, "draft", sizes, _DRAFT_SECONDS)
+    samples, stored = wiring.curve(draft, draft_config, role, sizes, _DRAFT_SECONDS)
     return Steps(samples, _is_rough(samples, stored))
 
 
 def open_policy(
-    config: Config, target: LoadedTarget, steps: Steps | None, wiring: Wiring, is_seldom: bool = False
+    config: Config,
+    target: LoadedTarget,
+    steps: Steps | None,
+    head_steps: Steps | None,
+    wiring: Wiring,
+    is_seldom: bool = False,
 ) -> tuple[Policies, tuple[str, ...]]:
     """The policies, and the lines that say what decoding several tokens at once costs here.
 
@@ -67,13 +74,13 @@ def open_policy(
     sizes = range(1, n_max + 1)
     seconds = _SELDOM_SECONDS if is_seldom else _TARGET_SECONDS
     samples, stored = wiring.curve(context, target.config, "target", sizes, seconds)
-    is_rough = _is_rough(samples, stored) or (steps is not None and steps.is_rough)
+    is_rough = _is_rough(samples, stored) or any(one is not None and one.is_rough for one in (steps, head_steps))
 
     def machine() -> Machine:
-        draft = CostCurve(steps.samples) if steps is not None else None
         return Machine(
             CostCurve(samples),
-            draft,
+            CostCurve(steps.samples) if steps is not None else None,
+            head=CostCurve(head_steps.samples) if head_steps is not None else None,
             n_ubatch=context.n_ubatch,
             least=least.rows,
             of_each=least.of_each,

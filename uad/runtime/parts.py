@@ -34,6 +34,7 @@ from uad.runtime import drafters, remote
 from uad.runtime.adapters import AdapterTurns
 from uad.runtime.drafters import Lookup
 from uad.runtime.fit import fitted, fitted_alone
+from uad.runtime.heads import open_head, plan_head
 from uad.runtime.open import open_model, tokenizer_notes
 from uad.runtime.pacing import Policies, Steps, draft_steps, open_policy
 from uad.runtime.prompt_cache import open_prompt_cache
@@ -82,7 +83,8 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
     Raises ModelLoadError, MappingError or ConfigError; nothing stays loaded then.
     """
     native.start().verbose = config.verbose
-    fit = fitted(_with_snapshots(connected(config)))
+    planned = plan_head(connected(config))
+    fit = fitted(_with_snapshots(planned.config), head=planned.file)
     config = fit.config
     with ExitStack() as stack:
         target = open_target(config, stack, progress)
@@ -92,15 +94,17 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         prompts = Prompts(
             model.vocab, encoder, config.templates, model.info.chat_template, _name(model.info), context.n_ctx
         )
+        head = open_head(planned, config, stack, target, progress, wiring)
         draft = _open_draft(config, stack, target, encoder, progress, wiring)
         free = _open_lookup(config, stack, target, encoder)
         policies, drafting = None, None
-        every: list[Drafter] = [*free, *([draft.drafter] if draft.drafter else [])]
+        every: list[Drafter] = [*free, *(one for one in (head.drafter, draft.drafter) if one is not None)]
         grammars, matchers = _grammars(config, model, encoder), dict[int, Matcher]()
         forced = _forced(config, target, matchers)
         policy_notes: tuple[str, ...] = ()
         if every:
-            policies, policy_notes = open_policy(config, target, draft.steps, wiring, _only_by_request(every))
+            is_seldom = _only_by_request(every)
+            policies, policy_notes = open_policy(config, target, draft.steps, head.steps, wiring, is_seldom)
         if every or forced:
             drafting = wiring.drafting((*forced, *every), policies or FixedPolicy, model, matchers)
         breakers = _breakers(model)
@@ -113,6 +117,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             *prompts.notes,
             prompts.answers_note(),
             *grammars.notes,
+            *head.notes,
             *draft.notes,
         )
         info = RuntimeInfo(

@@ -11,9 +11,11 @@ from uad.config import ModelConfig
 from uad.decode.drafting import NO_MATCHERS, Drafting
 from uad.decode.scheduler import SamplerFactory
 from uad.decode.target import Target
+from uad.drafters.head import Head
 from uad.drafters.protocol import Drafter
 from uad.grammar.protocol import Matcher
 from uad.llama.context import Context
+from uad.llama.head import HeadContext
 from uad.llama.model import Model
 from uad.policy.cost import CostSample
 from uad.policy.protocol import Policy
@@ -37,6 +39,10 @@ class Wiring:
 
     def draft(self, context: Context) -> Target:
         """What the draft model is run on."""
+        return context
+
+    def head(self, context: HeadContext) -> Head:
+        """What a head is run on."""
         return context
 
     def curve(

@@ -726,7 +726,7 @@ def test_prompts_can_be_named(tmp_path):
     [
         (("--spec-type", "sufix"), "--spec-type"),
         (("--spec-type", "none"), "plain"),
-        (("--spec-type", "draft-mtp"), "head"),
+        (("--spec-type", "draft-eagle3"), "head"),
         (("--spec-share", "all"), "--spec-share"),
     ],
 )

@@ -104,6 +104,44 @@ def test_what_a_binding_lacks_is_named() -> None:
     ]
 
 
+def test_what_heads_need_is_asked_for_apart() -> None:
+    """uad.llama.nextn is the only module that uses experimental names, and the list has them all."""
+    tree = ast.parse((ROOM / "nextn.py").read_text(encoding="utf-8"))
+    used: dict[str, set[str]] = {"binding": set(), "extension": set(), "params": set()}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in used:
+            used[node.value.id].add(node.attr)
+    checked = symbols()
+    assert used["binding"] == set(checked.HEAD_NAMES)
+    assert used["extension"] == set(checked.HEAD_EXTENSION)
+    assert used["params"] == {field for fields in checked.HEAD_FIELDS.values() for field in fields}
+    others = [path for path in ROOM.glob("*.py") if path.name not in ("nextn.py", "symbols.py")]
+    assert not [path for path in others if "llama_cpp_ext" in path.read_text(encoding="utf-8")]
+
+
+def test_each_name_that_heads_need_is_missed_by_name() -> None:
+    checked = symbols()
+
+    def binding() -> SimpleNamespace:
+        one = SimpleNamespace(**dict.fromkeys(checked.HEAD_NAMES, 1))
+        for structure, fields in checked.HEAD_FIELDS.items():
+            setattr(one, structure, SimpleNamespace(**dict.fromkeys(fields, 1)))
+        return one
+
+    extension = SimpleNamespace(**dict.fromkeys(checked.HEAD_EXTENSION, 1))
+    assert list(checked.missing_for_heads(binding(), extension)) == []
+    assert list(checked.missing_for_heads(binding(), None)) == list(checked.HEAD_EXTENSION)
+    for name in checked.HEAD_NAMES:
+        old = binding()
+        delattr(old, name)
+        assert list(checked.missing_for_heads(old, extension)) == [name]
+    for structure, fields in checked.HEAD_FIELDS.items():
+        for field in fields:
+            old = binding()
+            delattr(getattr(old, structure), field)
+            assert list(checked.missing_for_heads(old, extension)) == [f"{structure}.{field}"]
+
+
 def test_the_versions_are_those_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert f"llama-cpp-python{symbols().VERSIONS}" in project["dependencies"]

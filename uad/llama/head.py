@@ -1,0 +1,94 @@
+"""Owner of a head's context: ids and hidden rows in, logits and the head's own hidden rows out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from uad.config import ModelConfig
+from uad.errors import ModelLoadError
+from uad.llama import nextn
+from uad.llama.batch import Batch
+from uad.llama.context import Context
+from uad.llama.hidden import HiddenRows
+from uad.llama.model import Model
+from uad.llama.nextn import Hidden
+from uad.types import Rows
+
+_CLOSE = 1e-2  # share of the largest number of a hidden row by which two may differ that are the same
+
+
+class HeadContext(Context):
+    """A context of the head in `model`, for the sequences of a target's context, which hands out its hidden rows.
+
+    `source` has these, of the last `window` positions. A decode without hidden rows takes them as zeros, as for the
+    first id of a text. Raises ConfigError where the binding lacks what heads need, ModelLoadError where the rows of
+    target and head differ.
+    """
+
+    def __init__(self, model: Model, config: ModelConfig, target: Context, target_model: Model, window: int) -> None:
+        nextn.check()
+        self.width = nextn.width(model.handle)
+        self._target = target
+        if (its := nextn.width(target_model.handle)) != self.width:
+            raise ModelLoadError(
+                f"head {model.path}: its hidden rows have {self.width} numbers, those of {target_model.path} {its}: it "
+                "is of another model"
+            )
+        super().__init__(model, replace(config, n_snapshots=0, n_checkpoints=0), target.n_seq, "head")
+        self.source = HiddenRows(target.handle, target.n_seq, self.width, window)
+        target.hidden = self.source
+        nextn.keep_hidden(self.handle, True, outputs_only=True)
+        self._outputs_only = self._gives_outputs_only()
+        nextn.keep_hidden(self.handle, True, self._outputs_only)
+
+    def _gives_outputs_only(self) -> bool:
+        """Whether llama.cpp takes the right one of several hidden rows, where one is asked for. Heads of some
+        architectures have rows for all ids then, and the first of these is given out.
+        """
+        ids, given = (1, 2, 3), np.random.default_rng(0).standard_normal((3, self.width), np.float32)
+        self.read([Rows(0, 0, ids, 1)], [given])
+        at_once = nextn.hidden(self.handle, 1, self.width).copy()
+        self.clear(0)
+        self.read([Rows(0, 0, ids[:2], 0)], [given[:2]])
+        self.read([Rows(0, 2, ids[2:], 1)], [given[2:]])
+        alone = nextn.hidden(self.handle, 1, self.width).copy()
+        self.clear(0)
+        return bool(np.abs(at_once - alone).max() <= _CLOSE * np.abs(alone).max())
+
+    def _parameters(self, config: ModelConfig, n_ctx: int) -> Any:
+        params = super()._parameters(config, n_ctx)
+        nextn.make_head(params, self._target.handle)
+        return params
+
+    def _new_batch(self) -> Batch:
+        return Batch(self.n_batch, self.width)
+
+    def read(self, rows: Sequence[Rows], hidden: Sequence[Hidden]) -> None:
+        """Decode ids, each with the hidden row of the id before it. hidden: [n ids, width] for each of the rows. Raises
+        what `decode` does."""
+        given = self._batch.hidden
+        assert given is not None
+        at = 0
+        for one in hidden:
+            given[at : at + len(one)] = one
+            at += len(one)
+        try:
+            self.decode(rows)
+        finally:
+            given[:at] = 0
+
+    def outputs(self) -> Hidden:
+        """The head's own hidden rows of those that wanted logits in the last decode, [n_outputs, width]; perhaps a view
+        that the next decode overwrites.
+        """
+        if self._outputs_only:
+            return nextn.hidden(self.handle, self._batch.n_outputs, self.width)
+        return nextn.hidden(self.handle, self._batch.n, self.width)[self._batch.outputs]
+
+    def close(self) -> None:
+        self._target.hidden = None
+        super().close()

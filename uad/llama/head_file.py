@@ -1,0 +1,89 @@
+"""Whether a file holds a head for multi-token prediction, by its header alone: llama.cpp ends the process where a head
+is asked for that is not there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from uad.errors import ModelLoadError
+from uad.gguf import GgufFile
+
+# architectures whose heads llama.cpp 0.3.36's can run; others (exaone, bailingmoe2, dots …) load theirs for nothing
+RUNNABLE = frozenset(
+    {
+        "bailingmoe3",
+        "cohere2moe",
+        "deepseek2",
+        "deepseek32",
+        "deepseek4",
+        "glm-dsa",
+        "glm4moe",
+        "hy_v3",
+        "mimo2",
+        "nemotron_h_moe",
+        "qwen35",
+        "qwen35moe",
+        "qwen3next",
+        "step35",
+    }
+)
+SHARING = frozenset({"gemma4-assistant"})
+"""Those whose heads have no memory of their own: they look into the target's."""
+_SEVERAL = frozenset({"mimo2", "step35", "hy_v3"})
+"""Those that may have several heads, of which one is run; of the others llama.cpp takes files with one only."""
+_PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+
+
+@dataclass(frozen=True, slots=True)
+class HeadFile:
+    """What a file says of its heads. is_alone: it holds no more than them, and is no model to write with."""
+
+    arch: str
+    n_heads: int
+    is_alone: bool
+
+    @property
+    def obstacle(self) -> str:
+        """Why it cannot be run; empty where it can."""
+        if self.arch in SHARING:
+            return f"heads of {self.arch} look into the target's memory, which uad does not support"
+        if self.arch not in RUNNABLE:
+            return f"llama.cpp cannot run heads of the architecture {self.arch}"
+        if self.n_heads > 1 and self.arch not in _SEVERAL:
+            return f"llama.cpp runs one head of the architecture {self.arch}, and the file has {self.n_heads}"
+        return ""
+
+
+def head_in(path: Path) -> HeadFile | None:
+    """What a file, or the parts of one, says of its heads; None where it has none, or is no file that can be read."""
+    try:
+        with GgufFile(path) as file:
+            arch = file.text("general.architecture") or ""
+            n_heads = int(file.number(f"{arch}.nextn_predict_layers") or 0)
+            n_blocks = int(file.number(f"{arch}.block_count") or 0)
+        names = _tensors(path)
+    except ModelLoadError:
+        return None
+    if arch in SHARING:
+        return HeadFile(arch, max(n_heads, 1), is_alone=True)
+    if not n_heads or f"blk.{n_blocks - n_heads}.nextn.eh_proj.weight" not in names:
+        return None
+    return HeadFile(arch, n_heads, is_alone="blk.0.attn_norm.weight" not in names)
+
+
+def _tensors(path: Path) -> set[str]:
+    """Names of the tensors of a file, and of the other parts of one that was split. Raises ModelLoadError."""
+    part = _PART.search(path.name)
+    if part is None:
+        paths = [path]
+    else:
+        start, n = path.name[: part.start()], int(part[2])
+        paths = [path.with_name(f"{start}-{i:05}-of-{n:05}.gguf") for i in range(1, n + 1)]
+    names: set[str] = set()
+    for one in paths:
+        with GgufFile(one) as file:
+            names.update(tensor.name for tensor in file.tensors)
+    return names

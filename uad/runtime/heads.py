@@ -1,0 +1,143 @@
+"""Opens a target's head for multi-token prediction as a drafter: that of its own file, or of one that holds nothing
+else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from uad.config import HEAD_TYPE, MODEL_TYPE, Config, ModelConfig
+from uad.drafters.choosing import Chooser
+from uad.drafters.coupling import own_chooser
+from uad.drafters.head import HeadDrafter
+from uad.errors import ConfigError
+from uad.llama import nextn
+from uad.llama.head import HeadContext
+from uad.llama.head_file import HeadFile, head_in
+from uad.llama.model import Model
+from uad.runtime.open import open_model
+from uad.runtime.pacing import Steps, draft_steps
+from uad.runtime.target import LoadedTarget, Progress
+from uad.runtime.wiring import Wiring
+from uad.sampling.noise import token_keys
+from uad.types import SamplingParams
+
+_BATCH = 512  # rows of a head's pass at most: hidden rows take room
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedHead:
+    """A configuration in which it is settled where the head comes from, and what drafts beside it. `file`: of its own,
+    if it has one.
+    """
+
+    config: Config
+    is_wanted: bool = False
+    file: ModelConfig | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class OpenedHead:
+    """The head's part of a runtime, or why there is none."""
+
+    drafter: HeadDrafter | None = None
+    steps: Steps | None = None
+    notes: tuple[str, ...] = ()
+
+
+def plan_head(config: Config) -> PlannedHead:
+    """Read the headers of the files before anything is loaded. Raises ConfigError where a head is asked for that is not
+    there, or that cannot be run.
+    """
+    draft, types = config.draft, config.drafting.types
+    own = head_in(draft.path) if draft is not None else None
+    notes: tuple[str, ...] = ()
+    if draft is not None and own is not None and own.is_alone and HEAD_TYPE not in types:
+        types = tuple(HEAD_TYPE if name == MODEL_TYPE else name for name in types)
+        notes = (f"{draft.path.name} holds a head alone: it drafts as {HEAD_TYPE}",)
+    if HEAD_TYPE not in types or not config.drafting.defaults.enabled:
+        return PlannedHead(config, notes=_hint(config))
+    nextn.check()
+    config = replace(config, drafting=replace(config.drafting, types=types))
+    if draft is not None and (MODEL_TYPE not in types or (own is not None and own.is_alone)):
+        return PlannedHead(replace(config, draft=None), True, _own_file(draft, own, types), notes)
+    _checked(head_in(config.target.path), f"target {config.target.path}", "give its head as --model-draft FILE, or ")
+    return PlannedHead(replace(config, target=replace(config.target, with_head=True)), True)
+
+
+def _hint(config: Config) -> tuple[str, ...]:
+    """A line where the target's file has a head that nobody asked for."""
+    if not config.drafting.defaults.enabled:
+        return ()
+    found = head_in(config.target.path)
+    if found is None or found.obstacle:
+        return ()
+    return (f"the target's file has a head for multi-token prediction: --spec-type {HEAD_TYPE} drafts with it",)
+
+
+def _own_file(draft: ModelConfig, found: HeadFile | None, types: tuple[str, ...]) -> ModelConfig:
+    if MODEL_TYPE in types:
+        raise ConfigError(
+            f"draft {draft.path}: a head alone cannot draft as {MODEL_TYPE}; leave {MODEL_TYPE} out of --spec-type"
+        )
+    _checked(found, f"draft {draft.path}", f"leave it out if the target's file has one, add {MODEL_TYPE}, or ")
+    return replace(draft, with_head=True)
+
+
+def _checked(found: HeadFile | None, what: str, remedy: str) -> None:
+    """Raises ConfigError unless a head that can be run was found."""
+    if found is None:
+        raise ConfigError(
+            f"{what}: no head for multi-token prediction in it, which --spec-type {HEAD_TYPE} needs; {remedy}"
+            "use suffix, which needs no model"
+        )
+    if found.obstacle:
+        raise ConfigError(f"{what}: {found.obstacle}; leave {HEAD_TYPE} out of --spec-type")
+
+
+def open_head(
+    planned: PlannedHead, config: Config, stack: ExitStack, target: LoadedTarget, progress: Progress, wiring: Wiring
+) -> OpenedHead:
+    """The head on the stack, where one is wanted. Raises ModelLoadError, or ConfigError for a head of another model."""
+    if not planned.is_wanted:
+        return OpenedHead(notes=planned.notes)
+    if not target.context.can_take_back:
+        return OpenedHead(notes=("the target's memory cannot take drafts back: its head is not used",))
+    model, own = target.model, target.config
+    if planned.file is not None:
+        own = planned.file
+        model = stack.enter_context(open_model(own, "draft", lambda share: progress("loading head", share)))
+        _same_vocabulary(model, target.model, own.path)
+    settings = replace(
+        own,
+        n_ctx=target.context.n_ctx * target.context.n_seq,
+        n_batch=max(min(own.n_batch, _BATCH), target.context.n_seq),
+        n_ubatch=min(own.n_ubatch, _BATCH),
+    )
+    window = config.drafting.window or target.context.n_ctx
+    context = HeadContext(model, settings, target.context, target.model, window + 1)
+    stack.callback(context.close)
+    drafter = HeadDrafter(
+        wiring.head(context), _choosers(target.model), target.model.vocab, config.drafting.window, wiring.clock
+    )
+    where = planned.file.path.name if planned.file is not None else "the target's file"
+    note = f"head of {where}: drafts from the target's hidden rows, of the last {window} tokens at first"
+    return OpenedHead(drafter, draft_steps(config, context, settings, wiring, "head"), (*planned.notes, note))
+
+
+def _same_vocabulary(head: Model, target: Model, path: Path) -> None:
+    if head.vocab.texts != target.vocab.texts:
+        raise ConfigError(f"draft {path}: a head of another vocabulary than {target.path}; give the target's own")
+
+
+def _choosers(target: Model) -> Callable[[SamplingParams, int], Chooser]:
+    keys, texts = token_keys(target.vocab.texts), target.vocab.texts
+
+    def choosers(sampling: SamplingParams, n_prompt: int) -> Chooser:
+        return own_chooser(sampling, n_prompt, texts, keys)
+
+    return choosers
