@@ -20,6 +20,8 @@ from uad.vocab.translate import Translator
 PAIRS = [(target, draft) for target in GENERATING for draft in GENERATING if target != draft]
 ISSUE = [pair for pair in PAIRS if "aquila" not in pair]
 """The 240 ordered pairs of the vocabularies that the promise names."""
+SOME = ISSUE[::7]
+"""Each vocabulary is the target of some and the draft of others; `python lab/translate.py` has them all."""
 
 
 @cache
@@ -75,7 +77,7 @@ def test_any_bytes_after_any_ids(pair: tuple[str, str]) -> None:
 @pytest.mark.slow
 def test_an_ideal_drafter_is_accepted() -> None:
     losses = []
-    for target, draft in ISSUE:
+    for target, draft in SOME:
         runs = [
             ideal.run(side(target, kind), side(draft, kind), TEXTS[kind], 100, f"{target} {draft} {kind}")
             for kind in TEXTS
