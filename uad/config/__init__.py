@@ -6,7 +6,7 @@ from uad.config.drafter_types import MODEL_TYPE, SHARES, LookupConfig
 from uad.config.kinds import SPEC_TYPE
 from uad.config.load import load_config
 from uad.config.slices import KV_TYPES, Config, DraftingConfig, ModelConfig, ServerConfig, TemplateConfig
-from uad.config.sources import HubConfig, HubModel, LoraConfig
+from uad.config.sources import HubConfig, HubModel, KvOverride, LoraConfig
 
 __all__ = [
     "KV_TYPES",
@@ -17,6 +17,7 @@ __all__ = [
     "DraftingConfig",
     "HubConfig",
     "HubModel",
+    "KvOverride",
     "LookupConfig",
     "LoraConfig",
     "ModelConfig",

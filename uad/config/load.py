@@ -34,6 +34,10 @@ _INHERITED = (
     "mlock",
     "repack",
     "swa_full",
+    "kv_offload",
+    "op_offload",
+    "no_host",
+    "check_tensors",
 )
 
 

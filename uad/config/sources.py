@@ -11,6 +11,8 @@ from uad.common.files import path_of
 from uad.config.kinds import Kind
 from uad.errors import ConfigError
 
+_OVERRIDE = re.compile(r"(?P<key>[^=]+)=(?P<type>int|float|bool|str):(?P<value>.*)", re.DOTALL)
+_MOST_BYTES = 127  # of llama.cpp's fields
 _REPO = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>[\w.-]+))?")
 
 
@@ -45,6 +47,25 @@ class LoraConfig:
 
     path: Path
     scale: float = 1.0
+
+    @property
+    def word(self) -> str:
+        """As --lora-scaled takes it."""
+        return f"{self.path}:{self.scale}"
+
+
+@dataclass(frozen=True, slots=True)
+class KvOverride:
+    """A value of a model file's metadata that is replaced while it is loaded; what it is in Python is its type."""
+
+    key: str
+    value: bool | int | float | str
+
+    @property
+    def word(self) -> str:
+        """As --override-kv takes it."""
+        text = str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
+        return f"{self.key}={type(self.value).__name__}:{text}"
 
 
 def hub_model(text: str) -> HubModel:
@@ -81,8 +102,43 @@ def _scaled(text: str) -> tuple[LoraConfig, ...]:
     return tuple(LoraConfig(path_of(path), float(scale)) for path, _, scale in pairs)
 
 
+def _overrides(text: str) -> tuple[KvOverride, ...]:
+    return tuple(_override(part) for part in text.split(","))
+
+
+def _override(text: str) -> KvOverride:
+    found = _OVERRIDE.fullmatch(text.strip())
+    if found is None or max(len(found["key"].encode()), len(found["value"].encode())) > _MOST_BYTES:
+        raise ValueError
+    key, value = found["key"], found["value"]
+    match found["type"]:
+        case "int":
+            return KvOverride(key, _int64(value))
+        case "float":
+            return KvOverride(key, _finite(value))
+        case "bool":
+            return KvOverride(key, ("false", "true").index(value) == 1)
+        case _:
+            return KvOverride(key, value)
+
+
+def _int64(text: str) -> int:
+    value = int(text)
+    if not -(2**63) <= value < 2**63:
+        raise ValueError
+    return value
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError
+    return value
+
+
 HUB_MODEL = Kind("a repository such as user/model-GGUF or user/model-GGUF:Q4_K_M", hub_model)
 HUB_FILE = Kind("a .gguf file of the repository, such as model-Q4_K_M.gguf", _hub_file)
 HUB_TOKEN = Kind("a token", _token)
+KV_OVERRIDES = Kind("KEY=TYPE:VALUE (TYPE: int, float, bool or str), or several with commas between them", _overrides)
 LORAS = Kind("a file name, or several with commas between them", _loras, is_path=True)
 LORAS_SCALED = Kind("FILE:SCALE, or several with commas between them", _scaled, is_path=True)

@@ -128,7 +128,8 @@ def _load(config: ModelConfig) -> ctypes.c_void_p | None:
     params.use_extra_bufts = amx.rearranges(config)
     params.load_mode = 0
     params.no_alloc = True
-    overrides = vocab_overrides()
+    overrides = vocab_overrides(replaced=config.overrides)
+    params.no_host = config.no_host
     params.kv_overrides = overrides
     handle: ctypes.c_void_p | None = lib.llama_model_load_from_file(os.fsencode(config.path), params)
     return handle

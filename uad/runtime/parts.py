@@ -75,6 +75,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
     Raises ModelLoadError, MappingError or ConfigError; nothing stays loaded then.
     """
     native.start().verbose = config.verbose
+    native.use_numa(config.numa)
     fit = fitted(_with_snapshots(config))
     config = fit.config
     with ExitStack() as stack:

@@ -41,6 +41,7 @@ def measure_profiles(
     before is stored.
     """
     native.start().verbose = config.verbose
+    native.use_numa(config.numa)
     target, n_ctx = _measure_target(config, n_max, depths, progress)
     if config.draft is None:
         return (target,)

@@ -52,6 +52,8 @@ def test_every_setting_of_the_target_and_the_server_has_a_flag():
     inherited |= {path for path in leaves(DEFAULTS) if path.startswith(("draft.rope_", "draft.yarn_"))}
     inherited |= {"target.n_snapshots", "draft.n_snapshots"}  # as many as fit
     inherited |= {"draft.n_checkpoints", "draft.checkpoint_step"}  # nothing of a draft is kept for later prompts
+    inherited |= {f"draft.{name}" for name in ("kv_offload", "op_offload", "no_host", "check_tensors")}
+    inherited |= {"draft.overrides"}  # the target's file is meant
     inherited |= {"target.hub", "draft.hub"}  # part of their paths
     inherited |= {"draft.loras", "draft.apply_loras"}  # adapters are the target's
     reachable = (

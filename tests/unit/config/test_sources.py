@@ -71,6 +71,12 @@ def test_yaml_names_a_repository(tmp_path):
         (("-m", "t.gguf", "--lora-scaled", "a.gguf"), "FILE:SCALE"),
         (("-m", "t.gguf", "--lora-scaled", "a.gguf:x"), "FILE:SCALE"),
         (("-m", "t.gguf", "--lora-scaled", "a.gguf:inf"), "FILE:SCALE"),
+        (("-m", "t.gguf", "--override-kv", "a.b=int:x"), "KEY=TYPE:VALUE"),
+        (("-m", "t.gguf", "--override-kv", "a.b=bool:1"), "KEY=TYPE:VALUE"),
+        (("-m", "t.gguf", "--override-kv", "a.b=float:nan"), "KEY=TYPE:VALUE"),
+        (("-m", "t.gguf", "--override-kv", "a.b=list:1"), "KEY=TYPE:VALUE"),
+        (("-m", "t.gguf", "--override-kv", f"a=str:{'x' * 128}"), "KEY=TYPE:VALUE"),
+        (("-m", "t.gguf", "--numa", "mirror"), "distribute"),
         (("-m", "t.gguf", "--ssl-key-file", "k.pem"), "--ssl-cert-file"),
         (("-m", "t.gguf", "--ssl-cert-file", "c.pem"), "--ssl-key-file"),
     ],
@@ -96,6 +102,19 @@ def test_adapters_add_up_in_the_order_given():
         LoraConfig(Path("d.gguf")),
     )
     assert load(*words_of(target)).target == target
+
+
+def test_metadata_are_replaced_with_the_type_that_is_said():
+    target = load("-m", "t.gguf", "--override-kv", "a.n=int:6,b.x=float:0.5", "--override-kv", "c=bool:true").target
+    assert [(one.key, one.value) for one in target.overrides] == [("a.n", 6), ("b.x", 0.5), ("c", True)]
+    assert [type(one.value) for one in target.overrides] == [int, float, bool]
+    assert load(*words_of(target)).target == target
+
+
+def test_where_things_lie_holds_for_both_models():
+    config = load("-m", "t.gguf", "-md", "d.gguf", "-nkvo", "--no-op-offload", "--no-host", "--check-tensors")
+    for model in (config.target, config.draft):
+        assert (model.kv_offload, model.op_offload, model.no_host, model.check_tensors) == (False, False, True, True)
 
 
 def test_the_draft_has_no_adapters():
