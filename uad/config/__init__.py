@@ -6,7 +6,7 @@ from uad.config.drafter_types import MODEL_TYPE, SHARES, LookupConfig
 from uad.config.kinds import SPEC_TYPE
 from uad.config.load import load_config
 from uad.config.slices import KV_TYPES, Config, DraftingConfig, ModelConfig, ServerConfig, TemplateConfig
-from uad.config.sources import HubConfig, HubModel, KvOverride, LoraConfig
+from uad.config.sources import HubConfig, HubModel, KvOverride, LoraConfig, Place
 
 __all__ = [
     "KV_TYPES",
@@ -21,6 +21,7 @@ __all__ = [
     "LookupConfig",
     "LoraConfig",
     "ModelConfig",
+    "Place",
     "ServerConfig",
     "TemplateConfig",
     "load_config",

@@ -99,13 +99,7 @@ REFUSED: tuple[Refused, ...] = (
         "-dev --device --list-devices -devd --device-draft --spec-draft-device -sm --split-mode -ts --tensor-split",
         _ONE_DEVICE,
     ),
-    Refused(
-        "-mg --main-gpu -ot --override-tensor -otd --override-tensor-draft --spec-draft-override-tensor", _ONE_DEVICE
-    ),
-    Refused(
-        "-cmoe --cpu-moe -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -cmoed --cpu-moe-draft --spec-draft-cpu-moe", _ONE_DEVICE
-    ),
-    Refused("-ncmoed --n-cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe", _ONE_DEVICE),
+    Refused("-mg --main-gpu", _ONE_DEVICE),
     Refused("-gan --grp-attn-n -gaw --grp-attn-w", _ROPE),
     Refused("--samplers --sampler-seq --sampling-seq", _SAMPLER),
     Refused("--dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker", _SAMPLER),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from uad.config.drafter_types import MODEL_TYPE, LookupConfig
-from uad.config.sources import HubConfig, HubModel, KvOverride, LoraConfig
+from uad.config.sources import HubConfig, HubModel, KvOverride, LoraConfig, Place
 from uad.types import Constraint, SamplingParams, SpeculativeParams
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
@@ -26,9 +26,9 @@ class ModelConfig:
     earlier values of a recurrent state that are kept, where the model has one. n_checkpoints: copies of states that are
     kept of each slot for later prompts, checkpoint_step ids apart at least. hub: where `path` has to be fetched from
     first, None once it is a file; `path` names it in messages until then. loras: adapters, loaded with the model; with
-    apply_loras off none is added until a client asks for it. overrides: metadata of the file that is replaced.
-    kv_offload: the KV cache lies beside the layers on the GPU; op_offload: large operations on other tensors are done
-    there; no_host: no buffer of the host stands between.
+    apply_loras off none is added until a client asks for it. overrides: metadata of the file that is replaced. places:
+    tensors that are kept in buffers of their own. kv_offload: the KV cache lies beside the layers on the GPU;
+    op_offload: large operations on other tensors are done there; no_host: no buffer of the host stands between.
     """
 
     path: Path
@@ -61,6 +61,7 @@ class ModelConfig:
     loras: tuple[LoraConfig, ...] = ()
     apply_loras: bool = True
     overrides: tuple[KvOverride, ...] = ()
+    places: tuple[Place, ...] = ()
     kv_offload: bool = True
     op_offload: bool = True
     no_host: bool = False

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from uad.common.files import path_of
-from uad.config.kinds import Kind
+from uad.config.kinds import SWITCH, Kind
 from uad.errors import ConfigError
 
 _OVERRIDE = re.compile(r"(?P<key>[^=]+)=(?P<type>int|float|bool|str):(?P<value>.*)", re.DOTALL)
 _MOST_BYTES = 127  # of llama.cpp's fields
+_EXPERTS, _DENSE = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps", r"\.ffn_(up|down|gate)\."
+_MOST_LAYERS = 4096
 _REPO = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>[\w.-]+))?")
 
 
@@ -66,6 +69,19 @@ class KvOverride:
         """As --override-kv takes it."""
         text = str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
         return f"{self.key}={type(self.value).__name__}:{text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Tensors whose names a regular expression finds, and the buffer that they are kept in."""
+
+    pattern: str
+    buffer: str
+
+    @property
+    def word(self) -> str:
+        """As --override-tensor takes it."""
+        return f"{self.pattern}={self.buffer}"
 
 
 def hub_model(text: str) -> HubModel:
@@ -122,6 +138,32 @@ def _override(text: str) -> KvOverride:
             return KvOverride(key, value)
 
 
+def _places(text: str) -> tuple[Place, ...]:
+    pairs = [part.rpartition("=") for part in text.split(",")]
+    if not all(pattern and buffer for pattern, _, buffer in pairs):
+        raise ValueError
+    for pattern, _, _ in pairs:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ConfigError(f"{pattern!r} is no regular expression ({error})") from error
+    return tuple(Place(pattern, buffer) for pattern, _, buffer in pairs)
+
+
+def _all_experts(text: str) -> tuple[Place, ...]:
+    return (Place(_EXPERTS, "CPU"),) if SWITCH.parse(text) else ()
+
+
+def _first_layers(tensors: str) -> Callable[[str], tuple[Place, ...]]:
+    def parse(text: str) -> tuple[Place, ...]:
+        n = int(text)
+        if not 0 <= n <= _MOST_LAYERS:
+            raise ValueError
+        return tuple(Place(rf"blk\.{i}{tensors}", "CPU") for i in range(n))
+
+    return parse
+
+
 def _int64(text: str) -> int:
     value = int(text)
     if not -(2**63) <= value < 2**63:
@@ -140,5 +182,9 @@ HUB_MODEL = Kind("a repository such as user/model-GGUF or user/model-GGUF:Q4_K_M
 HUB_FILE = Kind("a .gguf file of the repository, such as model-Q4_K_M.gguf", _hub_file)
 HUB_TOKEN = Kind("a token", _token)
 KV_OVERRIDES = Kind("KEY=TYPE:VALUE (TYPE: int, float, bool or str), or several with commas between them", _overrides)
+PLACES = Kind("PATTERN=BUFFER such as exps=CPU, or several with commas between them", _places)
+ALL_EXPERTS = Kind("on or off", _all_experts, (bool,), arity=0)
+FIRST_EXPERTS = Kind("a number of layers", _first_layers(_EXPERTS), (int,))
+FIRST_DENSE = Kind("a number of layers", _first_layers(_DENSE), (int,))
 LORAS = Kind("a file name, or several with commas between them", _loras, is_path=True)
 LORAS_SCALED = Kind("FILE:SCALE, or several with commas between them", _scaled, is_path=True)

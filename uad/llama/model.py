@@ -19,7 +19,7 @@ from uad.config import KvOverride, ModelConfig
 from uad.errors import ModelLoadError
 from uad.events import ModelInfo
 from uad.gguf import read_texts
-from uad.llama import amx, native
+from uad.llama import amx, native, placement
 from uad.llama.adapters import Adapters
 from uad.vocab.bounded import bounded
 from uad.vocab.letters import lettered
@@ -154,6 +154,7 @@ def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | No
     overrides = vocab_overrides(replaced=config.overrides)
     params.kv_overrides = overrides
     params.check_tensors, params.no_host = config.check_tensors, config.no_host
+    places = placement.put(params, config.places)
     callback = None
     if progress is not None:
         report = progress
@@ -166,6 +167,7 @@ def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | No
         params.progress_callback = callback
     log.clear()
     handle = lib.llama_model_load_from_file(os.fsencode(config.path), params)
+    del places
     if handle:
         return handle  # type: ignore[no-any-return]
     reason = log.reason()

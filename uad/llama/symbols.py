@@ -122,6 +122,7 @@ FIELDS = {
         "n_gpu_layers",
         "no_alloc",
         "no_host",
+        "tensor_buft_overrides",
         "progress_callback",
         "use_extra_bufts",
         "vocab_only",
