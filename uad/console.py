@@ -10,12 +10,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
+from pathlib import Path
 from time import monotonic
 from typing import Self, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+_LINE = "%(asctime)s %(message)s"
 Report = Callable[[str, float], None]
 """Told what is being done and the share of it that is done."""
 
@@ -43,9 +45,16 @@ def say(err: TextIO, line: str) -> None:
         print(line, file=err, flush=True)
 
 
-def set_up_logging(level: int = logging.WARNING) -> None:
-    """The program's own log on stderr, from this level on; other libraries only warn."""
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.WARNING)
+def set_up_logging(level: int = logging.WARNING, file: Path | None = None) -> None:
+    """The program's own log on stderr, and in a file, from this level on; other libraries only warn.
+
+    Raises OSError where the file cannot be written.
+    """
+    logging.basicConfig(stream=sys.stderr, format=_LINE, datefmt="%H:%M:%S", level=logging.WARNING)
+    if file is not None:
+        handler = logging.FileHandler(file, encoding="utf-8")
+        handler.setFormatter(logging.Formatter(f"{_LINE}", "%Y-%m-%d %H:%M:%S"))
+        logging.getLogger().addHandler(handler)
     logging.getLogger("uad").setLevel(level)
 
 

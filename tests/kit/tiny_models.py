@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGUFWriter
+from gguf import GGUFReader, GGUFWriter
 from numpy.typing import NDArray
 
 from kit.vocab_makers import CONTROL, NORMAL, byte_to_unicode
@@ -378,3 +378,25 @@ def make_adapter(model: Path, out: Path, seed: int = 0, size: float = 0.5, arch:
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
     return out
+
+
+def split(model: Path, folder: Path, n: int = 2) -> list[Path]:
+    """The same model in n files, as llama.cpp's gguf-split writes them: the metadata lie in the first."""
+    reader = GGUFReader(model)
+    arch = reader.fields["general.architecture"].contents()
+    paths = [folder / f"{model.stem}-{i + 1:05d}-of-{n:05d}.gguf" for i in range(n)]
+    for i, path in enumerate(paths):
+        with closing(GGUFWriter(path, arch)) as writer:
+            for field in reader.fields.values() if i == 0 else ():
+                if not field.name.startswith("GGUF.") and field.name != "general.architecture":
+                    of_list = field.types[1] if len(field.types) > 1 else None
+                    writer.add_key_value(field.name, field.contents(), field.types[0], of_list)
+            writer.add_uint16("split.no", i)
+            writer.add_uint16("split.count", n)
+            writer.add_int32("split.tensors.count", len(reader.tensors))
+            for tensor in reader.tensors[i::n]:
+                writer.add_tensor(tensor.name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_tensors_to_file()
+    return paths

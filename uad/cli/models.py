@@ -14,6 +14,7 @@ from uad.config.argv import Parser, add_flags, give
 from uad.config.flag_groups import GROUPS, SERVER
 from uad.config.load import config_from
 from uad.console import note, progress, set_up_logging
+from uad.errors import ConfigError
 from uad.hub import fetched
 
 if TYPE_CHECKING:
@@ -43,7 +44,10 @@ def parse(
         if (text := getattr(args, name)) is not None:
             give(args, f"--{name}", text)
     config = config_from(args, os.environ)
-    set_up_logging(logging.DEBUG if config.verbose else log_level)
+    try:
+        set_up_logging(logging.DEBUG if config.verbose else log_level, config.log_file)
+    except OSError as error:
+        raise ConfigError(f"--log-file: {config.log_file} cannot be written ({error.strerror})") from error
     for line in config.notes:
         note(line)
     return args, config

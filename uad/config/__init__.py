@@ -6,7 +6,7 @@ from uad.config.drafter_types import HEAD_TYPE, MODEL_TYPE, SHARES, LookupConfig
 from uad.config.kinds import SPEC_TYPE
 from uad.config.load import load_config
 from uad.config.slices import KV_TYPES, Config, DraftingConfig, ModelConfig, ServerConfig, TemplateConfig
-from uad.config.sources import HubConfig, HubModel, LoraConfig
+from uad.config.sources import HubConfig, HubModel, KvOverride, LoraConfig, Place
 
 __all__ = [
     "HEAD_TYPE",
@@ -18,9 +18,11 @@ __all__ = [
     "DraftingConfig",
     "HubConfig",
     "HubModel",
+    "KvOverride",
     "LookupConfig",
     "LoraConfig",
     "ModelConfig",
+    "Place",
     "ServerConfig",
     "TemplateConfig",
     "load_config",

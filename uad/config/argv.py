@@ -13,7 +13,7 @@ from uad.config.foreign import IGNORED, REFUSED
 from uad.config.given import Given, Layer, read
 from uad.config.kinds import Kind
 from uad.config.slices import ModelConfig
-from uad.config.sources import LoraConfig
+from uad.config.sources import KvOverride, LoraConfig, Place
 from uad.errors import ConfigError
 
 _WIDTH = 36
@@ -182,7 +182,7 @@ def words_of(target: ModelConfig) -> list[str]:
 def _word(value: object) -> str:
     """A value as its flag takes it; a list without entries is one of devices."""
     if isinstance(value, tuple):
-        words = [f"{one.path}:{one.scale}" if isinstance(one, LoraConfig) else str(one) for one in value]
+        words = [one.word if isinstance(one, LoraConfig | KvOverride | Place) else str(one) for one in value]
         return ",".join(words) or "none"
     return str(value)
 

@@ -10,13 +10,17 @@ from uad.config import kinds
 from uad.config.device_flags import DEVICE_FLAGS
 from uad.config.drafting_flags import DRAFTING_FLAGS
 from uad.config.flag import Flag
-from uad.config.flag_groups import GENERAL
+from uad.config.flag_groups import ENV, GENERAL
 from uad.config.kinds import SWITCH
 from uad.config.model_flags import CONTEXT_FLAGS, DRAFT_FLAGS, MODEL_FLAGS
 from uad.config.server_flags import SAMPLING_FLAGS, SERVER_FLAGS, TEMPLATE_FLAGS, TOKENIZER_FLAGS
 
 CONFIG_FILE = Flag("--config", "", kinds.FILE, GENERAL, "YAML file whose keys are long flag names", "FILE.yaml")
-_GENERAL = (Flag("-v --verbose --log-verbose", "verbose", SWITCH, GENERAL, "show llama.cpp's log too"), CONFIG_FILE)
+_GENERAL = (
+    Flag("-v --verbose --log-verbose", "verbose", SWITCH, GENERAL, "show llama.cpp's log too"),
+    Flag("--log-file", "log_file", kinds.FILE, GENERAL, "write the log into this file too", "FILE", ENV + "LOG_FILE"),
+    CONFIG_FILE,
+)
 
 FLAGS: tuple[Flag, ...] = (
     *MODEL_FLAGS,

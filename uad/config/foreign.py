@@ -32,11 +32,8 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored("--ui --webui --no-ui --no-webui --cont-batching -cb --no-cont-batching -nocb"),
     Ignored("--kv-unified -kvu --no-kv-unified -no-kvu --context-shift --no-context-shift --warmup --no-warmup"),
     Ignored("--cache-prompt --no-cache-prompt --cache-idle-slots --no-cache-idle-slots --perf --no-perf"),
-    Ignored("--escape -e --no-escape --no-host --op-offload --no-op-offload --check-tensors --reuse-port"),
-    Ignored(
-        "--kv-offload -kvo --no-kv-offload -nkvo --backend-sampling -bs --spec-draft-backend-sampling "
-        "--no-spec-draft-backend-sampling"
-    ),
+    Ignored("--escape -e --no-escape"),
+    Ignored("--backend-sampling -bs --spec-draft-backend-sampling --no-spec-draft-backend-sampling"),
     Ignored(
         "--log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --log-jsonl --no-log-jsonl"
     ),
@@ -46,14 +43,12 @@ IGNORED: tuple[Ignored, ...] = (
     ),
     Ignored("--log-colors", "?"),
     Ignored(
-        "--log-file --verbosity -lv --log-verbosity --tags --keep --threads-http --slot-prompt-similarity -sps "
-        "--defrag-thold -dt",
+        "--verbosity -lv --log-verbosity --tags --keep --threads-http --slot-prompt-similarity -sps --defrag-thold -dt",
         1,
     ),
     Ignored("--cache-reuse --lazy-mode -lzm", 1),
     Ignored(
-        "--fit-target -fitt --fit-ctx -fitc --numa --prio --prio-batch --poll --poll-batch --cpu-mask -C --cpu-range "
-        "-Cr",
+        "--fit-target -fitt --fit-ctx -fitc --prio --prio-batch --poll --poll-batch --cpu-mask -C --cpu-range -Cr",
         1,
     ),
     Ignored("--cpu-strict --cpu-mask-batch -Cb --cpu-range-batch -Crb --cpu-strict-batch --sleep-idle-seconds", 1),
@@ -100,14 +95,7 @@ REFUSED: tuple[Refused, ...] = (
     Refused("--control-vector --control-vector-scaled --control-vector-layer-range", _VECTOR),
     Refused("--list-devices", "`uad rpc-worker --list-devices` prints this machine's; a wrong --device lists all"),
     Refused("-sm --split-mode", "layers are shared out as --device and --tensor-split say"),
-    Refused(
-        "-mg --main-gpu -ot --override-tensor -otd --override-tensor-draft --spec-draft-override-tensor", _ONE_DEVICE
-    ),
-    Refused(
-        "-cmoe --cpu-moe -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -cmoed --cpu-moe-draft --spec-draft-cpu-moe", _ONE_DEVICE
-    ),
-    Refused("-ncmoed --n-cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe", _ONE_DEVICE),
-    Refused("--override-kv", "the model file's own metadata is used"),
+    Refused("-mg --main-gpu", _ONE_DEVICE),
     Refused("-gan --grp-attn-n -gaw --grp-attn-w", _ROPE),
     Refused("--reasoning-preserve --no-reasoning-preserve", _CHAT),
     Refused("-sp --special", "special tokens are never part of the text"),

@@ -35,6 +35,10 @@ _INHERITED = (
     "repack",
     "swa_full",
     "devices",
+    "kv_offload",
+    "op_offload",
+    "no_host",
+    "check_tensors",
 )
 
 

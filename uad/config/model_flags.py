@@ -18,6 +18,38 @@ from uad.config.slices import KV_TYPES
 _SAME = "the target's"
 _FILE = "the model file's"
 
+
+def _placed(role: str, end: str, env: str = "") -> tuple[Flag, ...]:
+    """Flags of where tensors lie; end: what llama-server puts behind the names of the draft's."""
+    short, group = end[1:2], DRAFT if end else CONTEXT
+    spec = "--spec-draft" if end else ""
+    others = (f" {spec}-override-tensor", f" {spec}-cpu-moe", f" {spec}-n-cpu-moe {spec}-ncmoe") if end else ("",) * 3
+    whole = [
+        (f"-cmoe{short} --cpu-moe{end}{others[1]}", sources.ALL_EXPERTS, "keep experts beside the CPU", "", "CPU_MOE"),
+        (
+            f"-ncmoe{short} --n-cpu-moe{end}{others[2]}",
+            sources.FIRST_EXPERTS,
+            "keep the experts of the first N layers beside the CPU",
+            "N",
+            "N_CPU_MOE",
+        ),
+        (
+            f"-ot{short} --override-tensor{end}{others[0]}",
+            sources.PLACES,
+            "keep tensors whose names match in a buffer, such as exps=CPU",
+            "PATTERN=BUFFER",
+            "OVERRIDE_TENSOR",
+        ),
+    ]
+    if not end:
+        dense = "the same for layers without experts"
+        whole.insert(2, ("-ncffn --n-cpu-ffn", sources.FIRST_DENSE, dense, "N", "N_CPU_FFN"))
+    return tuple(
+        Flag(names, f"{role}.places", kind, group, text, metavar, env + name if env else "", many=True)
+        for names, kind, text, metavar, name in whole
+    )
+
+
 MODEL_FLAGS: Final = (
     Flag(
         "-m --model --target", "target.path", kinds.FILE, MODEL, "GGUF file of the target model", "FILE", ENV + "MODEL"
@@ -99,6 +131,25 @@ MODEL_FLAGS: Final = (
         "load adapters without adding them, until POST /lora-adapters does",
         off="--lora-init-without-apply",
         default="",
+    ),
+    Flag(
+        "--override-kv",
+        "target.overrides",
+        sources.KV_OVERRIDES,
+        MODEL,
+        "replace a value of the target's metadata, several with commas between them; repeatable",
+        "KEY=TYPE:VALUE",
+        many=True,
+    ),
+    Flag("--check-tensors", "target.check_tensors", SWITCH, MODEL, "look for invalid numbers in the model files"),
+    Flag(
+        "--numa",
+        "numa",
+        choice("distribute", "isolate", "numactl"),
+        MODEL,
+        "on machines with several memory nodes: distribute, isolate or numactl",
+        "TYPE",
+        ENV + "NUMA",
     ),
     Flag("--mlock", "target.mlock", SWITCH, MODEL, "keep the models in RAM", env=ENV + "MLOCK", off="--no-mlock"),
     Flag(
@@ -198,6 +249,32 @@ CONTEXT_FLAGS: Final = (
         "N",
         ENV + "N_GPU_LAYERS",
         default="auto",
+    ),
+    *_placed("target", "", ENV),
+    Flag(
+        "-kvo --kv-offload",
+        "target.kv_offload",
+        SWITCH,
+        CONTEXT,
+        "keep the KV cache on the GPU, beside the layers there",
+        env=ENV + "KV_OFFLOAD",
+        off="-nkvo --no-kv-offload",
+    ),
+    Flag(
+        "--op-offload",
+        "target.op_offload",
+        SWITCH,
+        CONTEXT,
+        "large operations on the GPU, also with weights that are not there",
+        off="--no-op-offload",
+    ),
+    Flag(
+        "--no-host",
+        "target.no_host",
+        SWITCH,
+        CONTEXT,
+        "no buffers of the host's memory for the GPU, which lets others be used",
+        env=ENV + "NO_HOST",
     ),
     Flag(
         "-fa --flash-attn",
@@ -318,6 +395,7 @@ CONTEXT_FLAGS: Final = (
     ),
 )
 DRAFT_FLAGS: Final = (
+    *_placed("draft", "-draft"),
     Flag(
         "-cd --ctx-size-draft",
         "draft.n_ctx",

@@ -242,6 +242,14 @@ SERVER_FLAGS: Final = (
         )
     ),
     Flag(
+        "--reuse-port",
+        "server.reuse_port",
+        SWITCH,
+        SERVER,
+        "other processes may listen on the same port",
+        env=ENV + "REUSE_PORT",
+    ),
+    Flag(
         "-to --timeout",
         "server.timeout",
         number(0.001),

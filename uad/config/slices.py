@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from uad.config.drafter_types import MODEL_TYPE, LookupConfig
-from uad.config.sources import HubConfig, HubModel, LoraConfig
+from uad.config.sources import HubConfig, HubModel, KvOverride, LoraConfig, Place
 from uad.types import Constraint, SamplingParams, SpeculativeParams
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
@@ -28,7 +28,9 @@ class ModelConfig:
     hub: where `path` has to be fetched from first, None once it is a file; `path` names it in messages until then.
     loras: adapters, loaded with the model; with apply_loras off none is added until a client asks for it. devices:
     names of those that layers are put on; None means all (a draft's: all of this machine, where there are workers), ()
-    the CPU. tensor_split: their shares; () means by free memory.
+    the CPU. tensor_split: their shares; () means by free memory. overrides: metadata of the file that is replaced.
+    places: tensors that are kept in buffers of their own. kv_offload: the KV cache lies beside the layers on the GPU;
+    op_offload: large operations on other tensors are done there; no_host: no buffer of the host stands between.
     """
 
     path: Path
@@ -63,6 +65,12 @@ class ModelConfig:
     apply_loras: bool = True
     devices: tuple[str, ...] | None = None
     tensor_split: tuple[float, ...] = ()
+    overrides: tuple[KvOverride, ...] = ()
+    places: tuple[Place, ...] = ()
+    kv_offload: bool = True
+    op_offload: bool = True
+    no_host: bool = False
+    check_tensors: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +146,7 @@ class ServerConfig:
     max_queue: int = 256
     ssl_key: Path | None = None
     ssl_cert: Path | None = None
+    reuse_port: bool = False
     reasoning_format: str = "auto"
     spm_infill: bool = False
     reasoning_budget: int = -1
@@ -166,5 +175,7 @@ class Config:
     fit: bool = True
     rpc: tuple[str, ...] = ()
     cache_ram: int = 8192
+    numa: str = ""
+    log_file: Path | None = None
     verbose: bool = False
     notes: tuple[str, ...] = ()

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from uad.common.files import path_of
-from uad.config.kinds import Kind
+from uad.config.kinds import SWITCH, Kind
 from uad.errors import ConfigError
 
+_OVERRIDE = re.compile(r"(?P<key>[^=]+)=(?P<type>int|float|bool|str):(?P<value>.*)", re.DOTALL)
+_MOST_BYTES = 127  # of llama.cpp's fields
+_EXPERTS, _DENSE = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps", r"\.ffn_(up|down|gate)\."
+_MOST_LAYERS = 4096
 _REPO = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>[\w.-]+))?")
 
 
@@ -45,6 +50,38 @@ class LoraConfig:
 
     path: Path
     scale: float = 1.0
+
+    @property
+    def word(self) -> str:
+        """As --lora-scaled takes it."""
+        return f"{self.path}:{self.scale}"
+
+
+@dataclass(frozen=True, slots=True)
+class KvOverride:
+    """A value of a model file's metadata that is replaced while it is loaded; what it is in Python is its type."""
+
+    key: str
+    value: bool | int | float | str
+
+    @property
+    def word(self) -> str:
+        """As --override-kv takes it."""
+        text = str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
+        return f"{self.key}={type(self.value).__name__}:{text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Tensors whose names a regular expression finds, and the buffer that they are kept in."""
+
+    pattern: str
+    buffer: str
+
+    @property
+    def word(self) -> str:
+        """As --override-tensor takes it."""
+        return f"{self.pattern}={self.buffer}"
 
 
 def hub_model(text: str) -> HubModel:
@@ -81,8 +118,73 @@ def _scaled(text: str) -> tuple[LoraConfig, ...]:
     return tuple(LoraConfig(path_of(path), float(scale)) for path, _, scale in pairs)
 
 
+def _overrides(text: str) -> tuple[KvOverride, ...]:
+    return tuple(_override(part) for part in text.split(","))
+
+
+def _override(text: str) -> KvOverride:
+    found = _OVERRIDE.fullmatch(text.strip())
+    if found is None or max(len(found["key"].encode()), len(found["value"].encode())) > _MOST_BYTES:
+        raise ValueError
+    key, value = found["key"], found["value"]
+    match found["type"]:
+        case "int":
+            return KvOverride(key, _int64(value))
+        case "float":
+            return KvOverride(key, _finite(value))
+        case "bool":
+            return KvOverride(key, ("false", "true").index(value) == 1)
+        case _:
+            return KvOverride(key, value)
+
+
+def _places(text: str) -> tuple[Place, ...]:
+    pairs = [part.rpartition("=") for part in text.split(",")]
+    if not all(pattern and buffer for pattern, _, buffer in pairs):
+        raise ValueError
+    for pattern, _, _ in pairs:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ConfigError(f"{pattern!r} is no regular expression ({error})") from error
+    return tuple(Place(pattern, buffer) for pattern, _, buffer in pairs)
+
+
+def _all_experts(text: str) -> tuple[Place, ...]:
+    return (Place(_EXPERTS, "CPU"),) if SWITCH.parse(text) else ()
+
+
+def _first_layers(tensors: str) -> Callable[[str], tuple[Place, ...]]:
+    def parse(text: str) -> tuple[Place, ...]:
+        n = int(text)
+        if not 0 <= n <= _MOST_LAYERS:
+            raise ValueError
+        return tuple(Place(rf"blk\.{i}{tensors}", "CPU") for i in range(n))
+
+    return parse
+
+
+def _int64(text: str) -> int:
+    value = int(text)
+    if not -(2**63) <= value < 2**63:
+        raise ValueError
+    return value
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError
+    return value
+
+
 HUB_MODEL = Kind("a repository such as user/model-GGUF or user/model-GGUF:Q4_K_M", hub_model)
 HUB_FILE = Kind("a .gguf file of the repository, such as model-Q4_K_M.gguf", _hub_file)
 HUB_TOKEN = Kind("a token", _token)
+KV_OVERRIDES = Kind("KEY=TYPE:VALUE (TYPE: int, float, bool or str), or several with commas between them", _overrides)
+PLACES = Kind("PATTERN=BUFFER such as exps=CPU, or several with commas between them", _places)
+ALL_EXPERTS = Kind("on or off", _all_experts, (bool,), arity=0)
+FIRST_EXPERTS = Kind("a number of layers", _first_layers(_EXPERTS), (int,))
+FIRST_DENSE = Kind("a number of layers", _first_layers(_DENSE), (int,))
 LORAS = Kind("a file name, or several with commas between them", _loras, is_path=True)
 LORAS_SCALED = Kind("FILE:SCALE, or several with commas between them", _scaled, is_path=True)

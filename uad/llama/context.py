@@ -237,6 +237,8 @@ def context_params(config: ModelConfig, n_ctx: int, n_seq: int) -> Any:
     params.type_k = native.GGML_TYPES[config.type_k]
     params.type_v = native.GGML_TYPES[config.type_v]
     params.kv_unified = False
+    params.offload_kqv = config.kv_offload
+    params.op_offload = config.op_offload
     params.swa_full = config.swa_full
     params.n_rs_seq = config.n_snapshots
     params.no_perf = True

@@ -15,7 +15,7 @@ import llama_cpp.llama_cpp as lib
 
 from uad.config import ModelConfig
 from uad.errors import ModelLoadError
-from uad.llama import amx, native, nextn
+from uad.llama import amx, native, nextn, placement
 from uad.llama.context import context_params
 from uad.llama.devices import offloads, place
 from uad.llama.model import check_file, vocab_overrides
@@ -67,7 +67,8 @@ class Footprint:
         self.n_vocab = int(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model)))
         self.has_state = bool(lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
         size = int(lib.llama_model_size(self._model))
-        self.device = int(size * offloaded(lines)) if offloads(config) else 0
+        size_there = size - placement.bytes_beside_cpu(config.path, config.places)
+        self.device = int(size_there * offloaded(lines)) if offloads(config) else 0
         stays = config.mlock or not config.mmap or self._is_rearranged()
         self.weights, self.mapped = (size - self.device, 0) if stays else (0, size - self.device)
         self.weights += self.n_vocab * _TOKEN + sum(one.path.stat().st_size for one in config.loras)
@@ -136,9 +137,12 @@ def _load(config: ModelConfig) -> ctypes.c_void_p | None:
         nextn.load_heads(params)
     params.load_mode = 0
     params.no_alloc = True
-    overrides = vocab_overrides()
+    overrides = vocab_overrides(replaced=config.overrides)
+    params.no_host = config.no_host
+    places = placement.put(params, config.places)
     params.kv_overrides = overrides
     handle: ctypes.c_void_p | None = lib.llama_model_load_from_file(os.fsencode(config.path), params)
+    del places
     return handle
 
 

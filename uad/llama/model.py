@@ -15,11 +15,11 @@ from typing import Any
 import llama_cpp.llama_cpp as lib
 
 from uad.common.splits import part_of
-from uad.config import ModelConfig
+from uad.config import KvOverride, ModelConfig
 from uad.errors import ModelLoadError
 from uad.events import ModelInfo
 from uad.gguf import read_texts
-from uad.llama import amx, native, nextn
+from uad.llama import amx, native, nextn, placement
 from uad.llama.adapters import Adapters
 from uad.llama.devices import place
 from uad.types import FimTokens
@@ -156,8 +156,10 @@ def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | No
     place(params, config)
     if config.with_head:
         nextn.load_heads(params)
-    overrides = vocab_overrides()
+    overrides = vocab_overrides(replaced=config.overrides)
     params.kv_overrides = overrides
+    params.check_tensors, params.no_host = config.check_tensors, config.no_host
+    places = placement.put(params, config.places)
     callback = None
     if progress is not None:
         report = progress
@@ -170,6 +172,7 @@ def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | No
         params.progress_callback = callback
     log.clear()
     handle = lib.llama_model_load_from_file(os.fsencode(config.path), params)
+    del places
     if handle:
         return handle  # type: ignore[no-any-return]
     reason = log.reason()
@@ -199,14 +202,14 @@ def _refuse_by_header(path: Path, role: str, params: Any) -> None:
         )
 
 
-def vocab_overrides(pre: str | None = None) -> Any:
+def vocab_overrides(pre: str | None = None, replaced: Sequence[KvOverride] = ()) -> Any:
     """What every vocabulary is loaded with; `pre` replaces the file's name of a pre-tokenizer. Must live as long as the
     load.
 
     Text pieces are encoded in mid-sentence: a space prefix would invent a byte. Prompts add it knowingly
     (templates/prompt.py).
     """
-    overrides: Any = (lib.llama_model_kv_override * 3)()
+    overrides: Any = (lib.llama_model_kv_override * (3 + len(replaced)))()  # the last one, without a key, ends them
     overrides[0].key = b"tokenizer.ggml.add_space_prefix"
     overrides[0].tag = 2
     overrides[0].value.val_bool = False
@@ -214,7 +217,22 @@ def vocab_overrides(pre: str | None = None) -> Any:
         overrides[1].key = PRE.encode()
         overrides[1].tag = 3
         overrides[1].value.val_str = pre.encode()
+    for one, own in zip(overrides[1 if pre is None else 2 :], replaced, strict=False):
+        _override(one, own)
     return overrides
+
+
+def _override(one: Any, own: KvOverride) -> None:
+    one.key = own.key.encode()
+    match own.value:
+        case bool():
+            one.tag, one.value.val_bool = 2, own.value
+        case int():
+            one.tag, one.value.val_i64 = 0, own.value
+        case float():
+            one.tag, one.value.val_f64 = 1, own.value
+        case str():
+            one.tag, one.value.val_str = 3, own.value.encode()
 
 
 def metadata(handle: ctypes.c_void_p, key: str) -> str | None:

@@ -83,6 +83,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
     Raises ModelLoadError, MappingError or ConfigError; nothing stays loaded then.
     """
     native.start().verbose = config.verbose
+    native.use_numa(config.numa)
     planned = plan_head(connected(config))
     fit = fitted(_with_snapshots(planned.config), head=planned.file)
     config = fit.config

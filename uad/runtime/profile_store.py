@@ -64,6 +64,14 @@ def key(config: ModelConfig, role: str) -> ProfileKey:
         "ubatch": min(config.n_ubatch, config.n_batch, most_rows),
         "repack": rearranges(config),
     }
+    changed = {
+        "kv_offload": not config.kv_offload,
+        "op_offload": not config.op_offload,
+        "no_host": config.no_host,
+        "places": [one.word for one in config.places],
+        "overrides": [[one.key, one.value] for one in config.overrides],
+    }
+    facts |= {name: value for name, value in changed.items() if value}
     if added := [fingerprint(one.path, "adapter") for one in config.loras if config.apply_loras and one.scale]:
         facts["adapters"] = added
     if config.devices is not None:

@@ -43,6 +43,7 @@ def measure_profiles(
     """
     native.start().verbose = config.verbose
     config = connected(config)
+    native.use_numa(config.numa)
     target, n_ctx = _measure_target(config, n_max, depths, progress)
     if config.draft is None:
         return (target,)

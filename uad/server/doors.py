@@ -33,7 +33,9 @@ class Doors:
             raise ConfigError(f"port {config.port} does not exist; choose one from 1 to 65535 with --port")
         loop = asyncio.get_running_loop()
         try:
-            server = await loop.create_server(asyncio.Protocol, config.host, config.port, start_serving=False)
+            server = await loop.create_server(
+                asyncio.Protocol, config.host, config.port, start_serving=False, reuse_port=config.reuse_port
+            )
         except socket.gaierror as error:
             raise ConfigError(
                 f"host {config.host!r} is unknown ({error.strerror}); choose another with --host"

@@ -26,7 +26,7 @@ log = logging.getLogger("uad.server")
 
 SWITCH_SECONDS = 0.001
 """How long a thread waits for a busy one; decoding a token waits several times. Python's own value is 0.005."""
-SOON_SECONDS = 1.0
+SOON_SECONDS = 3.0
 """What loads so quickly, or fails to, is not announced."""
 LOADING = Problem(503, "Loading model", "unavailable_error", headers={"Retry-After": "5"})
 """llama-server's answer on every route until the models are loaded; clients wait for its end."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from kit.process import ENV
+
+from uad.cli import main
+from uad.console import set_up_logging
 
 TEXT = "naïve 東京 \N{FOX FACE}"
 # one answer with any text: an answer of the stand-in runtime of test_cli, in a process with a real console
@@ -113,3 +118,23 @@ def test_closed_and_full_outputs_end_without_a_traceback(tmp_path, closed, words
     )
     assert b"Traceback" not in done.stderr + done.stdout, done.stderr
     assert b"Exception ignored" not in done.stderr
+
+
+def test_the_log_goes_into_a_file_too(tmp_path):
+    file = tmp_path / "uad.log"
+    root, own = logging.getLogger(), logging.getLogger("uad")
+    before, level = list(root.handlers), own.level
+    try:
+        set_up_logging(logging.INFO, file)
+        own.info("a line")
+    finally:
+        for handler in [one for one in root.handlers if one not in before]:
+            root.removeHandler(handler)
+            handler.close()
+        own.setLevel(level)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d a line\n", file.read_text())
+
+
+def test_a_log_that_cannot_be_written_is_told(tmp_path, capsys):
+    assert main(["serve", "-m", "x", "--log-file", str(tmp_path / "no" / "uad.log")]) == 2
+    assert "--log-file" in capsys.readouterr().err

@@ -219,15 +219,15 @@ def test_harmless_flags_of_llama_server_are_ignored_in_one_line():
         "--no-webui",
         "-cb",
         "--log-colors",
-        "--log-file",
-        "x.log",
+        "--tags",
+        "x",
         "-lv",
         "3",
         "--context-shift",
         "--jinja",
     ]
     (line,) = load(*words, "--port", "9").notes
-    assert line.endswith(": --jinja, --no-webui, -cb, --log-colors, --log-file, -lv, --context-shift")
+    assert line.endswith(": --jinja, --no-webui, -cb, --log-colors, --tags, -lv, --context-shift")
 
 
 def test_environment_has_llama_server_names_and_words():
@@ -266,8 +266,8 @@ def test_environment_complaints_name_the_variable():
     assert complaint(env={"LLAMA_ARG_ENDPOINT_METRICS": "perhaps"}).startswith(
         "LLAMA_ARG_ENDPOINT_METRICS: expected on or off"
     )
-    assert load(env={"LLAMA_ARG_LOG_FILE": "x", "LLAMA_ARG_CACHE_REUSE": "1"}).notes == (
-        "ignored, without effect in uad: LLAMA_ARG_CACHE_REUSE, LLAMA_ARG_LOG_FILE",
+    assert load(env={"LLAMA_ARG_TAGS": "x", "LLAMA_ARG_CACHE_REUSE": "1"}).notes == (
+        "ignored, without effect in uad: LLAMA_ARG_CACHE_REUSE, LLAMA_ARG_TAGS",
     )
 
 

@@ -1,10 +1,11 @@
 """Models of a hub, adapters and keys of TLS on the command line, in the environment and in YAML."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from uad.config import HubConfig, HubModel, LoraConfig, load_config
+from uad.config import HubConfig, HubModel, LoraConfig, Place, load_config
 from uad.config.argv import words_of
 from uad.errors import ConfigError
 
@@ -71,6 +72,12 @@ def test_yaml_names_a_repository(tmp_path):
         (("-m", "t.gguf", "--lora-scaled", "a.gguf"), "FILE:SCALE"),
         (("-m", "t.gguf", "--lora-scaled", "a.gguf:x"), "FILE:SCALE"),
         (("-m", "t.gguf", "--lora-scaled", "a.gguf:inf"), "FILE:SCALE"),
+        (("-m", "t.gguf", "--override-kv", "a.b=int:x"), "KEY=TYPE:VALUE"),
+        (("-m", "t.gguf", "--override-kv", "a.b=bool:1"), "KEY=TYPE:VALUE"),
+        (("-m", "t.gguf", "--override-kv", "a.b=float:nan"), "KEY=TYPE:VALUE"),
+        (("-m", "t.gguf", "--override-kv", "a.b=list:1"), "KEY=TYPE:VALUE"),
+        (("-m", "t.gguf", "--override-kv", f"a=str:{'x' * 128}"), "KEY=TYPE:VALUE"),
+        (("-m", "t.gguf", "--numa", "mirror"), "distribute"),
         (("-m", "t.gguf", "--ssl-key-file", "k.pem"), "--ssl-cert-file"),
         (("-m", "t.gguf", "--ssl-cert-file", "c.pem"), "--ssl-key-file"),
     ],
@@ -96,6 +103,33 @@ def test_adapters_add_up_in_the_order_given():
         LoraConfig(Path("d.gguf")),
     )
     assert load(*words_of(target)).target == target
+
+
+def test_metadata_are_replaced_with_the_type_that_is_said():
+    target = load("-m", "t.gguf", "--override-kv", "a.n=int:6,b.x=float:0.5", "--override-kv", "c=bool:true").target
+    assert [(one.key, one.value) for one in target.overrides] == [("a.n", 6), ("b.x", 0.5), ("c", True)]
+    assert [type(one.value) for one in target.overrides] == [int, float, bool]
+    assert load(*words_of(target)).target == target
+
+
+def test_experts_stay_beside_the_cpu_in_all_spellings():
+    assert load("-m", "t.gguf", "-ot", "exps=CPU,a=b=CUDA0").target.places == (
+        Place("exps", "CPU"),
+        Place("a=b", "CUDA0"),
+    )
+    config = load("-m", "t.gguf", "-md", "d.gguf", "-cmoe", "-ncmoed", "2")
+    assert [place.buffer for place in config.target.places] == ["CPU"]
+    assert re.search(config.target.places[0].pattern, "blk.7.ffn_gate_exps.weight")
+    assert [place.pattern[:6] for place in config.draft.places] == [r"blk\.0", r"blk\.1"]
+    assert load(LLAMA_ARG_MODEL="t.gguf", LLAMA_ARG_N_CPU_MOE="3").target.places[2].pattern.startswith(r"blk\.2")
+    assert "regular expression" in why("-m", "t.gguf", "-ot", "(=CPU")
+    assert load(*words_of(config.target)).target == config.target
+
+
+def test_where_things_lie_holds_for_both_models():
+    config = load("-m", "t.gguf", "-md", "d.gguf", "-nkvo", "--no-op-offload", "--no-host", "--check-tensors")
+    for model in (config.target, config.draft):
+        assert (model.kv_offload, model.op_offload, model.no_host, model.check_tensors) == (False, False, True, True)
 
 
 def test_the_draft_has_no_adapters():

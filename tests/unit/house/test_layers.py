@@ -208,7 +208,7 @@ def test_every_module_imports_first_and_without_warnings():
 
 @pytest.mark.parametrize("module", ["uad", "uad.config", "uad.cli", "uad.types"])
 def test_light_modules_load_nothing_heavy(module):
-    heavy = ("llama_cpp", "matplotlib", "aiohttp", "pydantic", "numpy", "gguf", "tokenizers")
+    heavy = ("llama_cpp", "matplotlib", "aiohttp", "pydantic", "numpy", "gguf", "tokenizers", "huggingface_hub")
     program = f"import sys, {module}\nprint(*(name for name in {heavy!r} if name in sys.modules))"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, cwd=ROOT, check=True

@@ -165,7 +165,7 @@ sys.exit(main(["serve", "--target", "no.gguf", "--port", "0"]))
 def test_without_the_binding_one_line_says_how_to_get_it() -> None:
     done = run("sys.modules['llama_cpp'] = None")
     assert done.returncode == 2
-    assert done.stderr.startswith("uad: error: llama-cpp-python cannot be loaded")
+    assert done.stderr.splitlines()[-1].startswith("uad: error: llama-cpp-python cannot be loaded")
     assert "pip install 'llama-cpp-python>=" in done.stderr
     assert done.stderr.count("\n") == 1
 
@@ -173,7 +173,9 @@ def test_without_the_binding_one_line_says_how_to_get_it() -> None:
 def test_an_older_binding_is_named_with_what_it_lacks_and_what_is_needed() -> None:
     done = run("sys.modules.update({'llama_cpp': package, 'llama_cpp.llama_cpp': lib})")
     assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith("uad: error: llama-cpp-python 0.2.9 lacks ggml_abort_callback, llama_")
+    assert done.stderr.splitlines()[-1].startswith(
+        "uad: error: llama-cpp-python 0.2.9 lacks ggml_abort_callback, llama_"
+    )
     assert "llama_n_ctx_seq" in done.stderr
     assert f"uad needs {symbols().VERSIONS}" in done.stderr
     assert done.stderr.count("\n") == 1
