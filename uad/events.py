@@ -108,12 +108,18 @@ class RuntimeInfo:
 
 @dataclass(frozen=True, slots=True)
 class SlotInfo:
-    """State of one slot at a moment."""
+    """State of one slot at a moment. Of the request that it runs: ids of its prompt, those of them that were held, ids
+    written, and how many more there may be.
+    """
 
     id: int
     request: int | None
     n_past: int
     is_processing: bool
+    n_prompt: int = 0
+    n_cached: int = 0
+    n_predicted: int = 0
+    n_left: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class Refused:
 IGNORED: tuple[Ignored, ...] = (
     Ignored("--jinja --no-jinja --skip-chat-parsing --no-skip-chat-parsing --prefill-assistant --no-prefill-assistant"),
     Ignored("--ui --webui --no-ui --no-webui --cont-batching -cb --no-cont-batching -nocb"),
-    Ignored("--kv-unified -kvu --no-kv-unified -no-kvu --context-shift --no-context-shift --warmup --no-warmup"),
+    Ignored("--kv-unified -kvu --no-kv-unified -no-kvu --no-context-shift --warmup --no-warmup"),
     Ignored("--cache-prompt --no-cache-prompt --cache-idle-slots --no-cache-idle-slots --perf --no-perf --offline"),
     Ignored("--escape -e --no-escape --no-host --op-offload --no-op-offload --check-tensors --reuse-port"),
     Ignored(
@@ -56,7 +56,7 @@ IGNORED: tuple[Ignored, ...] = (
         "-Cr",
         1,
     ),
-    Ignored("--cpu-strict --cpu-mask-batch -Cb --cpu-range-batch -Crb --cpu-strict-batch --sleep-idle-seconds", 1),
+    Ignored("--cpu-strict --cpu-mask-batch -Cb --cpu-range-batch -Crb --cpu-strict-batch", 1),
     Ignored(
         "--cpu-mask-draft -Cd --spec-draft-cpu-mask --cpu-range-draft -Crd --spec-draft-cpu-range --cpu-strict-draft", 1
     ),
@@ -112,6 +112,8 @@ REFUSED: tuple[Refused, ...] = (
     ),
     Refused("-ncmoed --n-cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe", _ONE_DEVICE),
     Refused("--override-kv", "the model file's own metadata is used"),
+    Refused("--context-shift", "an answer ends where the context is full; give more of it with --ctx-size"),
+    Refused("--sleep-idle-seconds", "the models stay loaded until the process ends"),
     Refused("-gan --grp-attn-n -gaw --grp-attn-w", _ROPE),
     Refused("-rea --reasoning --reasoning-effort --reasoning-budget --reasoning-budget-message", _CHAT),
     Refused("--reasoning-preserve --no-reasoning-preserve", _CHAT),

@@ -40,6 +40,7 @@ POST_ROUTES = {
     "/tokenize": info.tokenize,
     "/detokenize": info.detokenize,
     "/apply-template": info.apply_template,
+    "/slots/{id}": info.slot_action,
 }
 GET_ROUTES = {
     "/health": info.health,
