@@ -93,7 +93,8 @@ class ModelInfo:
 @dataclass(frozen=True, slots=True)
 class RuntimeInfo:
     """What is being served; n_ctx is per slot. `drafters` are those that can draft here, the model last; `notes` the
-    lines printed at start (families, rules, warnings); `eog` the ids that end an answer, with their names.
+    lines printed at start (families, rules, warnings); `eog` the ids that end an answer, with their names;
+    bos_token and eos_token the names that chat templates know.
     """
 
     target: ModelInfo
@@ -104,6 +105,8 @@ class RuntimeInfo:
     notes: tuple[str, ...] = ()
     drafters: tuple[Origin, ...] = ()
     eog: Mapping[int, str] = field(default_factory=dict)
+    bos_token: str = ""
+    eos_token: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,10 @@ def test_echo_tells_the_prompt_before_the_answer_with_its_probabilities() -> Non
     streamed = events(TEXT, asked)
     assert "".join(one["choices"][0]["text"] for one in streamed if one["choices"]) == "abA"
     assert streamed[0]["choices"][0]["logprobs"]["tokens"] == logprobs["tokens"][:3]
+    post_probs = post(TEXT, {**asked, "post_sampling_probs": True}, FakeRuntime())[1]["choices"][0]["logprobs"][
+        "content"
+    ]
+    assert [entry["prob"] for entry in post_probs][:2] == [None, math.exp(-0.25)]
     plain = {"prompt": [BOS, 97], "echo": True, "max_tokens": 2}
     assert post(TEXT, plain, quiet := FakeRuntime())[1]["choices"][0]["text"].endswith("aA ")
     assert not quiet.requests[-1].prompt_probs
