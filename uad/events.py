@@ -112,7 +112,7 @@ class RuntimeInfo:
 @dataclass(frozen=True, slots=True)
 class SlotInfo:
     """State of one slot at a moment. Of the request that it runs: ids of its prompt, those of them that were held, ids
-    written, and how many more there may be.
+    written, and how many more there may be (-1: none runs).
     """
 
     id: int
@@ -122,7 +122,7 @@ class SlotInfo:
     n_prompt: int = 0
     n_cached: int = 0
     n_predicted: int = 0
-    n_left: int = 0
+    n_left: int = -1
 
 
 @dataclass(frozen=True, slots=True)

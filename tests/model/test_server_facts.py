@@ -60,7 +60,7 @@ def test_slots():
     assert [slot["speculative"] for slot in get("/slots", FakeRuntime(loaded=(Origin.NGRAM_MOD,)))[1]] == [True, True]
     assert [slot["speculative"] for slot in get("/slots", FakeRuntime(loaded=()))[1]] == [False, False]
     for slot in get("/slots")[1]:
-        assert slot["next_token"] == [{"has_next_token": False, "n_decoded": 0, "n_remain": 0}]
+        assert slot["next_token"] == [{"has_next_token": False, "n_decoded": 0, "n_remain": -1}]
         assert slot["n_prompt_tokens"] == slot["n_prompt_tokens_cache"] == slot["n_prompt_tokens_processed"] == 0
     status, body = post("/slots/0?action=erase", {})
     assert (status, body["error"]["type"]) == (501, "not_supported_error")
