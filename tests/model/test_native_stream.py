@@ -147,6 +147,10 @@ def test_words_and_ids_that_are_not_to_be_written() -> None:
     sampling = fake.requests[-1].sampling
     assert sampling.bad_words == ((97, 98), (32, 97, 98), (5, 6))
     assert sampling.allowed == (9, 3)
+    fake = FakeRuntime()
+    fake.tokenize = lambda text, add_special=False, parse_special=True: [] if text == "!" else list(text.encode())
+    assert post(NATIVE, {"prompt": "a", "bad_words": ["\n", "!", ""]}, fake)[0] == 200
+    assert fake.requests[-1].sampling.bad_words == ((10,), (32, 33)), "one that has no token cannot be written"
     refused(NATIVE, {"prompt": "a", "bad_words_ids": [[]]}, param="bad_words_ids")
     refused(NATIVE, {"prompt": "a", "bad_words_ids": [[10**6]]}, param="bad_words_ids")
     refused(NATIVE, {"prompt": "a", "allowed_token_ids": [10**6]}, param="allowed_token_ids")

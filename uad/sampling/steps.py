@@ -136,7 +136,7 @@ class Allowed(_Stateless):
 
 
 class BadWords:
-    """Bans the last id of sequences whose other ids were just written, in this answer."""
+    """Bans the last id of sequences, of one id at least, whose other ids were just written, in this answer."""
 
     def __init__(self, words: Sequence[tuple[int, ...]]) -> None:
         self._words = words
