@@ -124,7 +124,7 @@ class Scheduler:
 
     def _start(self, slot: Slot, number: int, request: Request, sink: Sink) -> Running:
         seed = self._seeds() if request.sampling.seed is None else request.sampling.seed
-        n_cached = 0 if request.prompt_probs else self._slots.kept(slot, request)
+        n_cached = self._slots.kept(slot, request)
         if not n_cached:
             self._target.clear(slot.id)
         elif n_cached < len(slot.cached):
