@@ -93,8 +93,8 @@ class ModelInfo:
 @dataclass(frozen=True, slots=True)
 class RuntimeInfo:
     """What is being served; n_ctx is per slot. `drafters` are those that can draft here, the model last; `notes` the
-    lines printed at start (families, rules, warnings); `eog` the ids that end an answer, with their names; `fim` the
-    target's ids for filling in the middle.
+    lines printed at start (families, rules, warnings); `eog` the ids that end an answer, with their names; bos_token
+    and eos_token the names that chat templates know; `fim` the target's ids for filling in the middle.
     """
 
     target: ModelInfo
@@ -106,6 +106,8 @@ class RuntimeInfo:
     drafters: tuple[Origin, ...] = ()
     fim: FimTokens = NO_FIM
     eog: Mapping[int, str] = field(default_factory=dict)
+    bos_token: str = ""
+    eos_token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +123,18 @@ class AdapterInfo:
 
 @dataclass(frozen=True, slots=True)
 class SlotInfo:
-    """State of one slot at a moment."""
+    """State of one slot at a moment. Of the request that it runs: ids of its prompt, those of them that were held, ids
+    written, and how many more there may be (-1: none runs).
+    """
 
     id: int
     request: int | None
     n_past: int
     is_processing: bool
+    n_prompt: int = 0
+    n_cached: int = 0
+    n_predicted: int = 0
+    n_left: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 URL = os.environ.get("UAD_CLIENTS_URL", "http://127.0.0.1:8080") + "/v1"
@@ -131,11 +132,74 @@ def claude_code() -> None:
     assert json.loads("".join(pieces)) == {"city": "Paris"}, f"other arguments: {pieces}"
 
 
+def lm_eval() -> None:
+    """Three continuations of the loglikelihood task of lm-eval's `local-completions`, as it reads them."""
+    root = URL.removesuffix("/v1")
+
+    def ids(text: str) -> list[int]:
+        return list(posted(root + "/tokenize", {"content": text})["tokens"])
+
+    sums = []
+    for continuation in (" Paris.", " Berlin.", " xylophone."):
+        context = ids("The capital of France is")
+        prompt = context + ids(continuation)
+        body = {"model": "local", "prompt": [prompt], "temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234}
+        (choice,) = posted(URL + "/completions", {**body, "echo": True})["choices"]
+        told = choice["logprobs"]
+        chosen, top = told["token_logprobs"][len(context) : -1], told["top_logprobs"][len(context) : -1]
+        assert len(chosen) == len(prompt) - len(context), f"{len(chosen)} probabilities of {len(prompt)} tokens"
+        assert all(max(alternatives.values()) >= one - 1e-4 for one, alternatives in zip(chosen, top, strict=True))
+        sums.append(sum(chosen))
+    assert sums[0] == max(sums), f"another capital is likelier: {sums}"
+    assert sums[2] == min(sums), f"a xylophone is likelier: {sums}"
+
+
+def posted(url: str, body: dict[str, Any]) -> Any:
+    """The JSON of an answer. Raises HTTPError."""
+    data = json.dumps(body).encode()
+    with urllib.request.urlopen(
+        urllib.request.Request(url, data, {"Content-Type": "application/json"}), timeout=240
+    ) as answer:
+        return json.load(answer)
+
+
+SILLY_TAVERN = json.loads(Path(__file__).with_name("silly_tavern.json").read_text(encoding="utf-8"))
+"""What SillyTavern sends to a server of llama.cpp's type: the samplers of all servers it knows, most of them on."""
+
+
+def silly_tavern() -> None:
+    """A stream whose events hold one token and its alternatives each, which is how its panel shows them."""
+    root, texts = URL.removesuffix("/v1"), []
+    for changes in ({}, {"mirostat": 2}, {"samplers": ["adaptive_p", "top_k"], "adaptive_target": 0.4}):
+        events = [
+            json.loads(line[6:])
+            for line in streamed(root + "/completion", {**SILLY_TAVERN, **changes})
+            if line.startswith(b"data: {")
+        ]
+        tokens = [event for event in events if event["tokens"]]
+        assert all(len(event["tokens"]) == 1 for event in tokens), "several tokens in an event"
+        assert all(len(event["completion_probabilities"][0]["top_logprobs"]) == 5 for event in tokens)
+        texts.append("".join(event["content"] for event in events))
+        assert texts[-1].strip(), "no text"
+    assert len(set(texts)) == len(texts), "mirostat or adaptive-p changes nothing"
+
+
+def streamed(url: str, body: dict[str, Any]) -> Iterator[bytes]:
+    """The lines of a stream. Raises HTTPError."""
+    data = json.dumps(body).encode()
+    with urllib.request.urlopen(
+        urllib.request.Request(url, data, {"Content-Type": "application/json"}), timeout=240
+    ) as lines:
+        yield from lines
+
+
 for name, what, function in (
     ("Open WebUI", "the default chat, with tools", open_webui),
     ("opencode", "a chat with tools", opencode),
     ("codex", "a turn with tools, over responses", codex),
     ("Claude Code", "a turn with tools, over messages", claude_code),
+    ("lm-eval", "loglikelihood of three continuations: echo with logprobs", lm_eval),
+    ("SillyTavern", "/completion with its samplers, mirostat, adaptive-p; a token in each event", silly_tavern),
 ):
     error = ""
     try:

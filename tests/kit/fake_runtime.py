@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -78,6 +78,7 @@ class FakeRuntime:
     n_ctx: int = 4096
     step: int = 3
     answers: AnswerFormat = field(default_factory=AnswerFormat)
+    eog: Mapping[int, str] = field(default_factory=dict)
     fail: Exception | None = None
     fail_after: int = 0
     pause: float = 0.0
@@ -92,7 +93,13 @@ class FakeRuntime:
     def __post_init__(self) -> None:
         model = ModelInfo("toy.gguf", "toy", 10, 20, 8192, N_VOCAB, 4, 1, "F16", TEMPLATE)
         self.info = RuntimeInfo(
-            target=model, draft=None, n_ctx=self.n_ctx, n_slots=self.n_slots, build="b1-toy", drafters=self.loaded
+            target=model,
+            draft=None,
+            n_ctx=self.n_ctx,
+            n_slots=self.n_slots,
+            build="b1-toy",
+            drafters=self.loaded,
+            eog=self.eog,
         )
         self.go.set()
         self._lock = threading.Condition()
@@ -274,13 +281,13 @@ class FakeRuntime:
                 [self._prob(id_, request.n_probs) for id_ in request.prompt[begin:end]] if request.prompt_probs else []
             )
             if probs:
-                probs[0] = TokenProb(request.prompt[0], self.piece(request.prompt[0]), math.nan)
+                probs[0] = replace(probs[0], logprob=math.nan, top=())
             timings = Timings(float(end), 0.0, end, 0, 0) if request.timings else None
             self._emit(one, Progress(one.id, n, 0, end, float(end), tuple(probs), timings))
 
     def _prob(self, id_: int, n: int) -> TokenProb:
         top = tuple(TokenProb(i, bytes([i]), float("-inf") if i else -0.5) for i in range(n))
-        return TokenProb(id_, self.piece(id_), -0.25, top)
+        return TokenProb(id_, SPECIALS.get(id_) or bytes([id_]), -0.25, top)
 
     def _emit(self, one: Running, event: Event) -> None:
         with self._lock:

@@ -22,7 +22,7 @@ from uad.decode.layout import Least, sizes_of_passes
 from uad.decode.step import Engine
 from uad.drafters.protocol import Drafter, Pace
 from uad.errors import AbortedError
-from uad.events import Delta, Done, Event, Failed
+from uad.events import Delta, Done, Event, Failed, Progress
 from uad.grammar.drafter import GrammarDrafter
 from uad.grammar.grammars import Grammars
 from uad.grammar.protocol import Matcher
@@ -338,6 +338,7 @@ class Collector:
         self.ids: list[int] = []
         self.text = ""
         self.deltas: list[Delta] = []
+        self.progress: list[Progress] = []
         self.end: Event | None = None
 
     def __call__(self, event: Event) -> None:
@@ -346,6 +347,8 @@ class Collector:
             self.deltas.append(event)
             self.ids += event.ids
             self.text += event.text
+        elif isinstance(event, Progress):
+            self.progress.append(event)
         else:
             self.end = event
             if isinstance(event, Done):

@@ -57,6 +57,20 @@ def test_mirostat_keeps_what_llama_cpps_keeps_while_mu_moves(version: int, tau: 
     its.close()
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(("tau", "eta"), [(0.0, 1000.0), (1000.0, 1000.0), (5.0, 0.0)])
+def test_mirostat_keeps_something_whatever_mu_is(version: int, tau: float, eta: float) -> None:
+    ours = Mirostat(version, tau, eta, 30)
+    for row in rows(20, 30, 9):
+        row[::3] = -np.inf
+        for some in (np.arange(30), np.array([5]), np.array([7, 8])):
+            kept, logits = ours.apply(some, row[some], HERE)
+            assert kept is not None
+            assert set(kept.tolist()) <= set(some.tolist())
+            assert logits.max() > -np.inf
+            ours.accept(int(kept[logits.argmin()] if logits.min() > -np.inf else kept[0]))
+
+
 def test_adaptive_p_moves_logits_as_llama_cpps_does() -> None:
     n_vocab = 50
     its, ours = native("adaptive_p", n_vocab, 0.3, 0.8, 5), AdaptiveP(0.3, 0.8)

@@ -48,6 +48,8 @@ def test_props():
     assert body["default_generation_settings"]["params"]["speculative.types"] == "suffix,draft-simple"
     assert isinstance(body["chat_template"], str)
     assert (body["total_slots"], body["model_path"], body["build_info"]) == (2, "toy.gguf", "b1-toy")
+    assert (body["model_ftype"], body["bos_token"], body["eos_token"]) == ("F16", "", "")
+    assert body["default_generation_settings"]["params"]["samplers"][-2:] == ["temperature", "adaptive_p"]
 
 
 def test_slots():
@@ -57,6 +59,11 @@ def test_slots():
     assert (status, body["error"]["type"]) == (501, "not_supported_error")
     assert [slot["speculative"] for slot in get("/slots", FakeRuntime(loaded=(Origin.NGRAM_MOD,)))[1]] == [True, True]
     assert [slot["speculative"] for slot in get("/slots", FakeRuntime(loaded=()))[1]] == [False, False]
+    for slot in get("/slots")[1]:
+        assert slot["next_token"] == [{"has_next_token": False, "n_decoded": 0, "n_remain": -1}]
+        assert slot["n_prompt_tokens"] == slot["n_prompt_tokens_cache"] == slot["n_prompt_tokens_processed"] == 0
+    status, body = post("/slots/0?action=erase", {})
+    assert (status, body["error"]["type"]) == (501, "not_supported_error")
     assert get("/slots?fail_on_no_slot=1")[0] == 200
     assert get("/slots?fail_on_no_slot=1", FakeRuntime(n_slots=0))[0] == 503
 

@@ -30,7 +30,7 @@ class Refused:
 IGNORED: tuple[Ignored, ...] = (
     Ignored("--jinja --no-jinja --skip-chat-parsing --no-skip-chat-parsing --prefill-assistant --no-prefill-assistant"),
     Ignored("--ui --webui --no-ui --no-webui --cont-batching -cb --no-cont-batching -nocb"),
-    Ignored("--kv-unified -kvu --no-kv-unified -no-kvu --context-shift --no-context-shift --warmup --no-warmup"),
+    Ignored("--kv-unified -kvu --no-kv-unified -no-kvu --no-context-shift --warmup --no-warmup"),
     Ignored("--cache-prompt --no-cache-prompt --cache-idle-slots --no-cache-idle-slots --perf --no-perf"),
     Ignored("--escape -e --no-escape"),
     Ignored("--backend-sampling -bs --spec-draft-backend-sampling --no-spec-draft-backend-sampling"),
@@ -51,7 +51,7 @@ IGNORED: tuple[Ignored, ...] = (
         "--fit-target -fitt --fit-ctx -fitc --prio --prio-batch --poll --poll-batch --cpu-mask -C --cpu-range -Cr",
         1,
     ),
-    Ignored("--cpu-strict --cpu-mask-batch -Cb --cpu-range-batch -Crb --cpu-strict-batch --sleep-idle-seconds", 1),
+    Ignored("--cpu-strict --cpu-mask-batch -Cb --cpu-range-batch -Crb --cpu-strict-batch", 1),
     Ignored(
         "--cpu-mask-draft -Cd --spec-draft-cpu-mask --cpu-range-draft -Crd --spec-draft-cpu-range --cpu-strict-draft", 1
     ),
@@ -96,6 +96,8 @@ REFUSED: tuple[Refused, ...] = (
     Refused("--list-devices", "`uad rpc-worker --list-devices` prints this machine's; a wrong --device lists all"),
     Refused("-sm --split-mode", "layers are shared out as --device and --tensor-split say"),
     Refused("-mg --main-gpu", _ONE_DEVICE),
+    Refused("--context-shift", "an answer ends where the context is full; give more of it with --ctx-size"),
+    Refused("--sleep-idle-seconds", "the models stay loaded until the process ends"),
     Refused("-gan --grp-attn-n -gaw --grp-attn-w", _ROPE),
     Refused("--reasoning-preserve --no-reasoning-preserve", _CHAT),
     Refused("-sp --special", "special tokens are never part of the text"),

@@ -23,6 +23,7 @@ from uad.config.yamlfile import from_yaml
 from uad.errors import ConfigError
 from uad.types import SamplingParams, SpecPolicy, SpeculativeParams
 
+_SHARED = ("--kv-unified", "-kvu", "LLAMA_ARG_KV_UNIFIED")
 _INHERITED = (
     "n_batch",
     "n_ubatch",
@@ -57,6 +58,7 @@ def config_from(args: argparse.Namespace, environ: Mapping[str, str]) -> Config:
     values = merge(layers)
     config = replace(_build(values), notes=(*_notes(layers), *_draft_note(values)))
     _check(config, values)
+    _check_shared(config, layers)
     return config
 
 
@@ -107,6 +109,16 @@ def merge(layers: Iterable[Layer]) -> dict[str, Given]:
 def _notes(layers: Iterable[Layer]) -> list[str]:
     names = [name for layer in layers for name in layer.ignored]
     return [f"ignored, without effect in uad: {', '.join(names)}"] if names else []
+
+
+def _check_shared(config: Config, layers: Sequence[Layer]) -> None:
+    """One context for all slots would be missed where there are several. Raises ConfigError."""
+    for name in (name for layer in layers for name in layer.ignored if name in _SHARED):
+        if config.n_parallel > 1:
+            raise ConfigError(
+                f"{name} is known to llama-server, not supported by uad: --ctx-size is shared out evenly among the "
+                f"{config.n_parallel} slots; give {config.n_parallel} times as much"
+            )
 
 
 def _draft_note(values: Mapping[str, Given]) -> list[str]:

@@ -139,7 +139,7 @@ class Scheduler:
 
     def _start(self, slot: Slot, number: int, request: Request, sink: Sink) -> Running:
         seed = self._seeds() if request.sampling.seed is None else request.sampling.seed
-        n_cached = n_known = 0 if request.prompt_probs else self._slots.kept(slot, request)
+        n_cached = n_known = self._slots.kept(slot, request)
         if self._cache is not None and not request.prompt_probs:
             n_cached = self._exchange(self._cache, slot, request, n_known)
         if not n_cached:
@@ -241,4 +241,5 @@ def _describe(slot: Slot) -> SlotInfo:
     running = slot.running
     if running is None:
         return SlotInfo(slot.id, None, len(slot.cached), False)
-    return SlotInfo(slot.id, running.number, running.n_past, True)
+    counts = running.n_prompt, running.n_cached, running.n_predicted, max(running.n_left, 0)
+    return SlotInfo(slot.id, running.number, running.n_past, True, *counts)

@@ -59,8 +59,10 @@ class Slots:
         return min(free, key=lambda slot: (bool(slot.cached), slot.used, slot.id), default=None)
 
     def kept(self, slot: Slot, request: Request) -> int:
-        """How many of the slot's ids the request can go on from; some of its prompt is always left to be read."""
-        if not request.cache_prompt:
+        """How many of the slot's ids the request can go on from; some of its prompt is always left to be read, and all
+        of it where its probabilities are asked for.
+        """
+        if not request.cache_prompt or request.prompt_probs:
             return 0
         n = max(min(common_prefix(slot.cached, request.prompt), len(request.prompt) - UNREAD), 0)
         return self._reach(slot.id, n) if n else 0

@@ -50,6 +50,8 @@ class Loaded:
                 f"logit_bias names a token id outside the vocabulary (0 to {n_vocab - 1})", "logit_bias"
             )
         sampling = request.sampling
+        if not all(sampling.bad_words):
+            raise InvalidRequestError("bad_words: a word without tokens cannot be written anyway", "bad_words")
         if not all(0 <= id_ < n_vocab for id_ in (*sampling.allowed, *chain.from_iterable(sampling.bad_words))):
             raise InvalidRequestError(f"token ids must lie between 0 and {n_vocab - 1}", "allowed_token_ids")
 

@@ -47,7 +47,7 @@ from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
 from uad.sampling.stages import Stage
 from uad.templates.plan import Options, plan
-from uad.templates.recognise import Side
+from uad.templates.recognise import Side, bos_name, eos_name
 from uad.types import Origin, Request
 from uad.vocab.encode import Encoder
 
@@ -131,6 +131,8 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             drafters=tuple(one.origin for one in every),
             eog={id_: name_of(id_, model.vocab) for id_ in sorted(model.vocab.eog)},
             fim=model.vocab.fim,
+            bos_token=bos_name(model.vocab),
+            eos_token=eos_name(model.vocab),
         )
         return Parts(
             config,

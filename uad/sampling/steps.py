@@ -136,7 +136,7 @@ class Allowed(_Stateless):
 
 
 class BadWords:
-    """Bans the last id of sequences whose other ids were just written, in this answer."""
+    """Bans the last id of sequences, of one id at least, whose other ids were just written, in this answer."""
 
     def __init__(self, words: Sequence[tuple[int, ...]]) -> None:
         self._words = words
@@ -208,7 +208,8 @@ class Mirostat:
 
     def _below(self, p: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
         """Those of a surprise of up to mu."""
-        kept = np.flatnonzero(p >= 2.0**-self._mu)
+        with np.errstate(divide="ignore"):
+            kept = np.flatnonzero(-np.log2(p) <= self._mu)
         return kept if len(kept) else np.array([p.argmax()])
 
     def _first(self, p: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
@@ -225,7 +226,9 @@ class Mirostat:
     def _count(self, s: float, n: int) -> int:
         excess = s - 1
         with np.errstate(all="ignore"):
-            k = np.float64(excess * 2.0**self._mu / (1 - np.float64(self._n_vocab) ** -excess)) ** (1 / np.float64(s))
+            k = np.float64(excess * np.exp2(self._mu) / (1 - np.float64(self._n_vocab) ** -excess)) ** (
+                1 / np.float64(s)
+            )
         return int(k) if np.isfinite(k) and k < n else n
 
     def accept(self, id_: int) -> None:

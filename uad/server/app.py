@@ -38,6 +38,7 @@ POST_ROUTES = {
     "/lora-adapters": adapters.change,
     "/detokenize": info.detokenize,
     "/apply-template": info.apply_template,
+    "/slots/{id}": info.slot_action,
 }
 GET_ROUTES = {
     "/health": info.health,

@@ -91,9 +91,13 @@ async def props(request: web.Request) -> web.Response:
             "total_slots": info.n_slots,
             "model_alias": state.alias,
             "model_path": info.target.path,
+            "model_ftype": info.target.ftype,
             "draft_model_path": info.draft.path if info.draft is not None else "",
             "chat_template": chat_template(state.engine),
             "chat_template_caps": {},
+            "bos_token": info.bos_token,
+            "eos_token": info.eos_token,
+            "is_sleeping": False,
             "modalities": {"vision": False, "audio": False},
             "endpoint_slots": state.config.slots,
             "endpoint_metrics": state.config.metrics,
@@ -131,7 +135,19 @@ def _slot(state: State, slot: SlotInfo) -> Json:
         "n_past": slot.n_past,
         "is_processing": slot.is_processing,
         "speculative": bool(state.engine.info.drafters),
+        "n_prompt_tokens": slot.n_prompt,
+        "n_prompt_tokens_cache": slot.n_cached,
+        "n_prompt_tokens_processed": max(min(slot.n_past, slot.n_prompt) - slot.n_cached, 0),
+        "next_token": [{"has_next_token": slot.is_processing, "n_decoded": slot.n_predicted, "n_remain": slot.n_left}],
     }
+
+
+async def slot_action(request: web.Request) -> web.Response:
+    """POST /slots/{id}?action=save, restore or erase."""
+    raise NotSupportedError(
+        f"{request.path} is not supported: slots are not saved; a prompt that goes on from what a slot holds is read "
+        "from there by itself"
+    )
 
 
 async def metrics(request: web.Request) -> web.Response:

@@ -183,4 +183,7 @@ def n_chars(data: bytes) -> int:
 
 def _token_json(prob: TokenProb, post: bool) -> Json:
     out: Json = {"id": prob.id, "token": visible(prob.data), "bytes": list(prob.data)}
-    return {**out, "prob": math.exp(min(prob.logprob, 0.0))} if post else {**out, "logprob": _known(prob)}
+    logprob = _known(prob)
+    if not post:
+        return {**out, "logprob": logprob}
+    return {**out, "prob": None if logprob is None else math.exp(min(logprob, 0.0))}

@@ -76,12 +76,13 @@ def _bad_words(engine: Backend, body: GenerationBody) -> Iterator[tuple[int, ...
     """Runs of ids; of a text those at the beginning of a word, too, as in vLLM."""
     for word in body.bad_words:
         checkpoint()
-        for text in (word, " " + word.lstrip()):
-            yield tuple(engine.tokenize(text, add_special=False, parse_special=False))
-    for ids in body.bad_words_ids:
-        if not ids:
+        for text in (word, " " + word.lstrip()) if word.strip() else (word,):
+            if ids := engine.tokenize(text, add_special=False, parse_special=False):
+                yield tuple(ids)
+    for run in body.bad_words_ids:
+        if not run:
             raise InvalidRequestError("bad_words_ids: a list in it is empty", "bad_words_ids")
-        yield _checked_ids(engine, ids, "bad_words_ids")
+        yield _checked_ids(engine, run, "bad_words_ids")
 
 
 def _checked_ids(engine: Backend, ids: Sequence[int], name: str) -> tuple[int, ...]:

@@ -223,11 +223,22 @@ def test_harmless_flags_of_llama_server_are_ignored_in_one_line():
         "x",
         "-lv",
         "3",
-        "--context-shift",
+        "-kvu",
         "--jinja",
     ]
     (line,) = load(*words, "--port", "9").notes
-    assert line.endswith(": --jinja, --no-webui, -cb, --log-colors, --tags, -lv, --context-shift")
+    assert line.endswith(": --jinja, --no-webui, -cb, --log-colors, --tags, -lv, -kvu")
+
+
+@pytest.mark.parametrize("flag", ["--kv-unified", "-kvu"])
+def test_one_context_for_several_slots_would_be_missed(flag):
+    with pytest.raises(ConfigError, match=f"{flag} is known .* give 3 times as much"):
+        load(flag, "-np", "3")
+
+
+def test_a_context_that_moves_on_is_refused_with_the_way_out():
+    with pytest.raises(ConfigError, match=r"--context-shift is known .* give more of it with --ctx-size"):
+        load("--context-shift")
 
 
 def test_environment_has_llama_server_names_and_words():
