@@ -269,7 +269,13 @@ SERVER_FLAGS: Final = (
     ),
     Flag("--slots", "server.slots", SWITCH, SERVER, "GET /slots", env=ENV + "ENDPOINT_SLOTS", off="--no-slots"),
     Flag("--metrics", "server.metrics", SWITCH, SERVER, "GET /metrics for Prometheus", env=ENV + "ENDPOINT_METRICS"),
-    Flag("--spm-infill", "server.spm_infill", SWITCH, SERVER, "/infill: the suffix first, as some models prefer"),
+    Flag(
+        "--spm-infill",
+        "server.spm_infill",
+        SWITCH,
+        SERVER,
+        "put the suffix first in prompts of /infill, as some models prefer",
+    ),
     Flag(
         "--max-queue",
         "server.max_queue",

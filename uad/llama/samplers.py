@@ -12,6 +12,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
+from uad.errors import NotSupportedError
 from uad.llama import native
 from uad.sampling.stages import LogitBias, Stage
 
@@ -66,6 +67,9 @@ def _make(stage: Stage, n_vocab: int, vocab: object) -> object:
             *(lib.llama_logit_bias(id_, value) for id_, value in stage.bias)
         )
         return lib.llama_sampler_init_logit_bias(n_vocab, len(stage.bias), entries)
+    if stage.sampler.takes_vocab and lib.llama_vocab_eot(vocab) < 0 and lib.llama_vocab_eos(vocab) < 0:
+        name = stage.sampler.name  # it would end the process where no other token is left
+        raise NotSupportedError(f"samplers: {name} needs a token that ends answers, which this model lacks", "samplers")
     make = getattr(lib, stage.sampler.native)
     before = (n_vocab,) if stage.sampler.takes_n_vocab else (vocab,) if stage.sampler.takes_vocab else ()
     return make(*before, *stage.args, *stage.sampler.more)

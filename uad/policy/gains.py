@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from uad.types import Draft, Origin
+
+_PREDICTION: Final = Origin.PREDICTION  # members of an enum are slow to reach
 
 
 class Candidate(NamedTuple):
@@ -39,6 +41,14 @@ def best_of(candidates: Sequence[Candidate], k: int) -> Candidate:
         if len(candidates) == 1
         else max(candidates, key=lambda one: one.gains[min(k, len(one.gains) - 1)])
     )
+
+
+def own_of(candidates: Sequence[Candidate], draft: Draft) -> Draft:
+    """The same ids as the request's prediction has them, if it does: they count as its."""
+    n = len(draft.ids)
+    same = (one.draft for one in candidates if one.origin is _PREDICTION and one.draft.ids[:n] == draft.ids)
+    own = next(same, None)
+    return draft if own is None else own.first(n)
 
 
 def merged(guesses: Sequence[list[float]], merge: Callable[[Sequence[float]], float]) -> list[float]:

@@ -15,7 +15,7 @@ from typing import Final
 
 from uad.policy.calibration import Calibration, bin_of
 from uad.policy.drafter import FEW_IDS, TIMED_IDS
-from uad.policy.gains import Candidate, best_level, best_of, gains_of, merged
+from uad.policy.gains import Candidate, best_level, best_of, gains_of, merged, own_of
 from uad.policy.machine import RoundTable
 from uad.policy.protocol import Chosen, Wish
 from uad.policy.sequences import STALE, Sequences, SequenceState
@@ -383,7 +383,7 @@ class AutoRound:
         for seq in group:
             member, draft = self._members.get(seq), NO_DRAFT
             if member is not None and member.candidates:
-                draft = best_of(member.candidates, level - 1).draft.first(level - 1)
+                draft = own_of(member.candidates, best_of(member.candidates, level - 1).draft.first(level - 1))
             if draft.ids or n_rows:
                 chosen[seq] = Chosen(draft, n_rows)
 

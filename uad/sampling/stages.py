@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from uad.common.samplers import BY_NAME, MIROSTAT, SAMPLERS, SETTINGS, SamplerEntry
+from uad.common.samplers import BY_NAME, INFILL, MIROSTAT, SAMPLERS, SETTINGS, SamplerEntry
 from uad.types import SamplingParams
 
 _LAST_N = ("repeat_last_n", "dry_penalty_last_n")  # fields that say how far to look back; 0 is off, -1 the context
 _ONE_ID = 1  # fewest ids that a stage leaves
+_MOST_IDS = 128  # that llama.cpp's infill may get: it compares the texts of all pairs of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +43,20 @@ def stages(params: SamplingParams, eog: frozenset[int], n_ctx: int) -> list[Stag
         n = next((i for i, stage in enumerate(chain) if stage.sampler.name == "temperature"), len(chain))
         n = max((i for i, stage in enumerate(chain[:n], 1) if stage.sampler.changes_best), default=0)
         chain = chain[:n]
-    return [*([LogitBias(bias)] if bias else []), *chain]
+    return [*([LogitBias(bias)] if bias else []), *_bounded(chain)]
 
 
 def reach(chain: Sequence[Stage]) -> int:
     """How many of the last ids must be remembered for these stages of llama.cpp."""
     return max((int(one.args[0]) for one in chain if isinstance(one, SamplerStage) and one.sampler.counts), default=0)
+
+
+def _bounded(chain: Sequence[SamplerStage]) -> Iterator[SamplerStage]:
+    """The same; before one whose time grows with the square of its ids only the likeliest are kept."""
+    for stage in chain:
+        if stage.sampler is INFILL:
+            yield SamplerStage(BY_NAME["top_k"], (_MOST_IDS,))
+        yield stage
 
 
 def _order(params: SamplingParams) -> list[SamplerEntry]:
