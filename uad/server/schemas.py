@@ -180,7 +180,7 @@ class GenerationBody(SamplingBody):
     ignore_eos: StrictBool | None = None
     samplers: Names | None = None
     n_probs: Alternatives | None = None
-    cache_prompt: StrictBool = True
+    cache_prompt: StrictBool | None = None
     id_slot: Length = -1
     speculative: SpeculativeBody = SpeculativeBody()
     response_format: Any = None  # this and what follows: see `constraint`
