@@ -201,14 +201,27 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def uad_command(words: Sequence[str]) -> list[str | Path]:
-    """`uad serve` with the real pair. words: further flags."""
+    """`uad serve` with the real pair. Prompts are not cached: an answer must not depend on the checks before it. words:
+    further flags.
+    """
     models = [models_folder() / f"{name}.gguf" for name in (TARGET, DRAFT)]
-    return [sys.executable, "-m", "uad", "serve", "--target", models[0], "--draft", models[1], "-c", "8192", *words]
+    pair: list[str | Path] = ["--target", models[0], "--draft", models[1], "-c", "8192", "--no-cache-prompt"]
+    return [sys.executable, "-m", "uad", "serve", *pair, *words]
 
 
 def peer_command(program: str, words: Sequence[str]) -> list[str | Path]:
     """llama-server with the same target."""
-    return [program, "-m", models_folder() / f"{TARGET}.gguf", "-c", "8192", "-np", "1", "--jinja", *words]
+    target: list[str | Path] = [
+        "-m",
+        models_folder() / f"{TARGET}.gguf",
+        "-c",
+        "8192",
+        "-np",
+        "1",
+        "--jinja",
+        "--no-cache-prompt",
+    ]
+    return [program, *target, *words]
 
 
 def arguments() -> argparse.Namespace:
