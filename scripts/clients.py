@@ -208,14 +208,18 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def uad_command(words: Sequence[str]) -> list[str | Path]:
-    """`uad serve` with the real pair. words: further flags."""
+    """`uad serve` with the real pair. Prompts are not cached: an answer must not depend on the checks before it. words:
+    further flags.
+    """
     models = [models_folder() / f"{name}.gguf" for name in (TARGET, DRAFT)]
-    return [sys.executable, "-m", "uad", "serve", "--target", models[0], "--draft", models[1], "-c", CONTEXT, *words]
+    pair: list[str | Path] = ["--target", models[0], "--draft", models[1], "-c", CONTEXT, "--no-cache-prompt"]
+    return [sys.executable, "-m", "uad", "serve", *pair, *words]
 
 
 def peer_command(program: str, words: Sequence[str]) -> list[str | Path]:
     """llama-server with the same target."""
-    return [program, "-m", models_folder() / f"{TARGET}.gguf", "-c", CONTEXT, "-np", "1", "--jinja", *words]
+    target: list[str | Path] = ["-m", models_folder() / f"{TARGET}.gguf", "-c", CONTEXT]
+    return [program, *target, "-np", "1", "--jinja", "--no-cache-prompt", *words]
 
 
 def arguments() -> argparse.Namespace:

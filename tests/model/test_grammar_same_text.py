@@ -203,9 +203,10 @@ def test_constrained_answers_end_by_themselves() -> None:
 
 def test_all_that_a_grammar_forces_is_accepted() -> None:
     engine = make_engine(target(1), Silent(), policy=auto(), grammars=GRAMMARS)
-    (one,) = run(engine, requests(schema(PERSON), 1, 0.8, SpeculativeParams()))
+    bound = choice("The quick brown fox jumps over the lazy dog", "The quick brown fox rests a little while")
+    (one,) = run(engine, requests(bound, 1, 0.8, SpeculativeParams()))
     stats = one.done.timings.draft.by[Origin.GRAMMAR]
-    assert stats.n_accepted == stats.n_drafted > 30
+    assert stats.n_accepted == stats.n_drafted > 8
     assert one.done.timings.draft.n_rounds < 0.6 * len(one.ids)
 
 

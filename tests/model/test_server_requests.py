@@ -6,7 +6,7 @@ import pytest
 from kit.fake_runtime import BOS, CONFIG, N_VOCAB, FakeRuntime
 from kit.server_kit import CHAT, HELLO, post
 
-from uad.config import Config, DraftingConfig
+from uad.config import Config, DraftingConfig, ServerConfig
 from uad.types import Origin, SamplingParams, SpeculativeParams
 
 
@@ -146,6 +146,13 @@ def test_slot_cache_and_stop():
     assert (asked.slot, asked.cache_prompt, asked.stop) == (1, False, ("end",))
     assert request(stop=["a", "", "b"]).stop == ("a", "b")
     assert request(stop=None).stop == ()
+
+
+def test_the_servers_own_word_on_cached_prompts():
+    assert request().cache_prompt
+    fresh = with_defaults(server=ServerConfig(cache_prompt=False))
+    assert not request(fake=fresh).cache_prompt
+    assert request(fake=with_defaults(server=ServerConfig(cache_prompt=False)), cache_prompt=True).cache_prompt
 
 
 def test_null_means_absent():

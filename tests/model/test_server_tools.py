@@ -409,6 +409,12 @@ def test_the_tokens_of_a_chat_are_counted():
     )
 
 
+def test_the_parts_of_an_answer_begun_are_paragraphs():
+    parts = [{"type": "text", "text": "Wh"}, {"type": "text", "text": "ill"}]
+    prompt = asked(messages=[*HELLO, {"role": "assistant", "content": parts}]).prompt
+    assert bytes(prompt[1:]).endswith(b"assistant:Wh\n\nill")
+
+
 def test_usage_tells_how_many_tokens_were_thoughts():
     _, answer = post(CHAT, {"messages": HELLO}, saying("Hm."))
     assert answer["usage"]["completion_tokens_details"] == {"reasoning_tokens": 0}

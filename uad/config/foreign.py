@@ -31,7 +31,7 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored("--jinja --no-jinja --skip-chat-parsing --no-skip-chat-parsing --prefill-assistant --no-prefill-assistant"),
     Ignored("--ui --webui --no-ui --no-webui --cont-batching -cb --no-cont-batching -nocb"),
     Ignored("--kv-unified -kvu --no-kv-unified -no-kvu --no-context-shift --warmup --no-warmup"),
-    Ignored("--cache-prompt --no-cache-prompt --cache-idle-slots --no-cache-idle-slots --perf --no-perf"),
+    Ignored("--cache-idle-slots --no-cache-idle-slots --perf --no-perf"),
     Ignored("--escape -e --no-escape"),
     Ignored("--backend-sampling -bs --spec-draft-backend-sampling --no-spec-draft-backend-sampling"),
     Ignored(

@@ -267,6 +267,15 @@ SERVER_FLAGS: Final = (
         "SECONDS",
         ENV + "SSE_PING_INTERVAL",
     ),
+    Flag(
+        "--cache-prompt",
+        "server.cache_prompt",
+        SWITCH,
+        SERVER,
+        "a prompt goes on behind what its slot holds of it, for requests that do not say",
+        env=ENV + "CACHE_PROMPT",
+        off="--no-cache-prompt",
+    ),
     Flag("--slots", "server.slots", SWITCH, SERVER, "GET /slots", env=ENV + "ENDPOINT_SLOTS", off="--no-slots"),
     Flag("--metrics", "server.metrics", SWITCH, SERVER, "GET /metrics for Prometheus", env=ENV + "ENDPOINT_METRICS"),
     Flag(

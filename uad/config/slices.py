@@ -129,6 +129,7 @@ class ServerConfig:
     """The HTTP side. Times are in seconds; sse_ping_interval 0 or less sends no pings; an empty `api_keys` means no
     authentication.
 
+    cache_prompt: whether prompts go on behind what their slots hold, where a request does not say.
     reasoning_format: none leaves thoughts in the text of chat answers; auto and deepseek put them into
     `reasoning_content`. reasoning_budget: most ids of a thought (-1: no bound), at which reasoning_budget_message and
     the template's own marker end it. spm_infill: prompts that fill in the middle have the suffix first.
@@ -151,6 +152,7 @@ class ServerConfig:
     spm_infill: bool = False
     reasoning_budget: int = -1
     reasoning_budget_message: str = ""
+    cache_prompt: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,7 @@ class Engine:
         room = max(min(running.n_left - 1, self._longest_draft), 0)
         n_pending = len(running.ids) - running.n_past
         matcher = running.sampler.matcher
-        is_forced = matcher is not None and bool(matcher.forced)
+        is_forced = matcher is not None and bool(matcher.expected)
         request = running.request
         is_predicted = bool(request.prediction)
         return Wish(

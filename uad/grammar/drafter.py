@@ -12,7 +12,7 @@ _NOTHING = Draft(origin=Origin.GRAMMAR, kind=Origin.GRAMMAR)
 
 
 class GrammarDrafter:
-    """Proposes forced ids. Nothing else can be drawn there, so they are believed wholly.
+    """Proposes ids that are forced, which are believed wholly, and what is forced behind a choice of white space.
 
     matchers: those of running answers, by sequence; they belong to the loop, which tells them of every id.
     """
@@ -30,8 +30,9 @@ class GrammarDrafter:
 
     def _draft(self, ask: Ask) -> Draft:
         matcher = self._matchers.get(ask.seq)
-        ids = tuple(matcher.forced[: ask.n_max]) if matcher is not None else ()
-        return Draft(ids, (1.0,) * len(ids), Origin.GRAMMAR, kind=Origin.GRAMMAR) if ids else _NOTHING
+        expected = matcher.expected[: ask.n_max] if matcher is not None else ()
+        ids, beliefs = tuple(id_ for id_, _ in expected), tuple(p for _, p in expected)
+        return Draft(ids, beliefs, Origin.GRAMMAR, kind=Origin.GRAMMAR) if ids else _NOTHING
 
     def observe(self, commit: Commit) -> None:
         """The matcher was told."""

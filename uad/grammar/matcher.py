@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uad.errors import UadError
+from uad.grammar.ahead import Blanks, ahead
 from uad.grammar.protocol import Ids, Mask
 from uad.grammar.vocabulary import GrammarVocabulary
 from uad.types import Constraint
@@ -124,6 +125,9 @@ class GrammarMatcher:
         self._trigger = trigger  # None: the grammar has begun
         self._is_over = False
         self._forced: Sequence[int] | None = None  # None: not asked for behind the last id
+        self._expected: Sequence[tuple[int, float]] | None = None  # the same
+        self._blanks = Blanks()
+        self._last = b""  # what the last id says
 
     @property
     def is_over(self) -> bool:
@@ -134,6 +138,14 @@ class GrammarMatcher:
         if self._forced is None:
             self._forced = () if self._trigger is not None or self._is_over else tuple(self._native.compute_ff_tokens())
         return self._forced
+
+    @property
+    def expected(self) -> Sequence[tuple[int, float]]:
+        if self._expected is None:
+            self._expected = [(id_, 1.0) for id_ in self.forced]
+            if self._trigger is None and not self._is_over:
+                self._expected = self._blanks.chosen(ahead(self._native, self._vocabulary, self._last), self._expected)
+        return self._expected
 
     def mask(self) -> Mask | None:
         if self._trigger is not None:
@@ -147,7 +159,9 @@ class GrammarMatcher:
         return mask
 
     def accept(self, id_: int) -> None:
-        self._forced = None
+        self._last = self._vocabulary.table.pieces[id_]
+        self._blanks.hear(id_, self._last)
+        self._forced = self._expected = None
         if id_ in self._vocabulary.eog:
             self._is_over = True
         elif self._trigger is None:

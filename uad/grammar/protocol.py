@@ -43,6 +43,13 @@ class Matcher(Protocol):
         """
         ...
 
+    @property
+    def expected(self) -> Sequence[tuple[int, float]]:
+        """The ids that follow probably, each with the probability that it does if all before it do: those that are
+        forced, then what is forced behind a choice of white space.
+        """
+        ...
+
     def mask(self) -> Mask | None:
         """What may follow; None: any id. Raises UadError where a limit is exceeded."""
         ...

@@ -65,6 +65,12 @@ class ThinkingMatcher:
             return self._watch.closing
         return self._behind.forced if self._behind is not None else ()
 
+    @property
+    def expected(self) -> Sequence[tuple[int, float]]:
+        if self._watch.closing:
+            return [(id_, 1.0) for id_ in self._watch.closing]
+        return self._behind.expected if self._behind is not None else ()
+
     def mask(self) -> Mask | None:
         if self._watch.closing:
             return Mask(np.array(self._watch.closing[:1], np.intp))

@@ -19,8 +19,8 @@ class Wish:
     params: what its request asks for. room: how many ids may be drafted at most (0: it writes without drafts). depth:
     how many positions are in its KV. n_left: how many ids the answer may still have. n_pending: ids that its KV lacks,
     which this round decodes in any case; more than one where the memory could not stop where the last draft went wrong.
-    is_forced: whether a constraint forces how it goes on; only then the grammar's drafter is asked. is_predicted:
-    whether the request has a prediction; only then the drafter of those is asked.
+    is_forced: whether a constraint says how it goes on, surely or probably; only then the grammar's drafter is asked.
+    is_predicted: whether the request has a prediction; only then the drafter of those is asked.
     """
 
     seq: int

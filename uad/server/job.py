@@ -90,7 +90,7 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         min_tokens=body.min_tokens,
         logprobs=logprobs or n > body.n,
         n_probs=n_probs,
-        cache_prompt=body.cache_prompt,
+        cache_prompt=engine.config.server.cache_prompt if body.cache_prompt is None else body.cache_prompt,
         slot=body.id_slot,
         constraint=constraint_of(engine, body),
         adapters=scales_of(engine, body.lora) if body.lora else None,

@@ -180,7 +180,7 @@ def _split_prefill(body: TemplateBody) -> tuple[str, list[Message]]:
         raise InvalidRequestError(
             "messages: the last assistant message is continued and cannot carry reasoning_content", "messages"
         )
-    return _text(messages[-1]), [_message(message) for message in messages[:-1]]
+    return answer_begun(messages), [_message(message) for message in messages[:-1]]
 
 
 def _opens_answer(body: TemplateBody, prefill: str) -> bool:
@@ -192,6 +192,14 @@ def _message(message: MessageBody) -> Message:
     extra = message.model_dump(include={"name", "reasoning_content", "tool_call_id", "tool_calls"}, exclude_none=True)
     parts = [{"type": "text", "text": part.text} for part in message.content or ()]
     return {"role": message.role, "content": parts if len(parts) > 1 else _text(message), **extra}
+
+
+def answer_begun(messages: Sequence[MessageBody]) -> str:
+    """The beginning of the answer that the last message of the assistant is; empty where it is another's. Its parts are
+    paragraphs, as in llama-server.
+    """
+    last = messages[-1]
+    return "\n\n".join(part.text for part in last.content or ()) if last.role == "assistant" else ""
 
 
 def _text(message: MessageBody) -> str:

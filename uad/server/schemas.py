@@ -192,7 +192,7 @@ class GenerationBody(SamplingBody):
     return_progress: StrictBool = False
     n_indent: Count = 0
     t_max_predict_ms: Milliseconds = 0.0
-    cache_prompt: StrictBool = True
+    cache_prompt: StrictBool | None = None
     id_slot: Length = -1
     speculative: SpeculativeBody = SpeculativeBody()
     lora: Any = None  # see `adapters`

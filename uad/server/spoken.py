@@ -18,7 +18,7 @@ from uad.server.engine import Backend
 from uad.server.job import Job, make_job
 from uad.server.json_out import dumps, dumps_large
 from uad.server.outcome import Json, Outcome, logprobs_json
-from uad.server.prompt_ids import encode_chat, text_of
+from uad.server.prompt_ids import answer_begun, encode_chat, text_of
 from uad.server.schemas import ChatBody
 from uad.server.shapes import ChatShape, Identity, new_id
 from uad.server.thinking import thought_bounds
@@ -64,8 +64,7 @@ def calls_of(body: ChatBody) -> Calls:
 
 def _start(engine: Backend, body: ChatBody, tail: str) -> Start:
     """Where the answer begins, by the beginning that the request gives, or by the end of its prompt."""
-    last = body.messages[-1]
-    begun = "\n".join(part.text for part in last.content or ()) if last.role == "assistant" else ""
+    begun = answer_begun(body.messages)
     if not begun:
         return Start(engine.answers.opens_thought(tail))
     in_thought = engine.answers.continues_thought(begun)
