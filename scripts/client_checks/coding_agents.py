@@ -43,7 +43,15 @@ def codex(folder: Path) -> str:
     home.mkdir()
     (home / "config.toml").write_text(CODEX.format(url=URL), encoding="utf-8")
     last = folder / "last.txt"
-    words = ["exec", "--skip-git-repo-check", "--sandbox", "read-only", "--output-last-message", last, ASKED]
+    words: list[str | Path] = [
+        "exec",
+        "--skip-git-repo-check",
+        "--sandbox",
+        "read-only",
+        "--output-last-message",
+        last,
+        ASKED,
+    ]
     run([AGENTS / "node_modules" / ".bin" / "codex", *words], folder, CODEX_HOME=str(home))
     return last.read_text(encoding="utf-8")
 
