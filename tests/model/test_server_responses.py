@@ -209,6 +209,16 @@ def test_settings_reach_the_engine_and_are_repeated() -> None:
     }
 
 
+def test_what_is_long_is_not_repeated() -> None:
+    many = [{**SAY, "name": f"say_{i}", "description": "x" * 1000} for i in range(70)]
+    assert len(created(tools=many[:3])["tools"]) == 3
+    assert created(tools=many)["tools"] == []
+    body = {"input": "hi", "include": ["message.output_text.logprobs"], "top_logprobs": 20}
+    events = streamed(PATH, body, saying("x" * 300))
+    assert events[-1]["response"]["output"][0]["content"][0]["logprobs"] == []
+    assert sum(len(event.get("logprobs", ())) for event in events if "delta" in event) == 299
+
+
 def test_efforts_go_to_the_template() -> None:
     for effort, expected in (("low", {"reasoning_effort": "low"}), ("none", {"enable_thinking": False})):
         fake = saying("ok")
@@ -289,6 +299,7 @@ def test_choices_of_tools() -> None:
         ({"temperature": "hot"}, "temperature"),
         ({"tools": [3]}, "tools.0"),
         ({"reasoning": {"effort": 3}}, "reasoning.effort"),
+        ({"metadata": {"a": 3}}, "metadata.a"),
     ],
 )
 def test_what_is_refused_is_named(body: dict[str, Any], param: str) -> None:
