@@ -177,6 +177,11 @@ def test_instructions_come_first_and_items_become_messages() -> None:
     ]
 
 
+def test_messages_of_the_user_in_a_row_are_one() -> None:
+    (only,) = conversation([{"role": "user", "content": "<environment/>"}, {"role": "user", "content": "Hi."}])
+    assert [part["text"] for part in only["content"]] == ["<environment/>", "Hi."]
+
+
 def test_thoughts_come_back_in_what_was_put_away() -> None:
     answer = created(f"{THOUGHT}hello", include=["reasoning.encrypted_content"])
     thought, message = answer["output"]

@@ -281,8 +281,13 @@ def _item(talk: Dialogue, where: str, item: object) -> None:
 
 
 def _message(talk: Dialogue, where: str, item: object) -> None:
+    """Of the user several in a row are one, as codex sends them: some templates take no two."""
     message = validated(MessageItem, item, where)
-    talk.say(message.role, texts_of(message.content, f"{where}.content"))
+    texts = texts_of(message.content, f"{where}.content")
+    if message.role == "user":
+        talk.go_on("user", texts)
+    else:
+        talk.say(message.role, texts)
 
 
 def _call(talk: Dialogue, where: str, item: object) -> None:
