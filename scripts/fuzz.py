@@ -28,6 +28,7 @@ from http import HTTPMethod
 from pathlib import Path
 from typing import Any
 
+import fuzz_apis
 from aiohttp import ClientError, ClientSession, ClientTimeout
 from fuzz_cases import CHAT, FIELDS, Case, body_case, encoded, smaller, text, text_case, valid
 from fuzz_setup import ROOT, Server, Setup
@@ -75,7 +76,9 @@ def _judged(case: Case, status: int, headers: Any, data: bytes) -> str:
         value = json.loads(data)
     except ValueError:
         return f"{status} without JSON: {data[:24]!r}"
-    return _judged_error(status, value) if status >= 400 else ""
+    if status < 400:
+        return ""
+    return fuzz_apis.judged_error(value) if case.path in fuzz_apis.MESSAGES else _judged_error(status, value)
 
 
 def _judged_error(status: int, value: Any) -> str:
@@ -87,6 +90,8 @@ def _judged_error(status: int, value: Any) -> str:
 
 def _judged_stream(case: Case, data: bytes) -> str:
     frames = [frame for frame in data.split(b"\n\n") if frame and not frame.startswith(b":")]
+    if case.path in fuzz_apis.PATHS:
+        return fuzz_apis.judged_stream(case.path, frames)
     for frame in frames:
         if frame == b"data: [DONE]":
             continue

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import fuzz_apis
+
 Json = dict[str, Any]
 CHAT = "/v1/chat/completions"
 GENERATING = (CHAT, "/chat/completions", "/v1/completions", "/completion", "/completions", "/infill")
-POSTS = (*GENERATING, "/tokenize", "/detokenize", "/apply-template")
+POSTS = (*GENERATING, "/tokenize", "/detokenize", "/apply-template", *fuzz_apis.PATHS)
 ABSENT = (
     "/v1/embeddings",
     "/rerank",
-    "/v1/responses",
-    "/v1/messages",
     "/nothing",
     "/",
     "/v1",
@@ -236,6 +236,8 @@ def valid(draw: random.Random, path: str, most: int) -> Json:
         return {"tokens": [draw.randrange(4000) for _ in range(draw.randint(0, 200))]}
     if path == "/apply-template":
         return {"messages": _messages(draw, most)}
+    if path in fuzz_apis.PATHS:
+        return fuzz_apis.body_of(draw, path, lambda n: text(draw, n)[1], most)
     body: Json = {"messages": _messages(draw, most)} if "chat" in path else {"prompt": _prompt(draw, most)}
     if path == "/infill":
         body = _around_a_cursor(draw, most)
@@ -372,9 +374,8 @@ def body_case(draw: random.Random, most: int) -> Case:
     for _ in range(n):
         body = _changed(draw, body)
     if isinstance(body, dict):  # what would take long is no finding here
-        body["max_tokens"] = (
-            body["max_tokens"] if isinstance(body.get("max_tokens"), str) else min(draw.randint(0, 20), 20)
-        )
+        for name in ("max_tokens", *(["max_output_tokens"] if path in fuzz_apis.RESPONSES else [])):
+            body[name] = body[name] if isinstance(body.get(name), str) else draw.randint(0, 20)
     data = encoded(body, draw)
     if draw.random() < 0.2:
         data, n = _torn(draw, data), -1

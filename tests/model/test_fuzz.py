@@ -69,6 +69,25 @@ def test_bad_answers_are_found_and_good_ones_pass() -> None:
     assert judged(200, b'data: {"error": {"code": 500}}\n\n', "text/event-stream")
 
 
+def test_bad_answers_of_other_apis_are_found_and_good_ones_pass() -> None:
+    def streamed(path: str, *kinds: str) -> str:
+        data = "".join(f'event: {kind}\ndata: {{"type": "{kind}"}}\n\n' for kind in kinds).encode()
+        return fuzz._judged(fuzz_cases.Case("POST", path), 200, {"Content-Type": "text/event-stream"}, data)
+
+    def refused(path: str, body: object) -> str:
+        data = json.dumps(body).encode()
+        return fuzz._judged(fuzz_cases.Case("POST", path), 400, {"Content-Type": "application/json"}, data)
+
+    assert streamed("/v1/responses", "response.created", "response.completed") == ""
+    assert streamed("/v1/responses", "response.created")
+    assert streamed("/v1/messages", "message_start", "message_stop") == ""
+    assert streamed("/v1/messages", "message_start", "error")
+    error = {"type": "invalid_request_error", "message": "no"}
+    assert refused("/v1/messages", {"type": "error", "error": error, "request_id": "req_1"}) == ""
+    assert refused("/v1/messages", {"error": {**error, "code": 400, "param": None}})
+    assert refused("/v1/responses", {"error": {**error, "code": 400, "param": None}}) == ""
+
+
 def test_smaller_cases_are_smaller() -> None:
     case = fuzz_cases.Case("POST", "/x", json.dumps({"a": "xxxx", "b": [1, 2, {"c": "yy"}]}).encode())
     less = list(fuzz_cases.smaller(case))

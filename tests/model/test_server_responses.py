@@ -177,6 +177,11 @@ def test_instructions_come_first_and_items_become_messages() -> None:
     ]
 
 
+def test_messages_of_the_user_in_a_row_are_one() -> None:
+    (only,) = conversation([{"role": "user", "content": "<environment/>"}, {"role": "user", "content": "Hi."}])
+    assert [part["text"] for part in only["content"]] == ["<environment/>", "Hi."]
+
+
 def test_thoughts_come_back_in_what_was_put_away() -> None:
     answer = created(f"{THOUGHT}hello", include=["reasoning.encrypted_content"])
     thought, message = answer["output"]
@@ -207,6 +212,16 @@ def test_settings_reach_the_engine_and_are_repeated() -> None:
         "max_output_tokens": 5,
         "metadata": {"a": "b"},
     }
+
+
+def test_what_is_long_is_not_repeated() -> None:
+    many = [{**SAY, "name": f"say_{i}", "description": "x" * 1000} for i in range(70)]
+    assert len(created(tools=many[:3])["tools"]) == 3
+    assert created(tools=many)["tools"] == []
+    body = {"input": "hi", "include": ["message.output_text.logprobs"], "top_logprobs": 20}
+    events = streamed(PATH, body, saying("x" * 300))
+    assert events[-1]["response"]["output"][0]["content"][0]["logprobs"] == []
+    assert sum(len(event.get("logprobs", ())) for event in events if "delta" in event) == 299
 
 
 def test_efforts_go_to_the_template() -> None:
@@ -289,6 +304,7 @@ def test_choices_of_tools() -> None:
         ({"temperature": "hot"}, "temperature"),
         ({"tools": [3]}, "tools.0"),
         ({"reasoning": {"effort": 3}}, "reasoning.effort"),
+        ({"metadata": {"a": 3}}, "metadata.a"),
     ],
 )
 def test_what_is_refused_is_named(body: dict[str, Any], param: str) -> None:

@@ -114,7 +114,7 @@ async def _whole(state: State, teller: Teller) -> web.Response:
         outcome.n_chars for outcome in teller.outcomes
     )
     if n_chars > SMALL or any(request.logprobs for request in teller.job.requests):
-        return await state.reply(n_chars, lambda: teller.shape.whole(teller.outcomes))
+        return await state.reply(n_chars, lambda: teller.shape.whole(teller.outcomes), teller.depth)
     return web.Response(text=dumps(teller.shape.whole(teller.outcomes)), content_type="application/json")
 
 
@@ -126,6 +126,7 @@ class Teller:
         self.shape = shape
         self.outcomes = [Outcome(i) for i in range(len(job.requests))]
         self.ping = shape.ping if isinstance(shape, NamedEvents) else PING
+        self.depth = shape.depth if isinstance(shape, NamedEvents) else 5
         self._frame = named_frame if isinstance(shape, NamedEvents) else frame
         self._is_opened = [False] * len(job.requests)
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from uad.events import Delta
 from uad.server.dialogue import seal
 from uad.server.job import Job
-from uad.server.json_out import dumps_large
+from uad.server.json_in import SMALL
+from uad.server.json_out import chunks, dumps
 from uad.server.outcome import Json, Outcome, logprobs_json, stats_json
 from uad.server.problems import Problem
 from uad.server.responses_request import ResponsesBody
@@ -17,13 +18,12 @@ from uad.server.shapes import NamedEvents, new_id
 from uad.server.spoken import Reading, id_of
 from uad.types import Finish, TokenProb
 
+MAX_REPEATED_PROBS = 4096
 _PREFIXES = {SegmentKind.THOUGHT: "rs_", SegmentKind.TEXT: "msg_", SegmentKind.CALL: "fc_"}
 
 
 class ResponseShape(NamedEvents):
     """POST /v1/responses."""
-
-    ping = b":\n\n"
 
     def __init__(self, job: Job, body: ResponsesBody, model: str, reading: Reading) -> None:
         self._job = job
@@ -70,7 +70,7 @@ class ResponseShape(NamedEvents):
     def _event(self, kind: str, **members: object) -> str:
         number = self._n_events
         self._n_events += 1
-        return dumps_large({"type": kind, "sequence_number": number, **members}, depth=8)
+        return dumps({"type": kind, "sequence_number": number, **members})
 
     def _events(self, steps: Iterable[Step], last: str) -> Iterator[str]:
         """last: the status of the item that the answer ends with."""
@@ -112,10 +112,10 @@ class ResponseShape(NamedEvents):
             case SegmentKind.THOUGHT:
                 yield self._event("response.reasoning_text.done", **place, text=segment.text)
             case SegmentKind.TEXT:
-                probs = list(logprobs_json(segment.probs))
+                probs = list(logprobs_json(self._probs(segment)))
                 yield self._event("response.output_text.done", **place, text=segment.text, logprobs=probs)
         if segment.kind is not SegmentKind.CALL:
-            part = _part(segment, segment.text, segment.probs)
+            part = _part(segment, segment.text, self._probs(segment))
             yield self._event("response.content_part.done", **place, part=part)
         yield self._event("response.output_item.done", **where, item=self._item(segment, status))
 
@@ -165,7 +165,7 @@ class ResponseShape(NamedEvents):
 
     def _item(self, segment: Segment, status: str, is_open: bool = False) -> Json:
         own: Json = {"id": self._id(segment), "status": status}
-        text, probs = ("", ()) if is_open else (segment.text, segment.probs)
+        text, probs = ("", ()) if is_open else (segment.text, self._probs(segment))
         match segment.kind:
             case SegmentKind.THOUGHT:
                 sealed = seal(text) if self._body.seals_thoughts and not is_open else None
@@ -177,6 +177,11 @@ class ResponseShape(NamedEvents):
             case SegmentKind.CALL:
                 call = {"call_id": self._call_id(segment), "name": segment.call.name if segment.call else ""}
                 return {**own, "type": "function_call", **call, "arguments": text}
+
+    def _probs(self, segment: Segment) -> Sequence[TokenProb]:
+        """Those of a whole text. In a stream many are told in its pieces only: its end is made on the event loop."""
+        n_told = sum(1 + len(prob.top) for prob in segment.probs) if self._job.stream else 0
+        return segment.probs if n_told <= MAX_REPEATED_PROBS else ()
 
     def _id(self, segment: Segment) -> str:
         return self._ids.setdefault(segment.index, new_id(_PREFIXES[segment.kind]))
@@ -197,12 +202,19 @@ def _status(outcome: Outcome) -> str:
 
 
 def _settings_json(job: Job, body: ResponsesBody) -> Json:
-    """What the request asked for, as every response repeats it."""
+    """What the request asked for, as every response repeats it. What is long is not repeated."""
     (request,) = job.requests
+    long: Json = {
+        "instructions": body.instructions,
+        "text": {"format": body.text.format or {"type": "text"}, "verbosity": body.text.verbosity or "medium"},
+        "tool_choice": body.tool_choice,
+        "tools": [tool for tool in body.tools if tool.get("type", "function") == "function"],
+    }
+    if sum(map(len, chunks(long))) > SMALL:
+        long = {"instructions": None, "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": []}
     return {
         "background": False,
         "completed_at": None,
-        "instructions": body.instructions,
         "max_output_tokens": body.max_output_tokens,
         "metadata": body.metadata,
         "parallel_tool_calls": body.parallel_tool_calls,
@@ -210,10 +222,8 @@ def _settings_json(job: Job, body: ResponsesBody) -> Json:
         "reasoning": {"effort": body.reasoning.effort, "summary": body.reasoning.summary},
         "store": False,
         "temperature": request.sampling.temperature,
-        "text": {"format": body.text.format or {"type": "text"}, "verbosity": body.text.verbosity or "medium"},
-        "tool_choice": body.tool_choice,
-        "tools": [tool for tool in body.tools if tool.get("type", "function") == "function"],
         "top_logprobs": body.top_logprobs or 0,
         "top_p": request.sampling.top_p,
         "truncation": "disabled",
+        **long,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictStr
 
@@ -32,6 +32,8 @@ INCLUDES = (
     "web_search_call.action.sources",
     "web_search_call.results",
 )
+_MetaName = Annotated[StrictStr, Field(max_length=64)]
+_MetaText = Annotated[StrictStr, Field(max_length=512)]
 _TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
 _NAMES = (
     (r"messages\b.*", "input"),
@@ -45,14 +47,14 @@ class ReasoningField(Body):
     """`reasoning` of a response."""
 
     effort: Effort | None = None
-    summary: StrictStr | None = None
+    summary: Effort | None = None
 
 
 class TextField(Body):
     """`text` of a response: the form of the answer."""
 
     format: dict[StrictStr, Any] | None = None
-    verbosity: StrictStr | None = None
+    verbosity: Effort | None = None
 
 
 class ResponsesBody(Body):
@@ -68,7 +70,7 @@ class ResponsesBody(Body):
     tool_choice: Any = "auto"
     parallel_tool_calls: StrictBool = True
     top_logprobs: ChatAlternatives | None = None
-    metadata: dict[StrictStr, Any] = Field({}, max_length=64)
+    metadata: dict[_MetaName, _MetaText] = Field({}, max_length=16)
     background: StrictBool = False
     store: StrictBool = False
     truncation: StrictStr = "disabled"
@@ -279,8 +281,13 @@ def _item(talk: Dialogue, where: str, item: object) -> None:
 
 
 def _message(talk: Dialogue, where: str, item: object) -> None:
+    """Of the user several in a row are one, as codex sends them: some templates take no two."""
     message = validated(MessageItem, item, where)
-    talk.say(message.role, texts_of(message.content, f"{where}.content"))
+    texts = texts_of(message.content, f"{where}.content")
+    if message.role == "user":
+        talk.go_on("user", texts)
+    else:
+        talk.say(message.role, texts)
 
 
 def _call(talk: Dialogue, where: str, item: object) -> None:

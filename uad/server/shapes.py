@@ -55,11 +55,12 @@ class Shape(Protocol):
 
 class NamedEvents:
     """Base of answers of one sequence whose streams have named events: each JSON text is an object that begins with its
-    `type`. `ping` is sent where nothing is said for a while.
+    `type`. `ping` is sent where nothing is said for a while; `depth` is how deep in a whole answer long lists lie.
     """
 
     ends_with_done = False
     ping = PING
+    depth = 6
 
     def failed(self, problem: Problem) -> list[str]:
         """JSON texts at the end of a stream that breaks off."""

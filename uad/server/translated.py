@@ -44,27 +44,32 @@ class Translated(Generic[B]):
     relaxed: ChatBody | None = None
 
 
+Form = Callable[[State, Translated[B], Job, Reading], Shape]
+"""The form of an answer, made where long work is done."""
+
+
 async def answer_as(
     request: web.Request,
     read: Callable[[dict[str, object]], Translated[B]],
-    shape: Callable[[State, Translated[B], Job, Reading], Shape],
+    shape: Form[B],
 ) -> web.StreamResponse:
     """Answer a request that `read` makes of its members, in the form that `shape` gives."""
     state = request.app[STATE]
     asked, size = await state.read(request, read)
     with spelled(asked.spelling), state.gate.enter(check_counts(state.engine, asked.chat, 1, state.gate.limit)):
-        job, reading = await state.off_loop(size, lambda: _job(state, asked))
-        return await answer(request, job, shape(state, asked, job, reading))
+        job, form = await state.off_loop(size, lambda: _job(state, asked, shape))
+        return await answer(request, job, form)
 
 
-def _job(state: State, asked: Translated[B]) -> tuple[Job, Reading]:
+def _job(state: State, asked: Translated[B], shape: Form[B]) -> tuple[Job, Shape]:
     ping, thoughts = state.config.sse_ping_interval, state.config.reasoning_format
     try:
-        return chat_job(state.engine, asked.chat, ping, thoughts)
+        job, reading = chat_job(state.engine, asked.chat, ping, thoughts)
     except InvalidRequestError as error:
         if asked.relaxed is None or not (error.param or "").startswith("tools"):
             raise
-    return chat_job(state.engine, asked.relaxed, ping, thoughts)
+        job, reading = chat_job(state.engine, asked.relaxed, ping, thoughts)
+    return job, shape(state, asked, job, reading)
 
 
 async def count(
