@@ -79,6 +79,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
     native.start().verbose = config.verbose
     fit = fitted(_with_snapshots(connected(config)))
     config = fit.config
+    placed = remote.notes(config)
     with ExitStack() as stack:
         target = open_target(config, stack, progress)
         model, context = target.model, target.context
@@ -101,7 +102,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         samplers = wiring.samplers(_samplers(context, model, grammars), model)
         engine = _engine(target, drafting, samplers, wiring, matchers, open_prompt_cache(config, context, wiring.clock))
         notes = (
-            *remote.notes(config),
+            *placed,
             *target.notes,
             *fit.notes,
             *prompts.notes,
