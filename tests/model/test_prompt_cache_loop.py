@@ -93,6 +93,16 @@ def test_a_conversation_that_comes_back_is_not_read_again_and_its_text_is_the_sa
     assert (counts.n_saved, counts.n_restored) == (2, 3), "a stored text that begins with what the slot holds is enough"
 
 
+def test_a_server_at_rest_makes_the_copy_that_the_next_request_would_wait_for() -> None:
+    own = engine()
+    for prompt in (A, B):
+        one(own, asked(prompt))
+        own.rest()
+    assert own.totals().cache.n_saved == 2
+    assert one(own, asked(A)).done.usage.n_cached == len(A) - 2
+    assert own.totals().cache.n_saved == 2
+
+
 def test_a_request_that_wants_no_cache_reads_all_and_what_it_displaces_is_kept() -> None:
     own = engine()
     one(own, asked(A))

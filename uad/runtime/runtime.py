@@ -146,6 +146,8 @@ class Runtime(Loaded):
         """Carry out what other threads asked for; waits while there is nothing to do. False: stop."""
         engine.interrupt(False)
         wait = engine.is_idle
+        if wait and self._commands.empty():
+            engine.rest()
         while True:
             try:
                 command = self._commands.get(block=wait)
