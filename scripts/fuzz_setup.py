@@ -198,6 +198,8 @@ class Server:
             "4096",
             "-n",
             "64",
+            "--cache-ram",
+            "32",
             "--metrics",
         ]
         args += ["--port", str(options.port), "--spec-policy", setup.policy]

@@ -19,6 +19,7 @@ import numpy as np
 from uad.decode.drafting import Drafting
 from uad.decode.ends import ends_of
 from uad.decode.layout import Least, sizes_of_passes
+from uad.decode.prompt_cache import PromptCache
 from uad.decode.step import Engine
 from uad.drafters.protocol import Drafter, Pace
 from uad.errors import AbortedError
@@ -296,6 +297,7 @@ def make_engine(
     clock: Clock = perf_counter,
     policies: Callable[[], Policy] = FixedPolicy,
     grammars: Grammars | None = None,
+    cache: PromptCache[Any] | None = None,
 ) -> Engine:
     """policy: one that stays; policies: makes one, and another after a failure. With grammars, what they force is
     drafted first.
@@ -328,7 +330,7 @@ def make_engine(
     makes = policies if policy is None else lambda: policy
     every = [] if drafter is None else [drafter] if grammars is None else [GrammarDrafter(matchers), drafter]
     drafting = Drafting(every, makes, target.vocab.n_vocab, target.vocab.eog, clock, matchers) if every else None
-    return Engine(target, drafting, sampler, lambda: 1, least=least, clock=clock, matchers=matchers)
+    return Engine(target, drafting, sampler, lambda: 1, least=least, clock=clock, matchers=matchers, cache=cache)
 
 
 class Collector:

@@ -172,3 +172,10 @@ def test_a_limited_process_refuses_what_it_cannot_hold(long):
     assert done.returncode == 2, done.stderr
     assert "--ctx-size 2000000 does not fit into memory" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_goes_to_devices_is_compared_with_what_is_free_there():
+    some = Total(0, 0, 100, ())
+    assert some.fits((), with_files=True), "devices that do not say what is free are not asked"
+    assert replace(some, device_room=100).fits((), with_files=True)
+    assert not replace(some, device_room=99).fits((), with_files=False)

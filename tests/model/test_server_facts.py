@@ -8,7 +8,7 @@ from kit.fake_runtime import BOS, FakeRuntime
 from kit.server_kit import CHAT, CONFIG, HELLO, get, post, serving
 
 from uad.config import ServerConfig
-from uad.events import Totals
+from uad.events import CacheCounts, Totals
 from uad.server.access import is_trusted_origin
 from uad.types import Origin
 
@@ -110,6 +110,15 @@ def test_counters_are_exact():
     text = get("/metrics", fake, ServerConfig(port=0, metrics=True))[1]
     (value,) = re.findall(r"^llamacpp:tokens_predicted_total (.*)$", text, re.MULTILINE)
     assert float(value) == 123_456_789
+
+
+def test_the_prompt_cache_has_metrics():
+    fake = FakeRuntime()
+    fake._totals = Totals(cache=CacheCounts(n_texts=2, n_bytes=3, n_saved=4, n_restored=5, n_dropped=6, seconds=0.5))
+    text = get("/metrics", fake, ServerConfig(port=0, metrics=True))[1]
+    found = dict(re.findall(r"^uad:prompt_cache_(\w+) (.*)$", text, re.MULTILINE))
+    names = ("texts", "bytes", "saved_total", "restored_total", "dropped_total", "seconds_total")
+    assert [float(found[name]) for name in names] == [2, 3, 4, 5, 6, 0.5]
 
 
 def test_tokenize_and_back():

@@ -27,7 +27,7 @@ from uad.config import (
 from uad.config.argv import add_group, typed
 from uad.config.flag_groups import CONTEXT, DRAFT, LOOKUP, MODEL
 from uad.config.kinds import FILE, RANDOM_SEED, choice, integer, number, several
-from uad.config.load import hub_from, lookup_from, models_from
+from uad.config.load import hub_from, lookup_from, machine_from, models_from
 from uad.config.sources import HUB_MODEL
 from uad.console import progress
 from uad.errors import ConfigError
@@ -38,7 +38,7 @@ _TEMPLATE_ROOM = 256
 _ROOM_PER_TOKEN = 4
 OWN = (
     *("--model", "--model-draft", "--ctx-size", "--predict", "--batch-size", "--ubatch-size", "--parallel"),
-    *("--ctx-size-draft", "--spec-share", "--hf-repo", "--hf-file", "--hf-repo-draft"),
+    *("--ctx-size-draft", "--spec-share", "--cache-ram", "--hf-repo", "--hf-file", "--hf-repo-draft"),
 )
 """Flags of `uad serve` that have another meaning here, or none."""
 _MATRIX = ("fixed:2", "fixed:4", "fixed:8", "fixed:16", "auto")
@@ -153,6 +153,8 @@ class BenchOptions:
     json_only: bool = False
     spec_types: tuple[tuple[str, ...], ...] = ((MODEL_TYPE,),)
     lookup: LookupConfig = field(default_factory=lambda: LookupConfig(share="off"))
+    rpc: tuple[str, ...] = ()
+    fit: bool = True
 
     @property
     def lineups(self) -> tuple[Lineup, ...]:
@@ -196,6 +198,8 @@ class BenchOptions:
             n_parallel=n_slots,
             drafting=DraftingConfig(exact=self.exact, types=lineup.types, lookup=self.lookup),
             templates=TemplateConfig(replace=self.replace),
+            rpc=self.rpc,
+            fit=self.fit,
         )
 
 
@@ -300,6 +304,7 @@ def parse(args: argparse.Namespace) -> BenchOptions:
         json_only=args.json_only,
         spec_types=_lists_of_types(args.spec_type or ((MODEL_TYPE,),)),
         lookup=lookup_from(args, args.spec_share),
+        **machine_from(args, os.environ),
     )
     _check_together(options)
     return options

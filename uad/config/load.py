@@ -81,6 +81,14 @@ def hub_from(args: argparse.Namespace, environ: Mapping[str, str]) -> HubConfig:
     return HubConfig(**_section(merge([from_environ(environ), layer_of(args)]), "hub"))
 
 
+def machine_from(args: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, Any]:
+    """What parsed arguments and the environment say for all models together: `rpc` and `fit` of `Config`, where given.
+    Raises ConfigError.
+    """
+    values = merge([from_environ(environ), layer_of(args)])
+    return {name: values[name].value for name in ("rpc", "fit") if name in values}
+
+
 def lookup_from(args: argparse.Namespace, share: str) -> LookupConfig:
     """What parsed arguments alone say of drafters without a model. Raises ConfigError."""
     values = merge([layer_of(args)])

@@ -67,6 +67,7 @@ class PromptCache(Generic[S]):
         self._clock = clock
         self._room = room
         self._texts: list[_StoredText[S]] = []  # the least recently used first
+        self._take_turns = False  # whether a text lately gave way to another one
         self._price = 0.0  # seconds per byte; 0: no copy was timed
         self.counts = CacheCounts()
 
@@ -79,7 +80,10 @@ class PromptCache(Generic[S]):
         Returns the ids that the sequence holds now; None where that did not change.
         """
         found, n = self._best(prompt)
-        if found is None or not self._pays(n - n_kept, found.n_bytes, rate, _GAIN):
+        helps = found is not None and self._pays(n - n_kept, found.n_bytes, rate, _GAIN)
+        if held:
+            self._take_turns = helps or 2 * n_kept < len(held)
+        if found is None or not helps:
             self._keep(seq, held, n_kept, rate)
             return None
         self._keep(seq, held, 0, rate, found)
@@ -89,6 +93,13 @@ class PromptCache(Generic[S]):
         """Forget all texts."""
         n, self._texts = len(self._texts), []
         self._count(n_dropped=n)
+
+    def keep_ahead(self, seq: int, held: Sequence[int], rate: float) -> None:
+        """While nothing runs: copy what a slot holds if texts took turns in slots lately, so that the next one need not
+        wait for it.
+        """
+        if self._take_turns:
+            self._keep(seq, held, 0, rate)
 
     def _best(self, prompt: Sequence[int]) -> tuple[_StoredText[S] | None, int]:
         """The stored text that the prompt can go on from furthest, and how many ids that are."""
@@ -113,30 +124,38 @@ class PromptCache(Generic[S]):
         gain = _GAIN if 2 * n_kept < len(held) else _GAIN_OF_ENDS
         if not self._pays(len(held) - n_kept, 2 * size, rate, gain):
             return
-        self._texts = [text for text in self._texts if text is spared or common_prefix(text.ids, held) < len(text.ids)]
-        if not self._make_room(size, spared):
+        if not self._make_room(size, spared, held):
             return
         began = self._clock()
         state = self._states.save(seq)
         if state is not None:
+            self._texts = [text for text in self._texts if text is spared or not _begins(text, held)]
             self._texts.append(_StoredText(list(held), state, size))
             self._copied(size, self._clock() - began, n_saved=1)
             _log.info("slot %d: its %s tokens are kept in the prompt cache", seq, f"{len(held):,}")
 
-    def _make_room(self, size: int, spared: _StoredText[S] | None) -> bool:
-        """Forget the least recently used texts until a copy of so many bytes fits. False: it never will."""
+    def _make_room(self, size: int, spared: _StoredText[S] | None, held: Sequence[int]) -> bool:
+        """Forget texts until a copy of so many bytes fits: beginnings of what is to be copied, then the least recently
+        used. False: it never will.
+        """
+        total = sum(text.n_bytes for text in self._texts)
         room = self._room()
-        left = None if room is None else room - _MARGIN
-        while True:
-            total = sum(text.n_bytes for text in self._texts)
-            if (self._most is None or total + size <= self._most) and (left is None or size <= left):
-                return True
-            oldest = next((text for text in self._texts if text is not spared), None)
-            if oldest is None or (self._most is not None and size > self._most):
-                return False
-            self._texts.remove(oldest)
-            left = None if left is None else left + oldest.n_bytes
+        most = min(
+            (bound for bound in (self._most, None if room is None else room - _MARGIN + total) if bound is not None),
+            default=None,
+        )
+        if most is None or total + size <= most:
+            return True
+        going = sorted((text for text in self._texts if text is not spared), key=lambda text: not _begins(text, held))
+        if size + (spared.n_bytes if spared is not None else 0) > most:
+            return False
+        for text in going:
+            self._texts.remove(text)
             self._count(n_dropped=1)
+            total -= text.n_bytes
+            if total + size <= most:
+                break
+        return True
 
     def _bring_back(self, seq: int, text: _StoredText[S], n: int) -> list[int]:
         """Put a text into the slot. It stays stored where the prompt takes only its beginning: it may go on itself."""
@@ -168,3 +187,8 @@ class PromptCache(Generic[S]):
             n_dropped=now.n_dropped + n_dropped,
             seconds=now.seconds + seconds,
         )
+
+
+def _begins(text: _StoredText[S], held: Sequence[int]) -> bool:
+    """Whether the held ids begin with all of a stored text."""
+    return common_prefix(text.ids, held) == len(text.ids)

@@ -185,6 +185,12 @@ class Scheduler:
         slot.cached = held
         return self._slots.kept(slot, request)
 
+    def rest(self) -> None:
+        """Nothing runs or waits: what the next request might have to wait for is done now."""
+        if self._cache is not None:
+            slot = self._slots.next_to_give_way()
+            self._cache.keep_ahead(slot.id, slot.cached, self._rate())
+
     # --- ending
 
     def finish(self, running: Running, done: Done) -> None:

@@ -56,7 +56,11 @@ class Slots:
         ]
         if fit:
             return max(fit, key=lambda slot: (kept[slot.id], -len(slot.cached), -slot.used))
-        return min(free, key=lambda slot: (bool(slot.cached), slot.used, slot.id), default=None)
+        return min(free, key=_first_to_give_way, default=None)
+
+    def next_to_give_way(self) -> Slot:
+        """The slot that a text of another conversation would get, if all are free."""
+        return min(self.all, key=_first_to_give_way)
 
     def kept(self, slot: Slot, request: Request) -> int:
         """How many of the slot's ids the request can go on from; some of its prompt is always left to be read, and all
@@ -78,3 +82,8 @@ class Slots:
         slot = self.all[running.slot]
         slot.running = None
         slot.cached = running.ids[: running.n_past]
+
+
+def _first_to_give_way(slot: Slot) -> tuple[bool, int, int]:
+    """An empty slot, else the longest unused."""
+    return bool(slot.cached), slot.used, slot.id

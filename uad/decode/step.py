@@ -168,6 +168,10 @@ class Engine:
         totals = replace(self._requests.totals, n_decodes=self._n_decodes, cache=cache)
         return replace(totals, n_policy_failures=n_policy_failures)
 
+    def rest(self) -> None:
+        """To be called while nothing runs or waits, and nobody is expected at this moment."""
+        self._requests.rest()
+
     # --- a round
 
     def step(self) -> None:

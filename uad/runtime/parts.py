@@ -87,6 +87,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
     planned = plan_head(connected(config))
     fit = fitted(_with_snapshots(planned.config), head=planned.file)
     config = fit.config
+    placed = remote.notes(config)
     with ExitStack() as stack:
         target = open_target(config, stack, progress)
         model, context = target.model, target.context
@@ -112,7 +113,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         samplers = wiring.samplers(_samplers(context, model, grammars, breakers), model)
         engine = _engine(target, drafting, samplers, wiring, matchers, open_prompt_cache(config, context, wiring.clock))
         notes = (
-            *remote.notes(config),
+            *placed,
             *target.notes,
             *fit.notes,
             *prompts.notes,

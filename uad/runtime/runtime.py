@@ -152,6 +152,8 @@ class Runtime(Loaded):
         engine.interrupt(False)
         turns.settle()
         wait = engine.is_idle
+        if wait and self._commands.empty():
+            engine.rest()
         while True:
             try:
                 command = self._commands.get(block=wait)

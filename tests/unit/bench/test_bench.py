@@ -733,3 +733,14 @@ def test_prompts_can_be_named(tmp_path):
 def test_drafters_that_cannot_be_compared(tmp_path, flags, words):
     with pytest.raises(ConfigError, match=words):
         options(tmp_path, *flags)
+
+
+def test_workers_and_the_check_of_memory_are_as_in_the_server(tmp_path):
+    given = options(tmp_path, "--rpc", "10.0.0.2:50052", "--fit", "off", "--device", "RPC0")
+    (lineup,) = given.lineups
+    config = given.config(given.targets[0], lineup)
+    assert (config.rpc, config.fit, config.target.devices) == (("10.0.0.2:50052",), False, ("RPC0",))
+    plain = options(tmp_path)
+    assert plain.config(plain.targets[0], plain.lineups[0]).fit
+    with pytest.raises(ConfigError, match="--cache-ram is a flag of `uad serve`"):
+        options(tmp_path, "--cache-ram", "1")

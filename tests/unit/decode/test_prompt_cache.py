@@ -141,6 +141,33 @@ def test_no_more_is_taken_than_the_machine_has() -> None:
     assert one.counts.n_saved == 0
 
 
+def test_memory_that_is_short_drives_nobody_out_for_nothing() -> None:
+    states = Lists()
+    one = cache(states)
+    turn(one, states, A)
+    turn(one, states, B)
+    one._room = lambda: 256 << 20  # what the stored text has, and no more
+    states.held[0] = list(range(9000, 12000))
+    turn(one, states, [1, 2, 3])
+    assert (one.counts.n_texts, one.counts.n_dropped) == (1, 0)
+
+
+def test_where_texts_take_turns_the_copy_is_made_ahead() -> None:
+    states = Lists()
+    one = cache(states)
+    turn(one, states, A)
+    one.keep_ahead(0, A, RATE)
+    assert one.counts.n_saved == 0, "nobody has given way yet"
+    turn(one, states, B)
+    one.keep_ahead(0, B, RATE)
+    assert one.counts.n_saved == 2
+    assert turn(one, states, A) == 1000
+    assert one.counts.n_saved == 2, "the copy is there"
+    turn(one, states, [*A, 1])
+    one.keep_ahead(0, [*A, 1], RATE)
+    assert one.counts.n_saved == 2, "this conversation goes on"
+
+
 def test_a_longer_version_replaces_the_shorter_one() -> None:
     states = Lists()
     one = cache(states)
