@@ -38,6 +38,9 @@ _FOR_PROBES: Final = 0.05  # of what drafts save beyond their price, for the sam
 _FIRST_BUDGET: Final = 2.0
 _MOST_BUDGET: Final = 20.0
 _MOST_OWED: Final = 3.0  # else a probe on a disturbed machine would be the last for long
+_COMPARING: Final = 0.002  # plain decodes per id, for asking one that pays beside one that is expected to gain more
+_FIRST_CREDIT: Final = 10.0  # enough to read a prompt, and to see some rounds, once in the life of a server
+_MOST_CREDIT: Final = 2.0
 _FADING: Final = 0.99  # per id, of how many rounds are known of a drafter that is not asked
 _FIRST_WAIT: Final = 2.0  # ids
 _LONGER: Final = 1.5
@@ -127,6 +130,8 @@ class DrafterRecord:
     n_rounds: float = 0.0
     budget: float = _FIRST_BUDGET
     """A token bucket for asking it where it does not pay, in plain decodes."""
+    credit: float = _FIRST_CREDIT
+    """The same for asking it beside another drafter that writes, which is expected to gain more."""
     wanted: float = 0.0
     """The last price that it could not pay: that much may be saved, however long the prompt is."""
 
@@ -143,6 +148,11 @@ class DrafterRecord:
     def withdraw(self, n: float) -> None:
         """What asking it once took. It may be more than there was: then the next time is later."""
         self.budget = max(self.budget - n, -_MOST_OWED)
+
+    def compare(self, n_ids: int, price: float) -> bool:
+        """Whether it may be asked beside a better one at this price, n_ids behind the last time that this was asked."""
+        self.credit = min(self.credit + _COMPARING * n_ids, max(self.credit, _MOST_CREDIT, price))
+        return self.credit >= price
 
     def idle(self, n_ids: int) -> None:
         """So many ids were written without it: they pay for asking it again."""
@@ -163,10 +173,14 @@ class Use:
     next_at: int = 0
     """Ids of the answer behind which it may be asked again; 0: in every round."""
     is_probe: bool = False
-    """Asking it in this round was paid from the budget."""
+    """Asking it in this round was paid from the budget, or from the credit for comparisons."""
+    is_comparison: bool = False
+    """It was paid from the latter."""
     wait: float = _FIRST_WAIT
     booked: int = 0
     """Ids of the answer up to which what was written without it is booked."""
+    compared: int = 0
+    """Ids of the answer when it was last decided whether to ask it beside a better one."""
     n_read: int = 0
     """Ids of the sequence that it has seen, those of the prompt too."""
     trail: Sequence[int] = ()
@@ -184,6 +198,20 @@ class Use:
             self.drafter.wanted = price
             self._put_off(n, int(missing / _PROBING))
         return self.is_probe
+
+    def can_compare(self, n: int, price: float) -> bool:
+        """Whether to ask it behind n ids though another one is expected to gain more: that may have changed."""
+        self.is_probe = self.is_comparison = self.drafter.compare(n - self.compared, price)
+        self.compared = n
+        return self.is_probe
+
+    def pay(self, n: float) -> None:
+        """Asking it in this round took n plain decodes."""
+        if self.is_comparison:
+            self.drafter.credit -= n
+        elif self.is_probe:
+            self.drafter.withdraw(n)
+        self.is_comparison = False
 
     def _put_off(self, n: int, n_ids: int) -> None:
         if not self.next_at:

@@ -141,8 +141,9 @@ class AutoRound:
             if member.is_sure:
                 return False
             pays = pays and policy.is_worth_reading(state, use, price, plain_ms, member.wish.n_left, origin)
-            pays = pays and (len(policy.asked_in) < 2 or self._is_best(member, origin, use.saved - price, n_due))
             reading = policy.reading(state, use, plain_ms, origin)
+            if len(policy.asked_in) > 1 and not self._is_best(member, origin, use.saved - price, n_due):
+                return use.can_compare(state.n, price + reading)
         return pays or use.can_pay(state.n, price + reading)
 
     def _is_best(self, member: _Member, origin: Origin, gain: float, n_due: int) -> bool:
@@ -160,6 +161,8 @@ class AutoRound:
         """Plain decodes that a round is expected to gain with this drafter, where it pays."""
         policy, state, plain_ms = self._policy, member.state, member.plain_ms
         use, price = policy.use(state, origin), policy.price(origin, plain_ms, n_due)
+        if state.n < use.next_at:
+            return 0.0
         pays = policy.is_worth_reading(state, use, price, plain_ms, member.wish.n_left, origin)
         return use.saved - price if pays else 0.0
 
@@ -281,7 +284,7 @@ class AutoRound:
         for member, draft, n_read in zip(asked, drafts, reads, strict=True):
             state, use = member.state, member.state.uses[origin]
             if use.is_probe:
-                use.drafter.withdraw(1e3 * seconds / len(asked) / member.plain_ms)
+                use.pay(1e3 * seconds / len(asked) / member.plain_ms)
             if writes and (n_read >= self._n_read or (not n_read and not draft.ids and state.unread(use) > FEW_IDS)):
                 state.has_read(use, n_read)  # it reads on, before anything can be said of its drafts
                 use.is_probe = False
