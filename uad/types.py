@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import NamedTuple
 
 from uad.common.samplers import SamplingParams as SamplingParams
@@ -135,7 +136,7 @@ class Request:
     The text ends before the first of `stop`, in which names of control tokens count, or before an id of
     `stop_token_ids`; behind it with `include_stop`. None of these counts among the first `min_tokens` ids: there ids
     that end the answer are not drawn (vLLM's meaning). `shown` are names of control tokens that the text shows, for who
-    reads structure out of it.
+    reads structure out of it. `origins` asks for the text of each id, with its origin (`Delta.tokens`).
     """
 
     prompt: tuple[int, ...]
@@ -152,6 +153,7 @@ class Request:
     slot: int = -1
     constraint: Constraint | None = None
     shown: tuple[str, ...] = ()
+    origins: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +267,10 @@ class Usage(Sums):
     n_predicted: int
 
 
+def _by_length(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(x + y for x, y in zip_longest(a, b, fillvalue=0))
+
+
 @dataclass(frozen=True, slots=True)
 class DrafterStats(Sums):
     """What one drafter did, as llama-server counts it: calls per sequence, drafts submitted, their ids, time.
@@ -281,6 +287,7 @@ class DrafterStats(Sums):
     ms: float = 0.0
     n_failures: int = 0
     is_off: bool = False
+    accepted: tuple[int, ...] = field(default=(), metadata={"add": _by_length})
 
     def called(self, n_calls: int, seconds: float) -> DrafterStats:
         """The same with n_calls more calls, which took so many seconds together."""

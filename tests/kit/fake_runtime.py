@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
+from codecs import IncrementalDecoder, getincrementaldecoder
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from uad.calls.parser import Start
 from uad.calls.tools import Calls, Schema
 from uad.config import Config, ModelConfig
 from uad.errors import ContextOverflowError, UadError, UnavailableError
-from uad.events import Delta, Done, Event, Failed, ModelInfo, RuntimeInfo, Sink, SlotInfo, Totals
+from uad.events import Delta, Done, EngineView, Event, Failed, ModelInfo, RuntimeInfo, Sink, SlotInfo, TokenText, Totals
 from uad.runtime.calling import call_constraint
 from uad.types import (
     Constraint,
@@ -56,8 +57,13 @@ class Running:
     answer: bytes
     n_sent: int = 0
     slot: int = -1
+    decoder: IncrementalDecoder = field(default_factory=lambda: getincrementaldecoder("utf-8")("replace"))
+
+    def text(self, data: bytes, final: bool = False) -> str:
+        return self.decoder.decode(data, final)
 
 
+REJECTED = "¿guess?"
 LONGEST = 8
 """Bytes that one id of a real vocabulary might stand for."""
 
@@ -65,7 +71,8 @@ LONGEST = 8
 @dataclass
 class FakeRuntime:
     """Rounds begin when `go` is set; each says `step` bytes per sequence. every request fails with `fail` after
-    `fail_after` bytes.
+    `fail_after` bytes. by: who drafted the byte at a place of the answer, where a request drafts. seen: told to who
+    looks.
     """
 
     script: Script = echo
@@ -78,6 +85,8 @@ class FakeRuntime:
     fail: Exception | None = None
     fail_after: int = 0
     pause: float = 0.0
+    by: Callable[[int], Origin] = lambda place: Origin.TARGET
+    seen: EngineView = field(default_factory=EngineView)
     error: UadError | None = None
     go: threading.Event = field(default_factory=threading.Event)
     requests: list[Request] = field(default_factory=list)
@@ -185,6 +194,9 @@ class FakeRuntime:
     def drafters(self) -> tuple[DrafterStats, ...]:
         return (DrafterStats(Origin.MODEL, 5, 4, 12, 9, 30.0), DrafterStats(Origin.SUFFIX, 5, 1, 3, 3, 0.5))
 
+    def look(self, tell: Callable[[EngineView], None]) -> None:
+        tell(self.seen)
+
     def _run(self) -> None:
         while True:
             with self._lock:
@@ -230,7 +242,7 @@ class FakeRuntime:
             kind,
             usage,
             timings,
-            rest[-1:].decode(),
+            one.text(rest[-1:], final=True),
             word,
             4242 if seed is None else seed,
             one.slot,
@@ -240,9 +252,19 @@ class FakeRuntime:
         return delta, done
 
     def _delta(self, one: Running, data: bytes) -> Delta:
+        origins = tuple(self._origin(one, one.n_sent + i) for i in range(len(data)))
         one.n_sent += len(data)
+        texts = [one.text(data[i : i + 1]) for i in range(len(data))]
+        told = zip(texts, origins, strict=True) if one.request.origins else ()
+        tokens = tuple(
+            TokenText(text, by, REJECTED if by is Origin.TARGET and i and origins[i - 1] is not by else "")
+            for i, (text, by) in enumerate(told)
+        )
         probs = tuple(self._prob(id_, one.request.n_probs) for id_ in data) if one.request.logprobs else ()
-        return Delta(one.id, tuple(data), (Origin.TARGET,) * len(data), data.decode("utf-8", "replace"), probs)
+        return Delta(one.id, tuple(data), origins, "".join(texts), probs, tokens)
+
+    def _origin(self, one: Running, place: int) -> Origin:
+        return self.by(place) if one.request.speculative.enabled else Origin.TARGET
 
     def _prob(self, id_: int, n: int) -> TokenProb:
         top = tuple(TokenProb(i, bytes([i]), float("-inf") if i else -0.5) for i in range(n))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from uad.decode.ends import Ends, ends_of, name_of
 from uad.decode.text import TextStream
 from uad.decode.verify import Picker
-from uad.events import Delta, Done, Sink
+from uad.events import Delta, Done, Sink, TokenText
 from uad.sampling.noise import Position
 from uad.types import Draft, DraftStats, Finish, Origin, Request, StopKind, Timings, Usage, Verdict
 from uad.vocab.table import VocabTable
@@ -38,6 +38,7 @@ class Running:
     first: float = 0.0
     last: float = 0.0
     rate: float = 0.0
+    decoded: list[str] = field(default_factory=list)  # of each id of the last round
     text: TextStream = field(init=False)
     ends: Ends = field(init=False)
     shown: Mapping[int, bytes] = field(init=False)
@@ -88,8 +89,17 @@ class Running:
         n_accepted = min(verdict.n_accepted, n)
         self.drafted.count(draft, n_accepted)
         origins = (draft.origin,) * n_accepted + (Origin.TARGET,) * (n - n_accepted)
-        delta = Delta(self.number, verdict.ids[:n], origins, text, verdict.probs[:n])
+        tokens = self._tokens(draft, n_accepted, origins) if self.request.origins else ()
+        delta = Delta(self.number, verdict.ids[:n], origins, text, verdict.probs[:n], tokens)
         return delta, None if kind is None else self._done(kind)
+
+    def _tokens(self, draft: Draft, n_accepted: int, origins: Ids[Origin]) -> tuple[TokenText, ...]:
+        """What each id of this round adds; the target's own tells what it was written in place of."""
+        tokens = [TokenText(text, origin) for text, origin in zip(self.decoded, origins, strict=True)]
+        if n_accepted < min(len(draft.ids), len(tokens)):
+            guess = b"".join([self.vocab.texts[id_] for id_ in draft.ids[n_accepted:]])
+            tokens[n_accepted] = tokens[n_accepted]._replace(rejected=guess.decode("utf-8", "replace"))
+        return tuple(tokens)
 
     def end_with_prompt(self, now: float) -> Done:
         """The last event of a request that asked for no ids."""
@@ -99,10 +109,13 @@ class Running:
     def _append(self, ids: Ids[int]) -> tuple[str, int, StopKind | None]:
         """Appends ids up to the end of the text: (text that became final, how many were taken, why it ended)."""
         text: list[str] = []
+        self.decoded.clear()
         for n, id_ in enumerate(ids, 1):
             self.ids.append(id_)
             self.position = self.position.after(len(self.vocab.texts[id_]))
+            self.text.decoded = ""
             text.append(self._hear(id_))
+            self.decoded.append(self.text.decoded)
             kind = self._kind(id_, is_last=n == len(ids))
             if kind is not None:
                 return "".join(text), n, kind

@@ -16,7 +16,7 @@ from types import TracebackType
 from uad.config import Config
 from uad.decode.step import Engine
 from uad.errors import UadError, UnavailableError
-from uad.events import Sink
+from uad.events import EngineView, Sink
 from uad.runtime.loaded import Loaded
 from uad.runtime.parts import Parts, build
 from uad.runtime.target import Progress
@@ -105,6 +105,15 @@ class Runtime(Loaded):
         """The request's slot is free within one round; no event follows."""
         self._commands.put(lambda: self._engine.cancel(request))
         self._engine.interrupt()
+
+    def look(self, tell: Callable[[EngineView], None]) -> None:
+        """Call `tell`, on the model thread between two rounds, with what the loop does; never once it has stopped."""
+
+        def told() -> None:
+            with suppress(Exception):  # who looks costs nobody an answer
+                tell(self._engine.view())
+
+        self._commands.put(told)
 
     # --- the model thread
 

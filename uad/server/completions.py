@@ -13,6 +13,7 @@ from uad.server.engine import Arrival, Generation, merge
 from uad.server.job import Job, check_counts, make_job
 from uad.server.json_in import SMALL
 from uad.server.json_out import DONE, PING, dumps, frame
+from uad.server.origins import OriginTeller
 from uad.server.outcome import Outcome
 from uad.server.prompt_ids import encode_prompt, split_prompts
 from uad.server.refuse import checked
@@ -107,6 +108,7 @@ class Teller:
         self.shape = shape
         self.outcomes = [Outcome(i) for i in range(len(job.requests))]
         self._is_opened = [False] * len(job.requests)
+        self._origins = OriginTeller(len(job.requests))
 
     def hear(self, arrivals: list[Arrival]) -> None:
         """Take in events of an answer that is sent as a whole."""
@@ -126,9 +128,9 @@ class Teller:
                 texts += self.shape.opening(outcome)
             if isinstance(event, Delta):
                 outcome.observe(event, keep=False)
-                texts += self.shape.piece(outcome, event)
+                texts += self._origins.put(index, event.tokens, self.shape.piece(outcome, event))
             else:
-                texts += self._close(index, event)
+                texts += self._origins.put(index, (), self._close(index, event))
         return b"".join(frame(text) for text in texts)
 
     def _close(self, index: int, done: Done) -> list[str]:

@@ -18,7 +18,7 @@ from uad.calls.parser import Start
 from uad.calls.tools import Calls, Schema
 from uad.config import Config
 from uad.errors import SlowReaderError, UadError
-from uad.events import Delta, Done, Event, Failed, RuntimeInfo, Sink, SlotInfo, Totals
+from uad.events import Delta, Done, EngineView, Event, Failed, RuntimeInfo, Sink, SlotInfo, Totals
 from uad.types import Constraint, DrafterStats, Request
 
 Message = Mapping[str, object]
@@ -117,6 +117,9 @@ class Backend(Protocol):
     def drafters(self) -> tuple[DrafterStats, ...]:
         """What each drafter did since start."""
         ...
+
+    def look(self, tell: Callable[[EngineView], None]) -> None:
+        """Call `tell`, on another thread and soon, with what the loop does; never once the engine has stopped."""
 
 
 class Inbox:
@@ -279,4 +282,5 @@ def merge(arrivals: list[Arrival]) -> list[Arrival]:
 
 
 def _joined(a: Delta, b: Delta) -> Delta:
-    return Delta(a.request, a.ids + b.ids, a.origins + b.origins, a.text + b.text, a.probs + b.probs)
+    tokens = a.tokens + b.tokens
+    return Delta(a.request, a.ids + b.ids, a.origins + b.origins, a.text + b.text, a.probs + b.probs, tokens)

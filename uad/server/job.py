@@ -72,6 +72,7 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         cache_prompt=body.cache_prompt,
         slot=body.id_slot,
         constraint=constraint_of(engine, body),
+        origins=_origins(body),
     )
     requests = tuple(_choice(model, prompt, i) for prompt in prompts for i in range(body.n))
     interval = ping if body.sse_ping_interval is None else body.sse_ping_interval
@@ -84,6 +85,14 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         ping=interval if interval > 0 else None,
         drafters=drafters_of(engine, model.speculative),
     )
+
+
+def _origins(body: GenerationBody) -> bool:
+    if body.return_origins and not body.stream:
+        raise InvalidRequestError(
+            "return_origins: the chunks of a stream have it; set stream to true", "return_origins"
+        )
+    return body.return_origins
 
 
 def _choice(model: Request, prompt: Prompt, i: int) -> Request:

@@ -180,6 +180,7 @@ class GenerationBody(SamplingBody):
     n_probs: Alternatives | None = None
     cache_prompt: StrictBool = True
     id_slot: Length = -1
+    return_origins: StrictBool = False
     speculative: SpeculativeBody = SpeculativeBody()
     response_format: Any = None  # this and what follows: see `constraint`
     json_schema: Any = None

@@ -1,0 +1,210 @@
+// Draws a coloured text as Markdown while it grows: blocks that are over stay as they are, the last one is drawn anew.
+
+import { blocks, inline, LONG } from "./markdown.js";
+import { h } from "./dom.js";
+import { kindOf, WORDS } from "./origins.js";
+
+const PAUSE_MS = 33; // between two drawings; three times what the last one took, if that is more
+
+export class Paper {
+  #frozen = 0; // characters that are drawn for good
+  #open = []; // nodes of the last block
+  #code = null; // an open code block: {start, element, upto}
+  #goesOn = false;
+  #timer = 0;
+  #cost = 0;
+
+  /** options.markdown: else the text is shown as it is. options.rejected(): whether rejected guesses are shown. */
+  constructor(root, coloured, { markdown = true, rejected = () => false, drawn = () => {} } = {}) {
+    this.root = root;
+    this.coloured = coloured;
+    this.markdown = markdown;
+    this.rejected = rejected;
+    this.drawn = drawn;
+  }
+
+  /** Draw soon. */
+  changed() {
+    this.#timer ||= setTimeout(() => {
+      this.#timer = 0;
+      this.draw();
+    }, Math.max(PAUSE_MS, 3 * this.#cost));
+  }
+
+  /** Draw what is there now. */
+  draw() {
+    clearTimeout(this.#timer);
+    this.#timer = 0;
+    const began = performance.now();
+    if (this.markdown) this.#drawBlocks();
+    else this.#drawPlain();
+    this.#cost = performance.now() - began;
+    this.drawn();
+  }
+
+  /** Draw all of it anew, as after a change of what is shown. */
+  again() {
+    this.root.replaceChildren();
+    this.#frozen = 0;
+    this.#open = [];
+    this.#code = null;
+    this.#goesOn = false;
+    this.draw();
+  }
+
+  #drawPlain() {
+    for (const node of this.#open) node.remove();
+    const upto = this.coloured.text.length;
+    let from = this.#frozen;
+    for (; upto - from > LONG; from = this.#frozen) {
+      const end = this.coloured.runs[this.coloured.runAt(from + LONG / 2)].end;
+      if (end >= upto) break;
+      this.#put(this.root, from, end);
+      this.#frozen = end;
+    }
+    const last = h("span");
+    this.#put(last, from, upto);
+    this.root.append(last);
+    this.#open = [last];
+  }
+
+  #drawBlocks() {
+    const text = this.coloured.text;
+    const found = blocks(text, this.#frozen);
+    found.forEach((block, i) => {
+      const isLast = i === found.length - 1;
+      if (block.type === "code" && this.#code?.start === block.start) {
+        this.#growCode(block);
+      } else {
+        for (const node of this.#open) node.remove();
+        const node = this.#block(block, isLast);
+        this.root.append(node);
+        this.#open = [node];
+      }
+      if (isLast && !block.goesOn) return;
+      this.#frozen = block.end;
+      this.#goesOn = Boolean(block.goesOn);
+      this.#open = [];
+      this.#code = null;
+    });
+  }
+
+  #growCode(block) {
+    const code = this.#code;
+    if (block.body[1] > code.upto) this.#put(code.element, code.upto, block.body[1]);
+    code.upto = Math.max(code.upto, block.body[1]);
+  }
+
+  #block(block, isLast) {
+    switch (block.type) {
+      case "code": {
+        const element = h("code");
+        this.#put(element, ...block.body);
+        this.#code = isLast ? { start: block.start, element, upto: block.body[1] } : null;
+        return h("pre", { dir: "ltr", tabindex: "0", "aria-label": block.language ? `Code, ${block.language}` : "Code" }, element, copyButton(element));
+      }
+      case "heading":
+        return this.#lines(h(`h${Math.min(block.level + 2, 5)}`, { dir: "auto" }), block.lines);
+      case "rule":
+        return h("hr");
+      case "quote":
+        return this.#lines(h("blockquote", { dir: "auto" }), block.lines);
+      case "list":
+        return this.#list(block.items);
+      case "table":
+        return this.#table(block.rows);
+      default:
+        return this.#lines(h("p", { dir: "auto", class: this.#goesOn ? "on" : false }), block.lines);
+    }
+  }
+
+  #lines(element, lines) {
+    lines.forEach(([start, end], i) => {
+      if (i) element.append("\n");
+      this.#inline(element, start, end);
+    });
+    return element;
+  }
+
+  #inline(element, start, end) {
+    const stack = [element];
+    const put = (from, upto) => this.#put(stack.at(-1), from, upto);
+    const within = (tag, attributes, work) => {
+      const inner = h(tag, attributes);
+      stack.at(-1).append(inner);
+      stack.push(inner);
+      work();
+      stack.pop();
+    };
+    inline(this.coloured.text, start, end, put, within);
+  }
+
+  #list(items) {
+    const make = (item) => h(item.ordered ? "ol" : "ul", { dir: "auto", start: item.ordered && item.number !== 1 ? item.number : false });
+    const root = make(items[0]);
+    const open = [{ depth: items[0].depth, list: root }];
+    for (const item of items) {
+      while (open.length > 1 && open.at(-1).depth > item.depth) open.pop();
+      if (item.depth > open.at(-1).depth && open.at(-1).list.lastChild) {
+        const inner = make(item);
+        open.at(-1).list.lastChild.append(inner);
+        open.push({ depth: item.depth, list: inner });
+      }
+      open.at(-1).list.append(this.#lines(h("li"), item.lines));
+    }
+    return root;
+  }
+
+  #table(rows) {
+    const row = (cells, tag) => h("tr", {}, ...cells.map((cell) => this.#lines(h(tag, { dir: "auto" }), [cell])));
+    const body = h("tbody", {}, ...rows.slice(1).map((cells) => row(cells, "td")));
+    return h("div", { class: "wide", tabindex: "0" }, h("table", {}, h("thead", {}, row(rows[0], "th")), body));
+  }
+
+  /** Show text[start:end]: what the target wrote as it is, the rest marked. */
+  #put(parent, start, end) {
+    const { text, runs, rejected } = this.coloured;
+    let guesses = this.rejected() ? firstFrom(rejected, start) : rejected.length;
+    const tell = (upto) => {
+      for (; guesses < rejected.length && rejected[guesses].at <= upto; guesses += 1) parent.append(h("del", { title: "a guess that the target rejected" }, rejected[guesses].text));
+    };
+    for (let i = this.coloured.runAt(start), at = start; at < end; i += 1) {
+      const run = runs[i];
+      const upto = Math.min(run?.end ?? end, end);
+      tell(at);
+      for (let next; at < upto; at = next) {
+        next = Math.min(guesses < rejected.length ? rejected[guesses].at : upto, upto);
+        parent.append(piece(text.slice(at, next), run));
+        if (next < upto) tell(next);
+      }
+    }
+  }
+}
+
+function piece(text, run) {
+  const kind = run ? kindOf(run.by) : "target";
+  if (kind === "target") return text;
+  const n = run.n === 1 ? "1 token" : `${run.n} tokens`;
+  return h("mark", { class: kind, title: `${WORDS[kind]} (${run.by}): ${n}, accepted` }, text);
+}
+
+function firstFrom(rejected, start) {
+  let low = 0;
+  for (let high = rejected.length; low < high; ) {
+    const middle = (low + high) >> 1;
+    if (rejected[middle].at >= start) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+function copyButton(source) {
+  if (!navigator.clipboard) return ""; // browsers have it at https and at this machine only
+  const copy = async () => {
+    await navigator.clipboard.writeText(source.textContent);
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = "Copy"), 1500);
+  };
+  const button = h("button", { type: "button", class: "quiet copy", onclick: copy }, "Copy");
+  return button;
+}
