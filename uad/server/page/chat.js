@@ -252,7 +252,7 @@ function drawTurn(message) {
   const element = h("article", { class: "turn answer" }, h("h2", {}, "Answer"), parts.thought, said.root, parts.calls, parts.problem, footer);
   const changed = () => {
     parts.thought.hidden = !message.thought.text;
-    if (message.thought.text.length > thought.seen) thought.changed();
+    if (message.thought.text) thought.changed();
     said.changed();
   };
   const draw = () => {
