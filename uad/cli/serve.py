@@ -6,7 +6,7 @@ import errno
 import os
 import shlex
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from uad.cli.models import has_template, parse, runtime
 from uad.config import ServerConfig
@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
         serve(
             opened,
             config.server,
-            lambda url: print(f"listening on {url}\n{curl(url, config.server, can_chat)}", flush=True),
+            lambda url: print("\n".join(greeting(url, config.server, can_chat)), flush=True),
         )
     return 0
 
@@ -69,10 +69,24 @@ def check_port(host: str, port: int) -> None:
         raise ConfigError(f"--host, --port: cannot listen on {host} port {port}: {error.strerror}") from error
 
 
-def curl(url: str, server: ServerConfig, can_chat: bool) -> str:
-    """A command to copy that gets an answer from the server at `url`; the key itself is not printed."""
+def greeting(url: str, server: ServerConfig, can_chat: bool) -> Iterator[str]:
+    """What is printed once the server listens: where, how to ask it, and the page."""
+    yield f"listening on {url}"
+    yield curl(url, server, can_chat)
+    if server.ui:
+        yield f"or see who writes each token: {_reachable(url)}/"
+
+
+def _reachable(url: str) -> str:
+    """An address for this machine's own browser."""
     for any_address, local in _ANY.items():
         url = url.replace(any_address, local)
+    return url
+
+
+def curl(url: str, server: ServerConfig, can_chat: bool) -> str:
+    """A command to copy that gets an answer from the server at `url`; the key itself is not printed."""
+    url = _reachable(url)
     chat, plain = '"messages": [{"role": "user", "content": "Tell me a story."}]', '"prompt": "Once upon a time"'
     route, ask = ("/v1/chat/completions", chat) if can_chat else ("/v1/completions", plain)
     key = ' -H "Authorization: Bearer $LLAMA_API_KEY"' if server.api_keys else ""

@@ -10,9 +10,9 @@ MODEL: Final = "model"
 LOOK_UP: Final = "text"
 
 WORDS: Final = {MODEL: "draft model", LOOK_UP: "look-up", GRAMMAR: "grammar", TARGET: "target"}
-ANSI: Final = {MODEL: "\x1b[4;38;5;32m", LOOK_UP: "\x1b[4:5;38;5;172m", GRAMMAR: "\x1b[4:4;38;5;36m", TARGET: ""}
-"""Blue, orange and green, which colour-blind readers tell apart, underlined as on the page."""
-PLAIN: Final = "\x1b[0m"
+COLOURS: Final = {MODEL: 32, LOOK_UP: 172, GRAMMAR: 36}
+"""Of a terminal's 256: blue, orange and green, which colour-blind readers tell apart."""
+_PLAIN: Final = "\x1b[0m"
 
 
 def kind_of(origin: str) -> str:
@@ -23,11 +23,16 @@ def kind_of(origin: str) -> str:
 
 
 def painted(text: str, origin: str) -> str:
-    """The text as a terminal shows it."""
-    return f"{start}{text}{PLAIN}" if (start := ANSI[kind_of(origin)]) else text
+    """The text as a terminal shows it: drafted text underlined, in its colour."""
+    kind = kind_of(origin)
+    return _painted(text, kind) if kind in COLOURS else text
+
+
+def _painted(text: str, kind: str) -> str:
+    return f"\x1b[4;38;5;{COLOURS[kind]}m{text}{_PLAIN}"
 
 
 def legend() -> str:
     """What the colours mean, in one line."""
-    drafted = ", ".join(f"{ANSI[kind]}{WORDS[kind]}{PLAIN}" for kind in (MODEL, LOOK_UP, GRAMMAR))
+    drafted = ", ".join(_painted(WORDS[kind], kind) for kind in COLOURS)
     return f"guessed by: {drafted}; plain: {WORDS[TARGET]}"
