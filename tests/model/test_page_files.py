@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
 from aiohttp import ClientSession
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import CONFIG, events, get, with_server
+from kit.source_imports import ROOT
 
 from uad.config import ServerConfig
 from uad.events import DrafterView, EngineView
-from uad.types import Origin
+from uad.types import DrafterStats, Origin
 
 LOCKED = ServerConfig(port=0, api_keys=("k",), api_prefix="/llm")
 OFF = ServerConfig(port=0, ui=False, api_keys=("k",))
@@ -99,3 +101,19 @@ def test_only_so_many_look_and_who_leaves_makes_room() -> None:
         raise AssertionError("a place stays taken")
 
     with_server(test)
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+    names = set(re.findall(r"\b(?:llamacpp|uad):\w+", (ROOT / "docs/grafana-dashboard.json").read_text("utf-8")))
+    _, text = get("/metrics", FakeRuntime(), ServerConfig(port=0, metrics=True))
+    assert len(names) > 10
+    assert names - set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)) == set()
+
+
+def test_accepted_tokens_are_counted_by_position_under_the_name_of_llama_server() -> None:
+    runtime = FakeRuntime()
+    model = DrafterStats(Origin.MODEL, n_drafts=6, n_accepted=9, accepted=(1, 2, 2, 1))
+    runtime.drafters = lambda: (model, DrafterStats(Origin.SUFFIX))  # type: ignore[method-assign]
+    _, text = get("/metrics", runtime, ServerConfig(port=0, metrics=True))
+    found = re.findall(r'per_pos_total{position="(\d)"} (\S+)', text)
+    assert found == [("0", "5.0"), ("1", "3.0"), ("2", "1.0")]

@@ -125,7 +125,7 @@ def live_json(state: State, view: EngineView) -> Json:
         "requests": totals.n_requests,
         "depth": view.depth,
         "curve": [round(ms, 4) for ms in view.curve],
-        "plain": [[depth, round(ms, 4)] for depth, ms in view.plain],
+        "plain": [[depth, round(ms, 4)] for depth, ms in view.plain if depth <= engine.info.n_ctx],
         "lengths": view.lengths,
         "drafters": [_drafter(one, views.get(one.origin) or DrafterView(one.origin)) for one in engine.drafters()],
     }

@@ -55,9 +55,12 @@ function between(points, place) {
 /** The line of numbers below an answer. */
 export function numbersOf({ timings, uad }, saved = null) {
   const parts = [`${number(timings.predicted_n)} tokens`, `${number(timings.predicted_per_second, 1)} tokens/s`];
-  if (!timings.draft_n) return [...parts, "nothing drafted"].join(" · ");
+  if (!timings.draft_n) return joined([...parts, "nothing drafted"]);
   parts.push(`${number(timings.draft_n_accepted)} of ${number(timings.draft_n)} guesses accepted (${percent(timings.draft_n_accepted / timings.draft_n)})`);
   if (uad?.rounds) parts.push(`${number(timings.predicted_n / uad.rounds, 1)} tokens per target pass`);
   if (saved !== null) parts.push(saved >= 0 ? `${seconds(saved)} saved` : `${seconds(-saved)} lost`);
-  return parts.join(" · ");
+  return joined(parts);
 }
+
+/** Lines break between parts only. */
+const joined = (parts) => parts.map((part) => part.replaceAll(" ", "\u00a0")).join(" · ");

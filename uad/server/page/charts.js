@@ -4,7 +4,7 @@ import { number } from "./dom.js";
 
 const WIDTH = 460;
 const HEIGHT = 220;
-const EDGE = { left: 40, right: 8, top: 10, bottom: 34 };
+const EDGE = { left: 58, right: 8, top: 10, bottom: 34 };
 const inner = { width: WIDTH - EDGE.left - EDGE.right, height: HEIGHT - EDGE.top - EDGE.bottom };
 
 function s(tag, attributes, text = "") {

@@ -2,6 +2,7 @@
 
 import { ask, emptyAnswer, numbersOf, timeSaved } from "./answer.js";
 import { $, announce, h } from "./dom.js";
+import { Coloured } from "./origins.js";
 import { Paper } from "./paper.js";
 import { load, newChat, save, titleOf } from "./store.js";
 
@@ -229,10 +230,7 @@ function follow(always = false) {
 
 /** A message of the log: its element, and how to draw it again as it grows. */
 function drawTurn(message) {
-  if (message.role !== "assistant") {
-    const who = message.role === "tool" ? `Result of ${message.name}` : "You";
-    return { element: h("article", { class: "turn user" }, h("h2", {}, who), h("div", { class: "paper", dir: "auto" }, message.text)) };
-  }
+  if (message.role !== "assistant") return drawGiven(message);
   log.querySelector(".start")?.remove();
   const paper = (coloured) => {
     const made = new Paper(h("div", { class: "paper", dir: "auto" }), coloured, { rejected: () => $("show-rejected").checked, drawn: follow });
@@ -271,6 +269,13 @@ function drawTurn(message) {
   };
   draw();
   return { element, changed, draw };
+}
+
+/** What a user said, or what a tool gave back. */
+function drawGiven(message) {
+  const paper = new Paper(h("div", { class: "paper", dir: "auto" }), new Coloured({ text: message.text }));
+  paper.draw();
+  return { element: h("article", { class: "turn user" }, h("h2", {}, message.role === "tool" ? `Result of ${message.name}` : "You"), paper.root) };
 }
 
 function drawCall(call) {

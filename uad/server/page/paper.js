@@ -174,18 +174,24 @@ export class Paper {
       tell(at);
       for (let next; at < upto; at = next) {
         next = Math.min(guesses < rejected.length ? rejected[guesses].at : upto, upto);
-        parent.append(piece(text.slice(at, next), run));
+        parent.append(...pieces(text.slice(at, next), run));
         if (next < upto) tell(next);
       }
     }
   }
 }
 
-function piece(text, run) {
+const BLANK = /(^\s+|\s*\n\s*|\s+$)/; // no line under what stands between words and lines
+
+function pieces(text, run) {
   const kind = run ? kindOf(run.by) : "target";
-  if (kind === "target") return text;
+  if (kind === "target") return [text];
   const n = run.n === 1 ? "1 token" : `${run.n} tokens`;
-  return h("mark", { class: kind, title: `${WORDS[kind]} (${run.by}): ${n}, accepted` }, text);
+  const title = `${WORDS[kind]} (${run.by}): ${n}, accepted`;
+  return text
+    .split(BLANK)
+    .filter(Boolean)
+    .map((part) => h("mark", { class: kind, title, "data-blank": !part.trim() }, part));
 }
 
 function firstFrom(rejected, start) {
