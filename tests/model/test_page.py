@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any
@@ -121,7 +122,7 @@ def test_a_chat_is_answered_and_its_colours_are_the_origins_of_the_stream(visit:
         expected.append(("target", text[-1]))  # it was held back, and no token came with it
         wanted = [[kind, "".join(c for _, c in group)] for kind, group in groupby(expected, key=lambda one: one[0])]
         assert runs(page) == wanted
-        assert "guesses accepted" in page.locator(".numbers").first.inner_text()
+        assert "guesses\xa0accepted" in page.locator(".numbers").first.inner_text()
         assert page.locator("del").count() == 0
         page.check("#show-rejected")
         assert page.locator("del").first.inner_text() == REJECTED
@@ -224,6 +225,82 @@ def test_hostile_text_is_only_text(visit: Open) -> None:
         bare = HOSTILE.replace("*", "").replace("`", "")
         assert page.locator(".turn.answer .paper p").last.inner_text().count("w") > 1_000
         assert len(answered(page).inner_text()) > 0.9 * len(bare)
+
+
+MARKDOWN = (
+    """# A *title*
+
+Some **bold**, `code` and [a link](https://example.org/a). An_underscore_name, 2 * 3 * 4.
+A second line.
+
+- one
+- two **bold**
+
+- three
+  - inner
+1. first
+
+> quoted
+> text
+
+| a | b |
+|---|:-:|
+| 1 | **2** |
+
+```python
+def f(x):
+    return x
+
+
+```
+
+***
+"""
+    + "long words " * 700
+    + """
+
+```
+never closed
+``"""
+)
+
+
+def test_markdown_is_drawn_and_how_it_is_cut_changes_nothing(visit: Open) -> None:
+    with served(fake("x")) as url:
+        page = visit(url)
+        whole, *cut = page.evaluate(
+            """async text => {
+                const { Paper } = await import("./page/paper.js");
+                const { Coloured } = await import("./page/origins.js");
+                const draw = step => {
+                    const root = document.createElement("div");
+                    const coloured = new Coloured();
+                    const paper = new Paper(root, coloured);
+                    for (let i = 0; i < text.length; i += step) {
+                        coloured.add(text.slice(i, i + step), "target", 1);
+                        paper.draw();
+                    }
+                    root.normalize();
+                    return root.innerHTML;
+                };
+                return [1 << 20, 1, 2, 7, 100].map(draw);
+            }""",
+            MARKDOWN,
+        )
+    assert cut == [whole] * 4
+    plain = re.sub(r' (dir|tabindex|type|target|rel|aria-label|class)="[^"]*"', "", whole)
+    for part in (
+        "<h3>A <em>title</em></h3>",
+        '<strong>bold</strong>, <code>code</code> and <a href="https://example.org/a">a link</a>. An_underscore_name',
+        "<ul><li>one</li><li>two <strong>bold</strong></li><li>three<ul><li>inner</li></ul></li></ul>",
+        "<ol><li>first</li></ol>",
+        "<blockquote>quoted\ntext</blockquote>",
+        "<th>a</th><th>b</th></tr></thead><tbody><tr><td>1</td><td><strong>2</strong></td>",
+        "<code>def f(x):\n    return x\n\n</code>",
+        "<hr>",
+        "<code>never closed</code>",
+    ):
+        assert part in plain, part
 
 
 def test_thoughts_are_folded_and_calls_are_shown(visit: Open) -> None:

@@ -9,8 +9,11 @@ const RULE = /^ {0,3}([-*_])(\s*\1){2,}\s*$/;
 const QUOTE = /^ {0,3}>\s?/;
 const TABLE = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
 
-/** The blocks of text[from:]. The last one may go on as text comes. Lines are places, [start, end] without the line's end. */
-export function blocks(text, from = 0) {
+/**
+ * The blocks of text[from:]. The last one may go on as text comes. Lines are places, [start, end] without the line's end.
+ * goesOn: text[from:] begins in the middle of a paragraph.
+ */
+export function blocks(text, from = 0, goesOn = false) {
   const found = [];
   let at = from;
   while (at < text.length) {
@@ -19,9 +22,11 @@ export function blocks(text, from = 0) {
     let block;
     if (!shown.trim() && line[1] - line[0] < 400) {
       at = line[1] + 1;
+      goesOn = false;
       continue;
     }
-    if (FENCE.test(shown)) block = code(text, line, FENCE.exec(shown));
+    if (goesOn) block = paragraph(text, line);
+    else if (FENCE.test(shown)) block = code(text, line, FENCE.exec(shown));
     else if (HEAD.test(shown)) block = heading(line, HEAD.exec(shown));
     else if (RULE.test(shown)) block = { type: "rule", end: line[1] + 1 };
     else if (QUOTE.test(shown)) block = run(text, line, "quote", (one) => QUOTE.exec(one));
@@ -29,6 +34,7 @@ export function blocks(text, from = 0) {
     else if (shown.includes("|") && isTable(text, line)) block = table(text, line);
     else block = paragraph(text, line);
     block.start = at;
+    goesOn = Boolean(block.goesOn);
     found.push(block);
     at = block.end;
   }
@@ -53,11 +59,11 @@ function code(text, line, [, fence, language]) {
   }
 }
 
-/** The end of what is surely code: a last line may become the fence. */
+/** The end of what is surely code: a last line may become the fence, whose line end is no code. */
 function withoutFence(text, start, fence) {
   const own = Math.max(text.lastIndexOf("\n") + 1, start);
   const last = text.slice(own, own + 40).trim();
-  return last && fence.startsWith(last) ? Math.max(own - 1, start) : text.length;
+  return fence.startsWith(last) ? Math.max(own - 1, start) : text.length;
 }
 
 function heading(line, [mark, signs]) {

@@ -4,13 +4,13 @@ import { blocks, inline, LONG } from "./markdown.js";
 import { h } from "./dom.js";
 import { kindOf, WORDS } from "./origins.js";
 
+const SHORT = 80; // characters of a block
 const PAUSE_MS = 33; // between two drawings; three times what the last one took, if that is more
 
 export class Paper {
   #frozen = 0; // characters that are drawn for good
-  #open = []; // nodes of the last block
-  #code = null; // an open code block: {start, element, upto}
-  #goesOn = false;
+  #open = []; // blocks that may change still, {start, node}; of code {start, node, code, upto}
+  #goesOn = false; // whether what follows belongs to a paragraph that was cut
   #timer = 0;
   #cost = 0;
 
@@ -47,13 +47,12 @@ export class Paper {
     this.root.replaceChildren();
     this.#frozen = 0;
     this.#open = [];
-    this.#code = null;
     this.#goesOn = false;
     this.draw();
   }
 
   #drawPlain() {
-    for (const node of this.#open) node.remove();
+    for (const { node } of this.#open) node.remove();
     const upto = this.coloured.text.length;
     let from = this.#frozen;
     for (; upto - from > LONG; from = this.#frozen) {
@@ -65,56 +64,56 @@ export class Paper {
     const last = h("span");
     this.#put(last, from, upto);
     this.root.append(last);
-    this.#open = [last];
+    this.#open = [{ node: last }];
   }
 
   #drawBlocks() {
-    const text = this.coloured.text;
-    const found = blocks(text, this.#frozen);
-    found.forEach((block, i) => {
-      const isLast = i === found.length - 1;
-      if (block.type === "code" && this.#code?.start === block.start) {
-        this.#growCode(block);
-      } else {
-        for (const node of this.#open) node.remove();
-        const node = this.#block(block, isLast);
-        this.root.append(node);
-        this.#open = [node];
-      }
-      if (isLast && !block.goesOn) return;
-      this.#frozen = block.end;
-      this.#goesOn = Boolean(block.goesOn);
-      this.#open = [];
-      this.#code = null;
+    const found = blocks(this.coloured.text, this.#frozen, this.#goesOn);
+    const code = this.#open[0]?.code && found[0]?.start === this.#open[0].start && found[0].type === "code" ? this.#open[0] : null;
+    for (const one of this.#open) if (one !== code) one.node.remove();
+    const drawn = found.map((block, i) => {
+      if (i === 0 && code) return this.#growCode(code, block);
+      const made = this.#block(block, i ? found[i - 1].goesOn : this.#goesOn);
+      this.root.append(made.node);
+      return { start: block.start, ...made };
     });
+    const nOpen = openOf(found);
+    const last = found.length - nOpen - 1; // of those that stay as they are
+    if (last >= 0) {
+      this.#frozen = found[last].end;
+      this.#goesOn = Boolean(found[last].goesOn);
+    }
+    this.#open = drawn.slice(last + 1);
   }
 
-  #growCode(block) {
-    const code = this.#code;
-    if (block.body[1] > code.upto) this.#put(code.element, code.upto, block.body[1]);
-    code.upto = Math.max(code.upto, block.body[1]);
+  #growCode(open, { body }) {
+    if (body[1] > open.upto) this.#put(open.code, open.upto, body[1]);
+    open.upto = Math.max(open.upto, body[1]);
+    return open;
   }
 
-  #block(block, isLast) {
+  /** What shows a block: {node}, of code {node, code, upto}. */
+  #block(block, goesOn) {
     switch (block.type) {
       case "code": {
-        const element = h("code");
-        this.#put(element, ...block.body);
-        this.#code = isLast ? { start: block.start, element, upto: block.body[1] } : null;
-        return h("pre", { dir: "ltr", tabindex: "0", "aria-label": block.language ? `Code, ${block.language}` : "Code" }, element, copyButton(element));
+        const code = h("code");
+        this.#put(code, ...block.body);
+        const label = block.language ? `Code, ${block.language}` : "Code";
+        const node = h("pre", { dir: "ltr", tabindex: "0", "aria-label": label }, code, copyButton(code));
+        return { node, code, upto: block.body[1] };
       }
       case "heading":
-        return this.#lines(h(`h${Math.min(block.level + 2, 5)}`, { dir: "auto" }), block.lines);
+        return { node: this.#lines(h(`h${Math.min(block.level + 2, 5)}`, { dir: "auto" }), block.lines) };
       case "rule":
-        return h("hr");
+        return { node: h("hr") };
       case "quote":
-        return this.#lines(h("blockquote", { dir: "auto" }), block.lines);
+        return { node: this.#lines(h("blockquote", { dir: "auto" }), block.lines) };
       case "list":
-        return this.#list(block.items);
+        return { node: this.#list(block.items) };
       case "table":
-        return this.#table(block.rows);
+        return { node: this.#table(block.rows) };
       default:
-        return this.#lines(h("p", { dir: "auto", class: this.#goesOn ? "on" : false }), block.lines);
+        return { node: this.#lines(h("p", { dir: "auto", class: goesOn ? "on" : false }), block.lines) };
     }
   }
 
@@ -179,6 +178,13 @@ export class Paper {
       }
     }
   }
+}
+
+/** How many blocks at the end may change still: a short one may turn out to belong to the one before it. */
+function openOf(found) {
+  const last = found.at(-1);
+  if (!last || last.goesOn) return 0;
+  return last.end - last.start > SHORT ? 1 : Math.min(2, found.length);
 }
 
 const BLANK = /(^\s+|\s*\n\s*|\s+$)/; // no line under what stands between words and lines
