@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from kit.source_imports import ROOT
 
 from uad.config import ServerConfig
 from uad.events import DrafterView, EngineView
-from uad.types import DrafterStats, Origin
+from uad.types import DrafterStats, Origin, SpecPolicy, SpeculativeParams
 
 LOCKED = ServerConfig(port=0, api_keys=("k",), api_prefix="/llm")
 OFF = ServerConfig(port=0, ui=False, api_keys=("k",))
@@ -66,6 +67,14 @@ def test_the_live_stream_goes_on_and_says_what_the_engine_does() -> None:
     assert (model["type"], model["saves"], model["costs"]) == ("draft-simple", 0.5, 0.25)
     assert (suffix["type"], suffix["saves"]) == ("suffix", None)
     assert [slot["id"] for slot in first["slots"]] == [0, 1]
+
+
+def test_a_drafter_that_the_fixed_policy_leaves_out_is_not_called_on() -> None:
+    fixed = SpeculativeParams(policy=SpecPolicy.FIXED)
+    drafting = replace(FakeRuntime().config.drafting, defaults=fixed, weighed=(Origin.SUFFIX,))
+    (event,) = look(FakeRuntime(config=replace(FakeRuntime().config, drafting=drafting)))
+    assert event["policy"] == "fixed"
+    assert [(one["type"], one["asked"]) for one in event["drafters"]] == [("draft-simple", True), ("suffix", False)]
 
 
 def test_it_tells_nothing_of_slots_where_these_are_off() -> None:

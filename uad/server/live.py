@@ -10,11 +10,12 @@ from aiohttp import web
 
 from uad.errors import InvalidRequestError
 from uad.events import DrafterView, EngineView
+from uad.server.job import drafters_of
 from uad.server.json_out import dumps, frame
 from uad.server.outcome import Json
 from uad.server.problems import BusyError
 from uad.server.state import STATE, STREAM, State
-from uad.types import DrafterStats
+from uad.types import DrafterStats, Origin
 
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 MAX_WATCHERS = 16
@@ -111,6 +112,7 @@ def live_json(state: State, view: EngineView) -> Json:
     slots, totals, defaults = engine.slots(), engine.totals(), engine.config.drafting.defaults
     n_busy = sum(slot.is_processing for slot in slots)
     views = {one.origin: one for one in view.drafters}
+    asked = {*drafters_of(engine, defaults), Origin.GRAMMAR}
     return {
         "time": time.time(),
         "policy": str(defaults.policy) if defaults.enabled else "off",
@@ -127,7 +129,10 @@ def live_json(state: State, view: EngineView) -> Json:
         "curve": [round(ms, 4) for ms in view.curve],
         "plain": [[depth, round(ms, 4)] for depth, ms in view.plain if depth <= engine.info.n_ctx],
         "lengths": view.lengths,
-        "drafters": [_drafter(one, views.get(one.origin) or DrafterView(one.origin)) for one in engine.drafters()],
+        "drafters": [
+            {**_drafter(one, views.get(one.origin) or DrafterView(one.origin)), "asked": one.origin in asked}
+            for one in engine.drafters()
+        ],
     }
 
 

@@ -12,6 +12,11 @@ let chat = chats[0] ?? newChat();
 let running = null; // the AbortController of the answer that comes
 let papers = [];
 
+const PANELS = [
+  ["show-settings", "settings"],
+  ["show-side", "side"],
+];
+
 export function start() {
   $("composer").addEventListener("submit", (event) => (event.preventDefault(), send()));
   $("say").addEventListener("keydown", typed);
@@ -21,9 +26,11 @@ export function start() {
   $("settings").addEventListener("input", settingsChanged);
   $("show-colours").addEventListener("change", () => log.classList.toggle("coloured", $("show-colours").checked));
   $("show-rejected").addEventListener("change", () => papers.forEach((paper) => paper.again()));
-  for (const [button, panel] of [["show-settings", "settings"], ["show-side", "side"]]) $(button).addEventListener("click", () => toggle(button, panel));
+  for (const [button, panel] of PANELS) $(button).addEventListener("click", () => toggle(button, panel));
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && running) stop();
+    if (event.key !== "Escape") return;
+    if (running) stop();
+    else for (const [button, panel] of PANELS) if ($(button).getAttribute("aria-expanded") === "true") close(button, panel);
   });
   log.classList.add("coloured");
   open(chat);
@@ -35,6 +42,11 @@ function toggle(button, panel) {
   if (panel === "settings") $(panel).hidden = !shown;
   else $(panel).classList.toggle("shown", shown);
   if (shown) $(panel).querySelector("textarea, button").focus();
+}
+
+function close(button, panel) {
+  toggle(button, panel);
+  $(button).focus();
 }
 
 // --- conversations
@@ -220,7 +232,7 @@ function greeting() {
     "div",
     { class: "start" },
     h("p", { class: "big" }, "Say something."),
-    h("p", {}, "Underlined words were guessed before the target model read them, and accepted. The rest it wrote itself."),
+    h("p", {}, "What is underlined was guessed ahead, and the target model accepted it. The rest it wrote itself."),
   );
 }
 
@@ -243,7 +255,7 @@ function drawTurn(message) {
     thought: h("details", { class: "thought", hidden: true }, h("summary", {}, "Thoughts"), thought.root),
     calls: h("div"),
     problem: h("p", { class: "problem", role: "alert", hidden: true }),
-    numbers: h("p", { class: "numbers" }),
+    numbers: h("p", { class: "numbers", title: "Time saved: as many passes of one row by the server's cost curve, less what this answer took" }),
     again: h("button", { type: "button", class: "quiet", onclick: regenerate }, "Regenerate"),
   };
   const footer = h("footer", { hidden: true }, parts.numbers, parts.again);

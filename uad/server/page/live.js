@@ -112,8 +112,9 @@ function drafterTable(now) {
 /** Whether a drafter is asked, and why. */
 function why(one, policy) {
   if (one.off) return `Off after a failure (${number(one.failures)} so far); it is tried again soon.`;
-  if (policy === "off") return "Off, unless a request asks for it.";
-  if (policy === "fixed" || one.type === "grammar") return one.type === "grammar" ? "On where a constraint forces the text." : "On in every round.";
+  if (one.type === "grammar") return "On where a constraint forces the text.";
+  if (!one.asked) return "Off, unless a request names it in speculative.types.";
+  if (policy === "fixed") return "On in every round.";
   if (one.saves === null) return "On; nothing is known of it yet.";
   const [saves, costs] = [one.saves, one.costs].map((value) => number(value, 2));
   return one.saves >= one.costs
