@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 
 PROJECT = Path(__file__).parent.parent / "pyproject.toml"
-LEFT_OUT = {"llama-cpp-python"}
+LEFT_OUT = {"llama-cpp-python", "playwright"}
 
 
 def requirements() -> list[str]:

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from uad.common.sums import Sums
 from uad.types import NO_FIM, DraftStats, FimTokens, Finish, Origin, StopKind, Timings, TokenProb, Usage
+
+
+class TokenText(NamedTuple):
+    """What one id adds to the decoded text: the characters that its bytes complete. Stop strings are still in it.
+
+    rejected: the rest of a guess that the target rejected here, which wrote this id in its place.
+    """
+
+    text: str
+    origin: Origin
+    rejected: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
     """A piece of a running answer: ids of one round and the text that became final with them (may be empty).
 
-    `origins` has one entry per id, and so has `pieces`: the text that became final with each. `probs` is empty unless
-    asked for; `timings` are those up to here, if they were.
+    `origins` has one entry per id, and so has `pieces`: the text that became final with each. `probs` and `tokens` are
+    empty unless asked for; `timings` are those up to here, if they were.
     """
 
     request: int
@@ -24,6 +36,7 @@ class Delta:
     probs: tuple[TokenProb, ...] = ()
     pieces: tuple[str, ...] = ()
     timings: Timings | None = None
+    tokens: tuple[TokenText, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,3 +202,32 @@ class Totals(Sums):
             prompt_ms=timings.prompt_ms,
             predicted_ms=timings.predicted_ms,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterView:
+    """What drafting knows of one drafter. saves and costs: of a round in which it is asked, in plain decodes; None
+    where nobody weighs them.
+    """
+
+    origin: Origin
+    saves: float | None = None
+    costs: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineView:
+    """What the loop does at a moment, for people who look.
+
+    n_written: ids of answers since start, n_rounds: of all sequences. curve[k]: milliseconds of a pass of k + 1 rows
+    behind `depth` positions; plain: (depth, milliseconds of a single row). lengths[k]: rounds of late that submitted k
+    drafted ids.
+    """
+
+    n_written: int = 0
+    n_rounds: int = 0
+    depth: int = 0
+    curve: tuple[float, ...] = ()
+    plain: tuple[tuple[int, float], ...] = ()
+    lengths: tuple[int, ...] = ()
+    drafters: tuple[DrafterView, ...] = ()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import NamedTuple
 
 from uad.common.samplers import SamplingParams as SamplingParams
@@ -182,6 +183,7 @@ class Request:
     that end the answer are not drawn (vLLM's meaning). `adapters`: how much of each LoRA adapter the target adds, None
     for what the server says. `shown` are names of control tokens that the text shows, for who
     reads structure out of it. `thoughts` says what thoughts look like: they are counted, and bounded if it says so.
+    `origins` asks for the text of each id, with its origin (`Delta.tokens`).
 
     post_sampling: probabilities are those that an id was drawn with. prompt_probs: `Progress` tells those of the
     prompt's ids, too. progress, timings: `Progress` is told, and times with each piece. n_indent: the text ends before
@@ -214,6 +216,7 @@ class Request:
     prediction: bytes = b""
     drafted_prompt: tuple[int, ...] = ()
     thoughts: ThoughtBounds | None = None
+    origins: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +331,10 @@ class Usage(Sums):
     n_thought: int = 0
 
 
+def _by_length(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(x + y for x, y in zip_longest(a, b, fillvalue=0))
+
+
 @dataclass(frozen=True, slots=True)
 class DrafterStats(Sums):
     """What one drafter did, as llama-server counts it: calls per sequence, drafts submitted, their ids, time.
@@ -344,6 +351,7 @@ class DrafterStats(Sums):
     ms: float = 0.0
     n_failures: int = 0
     is_off: bool = False
+    accepted: tuple[int, ...] = field(default=(), metadata={"add": _by_length})
 
     def called(self, n_calls: int, seconds: float) -> DrafterStats:
         """The same with n_calls more calls, which took so many seconds together."""

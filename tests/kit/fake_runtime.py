@@ -8,6 +8,7 @@ import codecs
 import math
 import threading
 import time
+from codecs import IncrementalDecoder, getincrementaldecoder
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +20,21 @@ from uad.calls.parser import Start
 from uad.calls.tools import Calls, Schema
 from uad.config import Config, ModelConfig
 from uad.errors import ContextOverflowError, UadError, UnavailableError
-from uad.events import AdapterInfo, Delta, Done, Event, Failed, ModelInfo, Progress, RuntimeInfo, Sink, SlotInfo, Totals
+from uad.events import (
+    AdapterInfo,
+    Delta,
+    Done,
+    EngineView,
+    Event,
+    Failed,
+    ModelInfo,
+    Progress,
+    RuntimeInfo,
+    Sink,
+    SlotInfo,
+    TokenText,
+    Totals,
+)
 from uad.runtime.calling import behind_thoughts, call_constraint
 from uad.types import (
     Constraint,
@@ -59,8 +74,13 @@ class Running:
     answer: bytes
     n_sent: int = 0
     slot: int = -1
+    decoder: IncrementalDecoder = field(default_factory=lambda: getincrementaldecoder("utf-8")("replace"))
+
+    def text(self, data: bytes, final: bool = False) -> str:
+        return self.decoder.decode(data, final)
 
 
+REJECTED = "¿guess?"
 LONGEST = 8
 """Bytes that one id of a real vocabulary might stand for."""
 
@@ -68,7 +88,8 @@ LONGEST = 8
 @dataclass
 class FakeRuntime:
     """Rounds begin when `go` is set; each says `step` bytes per sequence. every request fails with `fail` after
-    `fail_after` bytes.
+    `fail_after` bytes. by: who drafted the byte at a place of the answer, where a request drafts. seen: told to who
+    looks.
     """
 
     script: Script = echo
@@ -82,6 +103,8 @@ class FakeRuntime:
     fail: Exception | None = None
     fail_after: int = 0
     pause: float = 0.0
+    by: Callable[[int], Origin] = lambda place: Origin.TARGET
+    seen: EngineView = field(default_factory=EngineView)
     error: UadError | None = None
     scales: tuple[float, ...] = ()
     go: threading.Event = field(default_factory=threading.Event)
@@ -208,6 +231,9 @@ class FakeRuntime:
     def drafters(self) -> tuple[DrafterStats, ...]:
         return (DrafterStats(Origin.MODEL, 5, 4, 12, 9, 30.0), DrafterStats(Origin.SUFFIX, 5, 1, 3, 3, 0.5))
 
+    def look(self, tell: Callable[[EngineView], None]) -> None:
+        tell(self.seen)
+
     def _run(self) -> None:
         while True:
             with self._lock:
@@ -253,7 +279,7 @@ class FakeRuntime:
             kind,
             usage,
             timings,
-            rest[-1:].decode(),
+            one.text(rest[-1:], final=True),
             word,
             4242 if seed is None else seed,
             one.slot,
@@ -264,12 +290,22 @@ class FakeRuntime:
 
     def _delta(self, one: Running, data: bytes) -> Delta:
         self._tell_progress(one)
+        origins = tuple(self._origin(one, one.n_sent + i) for i in range(len(data)))
         one.n_sent += len(data)
+        texts = [one.text(data[i : i + 1]) for i in range(len(data))]
+        told = zip(texts, origins, strict=True) if one.request.origins else ()
+        tokens = tuple(
+            TokenText(text, by, REJECTED if by is Origin.TARGET and i and origins[i - 1] is not by else "")
+            for i, (text, by) in enumerate(told)
+        )
         probs = tuple(self._prob(id_, one.request.n_probs) for id_ in data) if one.request.logprobs else ()
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         pieces = [decoder.decode(data[i : i + 1], final=i == len(data) - 1) for i in range(len(data))]
         timings = Timings(1.0, 2.0, len(one.request.prompt), 0, one.n_sent) if one.request.timings else None
-        return Delta(one.id, tuple(data), (Origin.TARGET,) * len(data), "".join(pieces), probs, tuple(pieces), timings)
+        return Delta(one.id, tuple(data), origins, "".join(pieces), probs, tuple(pieces), timings, tokens)
+
+    def _origin(self, one: Running, place: int) -> Origin:
+        return self.by(place) if one.request.speculative.enabled else Origin.TARGET
 
     def _tell_progress(self, one: Running) -> None:
         """Before the first id, in two steps."""

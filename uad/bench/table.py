@@ -13,6 +13,7 @@ from rich.text import Text
 
 from uad.bench.measure import Answer, Sample
 from uad.bench.report import PEER, Cell, GroupResult, Labels, Standing, same_text, share, summarize
+from uad.common.origins import COLOURS, WORDS, kind_of
 from uad.common.sequences import first_difference
 
 SLOWER, FASTER = 0.98, 1.05
@@ -40,7 +41,7 @@ def print_table(console: Console, cells: Sequence[Cell]) -> None:
     console.print(table)
     if len({cell.labels.draft for cell in cells}) > 1 and len({cell.labels.workload for cell in cells}) > 1:
         console.print(_grid(cells))
-    for line in totals(cells):
+    for line in (*totals(cells), *guessed(cells)):
         console.print(line, highlight=False, soft_wrap=True)
 
 
@@ -80,6 +81,26 @@ def totals(cells: Sequence[Cell]) -> list[Text]:
             )
         )
     return lines
+
+
+def guessed(cells: Sequence[Cell]) -> list[Text]:
+    """A line for each policy that drafted: whose guesses were accepted, with the words and colours of the page."""
+    lines = []
+    for policy in dict.fromkeys(cell.labels.policy for cell in cells):
+        runs = [run for cell in cells if cell.labels.policy == policy for group in cell.groups for run in group.arm]
+        counts = dict.fromkeys(COLOURS, (0, 0))
+        for one in (one for run in runs for answer in run.answers for one in answer.by):
+            drafted, accepted = counts[kind_of(one.origin)]
+            counts[kind_of(one.origin)] = (drafted + one.n_drafted, accepted + one.n_accepted)
+        parts = [_guesses(kind, *count) for kind, count in counts.items() if count[0]]
+        if parts:
+            lines.append(Text(f"{policy}, guesses accepted: ").append_text(Text(", ").join(parts)))
+    return lines
+
+
+def _guesses(kind: str, n_drafted: int, n_accepted: int) -> Text:
+    style = f"underline color({COLOURS[kind]})"
+    return Text.assemble((WORDS[kind], style), f" {n_accepted} of {n_drafted} ({n_accepted / n_drafted:.0%})")
 
 
 def _line(one: Standing) -> Text:

@@ -5,23 +5,25 @@ format.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from uad.calls.tools import Tool
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What is said to the user."""
+    """What is said to the user. `at`: where in the answer's text it begins, in characters; -1: not known."""
 
     text: str
+    at: int = field(default=-1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """What the model thought before."""
+    """What the model thought before. `at` as that of content."""
 
     text: str
+    at: int = field(default=-1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +76,20 @@ class TrimmedText:
         if text:
             self._tell(text)
 
+    @property
+    def n_kept(self) -> int:
+        """How many characters are kept back."""
+        return len(self._kept)
+
     def strip(self) -> None:
         """Drop what is kept, and white space that follows."""
         self._kept, self._strips = "", True
 
     def flush(self) -> None:
         """Pass on what is kept."""
-        if self._kept:
-            self._tell(self._kept)
-        self._kept = ""
+        text, self._kept = self._kept, ""
+        if text:
+            self._tell(text)
 
 
 class Call:

@@ -45,7 +45,7 @@ class AnswerParser:
         self._start = start
         self._formats = [one for one in format_.calls if not one.channels] if self._tools else []
         self._source = FormatSource()
-        self._said = TrimmedText(lambda text: self._events.append(Content(text)), holds=bool(self._formats))
+        self._said = self._telling(Content, holds=bool(self._formats))
         self._events: list[Event] = []
         self._n_calls = 0
         self._is_committed = False
@@ -130,8 +130,17 @@ class AnswerParser:
         yield from self._source.until(end, self._thoughts().add)
         self._said.strip()
 
+    def _telling(self, kind: type[Content] | type[Thought], holds: bool) -> TrimmedText:
+        """Texts passed on as events of one kind, each with its place."""
+
+        def tell(text: str) -> None:
+            self._events.append(kind(text, self._source.place - trimmed.n_kept - len(text)))
+
+        trimmed = TrimmedText(tell, holds)
+        return trimmed
+
     def _thoughts(self) -> TrimmedText:
-        thoughts = TrimmedText(lambda text: self._events.append(Thought(text)), holds=True)
+        thoughts = self._telling(Thought, holds=True)
         thoughts.strip()
         return thoughts
 

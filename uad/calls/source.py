@@ -49,6 +49,7 @@ class FormatSource:
 
     def __init__(self) -> None:
         self.at = 0
+        self.n_gone = 0  # characters that are forgotten
         self.n_again = 0  # characters that had to be read again
         self._text = ""
         self._mark: int | None = None
@@ -58,9 +59,15 @@ class FormatSource:
         """More text. What is read and not marked is forgotten."""
         kept = self.at if self._mark is None else self._mark
         self._text = self._text[kept:] + text
+        self.n_gone += kept
         self.at -= kept
         if self._mark is not None:
             self._mark = 0
+
+    @property
+    def place(self) -> int:
+        """How many characters of the whole text are read."""
+        return self.n_gone + self.at
 
     def end(self) -> None:
         """No more text comes."""

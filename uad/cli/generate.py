@@ -1,4 +1,4 @@
-"""`uad generate`: one answer, streamed to the terminal; what the draft guessed is shown in another colour."""
+"""`uad generate`: one answer, streamed to the terminal; guesses are underlined, in the colour of who made them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from uad.cli.models import has_template, parse, runtime
 from uad.common.files import check_text, decode_text, path_of, read_text
+from uad.common.origins import legend, painted
 from uad.config import Config
 from uad.config.argv import Parser
 from uad.console import note
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = "Answer one prompt. The text goes to stdout, numbers to stderr."
 _EPILOG = "example: uad generate -m target.gguf -md draft.gguf -p 'Tell me a story.' --color on"
-_DRAFTED, _PLAIN = "\x1b[32m", "\x1b[0m"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -40,6 +40,8 @@ def main(argv: Sequence[str]) -> int:
         done = stream(
             opened, request(opened, config, text, args.chat, args.prefill), TerminalWriter(opened, sys.stdout, color)
         )
+    if color and sys.stderr.isatty() and done.timings.draft.n_drafted:
+        note(legend())
     note(summary(done))
     return 0
 
@@ -64,7 +66,7 @@ def _parser() -> Parser:
         "--color",
         choices=("auto", "on", "off"),
         default="auto",
-        help="show accepted draft tokens in green (default: auto)",
+        help="underline accepted guesses, in the colour of who made them (default: auto)",
     )
     return parser
 
@@ -148,7 +150,7 @@ class TerminalWriter:
 
     def _put(self, text: str, origin: Origin) -> None:
         if text:
-            self._out.write(text if origin is Origin.TARGET else f"{_DRAFTED}{text}{_PLAIN}")
+            self._out.write(painted(text, origin))
 
     def finish(self, rest: str) -> None:
         """The end: what was held back, and a line break."""
@@ -163,7 +165,7 @@ def summary(done: Done) -> str:
     line = f"{done.usage.n_predicted} tokens, {timings.predicted_per_second:.1f} tokens/s"
     if not draft.n_drafted:
         return f"{line}, nothing drafted"
-    return (
-        f"{line}, {draft.n_drafted} drafted, {draft.n_accepted} accepted ({draft.accept_rate:.0%}), mean run "
-        f"{draft.mean_accepted_run:.1f}"
-    )
+    guesses = f"{draft.n_accepted} of {draft.n_drafted} guesses accepted ({draft.accept_rate:.0%})"
+    if not draft.n_rounds:
+        return f"{line}, {guesses}"
+    return f"{line}, {guesses}, {done.usage.n_predicted / draft.n_rounds:.1f} tokens per target pass"

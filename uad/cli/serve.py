@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from uad.cli.models import has_template, parse, runtime
@@ -33,16 +33,30 @@ def main(argv: Sequence[str]) -> int:
     def ready(opened: Backend, url: str) -> None:
         for line in opened.info.notes:
             note(line)
-        print(f"listening on {url}\n{curl(url, config.server, has_template(opened))}", flush=True)
+        print("\n".join(greeting(url, config.server, has_template(opened))), flush=True)
 
     serve(runtime(config), config.server, ready)
     return 0
 
 
-def curl(url: str, server: ServerConfig, can_chat: bool) -> str:
-    """A command to copy that gets an answer from the server at `url`; the key itself is not printed."""
+def greeting(url: str, server: ServerConfig, can_chat: bool) -> Iterator[str]:
+    """What is printed once the server listens: where, how to ask it, and the page."""
+    yield f"listening on {url}"
+    yield curl(url, server, can_chat)
+    if server.ui:
+        yield f"or see who writes each token: {_reachable(url)}/"
+
+
+def _reachable(url: str) -> str:
+    """An address for this machine's own browser."""
     for any_address, local in _ANY.items():
         url = url.replace(any_address, local)
+    return url
+
+
+def curl(url: str, server: ServerConfig, can_chat: bool) -> str:
+    """A command to copy that gets an answer from the server at `url`; the key itself is not printed."""
+    url = _reachable(url)
     chat, plain = '"messages": [{"role": "user", "content": "Tell me a story."}]', '"prompt": "Once upon a time"'
     route, ask = ("/v1/chat/completions", chat) if can_chat else ("/v1/completions", plain)
     key = ' -H "Authorization: Bearer $LLAMA_API_KEY"' if server.api_keys else ""

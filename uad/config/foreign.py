@@ -29,7 +29,7 @@ class Refused:
 
 IGNORED: tuple[Ignored, ...] = (
     Ignored("--jinja --no-jinja --skip-chat-parsing --no-skip-chat-parsing --prefill-assistant --no-prefill-assistant"),
-    Ignored("--ui --webui --no-ui --no-webui --cont-batching -cb --no-cont-batching -nocb"),
+    Ignored("--cont-batching -cb --no-cont-batching -nocb"),
     Ignored("--kv-unified -kvu --no-kv-unified -no-kvu --no-context-shift --warmup --no-warmup"),
     Ignored("--cache-idle-slots --no-cache-idle-slots --perf --no-perf"),
     Ignored("--escape -e --no-escape"),

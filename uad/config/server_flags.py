@@ -277,6 +277,15 @@ SERVER_FLAGS: Final = (
         off="--no-cache-prompt",
     ),
     Flag("--slots", "server.slots", SWITCH, SERVER, "GET /slots", env=ENV + "ENDPOINT_SLOTS", off="--no-slots"),
+    Flag(
+        "--ui --webui",
+        "server.ui",
+        SWITCH,
+        SERVER,
+        "the page at /: chat, race and live view, which show who wrote each token",
+        env=ENV + "UI",
+        off="--no-ui --no-webui",
+    ),
     Flag("--metrics", "server.metrics", SWITCH, SERVER, "GET /metrics for Prometheus", env=ENV + "ENDPOINT_METRICS"),
     Flag(
         "--spm-infill",

@@ -144,6 +144,7 @@ class ServerConfig:
     sse_ping_interval: float = 30.0
     slots: bool = True
     metrics: bool = False
+    ui: bool = True
     max_queue: int = 256
     ssl_key: Path | None = None
     ssl_cert: Path | None = None

@@ -7,6 +7,8 @@ all that was written meanwhile.
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -15,11 +17,14 @@ from typing import TypeVar
 
 from uad.decode.guard import Guarded
 from uad.drafters.protocol import Drafter, Pace, Predicted
+from uad.events import DrafterView
 from uad.grammar.protocol import Matcher
-from uad.policy.protocol import Chosen, Policy, Round, Wish
+from uad.policy.protocol import Chosen, Policy, PolicyView, Round, Wish
 from uad.types import Ask, Clock, Commit, Crossing, Draft, DrafterStats, Origin, SamplingParams
 
 T = TypeVar("T")
+_log = logging.getLogger("uad.draft")
+_LATELY = 256  # rounds
 _NOTHING: Mapping[int, Chosen] = {}
 NO_MATCHERS: Mapping[int, Matcher] = {}
 
@@ -75,6 +80,8 @@ class Drafting:
         self._stats = {drafter.origin: DrafterStats(drafter.origin) for drafter in drafters}
         self._texts: dict[int, _DraftedText] = {}
         self._crossings: dict[int, Crossing] = {}
+        self._accepted: dict[Origin, list[int]] = {drafter.origin: [] for drafter in drafters}  # drafts, by length
+        self._lengths: deque[int] = deque(maxlen=_LATELY)  # of what was submitted
 
     def __contains__(self, seq: int) -> bool:
         return seq in self._texts
@@ -86,10 +93,29 @@ class Drafting:
 
     def stats(self) -> tuple[DrafterStats, ...]:
         """What each drafter did since start."""
-        return tuple(
-            replace(self._stats[one.part.origin], n_failures=one.n_failures, is_off=not one.is_on)
-            for one in self._drafters
-        )
+        return tuple(self._stats_of(one) for one in self._drafters)
+
+    def _stats_of(self, one: Guarded[Drafter]) -> DrafterStats:
+        origin = one.part.origin
+        accepted = tuple(self._accepted[origin])
+        return replace(self._stats[origin], n_failures=one.n_failures, is_off=not one.is_on, accepted=accepted)
+
+    def view(self, depth: int) -> tuple[PolicyView, tuple[int, ...], tuple[DrafterView, ...]]:
+        """What the policy knows, the lengths submitted of late, and each drafter; for people who look."""
+        try:
+            policy = self._policy.part.view(depth)
+        except Exception as error:  # nobody's answer needs it
+            _log.debug("the policy cannot be looked at", exc_info=error)
+            policy = PolicyView()
+        lengths: list[int] = []
+        for n in self._lengths:
+            _count(lengths, n)
+        worth = policy.worth
+        views = []
+        for origin in self._stats:
+            known = worth.get(origin)
+            views.append(DrafterView(origin, *known) if known is not None else DrafterView(origin))
+        return policy, tuple(lengths), tuple(views)
 
     def begin(
         self, seq: int, prompt: Sequence[int], sampling: SamplingParams, n_cached: int = 0, prediction: bytes = b""
@@ -217,7 +243,9 @@ class Drafting:
         if text is None:
             return
         text.written += commit.ids
+        self._lengths.append(commit.n_drafted)
         if draft.ids:
+            _count(self._accepted[draft.origin], commit.n_accepted)
             stats = self._stats[draft.origin]
             self._stats[draft.origin] = stats.judged(commit.n_drafted, commit.n_accepted)
         self._policy.do(lambda policy: policy.committed(commit))
@@ -231,6 +259,12 @@ class Drafting:
     def plain_round(self, seconds: float) -> None:
         """See `Policy.plain_round`."""
         self._policy.do(lambda policy: policy.plain_round(seconds))
+
+
+def _count(counts: list[int], n: int) -> None:
+    """One more of n, in a list that is as long as it must be."""
+    counts.extend([0] * (n + 1 - len(counts)))
+    counts[n] += 1
 
 
 class _GuardedPace:

@@ -10,7 +10,7 @@ from uad.decode.ends import Ends, ends_of, name_of
 from uad.decode.indent import Indentation
 from uad.decode.text import TextStream
 from uad.decode.verify import Picker
-from uad.events import Delta, Done, Progress, Sink
+from uad.events import Delta, Done, Progress, Sink, TokenText
 from uad.sampling.noise import Position
 from uad.types import (
     Draft,
@@ -52,6 +52,7 @@ class Running:
     first: float = 0.0
     last: float = 0.0
     rate: float = 0.0
+    decoded: list[str] = field(default_factory=list)  # of each id of the last round
     text: TextStream = field(init=False)
     ends: Ends = field(init=False)
     shown: Mapping[int, bytes] = field(init=False)
@@ -110,7 +111,9 @@ class Running:
         self.drafted.count(draft, n_accepted)
         origins = (draft.origin,) * n_accepted + (Origin.TARGET,) * (n - n_accepted)
         timings = self.timings(now) if self.request.timings else None
-        delta = Delta(self.number, verdict.ids[:n], origins, "".join(pieces), verdict.probs[:n], tuple(pieces), timings)
+        tokens = self._tokens(draft, n_accepted, origins) if self.request.origins else ()
+        text = "".join(pieces)
+        delta = Delta(self.number, verdict.ids[:n], origins, text, verdict.probs[:n], tuple(pieces), timings, tokens)
         return delta, None if kind is None else self._done(kind)
 
     def progress(self, now: float, probs: tuple[TokenProb, ...] = ()) -> Progress:
@@ -118,6 +121,14 @@ class Running:
         timings = self.timings(now) if self.request.timings else None
         ms = 1e3 * (now - self.started)
         return Progress(self.number, self.n_prompt, self.n_cached, self.n_past, ms, probs, timings)
+
+    def _tokens(self, draft: Draft, n_accepted: int, origins: Ids[Origin]) -> tuple[TokenText, ...]:
+        """What each id of this round adds; the target's own tells what it was written in place of."""
+        tokens = [TokenText(text, origin) for text, origin in zip(self.decoded, origins, strict=True)]
+        if n_accepted < min(len(draft.ids), len(tokens)):
+            guess = b"".join([self.vocab.texts[id_] for id_ in draft.ids[n_accepted:]])
+            tokens[n_accepted] = tokens[n_accepted]._replace(rejected=guess.decode("utf-8", "replace"))
+        return tuple(tokens)
 
     def end_with_prompt(self, now: float) -> Done:
         """The last event of a request that asked for no ids."""
@@ -127,10 +138,13 @@ class Running:
     def _append(self, ids: Ids[int], now: float) -> tuple[list[str], StopKind | None]:
         """Appends ids up to the end of the text: the text that became final with each, and why it ended."""
         pieces: list[str] = []
+        self.decoded.clear()
         for n, id_ in enumerate(ids, 1):
             self.ids.append(id_)
             self.position = self.position.after(len(self.vocab.texts[id_]))
+            self.text.decoded = ""
             pieces.append(self.indentation.read(self._hear(id_)))
+            self.decoded.append(self.text.decoded)
             if self.thoughts is not None:
                 self.thoughts.feed(id_)
             kind = self._kind(id_, is_last=n == len(ids)) or self._limit_of_lines(pieces[-1], now)

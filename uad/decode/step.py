@@ -22,7 +22,7 @@ from uad.decode.sequence import Running
 from uad.decode.target import Target
 from uad.decode.verify import verify
 from uad.errors import AbortedError, NoKvRoomError, UadError
-from uad.events import CacheCounts, Sink, SlotInfo, Totals
+from uad.events import CacheCounts, EngineView, Sink, SlotInfo, Totals
 from uad.grammar.protocol import Matcher
 from uad.policy.protocol import Chosen, Wish
 from uad.sampling.sampler import token_prob
@@ -103,6 +103,7 @@ class Engine:
         self._prefill = Prefill(target.n_ubatch, target.n_batch - (self._least.rows - 1), clock)
         self._cache = cache
         self._n_decodes = 0
+        self._n_written = self._n_rounds = self._depth = 0
         self._pass_ends = inf  # when the pass is expected to end that may be interrupted
 
     @property
@@ -172,6 +173,14 @@ class Engine:
         """To be called while nothing runs or waits, and nobody is expected at this moment."""
         self._requests.rest()
 
+    def view(self) -> EngineView:
+        """What happens now, for people who look. On the model thread."""
+        depth = self._depth
+        if self._drafting is None:
+            return EngineView(self._n_written, self._n_rounds, depth)
+        policy, lengths, drafters = self._drafting.view(depth)
+        return EngineView(self._n_written, self._n_rounds, depth, policy.curve, policy.plain, lengths, drafters)
+
     # --- a round
 
     def step(self) -> None:
@@ -230,6 +239,7 @@ class Engine:
         if not parts:
             return 0.0
         depth = sum(part.running.n_past for part in parts) // len(parts)
+        self._depth = depth
         seconds, counts = self._run(parts)
         if self._drafting is not None and seconds > 0:
             self._drafting.decoded(sizes_of_passes(counts, self._target.n_ubatch), depth, seconds)
@@ -345,6 +355,8 @@ class Engine:
         )
         delta, done = running.take(verdict, part.draft, self._clock())
         n_kept = min(verdict.n_accepted, len(delta.ids))
+        self._n_written += len(delta.ids)
+        self._n_rounds += 1
         running.n_past += n_kept
         self._take_back(running, end)
         if self._drafting is not None:

@@ -27,6 +27,7 @@ class TextStream:
         self._held = ""
         self._is_matching = False
         self.stopped: str | None = None
+        self.decoded = ""  # the characters that the last bytes completed
 
     def feed(self, data: bytes, may_stop: bool = True) -> str:
         """The answer goes on with these bytes; returns the text that can no longer become part of a stop string.
@@ -35,7 +36,8 @@ class TextStream:
         """
         if self.stopped is not None:
             return ""
-        return self._release(self._decoder.decode(data), may_stop)
+        self.decoded = self._decoder.decode(data)
+        return self._release(self.decoded, may_stop)
 
     def feed_name(self, name: str, may_stop: bool = True) -> str:
         """The answer goes on with a control token of this name, which is no text."""

@@ -14,13 +14,15 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from uad.policy.fixed import FixedRound
-from uad.policy.protocol import Chosen, Round, Wish
+from uad.policy.protocol import Chosen, PolicyView, Round, Wish, Worth
 from uad.policy.round import AutoRound
 from uad.policy.sequences import STALE, Sequences
 from uad.types import Ask, Commit, Draft, Origin, SpecPolicy
 
 # temperature from which the draft model's guesses, which are drawn with the target's noise, are a kind of their own
 _WARM: Final = 0.5
+_ROWS_SHOWN: Final = 32
+_DEPTHS_SHOWN: Final = (0, 512, 2048, 8192, 32768)
 _FIXED: Final = SpecPolicy.FIXED  # members of an enum are slow to reach
 
 
@@ -32,6 +34,13 @@ class AutoPolicy(Sequences):
 
     def end(self, seq: int) -> None:
         self.close(seq)
+
+    def view(self, depth: int) -> PolicyView:
+        target = self.machine.target
+        plain_ms = target.ms(1, depth)
+        worth = {origin: Worth(one.saved, self.price(origin, plain_ms, 1)) for origin, one in self.drafters.items()}
+        curve = tuple(target.ms(n, depth) for n in range(1, _ROWS_SHOWN + 1))
+        return PolicyView(curve, tuple((n, target.ms(1, n)) for n in _DEPTHS_SHOWN), worth)
 
     def plan(self, wishes: Sequence[Wish]) -> Round | None:
         enabled = [wish for wish in wishes if wish.params.enabled]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from uad.policy.protocol import Chosen, Wish
+from uad.policy.protocol import Chosen, PolicyView, Wish
 from uad.types import WRITERS, Ask, Commit, Draft, Origin
 
 _READ_AT_ONCE: Final = 256  # ids of a backlog in a round: the text goes on meanwhile, and others may wait
@@ -92,3 +92,6 @@ class FixedPolicy:
 
     def end(self, seq: int) -> None:
         """Nothing is remembered."""
+
+    def view(self, depth: int) -> PolicyView:
+        return PolicyView()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from uad.types import Ask, Commit, Draft, Origin, SpeculativeParams
@@ -76,6 +76,24 @@ class Round(Protocol):
         """See `drafters.protocol.Pace`."""
 
 
+class Worth(NamedTuple):
+    """What asking a drafter saves in a round, and what that costs, in plain decodes."""
+
+    saves: float
+    costs: float
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyView:
+    """What a policy knows, for people who look. curve[k]: milliseconds of a pass of k + 1 rows; plain: (depth,
+    milliseconds of a single row).
+    """
+
+    curve: tuple[float, ...] = ()
+    plain: tuple[tuple[int, float], ...] = ()
+    worth: Mapping[Origin, Worth] = field(default_factory=dict)
+
+
 class Policy(Protocol):
     """Decides for all sequences at once, since they share one batch."""
 
@@ -101,3 +119,7 @@ class Policy(Protocol):
 
     def end(self, seq: int) -> None:
         """The text is over."""
+
+    def view(self, depth: int) -> PolicyView:
+        """What it knows of costs behind so many positions. Changes no decision."""
+        ...

@@ -16,7 +16,7 @@ from types import TracebackType
 from uad.config import Config
 from uad.decode.step import Engine
 from uad.errors import UadError, UnavailableError
-from uad.events import Sink
+from uad.events import EngineView, Sink
 from uad.llama import abort, rpc
 from uad.runtime.adapters import AdapterTurns
 from uad.runtime.loaded import Loaded
@@ -120,6 +120,15 @@ class Runtime(Loaded):
     def set_adapters(self, scales: tuple[float, ...]) -> None:
         """How much of each adapter is added for later requests that do not say; one number for each."""
         self._parts.turns.default = scales
+
+    def look(self, tell: Callable[[EngineView], None]) -> None:
+        """Call `tell`, on the model thread between two rounds, with what the loop does; never once it has stopped."""
+
+        def told() -> None:
+            with suppress(Exception):  # who looks costs nobody an answer
+                tell(self._engine.view())
+
+        self._commands.put(told)
 
     # --- the model thread
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from uad.common.names import did_you_mean
+from uad.server.page import is_page
 from uad.server.problems import KINDS, AuthenticationError, ForbiddenError, Problem, problem_of
 from uad.server.state import FAILED, STATE, STREAM
 
@@ -136,7 +137,8 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         check_origin(request)
     if request.method == "OPTIONS":
         return web.Response(headers=PREFLIGHT)
-    if request.path.removeprefix(config.api_prefix) not in PUBLIC:
+    path = request.path.removeprefix(config.api_prefix)
+    if path not in PUBLIC and not (config.ui and is_page(path)):
         check_key(request, config.api_keys)
     return await handler(request)
 

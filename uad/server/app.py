@@ -10,7 +10,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from uad.config import ServerConfig
 from uad.errors import UnavailableError
-from uad.server import adapters, completions, info, messages, responses
+from uad.server import adapters, completions, info, live, messages, page, responses
 from uad.server.access import allow_origin, errors, guard, name_request
 from uad.server.doors import Doors, url_of
 from uad.server.engine import Backend
@@ -50,6 +50,7 @@ GET_ROUTES = {
     "/slots": info.slots,
     "/lora-adapters": adapters.show,
     "/metrics": info.metrics,
+    "/live": live.live,
 }
 ABSENT = (
     "/v1/embeddings",
@@ -68,10 +69,14 @@ def make_app(runtime: Backend, config: ServerConfig) -> web.Application:
         app.router.add_post(config.api_prefix + path, handler)
     for path, handler in GET_ROUTES.items():
         app.router.add_get(config.api_prefix + path, handler)
+    if config.ui:
+        page.add_routes(app, config.api_prefix)
     for path in ABSENT:
         app.router.add_post(config.api_prefix + path, info.absent)
     app.on_response_prepare.append(allow_origin)
     app.on_response_prepare.append(name_request)
+    app.on_startup.append(live.start_watch)
+    app.on_shutdown.append(live.stop_watch)
     app.on_shutdown.append(_stop_streams)
     app.cleanup_ctx.append(_own_workers)
     return app

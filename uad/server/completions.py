@@ -14,6 +14,7 @@ from uad.server.infill import encode_infill, encode_insertion
 from uad.server.job import Job, check_counts, make_job
 from uad.server.json_in import SMALL
 from uad.server.json_out import DONE, PING, dumps, frame, named_frame, with_member
+from uad.server.origins import OriginTeller
 from uad.server.outcome import Outcome, timings_json
 from uad.server.problems import Problem
 from uad.server.prompt_ids import Prompt, encode_prompt, split_prompts
@@ -129,6 +130,7 @@ class Teller:
         self.depth = shape.depth if isinstance(shape, NamedEvents) else 5
         self._frame = named_frame if isinstance(shape, NamedEvents) else frame
         self._is_opened = [False] * len(job.requests)
+        self._origins = OriginTeller(len(job.requests))
 
     def hear(self, arrivals: list[Arrival]) -> None:
         """Take in events of an answer that is sent as a whole."""
@@ -150,11 +152,11 @@ class Teller:
                 texts += self.shape.opening(outcome)
             if isinstance(event, Delta):
                 outcome.observe(event, keep=False)
-                texts += [_timed(text, event.timings) for text in self.shape.piece(outcome, event)]
+                texts += self._piece(outcome, event)
             elif isinstance(event, Progress):
                 texts += self._progress(outcome, event)
             else:
-                texts += self._close(index, event)
+                texts += self._origins.put(index, (), self._close(index, event))
         return b"".join(self._frame(text) for text in texts)
 
     def failed(self, problem: Problem) -> bytes:
@@ -162,6 +164,10 @@ class Teller:
         if isinstance(self.shape, NamedEvents):
             return b"".join(map(self._frame, self.shape.failed(problem)))
         return frame(dumps(problem.body()))
+
+    def _piece(self, outcome: Outcome, event: Delta) -> list[str]:
+        texts = [_timed(text, event.timings) for text in self.shape.piece(outcome, event)]
+        return self._origins.put(outcome.index, event.tokens, texts)
 
     def _progress(self, outcome: Outcome, event: Progress) -> list[str]:
         """How far the prompt was read, for who asked for it."""

@@ -18,7 +18,19 @@ from uad.calls.parser import Start
 from uad.calls.tools import Calls, Schema
 from uad.config import Config
 from uad.errors import SlowReaderError, UadError
-from uad.events import AdapterInfo, Delta, Done, Event, Failed, Progress, RuntimeInfo, Sink, SlotInfo, Totals
+from uad.events import (
+    AdapterInfo,
+    Delta,
+    Done,
+    EngineView,
+    Event,
+    Failed,
+    Progress,
+    RuntimeInfo,
+    Sink,
+    SlotInfo,
+    Totals,
+)
 from uad.types import Constraint, DrafterStats, Request, SamplingParams
 
 Message = Mapping[str, object]
@@ -131,6 +143,9 @@ class Backend(Protocol):
     def drafters(self) -> tuple[DrafterStats, ...]:
         """What each drafter did since start."""
         ...
+
+    def look(self, tell: Callable[[EngineView], None]) -> None:
+        """Call `tell`, on another thread and soon, with what the loop does; never once the engine has stopped."""
 
 
 class Inbox:
@@ -301,4 +316,5 @@ def _joined(a: Delta, b: Delta) -> Delta:
         a.probs + b.probs,
         a.pieces + b.pieces,
         b.timings,
+        a.tokens + b.tokens,
     )

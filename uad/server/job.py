@@ -101,6 +101,7 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         n_indent=body.n_indent,
         max_predict_ms=max(body.t_max_predict_ms, 0.0),
         prediction=prediction_of(body.prediction),
+        origins=_origins(body),
     )
     requests = tuple(_choice(model, prompt, i) for prompt in prompts for i in range(n))
     interval = ping if body.sse_ping_interval is None else body.sse_ping_interval
@@ -126,6 +127,14 @@ def _check_echo(prompts: Sequence[Prompt], n_probs: int) -> None:
         raise InvalidRequestError(
             f"echo: with logprobs {n_probs} a prompt may have at most {most} tokens; ask for fewer logprobs", "echo"
         )
+
+
+def _origins(body: GenerationBody) -> bool:
+    if body.return_origins and not body.stream:
+        raise InvalidRequestError(
+            "return_origins: the chunks of a stream have it; set stream to true", "return_origins"
+        )
+    return body.return_origins
 
 
 def _choice(model: Request, prompt: Prompt, i: int) -> Request:

@@ -113,10 +113,20 @@ def _by_drafter(drafters: tuple[DrafterStats, ...]) -> Iterator[Metric]:
         "seconds": ("Time a drafter took", [one.ms / 1e3 for one in drafters]),
         "failures": ("Times a drafter failed, after which it is off for a while", [one.n_failures for one in drafters]),
     }
+    yield _by_position(drafters)
     for name, (text, values) in families.items():
         yield _labelled(CounterMetricFamily(f"uad:drafter_{name}", text, labels=["type"]), drafters, values)
     is_off = GaugeMetricFamily("uad:drafter_off", "Whether a drafter is off after a failure", labels=["type"])
     yield _labelled(is_off, drafters, [float(one.is_off) for one in drafters])
+
+
+def _by_position(drafters: tuple[DrafterStats, ...]) -> Metric:
+    """An id at position i of a draft was accepted if more than i of its ids were."""
+    text = "Accepted tokens per draft position"
+    family = CounterMetricFamily("llamacpp:spec_decode_num_accepted_tokens_per_pos_total", text, labels=["position"])
+    for i in range(max(len(one.accepted) for one in drafters) - 1):
+        family.add_metric([str(i)], sum(sum(one.accepted[i + 1 :]) for one in drafters))
+    return family
 
 
 def _labelled(

@@ -194,6 +194,7 @@ class GenerationBody(SamplingBody):
     t_max_predict_ms: Milliseconds = 0.0
     cache_prompt: StrictBool | None = None
     id_slot: Length = -1
+    return_origins: StrictBool = False
     speculative: SpeculativeBody = SpeculativeBody()
     lora: Any = None  # see `adapters`
     prediction: Any = None

@@ -4,7 +4,7 @@ out; no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from uad.calls.events import Arguments, CallEnd, CallStart, Content, Event, Thought
@@ -16,7 +16,7 @@ from uad.events import Delta
 from uad.server.constraint import chat_constraint
 from uad.server.engine import Backend
 from uad.server.job import Job, make_job
-from uad.server.json_out import dumps, dumps_large
+from uad.server.json_out import dumps, dumps_large, with_member
 from uad.server.outcome import Json, Outcome, logprobs_json
 from uad.server.prompt_ids import answer_begun, encode_chat, text_of
 from uad.server.schemas import ChatBody
@@ -107,38 +107,33 @@ class SpokenShape(ChatShape):
 
     def piece(self, outcome: Outcome, delta: Delta) -> list[str]:
         """A chunk for each thing that the text says; none where it says nothing yet."""
-        deltas = list(self._deltas(self._parsers[outcome.index].feed(delta.text)))
+        events = joined(self._parsers[outcome.index].feed(delta.text))
         if not delta.probs:
-            return self._chunks(outcome, deltas)
+            return self._chunks(outcome, events)
         logprobs: Json = {"content": logprobs_json(delta.probs, self._job.post_sampling)}
-        first, rest = (deltas or [{}])[0], deltas[1:]
+        first, rest = _delta(events[0]) if events else {}, events[1:]
         return [dumps_large(self._chunk(outcome.index, first, None, logprobs)), *self._chunks(outcome, rest)]
 
     def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:
         """What was kept back, and the last chunks."""
         parser = self._parsers[outcome.index]
-        kept = self._chunks(outcome, self._deltas(parser.finish()))
+        kept = self._chunks(outcome, joined(parser.finish()))
         self._n_calls[outcome.index] = parser.n_calls
         return [*kept, *super().closing(outcome, finished)]
 
-    def _chunks(self, outcome: Outcome, deltas: Iterable[Json]) -> list[str]:
-        frame, index = self._frames[outcome.index], outcome.index
-        return [
-            frame.fill(str(one["content"])) if "content" in one else dumps(self._chunk(index, one, None))
-            for one in deltas
-        ]
+    def _chunks(self, outcome: Outcome, events: Iterable[Event]) -> list[str]:
+        has_places = self._job.requests[outcome.index].origins
+        return [self._told(outcome.index, event, has_places) for event in events]
 
-    def _deltas(self, events: Iterable[Event]) -> Iterator[Json]:
-        for event in joined(events):
-            match event:
-                case Content():
-                    yield {"content": event.text}
-                case Thought():
-                    yield {"reasoning_content": event.text}
-                case CallStart():
-                    yield {"tool_calls": [{"index": event.index, **_call(event, "")}]}
-                case Arguments():
-                    yield {"tool_calls": [{"index": event.index, "function": {"arguments": event.text}}]}
+    def _told(self, index: int, event: Event, has_place: bool) -> str:
+        """The chunk of one event; where its text begins in that of all tokens, if that is wanted and known."""
+        if isinstance(event, Content):
+            text = self._frames[index].fill(event.text)
+        else:
+            text = dumps(self._chunk(index, _delta(event), None))
+        if has_place and isinstance(event, Content | Thought) and event.at >= 0:
+            return with_member(text, "origins_at", event.at)
+        return text
 
     def _message(self, outcome: Outcome) -> Json:
         parser = self._reading.parser()
@@ -156,15 +151,29 @@ class SpokenShape(ChatShape):
         return "tool_calls" if finish is Finish.STOP and self._n_calls[outcome.index] else str(finish)
 
 
+def _delta(event: Event) -> Json:
+    match event:
+        case Content():
+            return {"content": event.text}
+        case Thought():
+            return {"reasoning_content": event.text}
+        case CallStart():
+            return {"tool_calls": [{"index": event.index, **_call(event, "")}]}
+        case Arguments():
+            return {"tool_calls": [{"index": event.index, "function": {"arguments": event.text}}]}
+        case CallEnd():
+            return {}
+
+
 def joined(events: Iterable[Event]) -> list[Event]:
     """The same events, neighbouring pieces of one kind as one."""
     out: list[Event] = []
     for event in events:
         last = out[-1] if out else None
         if isinstance(event, Content) and isinstance(last, Content):
-            out[-1] = Content(last.text + event.text)
+            out[-1] = Content(last.text + event.text, last.at)
         elif isinstance(event, Thought) and isinstance(last, Thought):
-            out[-1] = Thought(last.text + event.text)
+            out[-1] = Thought(last.text + event.text, last.at)
         elif isinstance(event, Arguments) and isinstance(last, Arguments) and event.index == last.index:
             out[-1] = Arguments(event.index, last.text + event.text)
         elif not isinstance(event, CallEnd):

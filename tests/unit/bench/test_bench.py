@@ -15,7 +15,7 @@ from uad.bench.measure import Answer, ArmPair, BenchJob, EngineArm, Measured, Sa
 from uad.bench.options import PLAIN, Drafters, Lineup, parse, parse_policy
 from uad.bench.report import GroupResult, Labels, make_cell, summarize
 from uad.bench.run import Engines, add_arguments, bench
-from uad.bench.table import print_table
+from uad.bench.table import guessed, print_table
 from uad.bench.workloads import WorkloadPrompt, bundled, load
 from uad.config import ModelConfig
 from uad.config.argv import Parser
@@ -377,6 +377,15 @@ def test_slower_is_red_and_faster_green(tmp_path, ms, colour):
 def test_lines_under_the_table(tmp_path):
     _, text = run(options(tmp_path, "--policy", "fixed,fixed:4", "--workload", "chat,code"), FakeEngine(fixed_speed))
     assert "fixed:4: geometric mean 4.00 over 2 cells, worst 4.00 (big, small, chat, 1 at once, temperature 0)" in text
+
+
+def test_a_line_says_whose_guesses_were_accepted():
+    by = (DrafterStats(Origin.MODEL, 1, 1, 10, 5), DrafterStats(Origin.SUFFIX, 1, 1, 4, 4))
+    answer = Answer((1,), "a", 1, by=by)
+    arm = Sample((answer,), 40.0)
+    cell = make_cell(Labels("t", "d", "w", "auto", 1, 0.0), [Measured(("a",), ((ArmPair(arm, arm),),))], 0)
+    (line,) = guessed([cell])
+    assert line.plain == "auto, guesses accepted: draft model 5 of 10 (50%), look-up 4 of 4 (100%)"
 
 
 def test_cost_emulation_is_said(tmp_path):

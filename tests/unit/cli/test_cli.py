@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -173,7 +174,7 @@ def test_generate_streams_text_and_ends_with_numbers(run):
     code, out, err, runtime = run("generate", "-m", "x", "-p", "Hi", "-n", "4", "--seed", "3", "-np", "4")
     assert (code, out) == (0, "Once \N{FOX FACE}!\n")
     assert "uad: family: chatml\n" in err
-    assert err.splitlines()[-1] == "uad: 4 tokens, 2.0 tokens/s, 4 drafted, 2 accepted (50%), mean run 2.0"
+    assert err.splitlines()[-1] == "uad: 4 tokens, 2.0 tokens/s, 2 of 4 guesses accepted (50%)"
     (request,) = runtime.requests
     assert (request.prompt, request.max_tokens, request.sampling.seed) == ((7, 2), 4, 3)
     assert runtime.closed
@@ -190,7 +191,7 @@ def test_generate_goes_on_behind_the_beginning_of_an_answer(run):
 
 def test_generate_colours_accepted_draft_tokens_and_waits_for_whole_characters(run):
     _, out, _, _ = run("generate", "-m", "x", "-p", "Hi", "--color", "on")
-    assert out == "On\x1b[32mce \x1b[0m\N{FOX FACE}\n"
+    assert out == "On\x1b[4;38;5;32mce \x1b[0m\N{FOX FACE}\n"
 
 
 @pytest.mark.parametrize(
@@ -238,6 +239,20 @@ def test_an_interrupt_cancels_the_request(run, monkeypatch):
 def test_summary_without_a_draft():
     done = Done(5, Finish.STOP, StopKind.EOS, Usage(2, 0, 3), Timings(1.0, 1000.0, 2, 0, 3))
     assert generate.summary(done) == "3 tokens, 2.0 tokens/s, nothing drafted"
+
+
+def test_summary_has_the_words_of_the_page():
+    stats = DraftStats(n_rounds=4, n_drafts=4, n_drafted=10, n_accepted=7)
+    done = Done(5, Finish.STOP, StopKind.EOS, Usage(2, 0, 11), Timings(1.0, 1000.0, 2, 0, 11, stats))
+    words = "11 tokens, 10.0 tokens/s, 7 of 10 guesses accepted (70%), 2.8 tokens per target pass"
+    assert generate.summary(done) == words
+
+
+def test_the_server_says_where_the_page_is_unless_there_is_none():
+    config = ServerConfig(host="0.0.0.0", api_prefix="/llm")
+    *_, last = serve.greeting("http://0.0.0.0:8080/llm", config, can_chat=True)
+    assert last.endswith(" http://127.0.0.1:8080/llm/")
+    assert len(list(serve.greeting("http://0.0.0.0:8080", replace(config, ui=False), can_chat=True))) == 2
 
 
 def test_a_port_in_use_is_said_before_anything_is_loaded(run):

@@ -216,7 +216,7 @@ def test_no_model_names_the_ways_to_give_one():
 def test_harmless_flags_of_llama_server_are_ignored_in_one_line():
     words = [
         "--jinja",
-        "--no-webui",
+        "--offline",
         "-cb",
         "--log-colors",
         "--tags",
@@ -227,7 +227,7 @@ def test_harmless_flags_of_llama_server_are_ignored_in_one_line():
         "--jinja",
     ]
     (line,) = load(*words, "--port", "9").notes
-    assert line.endswith(": --jinja, --no-webui, -cb, --log-colors, --tags, -lv, -kvu")
+    assert line.endswith(": --jinja, -cb, --log-colors, --tags, -lv, -kvu")
 
 
 @pytest.mark.parametrize("flag", ["--kv-unified", "-kvu"])
@@ -323,6 +323,7 @@ def test_yaml_takes_every_kind_of_value(tmp_path):
         api-key-file: keys
         seed: 5
         webui: false
+        offline: true
     """
     config = load_config(["--config", yaml_file(tmp_path, text)], {})
     assert (config.target.path, config.draft.path) == (tmp_path / "models/t.gguf", Path("/abs/d.gguf"))
@@ -332,7 +333,9 @@ def test_yaml_takes_every_kind_of_value(tmp_path):
     assert config.templates.mappings == (tmp_path / "rules",)
     assert config.templates.replace == (("<|a|>", "</s>"), ("b", "c"))
     assert (config.server.slots, config.server.api_keys, config.drafting.lookup.share) == (False, ("k1", "k2"), "off")
-    assert config.notes == ("ignored, without effect in uad: webui",)
+    assert config.notes == ("ignored, without effect in uad: offline",)
+
+    assert not config.server.ui
 
 
 def test_one_pair_may_stand_without_a_list(tmp_path):

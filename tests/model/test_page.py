@@ -1,0 +1,484 @@
+"""The page in a real Chromium, over a scripted runtime: what people see and do."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import Any
+
+import pytest
+from kit.browser import browsing, served
+from kit.fake_runtime import REJECTED, FakeRuntime
+
+from uad.calls.format import AnswerFormat, ThoughtFormat
+from uad.common.origins import kind_of
+from uad.config import ServerConfig
+from uad.errors import UadError
+from uad.types import Origin
+
+PAINT = "performance.getEntriesByName('first-contentful-paint')"
+PHONE = {"width": 375, "height": 700}
+HOSTILE = (
+    "<script>window.bad = 1</script> <img src=x onerror='window.bad = 1'> [x](javascript:alert(1)) "
+    '[y](https://example.org/"onmouseover=alert(1)) \u202egnirts\u202c \u2067 **bold** `code`\n\n'
+    "```html\n<script>window.bad = 1</script>\n```\n\n"
+    + "| a | b |\n|---|---|\n| <b>x</b> | 2 |\n\n"
+    + "w" * 30_000
+    + "\n"
+)
+
+
+def by_sevens(place: int) -> Origin:
+    return (Origin.MODEL, Origin.TARGET, Origin.SUFFIX, Origin.GRAMMAR)[place // 7 % 4]
+
+
+def fake(text: str, **fields: Any) -> FakeRuntime:
+    return FakeRuntime(script=lambda _: text.encode(), **{"by": by_sevens, "step": 5, "n_ctx": 1 << 20, **fields})
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with browsing() as opened:
+        yield opened
+
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Open]:
+    """Opens the page of a server in a fresh profile; a complaint in the console fails the test."""
+    complaints: list[str] = []
+    open_contexts = []
+
+    def opened(url: str, **options: Any) -> Any:
+        context = browser.new_context(viewport={"width": 1200, "height": 800}, **options)
+        open_contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        page.on("console", lambda one: complaints.append(one.text) if one.type in ("error", "warning") else None)
+        page.on("pageerror", lambda one: complaints.append(str(one)))
+        own = url.split("#")[0].rstrip("/")
+        page.on("request", lambda one: None if one.url.startswith(own) else complaints.append(f"asks {one.url}"))
+        page.goto(url)
+        return page
+
+    yield opened
+    for context in open_contexts:
+        context.close()
+    assert [one for one in complaints if "status of 401" not in one] == []
+
+
+def say(page: Any, text: str = "hello") -> None:
+    page.fill("#say", text)
+    page.press("#say", "Enter")
+
+
+def answered(page: Any) -> Any:
+    """The last answer, once it is whole."""
+    page.wait_for_selector(".turn.answer:last-child:not(.busy) footer:not([hidden])")
+    return page.locator(".turn.answer .paper").last
+
+
+def until(page: Any, wanted: str) -> None:
+    """Wait for what JavaScript says. The page's policy forbids Playwright's own way, which evaluates text inside it."""
+    for _ in range(1000):
+        if page.evaluate(wanted):
+            return
+        page.wait_for_timeout(10)
+    raise AssertionError(f"it did not come to pass: {wanted}")
+
+
+def runs(page: Any) -> list[list[str]]:
+    """[kind, text] of each stretch of the last answer, neighbours of one kind as one."""
+    found = page.locator(".turn.answer .paper").last.evaluate(
+        """root => {
+            const walk = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+            const found = [];
+            while (walk.nextNode()) {
+                const mark = walk.currentNode.parentElement.closest("mark");
+                if (!walk.currentNode.parentElement.closest("button, del"))
+                    found.push([mark ? mark.className : "target", walk.currentNode.textContent]);
+            }
+            return found;
+        }"""
+    )
+    return [[kind, "".join(text for _, text in group)] for kind, group in groupby(found, key=lambda one: one[0])]
+
+
+def test_a_chat_is_answered_and_its_colours_are_the_origins_of_the_stream(visit: Open) -> None:
+    text = "Käse für 東京 😀 und noch viel mehr, ohne Ende und Ziel."
+    with served(fake(text)) as url:
+        page = visit(url)
+        say(page)
+        assert answered(page).inner_text() == text
+        owners = [by_sevens(i) for i in range(len(text.encode()))]
+        expected, at = [], 0
+        for char in text[:-1]:
+            at += len(char.encode())
+            expected.append((kind_of(owners[at - 1]), char))  # a character belongs to the token that completes it
+        expected.append(("target", text[-1]))  # it was held back, and no token came with it
+        wanted = [[kind, "".join(c for _, c in group)] for kind, group in groupby(expected, key=lambda one: one[0])]
+        assert runs(page) == wanted
+        assert "guesses\xa0accepted" in page.locator(".numbers").first.inner_text()
+        assert page.locator("del").count() == 0
+        page.check("#show-rejected")
+        assert page.locator("del").first.inner_text() == REJECTED
+        assert runs(page) == wanted
+
+
+def test_the_page_knows_the_kind_of_every_origin(visit: Open) -> None:
+    with served(fake("x")) as url:
+        names = [str(origin) for origin in Origin]
+        kinds = visit(url).evaluate(
+            "async names => { const m = await import('./page/origins.js'); return names.map(m.kindOf) }", names
+        )
+    assert kinds == [kind_of(Origin(name)) for name in names]
+
+
+def test_conversations_stay_in_the_browser_and_may_be_deleted(visit: Open) -> None:
+    with served(fake("An answer.")) as url:
+        page = visit(url)
+        say(page, "first")
+        answered(page)
+        page.click("#new")
+        say(page, "second")
+        answered(page)
+        before = runs(page)
+        page.reload()
+        assert page.locator("#chats li").all_inner_texts() == ["second\n×", "first\n×"]
+        assert runs(page) == before
+        page.get_by_role("button", name="Delete second").click()
+        assert page.locator("#chats li").count() == 1
+        assert "first" in page.locator(".turn.user").inner_text()
+
+
+def test_stop_ends_the_answer_on_the_server_and_regenerate_asks_anew(visit: Open) -> None:
+    slow = fake("word " * 400, pause=0.02)
+    with served(slow) as url:
+        page = visit(url)
+        say(page)
+        until(page, "document.querySelector('.turn.answer > .paper').textContent.length > 20")
+        page.keyboard.press("Escape")
+        answered(page)
+        assert page.locator(".turn .numbers").inner_text() == "stopped"
+        assert slow.cancelled
+        slow.pause = 0
+        page.get_by_role("button", name="Regenerate").click()
+        until(page, "document.querySelector('.turn.answer > .paper').textContent.length >= 1990")
+        answered(page)
+        assert page.locator(".turn.answer").count() == 1
+        assert len(slow.chats[-1][0]) == 1  # the old answer was not sent
+
+
+def test_settings_go_with_the_request(visit: Open) -> None:
+    runtime = fake("ok")
+    with served(runtime) as url:
+        page = visit(url)
+        page.click("#show-settings")
+        page.fill("[name=system]", "Be brief.")
+        page.fill("#settings [name=temperature]", "0.25")
+        page.fill("#settings [name=seed]", "7")
+        page.select_option("#settings [name=drafting]", "off")
+        page.fill("#settings [name=max_tokens]", "50")
+        say(page)
+        answered(page)
+    asked = runtime.requests[-1]
+    assert (asked.sampling.temperature, asked.sampling.seed, asked.max_tokens) == (0.25, 7, 50)
+    assert not asked.speculative.enabled
+    assert runtime.chats[-1][0][0]["content"] == "Be brief."
+
+
+def test_a_race_says_whether_the_texts_are_the_same(visit: Open) -> None:
+    runtime = fake("the same text for both")
+    with served(runtime) as url:
+        page = visit(url + "#race")
+        page.fill("#race-form [name=prompt]", "run")
+        page.click("#race-start")
+        until(page, "document.querySelector('#verdict').textContent.includes('same text')")
+        assert page.locator("#verdict").inner_text().startswith("same text: yes")
+        assert page.locator(".lane .paper").all_inner_texts() == ["the same text for both"] * 2
+        assert [page.locator(".lane").nth(i).locator("mark").count() > 0 for i in (0, 1)] == [False, True]
+        plain, drafted = runtime.requests
+        assert (plain.speculative.enabled, drafted.speculative.enabled) == (False, True)
+        assert (plain.slot, plain.sampling.seed, plain.cache_prompt) == (drafted.slot, drafted.sampling.seed, False)
+        runtime.script = lambda asked: b"drafts differ" if asked.speculative.enabled else b"drafts agree!"
+        page.click("#race-start")
+        until(page, "document.querySelector('#verdict').textContent.includes('same text: no')")
+        assert "character 8" in page.locator("#verdict").inner_text()
+
+
+def test_hostile_text_is_only_text(visit: Open) -> None:
+    with served(fake(HOSTILE, step=400)) as url:
+        page = visit(url)
+        say(page, HOSTILE[:200])
+        answered(page)
+        page.wait_for_timeout(50)
+        assert page.evaluate("window.bad") is None
+        assert page.locator(".turn script, .turn img, .turn b").count() == 0
+        hrefs = page.locator(".turn a").evaluate_all("all => all.map(one => one.getAttribute('href'))")
+        assert all(href.startswith("https://example.org/") for href in hrefs)
+        wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        assert not wide
+        bare = HOSTILE.replace("*", "").replace("`", "")
+        assert page.locator(".turn.answer .paper p").last.inner_text().count("w") > 1_000
+        assert len(answered(page).inner_text()) > 0.9 * len(bare)
+
+
+MARKDOWN = (
+    """# A *title*
+
+Some **bold**, `code` and [a link](https://example.org/a). An_underscore_name, 2 * 3 * 4.
+A second line.
+
+- one
+- two **bold**
+
+- three
+  - inner
+1. first
+
+> quoted
+> text
+
+| a | b |
+|---|:-:|
+| 1 | **2** |
+
+```python
+def f(x):
+    return x
+
+
+```
+
+***
+"""
+    + "long words " * 700
+    + """
+
+```
+never closed
+``"""
+)
+
+
+def test_markdown_is_drawn_and_how_it_is_cut_changes_nothing(visit: Open) -> None:
+    with served(fake("x")) as url:
+        page = visit(url)
+        whole, *cut = page.evaluate(
+            """async text => {
+                const { Paper } = await import("./page/paper.js");
+                const { Coloured } = await import("./page/origins.js");
+                const draw = step => {
+                    const root = document.createElement("div");
+                    const coloured = new Coloured();
+                    const paper = new Paper(root, coloured);
+                    for (let i = 0; i < text.length; i += step) {
+                        coloured.add(text.slice(i, i + step), "target", 1);
+                        paper.draw();
+                    }
+                    root.normalize();
+                    return root.innerHTML;
+                };
+                return [1 << 20, 1, 2, 7, 100].map(draw);
+            }""",
+            MARKDOWN,
+        )
+    assert cut == [whole] * 4
+    plain = re.sub(r' (dir|tabindex|type|target|rel|aria-label|class)="[^"]*"', "", whole)
+    for part in (
+        "<h3>A <em>title</em></h3>",
+        '<strong>bold</strong>, <code>code</code> and <a href="https://example.org/a">a link</a>. An_underscore_name',
+        "<ul><li>one</li><li>two <strong>bold</strong></li><li>three<ul><li>inner</li></ul></li></ul>",
+        "<ol><li>first</li></ol>",
+        "<blockquote>quoted\ntext</blockquote>",
+        "<th>a</th><th>b</th></tr></thead><tbody><tr><td>1</td><td><strong>2</strong></td>",
+        "<code>def f(x):\n    return x\n\n</code>",
+        "<hr>",
+        "<code>never closed</code>",
+    ):
+        assert part in plain, part
+
+
+def test_thoughts_are_folded_and_calls_are_shown(visit: Open) -> None:
+    answers = AnswerFormat(thought=ThoughtFormat("<think>", "</think>"))
+    with served(fake("<think>so and so</think>It is *so*.", answers=answers)) as url:
+        page = visit(url)
+        say(page)
+        assert answered(page).locator("em").count() in (0, 1)
+        details = page.locator("details.thought")
+        assert details.evaluate("one => one.open") is False
+        details.locator("summary").click()
+        assert details.locator(".paper").inner_text() == "so and so"
+        assert page.locator(".turn.answer > .paper").inner_text() == "It is so."
+
+
+def test_everything_can_be_done_with_the_keyboard(visit: Open) -> None:
+    with served(fake("Hello.\n\n```\ncode\n```\n\nend")) as url:
+        page = visit(url)
+        assert page.evaluate("document.activeElement.id") == "say"
+        page.keyboard.type("one")
+        page.keyboard.press("Shift+Enter")
+        page.keyboard.type("two")
+        page.keyboard.press("Enter")
+        answered(page)
+        assert page.locator(".turn.user .paper").inner_text() == "one\ntwo"
+        assert page.locator("#said").inner_text() == "The answer is complete."
+        page.keyboard.press("Shift+Tab")  # from the message into the log and its buttons
+        assert page.evaluate("document.activeElement.textContent") == "Regenerate"
+        nameless = page.evaluate(
+            """() => [...document.querySelectorAll("button, input, select, textarea, a")]
+                .filter(one => !(one.textContent.trim() || one.getAttribute("aria-label") || one.labels?.length))
+                .map(one => one.outerHTML)"""
+        )
+        assert nameless == []
+        assert page.locator("[role=log]").get_attribute("aria-live") == "polite"
+        assert page.locator("main, header, nav").count() == 3
+
+
+@pytest.mark.parametrize("view", ["#chat", "#race", "#live"])
+def test_a_phone_shows_all_of_it(visit: Open, view: str) -> None:
+    with served(fake("An answer that is long enough to be broken into several lines of a phone.")) as url:
+        page = visit(url + view)
+        page.set_viewport_size(PHONE)
+        if view == "#chat":
+            say(page)
+            answered(page)
+            page.click("#show-side")
+            assert page.locator("#new").is_visible()
+        page.wait_for_timeout(50)
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def test_dark_mode_and_reduced_motion_are_followed_and_text_can_be_read(visit: Open) -> None:
+    with served(fake("An answer.")) as url:
+        for scheme in ("light", "dark"):
+            page = visit(url, color_scheme=scheme, reduced_motion="reduce")
+            say(page)
+            answered(page)
+            ink, paper = page.evaluate(
+                "() => { const s = getComputedStyle(document.body); return [s.color, s.backgroundColor] }"
+            )
+            assert (brightness(ink) > brightness(paper)) == (scheme == "dark")
+            for name in ("--ink", "--soft", "--model", "--text", "--grammar", "--rejected", "--bad"):
+                value = page.evaluate("name => getComputedStyle(document.body).getPropertyValue(name)", name)
+                assert contrast(value.strip(), page) >= 4.5, (scheme, name)
+            lines = page.locator(".legend mark").evaluate_all(
+                "all => all.map(one => getComputedStyle(one).textDecorationStyle)"
+            )
+            assert lines == ["solid", "dashed", "dotted"]  # colour is not the only sign
+
+
+def numbers(colour: str) -> list[float]:
+    if colour.startswith("#"):
+        return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    return [float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+
+
+def brightness(colour: str) -> float:
+    """WCAG's relative luminance."""
+    parts = [value / 255 for value in numbers(colour)]
+    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in parts]
+    return sum(share * value for share, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(colour: str, page: Any) -> float:
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    low, high = sorted((brightness(colour), brightness(paper)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_a_key_is_asked_for_and_stays_in_the_tab(visit: Open) -> None:
+    config = ServerConfig(port=0, alias="toy", api_keys=("secret",), api_prefix="/llm")
+    with served(fake("Behind a key."), config) as url:
+        page = visit(url)
+        page.fill("#key-text", "wrong")
+        page.press("#key-text", "Enter")
+        page.wait_for_selector("#key-problem:not([hidden])")
+        page.fill("#key-text", "secret")
+        page.press("#key-text", "Enter")
+        until(page, "document.querySelector('#model').textContent === 'toy'")
+        say(page)
+        assert answered(page).inner_text() == "Behind a key."
+        assert page.evaluate("[sessionStorage.length, JSON.stringify(localStorage).includes('secret')]") == [1, False]
+        page.goto(url.rstrip("/"))  # without its slash the prefix leads to the page
+        assert page.url == url
+
+
+def test_an_error_of_the_server_is_told(visit: Open) -> None:
+    with served(fake("x" * 50, fail=UadError("the model is on fire"), fail_after=10)) as url:
+        page = visit(url)
+        say(page)
+        page.wait_for_selector(".turn .problem:not([hidden])")
+        assert "on fire" in page.locator(".turn .problem").inner_text()
+        assert page.locator("#send").is_visible()
+
+
+def test_two_thousand_tokens_a_second_do_not_freeze_it(visit: Open) -> None:
+    text = "Many **words** of `text` and more, \n" * 110  # 3,900 tokens of one byte
+    with served(fake(text, step=10, pause=0.0045)) as url:
+        page = visit(url)
+        page.evaluate(
+            """() => { window.longest = 0; let last = performance.now();
+                const tick = () => {
+                    const now = performance.now();
+                    window.longest = Math.max(window.longest, now - last);
+                    last = now;
+                    requestAnimationFrame(tick);
+                };
+                requestAnimationFrame(tick) }"""
+        )
+        say(page)
+        answered(page)
+        assert page.evaluate("window.longest") < 500  # ms between two frames
+        assert "".join(text for _, text in runs(page)).count("words") == 110
+
+
+def test_the_first_paint_is_quick_and_the_page_is_small(visit: Open) -> None:
+    with served(fake("x")) as url:
+        paints = []
+        for _ in range(3):  # the machine may be busy with something else
+            page = visit(url)
+            until(page, f"{PAINT}.length > 0")
+            paints.append(page.evaluate(f"{PAINT}[0].startTime"))
+        sizes = page.evaluate("performance.getEntriesByType('resource').map(one => one.decodedBodySize)")
+        assert min(paints) < 200  # ms
+        assert sum(sizes) < 300_000
+
+
+def test_the_live_view_shows_what_the_server_tells(visit: Open) -> None:
+    with served(fake("An answer.")) as url:
+        page = visit(url + "#live")
+        page.wait_for_selector("#live-drafters tbody tr")
+        rows = page.locator("#live-drafters tbody tr").all_inner_texts()
+        assert [row.split()[0] for row in rows] == ["draft-simple", "suffix"]
+        assert page.locator("#live-slots li").count() == 2
+        assert page.locator("#live-lengths svg").get_attribute("aria-label")
+        assert "auto" in page.locator("#live-state").inner_text()
+
+
+def test_a_tool_is_called_and_its_result_is_asked_for(visit: Open) -> None:
+    from kit.calls_kit import FORMATS
+
+    call = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+    runtime = fake(call, answers=AnswerFormat(calls=(FORMATS["hermes"],)))
+    tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+    with served(runtime) as url:
+        page = visit(url)
+        page.click("#show-settings")
+        page.fill("[name=tools]", "nothing")
+        assert page.locator("#settings-problem").is_visible()
+        page.fill("[name=tools]", json.dumps([tool]))
+        say(page)
+        answered(page)
+        assert page.locator(".call summary").inner_text() == "Calls add"
+        assert json.loads(page.locator(".call pre").inner_text()) == {"a": 1}
+        assert page.locator("#say").get_attribute("placeholder") == "Result of add"
+        runtime.script = lambda _: b"The sum is 1."
+        say(page, "1")
+        until(page, "document.querySelectorAll('.turn.answer').length === 2")
+        assert answered(page).inner_text() == "The sum is 1."
+        assert [message["role"] for message in runtime.chats[-1][0]] == ["user", "assistant", "tool"]

@@ -1,0 +1,74 @@
+"""The page at `/`: its files, which lie beside this one and are sent as they are. Nobody builds them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.resources import files
+from pathlib import PurePath
+
+from aiohttp import web
+
+PATH = "/page/"
+KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        *("script-src 'self'", "style-src 'self'", "img-src 'self'", "connect-src 'self'"),
+        *("base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"),
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+def is_page(path: str) -> bool:
+    """Whether a path, without the prefix of the API, is the page's. Its files need no key: they hold no secret."""
+    return path in ("", "/") or path.startswith(PATH)
+
+
+def add_routes(app: web.Application, prefix: str) -> None:
+    """GET `/` and the files that it names, below `prefix`; without its last slash the prefix leads there."""
+    sent = _files()
+    app.router.add_get(f"{prefix}/", _sender(sent["index.html"]))
+    for name, file in sent.items():
+        app.router.add_get(f"{prefix}{PATH}{name}", _sender(file))
+    if prefix:
+        app.router.add_get(prefix, _to_slash)
+
+
+class _File:
+    """One file as it is sent."""
+
+    def __init__(self, name: str, data: bytes) -> None:
+        self.data = data
+        self.tag = f'"{hashlib.sha256(data).hexdigest()[:20]}"'
+        self.headers = {**HEADERS, "Content-Type": KINDS[PurePath(name).suffix], "ETag": self.tag}
+
+
+def _files() -> Mapping[str, _File]:
+    found = [one for one in files(__name__).iterdir() if PurePath(one.name).suffix in KINDS]
+    return {one.name: _File(one.name, one.read_bytes()) for one in found}
+
+
+def _sender(file: _File) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def send(request: web.Request) -> web.Response:
+        if request.headers.get("If-None-Match") == file.tag:
+            return web.Response(status=304, headers={**HEADERS, "ETag": file.tag})
+        return web.Response(body=file.data, headers=file.headers)
+
+    return send
+
+
+async def _to_slash(request: web.Request) -> web.Response:
+    """Addresses in the page are relative to its folder."""
+    return web.Response(status=308, headers={"Location": f"{request.path}/"})
