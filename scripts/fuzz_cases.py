@@ -33,6 +33,7 @@ GETS = (
     "/props",
     "/slots",
     "/metrics",
+    "/lora-adapters",
     "/slots?fail_on_no_slot=1",
 )
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "BREW")

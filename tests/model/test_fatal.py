@@ -23,16 +23,17 @@ from uad.drafters.store import StoreFile
 from uad.errors import ConfigError, DecodeError, ModelLoadError, UnavailableError
 from uad.llama.context import Context
 from uad.runtime import Runtime, parts, profile_store, runtime, wiring
+from uad.runtime.adapters import AdapterTurns
 from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 BREAKS = """
 import sys
-import uad.server.app as app
+import uad.server.life as life
 from uad.cli import main
 from uad.errors import DecodeError
 from uad.llama.context import Context
 
-real, base_url, broken = Context.decode, app.base_url, []
+real, make_runner, broken = Context.decode, life.make_runner, []
 
 def decode(self, rows, may_stop=False):
     if self._role == ROLE:
@@ -44,9 +45,9 @@ def decode(self, rows, may_stop=False):
 
 def listening(*args):
     Context.decode = decode
-    return base_url(*args)
+    return make_runner(*args)
 
-app.base_url = listening
+life.make_runner = listening
 sys.exit(main(sys.argv[1:]))
 """
 """`uad` whose decodes of a role fail once it listens: those of more than 20 rows, and behind the first of them all
@@ -138,7 +139,9 @@ def test_a_draft_that_fails_for_good_is_a_line_and_a_metric_and_the_text_is_the_
 def test_who_waits_for_the_end_is_told_once_all_requests_were(monkeypatch: pytest.MonkeyPatch) -> None:
     target = ScriptedModel(TARGET_VOCAB)
     info = SimpleNamespace(target=SimpleNamespace(n_vocab=TARGET_VOCAB.n_vocab))
-    made = SimpleNamespace(engine=make_engine(target), info=info, prompts=None, stack=ExitStack())
+    engine = make_engine(target)
+    turns = AdapterTurns(engine, lambda scales: None, ())
+    made = SimpleNamespace(engine=engine, turns=turns, info=info, prompts=None, stack=ExitStack())
     monkeypatch.setattr(runtime, "build", lambda *_: made)
     opened = Runtime.open(Config(target=None))
     monkeypatch.setattr(target, "decode", lambda rows, may_stop=False: (_ for _ in ()).throw(DecodeError("gone")))
