@@ -92,10 +92,22 @@ def test_amx_multiplies_right_or_is_left_alone(model) -> None:
         assert np.allclose(product, 64, rtol=0.02)
 
 
-@pytest.mark.parametrize(("code", "broken"), [(0, False), (-11, True), (-4, True), (3, True), (1, False)])
-def test_amx_is_left_alone_where_trying_it_ended_a_process(monkeypatch, code, broken) -> None:
+@pytest.mark.parametrize(
+    ("code", "said", "broken"),
+    [
+        (0, b"", False),
+        (-11, b"", True),
+        (-4, b"", True),
+        (3, b"", True),
+        (1, b"", False),
+        (1, b"uad: error: llama.cpp gave up: x", True),
+    ],
+)
+def test_amx_is_left_alone_where_trying_it_ended_a_process(monkeypatch, code, said, broken) -> None:
     monkeypatch.setattr(amx.lib, "llama_print_system_info", lambda: b"CPU : AVX2 = 1 | AMX_INT8 = 1 | ")
-    monkeypatch.setattr(amx.subprocess, "run", lambda *command, **options: SimpleNamespace(returncode=code))
+    monkeypatch.setattr(
+        amx.subprocess, "run", lambda *command, **options: SimpleNamespace(returncode=code, stderr=said)
+    )
     is_broken = amx.is_broken.__wrapped__
     assert is_broken() == broken
     monkeypatch.setattr(amx, "is_broken", is_broken)

@@ -15,6 +15,7 @@ from typing import Any
 
 from uad.llama import ggml
 
+GAVE_UP = "llama.cpp gave up"
 EXIT_CODE = 1
 """As for every failure behind which the process is to be started anew."""
 
@@ -53,7 +54,7 @@ def message(text: str) -> str:
     said = f"{rest} ({os.path.basename(place)})" if place else rest
     for explain in _explainers:
         said = explain(said)
-    return f"llama.cpp gave up: {said}"
+    return f"{GAVE_UP}: {said}"
 
 
 def _gave_up(text: bytes) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 
 from uad.config import ModelConfig
 from uad.llama import native
+from uad.llama.abort import GAVE_UP
 from uad.llama.ggml import function as _ggml
 
 _Q8_0, _BLOCK = 8, 32  # ggml's number of the type; weights that share a scale
@@ -45,10 +46,10 @@ def is_broken() -> bool:
     if "AMX_INT8 = 1" not in lib.llama_print_system_info().decode(errors="replace"):
         return False
     try:
-        code = subprocess.run([sys.executable, "-m", __name__], capture_output=True, timeout=_SECONDS).returncode
+        done = subprocess.run([sys.executable, "-m", __name__], capture_output=True, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return code < 0 or code == _WRONG
+    return done.returncode < 0 or done.returncode == _WRONG or GAVE_UP.encode() in done.stderr
 
 
 def notes() -> tuple[str, ...]:

@@ -125,7 +125,7 @@ def place(params: Any, config: ModelConfig) -> None:
         params.devices = ctypes.cast(array, c_void_p)
         kept.append(array)
     if config.tensor_split:
-        n = int(lib.LLAMA_MAX_DEVICES)
+        n = int(lib.llama_max_devices())
         if len(config.tensor_split) > n:
             raise ConfigError(f"--tensor-split: {len(config.tensor_split)} shares, where llama.cpp takes {n} at most")
         shares = (ctypes.c_float * n)(*config.tensor_split)

@@ -12,6 +12,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from ctypes import CFUNCTYPE, c_char_p, c_size_t, c_void_p
@@ -27,6 +28,7 @@ NEEDS_BUILD = (
 )
 TRIAL_S = 20.0  # that a worker may take to answer
 _CONNECT_S = 5.0
+_LOOKS, _LOOK_S = 5, 0.2  # for the port that a lost worker had
 _GONE_MS = 30_000  # a machine that has not answered the system for so long is gone
 _IDLE_S, _PROBE_S, _PROBES = 10, 5, 4
 _added: list[str] = []
@@ -75,14 +77,22 @@ def _explained(said: str) -> str:
 
 
 def _lost() -> tuple[str, ...]:
-    """The added workers whose port is closed, now that one of them is gone; all of them where every port is open."""
-    closed = []
-    for endpoint in _added:
-        try:
-            _reach(endpoint, 1.0)
-        except ConfigError:
-            closed.append(endpoint)
-    return tuple(closed or _added)
+    """The added workers whose port is closed, now that one of them is gone; all of them where every port stays open. A
+    port may close a moment after the connection did.
+    """
+    for _ in range(_LOOKS):
+        if closed := tuple(endpoint for endpoint in _added if not _is_open(endpoint)):
+            return closed
+        time.sleep(_LOOK_S)
+    return tuple(_added)
+
+
+def _is_open(endpoint: str) -> bool:
+    try:
+        _reach(endpoint, 1.0)
+    except ConfigError:
+        return False
+    return True
 
 
 def watch() -> int:

@@ -26,6 +26,7 @@ SYMBOLS = (
     "llama_log_callback",
     "llama_log_set",
     "llama_logit_bias",
+    "llama_max_devices",
     "llama_memory_seq_pos_max",
     "llama_memory_seq_pos_min",
     "llama_memory_seq_rm",
@@ -122,6 +123,7 @@ FIELDS = {
     ),
     "llama_model_params": (
         "check_tensors",
+        "devices",
         "kv_overrides",
         "load_mode",
         "n_gpu_layers",
@@ -129,6 +131,7 @@ FIELDS = {
         "no_host",
         "tensor_buft_overrides",
         "progress_callback",
+        "tensor_split",
         "use_extra_bufts",
         "vocab_only",
     ),
