@@ -10,9 +10,11 @@ from kit.fake_runtime import BOS, CONFIG, FakeRuntime
 from kit.server_kit import CHAT, HELLO, post, stream
 
 from uad.config import Config, ServerConfig
+from uad.events import Done
 from uad.server.infill import FimShares
+from uad.server.outcome import Outcome, usage_json
 from uad.server.prediction import MAX_BYTES
-from uad.types import FimTokens, Origin, Request
+from uad.types import DrafterStats, DraftStats, FimTokens, Finish, Origin, Request, StopKind, Timings, Usage
 
 PRE, SUF, MID, REPO, FILE = 1, 2, 3, 4, 5
 """Ids of the scripted vocabulary whose bytes no text here has."""
@@ -254,7 +256,16 @@ def test_no_prediction_is_no_prediction() -> None:
         status, answer, fake = predicted(path, None)
         assert status == 200
         assert fake.requests[-1].prediction == b""
-        assert "completion_tokens_details" not in answer.get("usage", {})
+        details = answer.get("usage", {}).get("completion_tokens_details", {})
+        assert not any("prediction" in name for name in details)
+
+
+@pytest.mark.parametrize(("path", "body"), [("/v1/responses", {"input": "a"}), ("/v1/messages", {"max_tokens": 4})])
+def test_translated_routes_hand_it_on(path: str, body: dict[str, Any]) -> None:
+    fake = FakeRuntime()
+    prediction = {"type": "content", "content": "c"}
+    assert post(path, {"model": "m", "messages": HELLO, **body, "prediction": prediction}, fake)[0] == 200
+    assert fake.requests[-1].prediction == b"c"
 
 
 def test_each_choice_has_the_prediction() -> None:
@@ -270,3 +281,15 @@ def test_settings_name_it_among_the_drafters_of_its_request() -> None:
         status, answer = post("/completion", {"prompt": "a", "prediction": value}, fake)
         assert status == 200
         assert answer["generation_settings"]["speculative.types"] == types
+
+
+def test_usage_counts_what_was_submitted_of_a_prediction() -> None:
+    def ended(*by: DrafterStats) -> Outcome:
+        timings = Timings(1.0, 1.0, 3, 0, 9, DraftStats(by={one.origin: one for one in by}))
+        return Outcome(0, done=Done(1, Finish.STOP, StopKind.EOS, Usage(3, 0, 9), timings))
+
+    suffix = DrafterStats(Origin.SUFFIX, n_drafted=20, n_accepted=20)
+    both = [ended(DrafterStats(Origin.PREDICTION, n_drafted=9, n_accepted=7), suffix) for _ in range(2)]
+    counted = usage_json(both, 1)["completion_tokens_details"]
+    assert counted == {"reasoning_tokens": 0, "accepted_prediction_tokens": 14, "rejected_prediction_tokens": 4}
+    assert usage_json([ended(suffix)], 1)["completion_tokens_details"] == {"reasoning_tokens": 0}

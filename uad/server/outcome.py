@@ -10,7 +10,7 @@ from itertools import accumulate
 from uad.common.sums import total
 from uad.events import Delta, Done
 from uad.server.json_out import finite, visible
-from uad.types import DrafterStats, DraftStats, Origin, Timings, TokenProb
+from uad.types import DraftStats, Origin, Timings, TokenProb
 
 Json = dict[str, object]
 
@@ -64,27 +64,25 @@ def usage_json(outcomes: Sequence[Outcome], n: int) -> Json:
     """OpenAI's usage over all sequences; a prompt with `n` choices counts once."""
     usages = [outcome.end.usage for outcome in outcomes]
     n_predicted, prompts = total(usages).n_predicted, total(usages[::n])
-    usage: Json = {
+    return {
         "completion_tokens": n_predicted,
         "prompt_tokens": prompts.n_prompt,
         "total_tokens": n_predicted + prompts.n_prompt,
         "prompt_tokens_details": {"cached_tokens": prompts.n_cached},
-        "completion_tokens_details": {"reasoning_tokens": total(usages).n_thought},
+        "completion_tokens_details": {"reasoning_tokens": total(usages).n_thought, **prediction_json(outcomes)},
     }
-    predicted = total([outcome.end.timings.draft for outcome in outcomes]).by.get(Origin.PREDICTION)
-    if predicted is not None:
-        usage["completion_tokens_details"] = prediction_json(predicted)
-    return usage
 
 
-def prediction_json(predicted: DrafterStats) -> Json:
+def prediction_json(outcomes: Sequence[Outcome]) -> Json:
     """OpenAI's counts of a request with a prediction: ids of it that were submitted and became part of the answer, and
-    those that did not.
+    those that did not. Nothing for other requests.
     """
-    n_accepted = predicted.n_accepted
+    one = total([outcome.end.timings.draft for outcome in outcomes]).by.get(Origin.PREDICTION)
+    if one is None:
+        return {}
     return {
-        "accepted_prediction_tokens": n_accepted,
-        "rejected_prediction_tokens": predicted.n_drafted - n_accepted,
+        "accepted_prediction_tokens": one.n_accepted,
+        "rejected_prediction_tokens": one.n_drafted - one.n_accepted,
     }
 
 

@@ -10,7 +10,7 @@ from uad.server.dialogue import seal
 from uad.server.job import Job
 from uad.server.json_in import SMALL
 from uad.server.json_out import chunks, dumps
-from uad.server.outcome import Json, Outcome, logprobs_json, stats_json
+from uad.server.outcome import Json, Outcome, logprobs_json, prediction_json, stats_json
 from uad.server.problems import Problem
 from uad.server.responses_request import ResponsesBody
 from uad.server.segments import Added, Closed, Opened, Segment, SegmentKind, Segments, Step
@@ -144,7 +144,10 @@ class ResponseShape(NamedEvents):
                 "input_tokens": usage.n_prompt,
                 "input_tokens_details": {"cached_tokens": usage.n_cached},
                 "output_tokens": usage.n_predicted,
-                "output_tokens_details": {"reasoning_tokens": min(self._segments.n_thought, usage.n_predicted)},
+                "output_tokens_details": {
+                    "reasoning_tokens": min(self._segments.n_thought, usage.n_predicted),
+                    **prediction_json([outcome]),
+                },
                 "total_tokens": usage.n_prompt + usage.n_predicted,
             },
         }
