@@ -40,7 +40,7 @@ class Answers:
     def _text(self, asked: str, messages: Sequence[Mapping[str, object]], tools: Any) -> str:
         functions = {tool["function"]["name"]: tool["function"] for tool in tools}
         if any(message["role"] == "assistant" for message in messages):  # some clients tell results as the user
-            text = f"The tool says: {messages[-1]['content']}"
+            text = f"The tool says: {str(messages[-1]['content']).rpartition(chr(10))[2]}"
             return _call("final_answer", {"answer": text}) if "final_answer" in functions else text
         if "Count from 1 to 9" in asked:
             return "1, 2, 3, 4, 5, 6, 7, 8, 9"
