@@ -329,6 +329,14 @@ def test_a_stream_that_breaks_off_ends_with_the_failed_response() -> None:
     assert events[-2]["message"] == "no"
 
 
+def test_progress_and_timings_stand_in_events_where_they_are_asked_for() -> None:
+    body = {"input": "hi", "timings_per_token": True, "return_progress": True}
+    events = streamed(PATH, body, saying("hello"))
+    assert {event["type"] for event in events if "prompt_progress" in event} == {"response.in_progress"}
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert any("timings" in event for event in events if event["type"] == "response.output_text.delta")
+
+
 def test_ids_of_a_request_are_counted() -> None:
     status, answer = post("/v1/responses/input_tokens", {"input": "hi", "instructions": "Help."})
     assert (status, answer["object"]) == (200, "response.input_tokens")

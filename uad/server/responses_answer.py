@@ -48,6 +48,10 @@ class ResponseShape(NamedEvents):
         begun = self._response("in_progress", [])
         return [self._event(f"response.{name}", response=begun) for name in ("created", "in_progress")]
 
+    def blank(self, outcome: Outcome) -> str:
+        """An event that says nothing but that it goes on, for the progress of the prompt."""
+        return self._event("response.in_progress", response=self._response("in_progress", []))
+
     def piece(self, outcome: Outcome, delta: Delta) -> list[str]:
         """Events for what the piece says."""
         return list(self._events(self._segments.feed(delta), "completed"))
