@@ -148,7 +148,7 @@ class ResponseShape(NamedEvents):
                 "input_tokens": usage.n_prompt,
                 "input_tokens_details": {"cached_tokens": usage.n_cached},
                 "output_tokens": usage.n_predicted,
-                "output_tokens_details": {"reasoning_tokens": min(self._segments.n_thought, usage.n_predicted)},
+                "output_tokens_details": {"reasoning_tokens": usage.n_thought},
                 "total_tokens": usage.n_prompt + usage.n_predicted,
             },
         }
