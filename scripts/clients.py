@@ -1,9 +1,10 @@
 """Run real clients against `uad serve` with a real model, and print what works: `make clients`.
 
-    python scripts/clients.py                     all of them python scripts/clients.py openai ai_sdk       only these
-    files of scripts/client_checks python scripts/clients.py --url URL           against a server that runs already
-    python scripts/clients.py --peer LLAMA_SERVER failed checks are repeated there; what fails there, too, is the
-    model's fault
+    python scripts/clients.py                      all of them
+    python scripts/clients.py openai ai_sdk        only these files of scripts/client_checks
+    python scripts/clients.py --url URL            against a server that runs already
+    python scripts/clients.py --scripted           against answers that are written in advance: no model, forms only
+    python scripts/clients.py --peer LLAMA_SERVER  what failed is repeated there; what fails there, too, is the model's
 
 The clients are installed into a folder of their own, in the versions of scripts/client_checks/requirements.txt and
 package-lock.json. Prints a table in Markdown. Exit code 1: something failed. Clients that could not be installed are
@@ -34,6 +35,7 @@ from platformdirs import user_cache_path
 ROOT = Path(__file__).parent.parent
 CHECKS = Path(__file__).parent / "client_checks"
 AGENTS = "agents_cli"
+SCRIPTED = (sys.executable, "-m", "kit.scripted_server")
 CONTEXT = "32768"  # tokens: coding agents begin with some ten thousand
 TARGET, DRAFT = "qwen2.5-coder-1.5b-q8_0", "smollm2-135m"
 INSTALL_S, CHECK_S, START_S = 600, 900, 300
@@ -183,9 +185,11 @@ def free_port() -> int:
 def served(command: Sequence[str | Path], log: Path) -> Iterator[str]:
     """A server on loopback until the end of the block; its address. Raises RuntimeError where it does not start."""
     port = free_port()
+    paths = (os.environ.get("PYTHONPATH", ""), str(ROOT), str(ROOT / "tests"))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     with log.open("w", encoding="utf-8") as out:
         process = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", "--port", str(port)], stdout=out, stderr=out, cwd=ROOT
+            [*command, "--host", "127.0.0.1", "--port", str(port)], stdout=out, stderr=out, cwd=ROOT, env=env
         )
         try:
             url = f"http://127.0.0.1:{port}"
@@ -227,6 +231,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Run real clients against uad serve.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(names())}; without one, all")
     parser.add_argument("--url", help="a server that runs already")
+    parser.add_argument("--scripted", action="store_true", help="a server without a model: only the forms are checked")
     parser.add_argument("--peer", metavar="PROGRAM", help="a llama-server on which failed checks are repeated")
     parser.add_argument("--threads", default="", metavar="N", help="threads of the servers")
     given = parser.parse_args()
@@ -244,7 +249,7 @@ def main() -> int:
     if given.url:
         results = all_results(wanted, re.sub(r"/(v1/?)?$", "", given.url), folder)
     else:
-        with served(uad_command(words), folder / "uad.log") as url:
+        with served(SCRIPTED if given.scripted else uad_command(words), folder / "uad.log") as url:
             results = all_results(wanted, url, folder)
     if given.peer and any(one.verdict == FAILED for one in results):
         with served(peer_command(given.peer, words), folder / "peer.log") as url:

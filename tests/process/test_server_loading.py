@@ -84,6 +84,7 @@ def test_every_route_waits_for_the_models_and_then_answers():
                 time.sleep(0.01)
         said.append(ask(f"{url}/v1/chat/completions", b"{}"))
         said.append(ask(f"{url}/nowhere"))
+        said.append(ask(f"{url}/v1/messages", b"{}"))
         go.set()
         while (last := ask(f"{url}/health"))[0] == 503:
             time.sleep(0.01)
@@ -97,7 +98,9 @@ def test_every_route_waits_for_the_models_and_then_answers():
     for status, headers, body in said[:3]:
         assert (status, headers["Retry-After"]) == (503, "5")
         assert body == {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error", "param": None}}
-    assert said[3][::2] == (200, {"status": "ok"})
+    error = {"type": "overloaded_error", "message": "Loading model"}
+    assert said[3][::2] == (503, {"type": "error", "error": error})
+    assert said[4][::2] == (200, {"status": "ok"})
 
 
 def run_loading(body: str) -> subprocess.Popen[str]:

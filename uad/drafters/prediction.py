@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from uad.drafters.history import BELIEFS
-from uad.drafters.predicted import PredictedPlace, PredictedAnswer, Trust
+from uad.drafters.predicted import PredictedAnswer, PredictedPlace, Trust
 from uad.drafters.protocol import Pace
 from uad.types import GREEDY, Ask, Commit, Draft, Origin, SamplingParams
 from uad.vocab.encode import Encoder

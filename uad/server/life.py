@@ -87,7 +87,7 @@ async def _telling_to_wait(doors: Doors) -> AsyncIterator[None]:
 
 
 async def _loading(request: web.BaseRequest) -> web.Response:
-    response = LOADING.response()
+    response = LOADING.response(LOADING.anthropic() if "/v1/messages" in request.path else None)
     response.force_close()  # the next request meets another application
     return response
 

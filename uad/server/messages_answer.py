@@ -47,7 +47,7 @@ class MessageShape(NamedEvents):
         rest = list(self._events(self._segments.finish()))
         reason, word = self._reason(outcome)
         delta: Json = {"stop_reason": reason, "stop_sequence": word}
-        end = {"type": "message_delta", "delta": delta, "usage": self._usage_json(outcome.end.usage)}
+        end = {"type": "message_delta", "delta": delta, "usage": _usage_json(outcome.end.usage)}
         return [*rest, dumps(end), dumps({"type": "message_stop"})]
 
     def failed(self, problem: Problem) -> list[str]:
@@ -100,7 +100,7 @@ class MessageShape(NamedEvents):
 
     def _message(self, blocks: list[Json], reason: str | None, word: str | None, usage: Usage) -> Json:
         own: Json = {"content": blocks, "stop_reason": reason, "stop_sequence": word}
-        return {**self._same, **own, "usage": self._usage_json(usage)}
+        return {**self._same, **own, "usage": _usage_json(usage)}
 
     def _block(self, segment: Segment) -> Json | None:
         match segment.kind:
@@ -122,16 +122,6 @@ class MessageShape(NamedEvents):
         """Nothing is signed here. Thoughts that are not shown are in it, so that they come back."""
         return seal(segment.text) if self._body.hides_thoughts else ""
 
-    def _usage_json(self, usage: Usage) -> Json:
-        """Anthropic counts what was in the cache apart from what was read."""
-        return {
-            "input_tokens": usage.n_prompt - usage.n_cached,
-            "cache_creation_input_tokens": 0,
-            "cache_read_input_tokens": usage.n_cached,
-            "output_tokens": usage.n_predicted,
-            "output_tokens_details": {"thinking_tokens": min(self._segments.n_thought, usage.n_predicted)},
-        }
-
     def _reason(self, outcome: Outcome) -> tuple[str, str | None]:
         """Why the message ended, and the stop sequence that it ended at."""
         end = outcome.end
@@ -150,3 +140,14 @@ def _object(text: str) -> Json | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _usage_json(usage: Usage) -> Json:
+    """Anthropic counts what was in the cache apart from what was read."""
+    return {
+        "input_tokens": usage.n_prompt - usage.n_cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": usage.n_cached,
+        "output_tokens": usage.n_predicted,
+        "output_tokens_details": {"thinking_tokens": usage.n_thought},
+    }

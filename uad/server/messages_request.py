@@ -27,6 +27,7 @@ _NAMES = (
     (r"(tools\.\d+)\.parameters\b", r"\1.input_schema"),
     (r"(thinking_budget\w*|reasoning_budget_tokens)\b", "thinking.budget_tokens"),
 )
+_NO_TELEMETRY = {"return_progress": False, "timings_per_token": False}
 _BILLING = re.compile(r"\Ax-anthropic-billing-header:(\s*[\w.-]+=[^;\n]*;)*\s*")
 """Claude Code's stamp in front of its system prompt. It is new in each request, so that nothing would be cached."""
 
@@ -127,7 +128,7 @@ def read_message(members: Mapping[str, object]) -> Translated[MessagesBody]:
     tools, places = _tools(own, found)
     spelling = tools_at(places, renaming(_NAMES))
     chat = {**rest_of(members, own), "messages": messages, "tools": tools, "stop": own.stop_sequences}
-    chat |= {**_choice(own), **_thinking(own), **_form(own)}
+    chat |= {**_choice(own), **_thinking(own), **_form(own), **_NO_TELEMETRY}
     if own.max_tokens is not None:
         chat["max_tokens"] = own.max_tokens
     return Translated(own, chat_of(chat, spelling), spelling)

@@ -48,6 +48,10 @@ class ResponseShape(NamedEvents):
         begun = self._response("in_progress", [])
         return [self._event(f"response.{name}", response=begun) for name in ("created", "in_progress")]
 
+    def blank(self, outcome: Outcome) -> str:
+        """An event that says nothing but that it goes on, for the progress of the prompt."""
+        return self._event("response.in_progress", response=self._response("in_progress", []))
+
     def piece(self, outcome: Outcome, delta: Delta) -> list[str]:
         """Events for what the piece says."""
         return list(self._events(self._segments.feed(delta), "completed"))
@@ -144,10 +148,7 @@ class ResponseShape(NamedEvents):
                 "input_tokens": usage.n_prompt,
                 "input_tokens_details": {"cached_tokens": usage.n_cached},
                 "output_tokens": usage.n_predicted,
-                "output_tokens_details": {
-                    "reasoning_tokens": min(self._segments.n_thought, usage.n_predicted),
-                    **prediction_json([outcome]),
-                },
+                "output_tokens_details": {"reasoning_tokens": usage.n_thought, **prediction_json([outcome])},
                 "total_tokens": usage.n_prompt + usage.n_predicted,
             },
         }

@@ -73,10 +73,7 @@ class Segments:
 
     def __init__(self, parser: AnswerParser) -> None:
         self.all: list[Segment] = []
-        self.n_thought = 0
-        """Ids of thoughts; one that the parser keeps back belongs to what comes next."""
         self._parser = parser
-        self._n_waiting = 0
         self._waiting: list[TokenProb] = []
 
     @property
@@ -86,7 +83,6 @@ class Segments:
 
     def feed(self, delta: Delta) -> list[Step]:
         """What a piece of the answer brings."""
-        self._n_waiting += len(delta.ids)
         self._waiting += delta.probs
         return list(self._steps(self._parser.feed(delta.text)))
 
@@ -115,8 +111,7 @@ class Segments:
         if not self.all or self.all[-1].kind is not kind:
             yield from self._open(Segment(kind, len(self.all)))
         segment = self.all[-1]
-        self._count(kind)
-        probs = self._probs_of(text) if kind is SegmentKind.TEXT else ()
+        probs = self._probs_of(text) if kind is SegmentKind.TEXT else self._drop_probs()
         segment.texts.append(text)
         segment.probs += probs
         yield Added(segment, text, probs)
@@ -125,16 +120,14 @@ class Segments:
         if self.all:
             yield Closed(self.all[-1])
         if segment.kind is SegmentKind.CALL:
-            self._count(segment.kind)
+            self._drop_probs()
         self.all.append(segment)
         yield Opened(segment)
 
-    def _count(self, kind: SegmentKind) -> None:
-        """Ids that have come count to what is said now; their probabilities are told of texts only."""
-        self.n_thought += self._n_waiting if kind is SegmentKind.THOUGHT else 0
-        self._n_waiting = 0
-        if kind is not SegmentKind.TEXT:
-            self._waiting.clear()
+    def _drop_probs(self) -> tuple[TokenProb, ...]:
+        """Probabilities are told of texts only."""
+        self._waiting.clear()
+        return ()
 
     def _probs_of(self, text: str) -> tuple[TokenProb, ...]:
         """Those of the tokens that hold the text, as far as they have come. Those before them are of marks or of white

@@ -67,7 +67,7 @@ class NamedEvents:
         raise NotImplementedError
 
     def blank(self, outcome: Outcome) -> str:
-        """None of these streams tells of progress: their requests have no field for it."""
+        """None of these streams tells of progress, but for those that say otherwise."""
         raise NotImplementedError
 
 

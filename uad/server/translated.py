@@ -25,7 +25,7 @@ from uad.server.spoken import Reading, chat_job
 from uad.server.state import STATE, State
 
 _SEVERAL = ("n", "n_cmpl")
-_FOREIGN = (*_SEVERAL, "n_probs", "logprobs", "return_progress", "timings_per_token")
+_FOREIGN = (*_SEVERAL, "n_probs", "logprobs")
 B = TypeVar("B", bound=Body)
 Spelling = Callable[[str], str]
 """From a field's name in a chat to the one in the request."""

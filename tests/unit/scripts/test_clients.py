@@ -55,7 +55,7 @@ def test_the_table_in_the_docs_has_the_versions_that_are_installed() -> None:
     pinned["codex"] = agents["node_modules/@openai/codex"]["version"]
     pinned["claude-code"] = agents["node_modules/@anthropic-ai/claude-code"]["version"]
     rows = re.findall(
-        r"^\| (\S+) \| (\d\S*) \|", (ROOT / "docs" / "clients.md").read_text(encoding="utf-8"), re.MULTILINE
+        r"^\| (\S+) \| (\d+\.\d\S*) \|", (ROOT / "docs" / "clients.md").read_text(encoding="utf-8"), re.MULTILINE
     )
     assert len(rows) > 20
     assert all(pinned[name] == version for name, version in rows)

@@ -1,0 +1,72 @@
+"""The text of an answer does not depend on the API that asked for it, nor on drafts: the bundled models behind all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import ClientSession
+from kit.models import config
+from kit.server_kit import CHAT
+
+from uad.config import ServerConfig
+from uad.runtime import Runtime
+from uad.server import make_app, make_runner
+from uad.server.app import base_url, listen
+
+SAID = "Write a Python class named Cart with the fields a, b, c."
+FIELDS = {"temperature": 0.8, "seed": 7, "top_k": 0}
+MESSAGES = [{"role": "user", "content": SAID}]
+
+
+@asynccontextmanager
+async def answering(runtime: Runtime) -> AsyncIterator[ClientSession]:
+    settings = ServerConfig(port=0)
+    runner = make_runner(make_app(runtime, settings))
+    await runner.setup()
+    try:
+        await listen(runner, settings)
+        async with ClientSession(base_url(runner, settings)) as session:
+            yield session
+    finally:
+        await runner.cleanup()
+
+
+async def texts(runtime: Runtime, is_drafted: bool) -> list[tuple[str, int, int]]:
+    """(text, ids of the prompt, ids of the answer) by each API."""
+    fields: dict[str, Any] = {**FIELDS, "speculative": {"enabled": is_drafted, "policy": "fixed"}}
+    async with answering(runtime) as session:
+
+        async def post(path: str, **members: Any) -> Any:
+            async with session.post(path, json={**fields, **members}) as answer:
+                assert answer.status == 200, await answer.text()
+                return await answer.json()
+
+        chat = await post(CHAT, messages=MESSAGES, max_tokens=16)
+        response = await post("/v1/responses", input=SAID, max_output_tokens=16)
+        message = await post("/v1/messages", messages=MESSAGES, max_tokens=16)
+    usage = message["usage"]
+    n_prompt = usage["input_tokens"] + usage["cache_read_input_tokens"]
+    return [
+        (
+            chat["choices"][0]["message"]["content"],
+            chat["usage"]["prompt_tokens"],
+            chat["usage"]["completion_tokens"],
+        ),
+        (
+            response["output"][0]["content"][0]["text"],
+            response["usage"]["input_tokens"],
+            response["usage"]["output_tokens"],
+        ),
+        (message["content"][0]["text"], n_prompt, usage["output_tokens"]),
+    ]
+
+
+def test_all_apis_give_the_same_text_drafted_or_not() -> None:
+    with Runtime.open(config()) as runtime:
+        plain = asyncio.run(texts(runtime, is_drafted=False))
+        drafted = asyncio.run(texts(runtime, is_drafted=True))
+    assert len({*plain, *drafted}) == 1, (plain, drafted)
+    assert plain[0][2] == 16
