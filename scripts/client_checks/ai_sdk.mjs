@@ -8,6 +8,7 @@ const baseURL = (process.env.UAD_CLIENTS_URL ?? "http://127.0.0.1:8080") + "/v1"
 const provider = createOpenAICompatible({ name: "uad", baseURL, apiKey: "none", supportsStructuredOutputs: true, includeUsage: true });
 const common = { model: provider("local"), temperature: 0, maxOutputTokens: 256, maxRetries: 0 };
 const WEATHER = "What is the weather in Paris? Write a <tool_call>, and then tell me its answer.";
+const INSTRUCTIONS = "When a tool has answered, tell the user its answer in one sentence.";
 const PERSON = "Bob is 42 years old and lives in Rome. Give his name, age and city as JSON.";
 const schema = z.object({ name: z.string(), age: z.number().int(), city: z.string() }).strict();
 const lock = JSON.parse(readFileSync(new URL("package-lock.json", import.meta.url), "utf8"));
@@ -42,7 +43,7 @@ await check("generateObject", async () => {
 
 await check("generateText: a tool, called and answered", async () => {
   const asked = [];
-  const { text } = await generateText({ ...common, tools: weather(asked), stopWhen: stepCountIs(3), prompt: WEATHER });
+  const { text } = await generateText({ ...common, system: INSTRUCTIONS, tools: weather(asked), stopWhen: stepCountIs(3), prompt: WEATHER });
   expect(asked[0] === "Paris", `no call for Paris: ${JSON.stringify(asked)}`);
   expect(text.includes("18"), `the tool's answer is not told: ${text}`);
 });

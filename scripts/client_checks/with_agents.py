@@ -7,6 +7,7 @@ import asyncio
 from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
 from checks import (
     BASE_URL,
+    INSTRUCTIONS,
     KEY,
     MAX_TOKENS,
     MODEL,
@@ -19,6 +20,7 @@ from checks import (
     is_bob,
     is_paris,
     run,
+    tells_report,
 )
 from openai import AsyncOpenAI
 
@@ -33,7 +35,7 @@ def model() -> OpenAIChatCompletionsModel:
     )
 
 
-@check("a tool")
+@check("a tool, called and answered")
 def a_tool() -> None:
     asked: list[str] = []
 
@@ -44,10 +46,13 @@ def a_tool() -> None:
         return REPORT
 
     settings = SETTINGS.resolve(ModelSettings(tool_choice="required", parallel_tool_calls=False))  # of the first turn
-    agent = Agent(name="weather", model=model(), model_settings=settings, tools=[get_weather])
+    agent = Agent(
+        name="weather", instructions=INSTRUCTIONS, model=model(), model_settings=settings, tools=[get_weather]
+    )
     answer = asyncio.run(Runner.run(agent, WEATHER, max_turns=3))
     assert asked, f"no call: {answer.final_output!r}"
     is_paris("get_weather", {"city": asked[0]})
+    tells_report(answer.final_output)
 
 
 @check("output_type")
