@@ -11,6 +11,7 @@ const common = { model: provider("local"), temperature: 0, maxOutputTokens: 256,
 // The server keeps nothing, so that earlier items are sent again instead of their names.
 const stateless = { ...common, model: createOpenAI({ baseURL, apiKey: "none" }).responses("local"), providerOptions: { openai: { store: false } } };
 const WEATHER = "What is the weather in Paris? Write a <tool_call>, and then tell me its answer.";
+const INSTRUCTIONS = "When a tool has answered, tell the user its answer in one sentence.";
 const PERSON = "Bob is 42 years old and lives in Rome. Give his name, age and city as JSON.";
 const schema = z.object({ name: z.string(), age: z.number().int(), city: z.string() }).strict();
 const lock = JSON.parse(readFileSync(new URL("package-lock.json", import.meta.url), "utf8"));
@@ -45,7 +46,7 @@ await check("generateObject", async () => {
 
 await check("generateText: a tool, called and answered", async () => {
   const asked = [];
-  const { text } = await generateText({ ...common, tools: weather(asked), stopWhen: stepCountIs(3), prompt: WEATHER });
+  const { text } = await generateText({ ...common, system: INSTRUCTIONS, tools: weather(asked), stopWhen: stepCountIs(3), prompt: WEATHER });
   expect(asked[0] === "Paris", `no call for Paris: ${JSON.stringify(asked)}`);
   expect(text.includes("18"), `the tool's answer is not told: ${text}`);
 });

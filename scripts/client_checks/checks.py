@@ -22,6 +22,7 @@ TIMEOUT_S = 240
 MAX_ERROR = 300
 
 WEATHER = "What is the weather in Paris? Write a <tool_call>, and then tell me its answer."
+INSTRUCTIONS = "When a tool has answered, tell the user its answer in one sentence."
 REPORT = "It is 18 degrees and rains in Paris."
 PERSON = "Bob is 42 years old and lives in Rome. Give his name, age and city as JSON."
 TOOL_PERSON = "Bob is 42 years old and lives in Rome. Save him."

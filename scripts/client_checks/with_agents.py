@@ -16,6 +16,7 @@ from agents import (
 )
 from checks import (
     BASE_URL,
+    INSTRUCTIONS,
     KEY,
     MAX_TOKENS,
     MODEL,
@@ -28,6 +29,7 @@ from checks import (
     is_bob,
     is_paris,
     run,
+    tells_report,
 )
 from openai import AsyncOpenAI
 
@@ -42,7 +44,7 @@ def model(kind: type[OpenAIChatCompletionsModel | OpenAIResponsesModel]) -> Mode
 
 
 def calls_tool(kind: type[OpenAIChatCompletionsModel | OpenAIResponsesModel], streams: bool = False) -> None:
-    """Raises AssertionError unless an agent calls its tool for Paris."""
+    """Raises AssertionError unless an agent calls its tool for Paris and tells what it said."""
     asked: list[str] = []
 
     @function_tool
@@ -60,10 +62,13 @@ def calls_tool(kind: type[OpenAIChatCompletionsModel | OpenAIResponsesModel], st
         return answer.final_output
 
     settings = SETTINGS.resolve(ModelSettings(tool_choice="required", parallel_tool_calls=False))  # of the first turn
-    agent = Agent(name="weather", model=model(kind), model_settings=settings, tools=[get_weather])
+    agent = Agent(
+        name="weather", instructions=INSTRUCTIONS, model=model(kind), model_settings=settings, tools=[get_weather]
+    )
     output = asyncio.run(answered())
     assert asked, f"no call: {output!r}"
     is_paris("get_weather", {"city": asked[0]})
+    tells_report(str(output))
 
 
 def reads_person(kind: type[OpenAIChatCompletionsModel | OpenAIResponsesModel]) -> None:
@@ -72,7 +77,7 @@ def reads_person(kind: type[OpenAIChatCompletionsModel | OpenAIResponsesModel]) 
     is_bob(asyncio.run(Runner.run(agent, PERSON, max_turns=1)).final_output)
 
 
-@check("a tool")
+@check("a tool, called and answered")
 def a_tool() -> None:
     calls_tool(OpenAIChatCompletionsModel)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from checks import (
     BASE_URL,
+    INSTRUCTIONS,
     KEY,
     MAX_TOKENS,
     MODEL,
@@ -19,6 +20,7 @@ from checks import (
     is_bob,
     is_paris,
     run,
+    tells_report,
 )
 from pydantic_ai import Agent, NativeOutput, PromptedOutput, ToolOutput
 from pydantic_ai.models.openai import OpenAIChatModel
@@ -28,9 +30,9 @@ model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=BASE_URL, api_ke
 SETTINGS: Any = {"temperature": 0, "max_tokens": MAX_TOKENS, "timeout": TIMEOUT_S, "parallel_tool_calls": False}
 
 
-@check("a tool")
+@check("a tool, called and answered")
 def a_tool() -> None:
-    agent = Agent(model, model_settings=SETTINGS)
+    agent = Agent(model, instructions=INSTRUCTIONS, model_settings=SETTINGS)
     asked: list[str] = []
 
     @agent.tool_plain
@@ -42,6 +44,7 @@ def a_tool() -> None:
     answer = agent.run_sync(WEATHER)
     assert asked, f"no call: {answer.output!r}"
     is_paris("get_weather", City(city=asked[0]).model_dump())
+    tells_report(answer.output)
 
 
 @check("output_type: ToolOutput")
