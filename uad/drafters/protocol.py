@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from uad.types import GREEDY, Ask, Commit, Draft, Origin, SamplingParams
 
@@ -20,6 +20,15 @@ class Pace(Protocol):
 
     def stepped(self, n_seq: int, seconds: float) -> None:
         """A draft decode with one id of each of n_seq sequences took this long."""
+
+
+@runtime_checkable
+class Continuing(Protocol):
+    """A drafter that can go on behind another one's guess."""
+
+    def after(self, seq: int, ids: Sequence[int], n: int) -> Draft:
+        """At most n ids that may follow the sequence and these guesses; nothing is remembered of it."""
+        ...
 
 
 class Drafter(Protocol):
