@@ -17,9 +17,11 @@ from uad.config import ModelConfig
 from uad.decode.drafting import NO_MATCHERS, Drafting
 from uad.decode.layout import sizes_of_passes
 from uad.decode.target import Target
+from uad.drafters.head import Head
 from uad.drafters.protocol import Drafter, Pace
 from uad.errors import ConfigError
 from uad.grammar.protocol import Matcher
+from uad.llama.head import HeadContext
 from uad.llama.model import Model
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.protocol import Policy
@@ -81,6 +83,10 @@ class Counting(Experiment):
                 "writes both)"
             )
         return CountedContext(context, self.costs.draft, self.counted)
+
+    def head(self, context: HeadContext) -> Head:
+        """Raises ConfigError: what a head costs is in no stored curve."""
+        raise ConfigError("--costs counts no time of heads; leave draft-mtp out of --spec-type")
 
     def curve(
         self, context: Target, config: ModelConfig, role: str, sizes: Sequence[int], seconds: float

@@ -12,7 +12,7 @@ import argparse
 import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import exp
 from operator import mul
@@ -228,8 +228,19 @@ class Replay:
             guess = text.answer.guesses[MODEL][text.t]
             n = min(guess.n_after(n_written[ask.seq]), ask.n_max)
             text.covered = text.t + min(n, guess.n_right) if not text.unread else text.covered
-            drafts.append(Draft(guess.ids[:n], guess.p[:n], n_read=n_read[ask.seq]))
+            draft = Draft(guess.ids[:n], guess.p[:n], n_read=n_read[ask.seq])
+            drafts.append(self._chained(text, draft, ask.n_max))
         return ms, drafts
+
+    @staticmethod
+    def _chained(text: Text, draft: Draft, n_max: int) -> Draft:
+        """The draft continued by what the text offers behind it, as far as that was recorded: behind what is right."""
+        at, looked_up = text.t + len(draft.ids), text.answer.guesses.get(Origin.SUFFIX, ())
+        if not draft.ids or at >= len(looked_up) or not looked_up[at].ids:
+            return draft
+        tail = looked_up[at]
+        ids, p = (draft.ids + tail.ids)[:n_max], (draft.p + tail.p)[:n_max]
+        return replace(draft, ids=ids, p=p, kind=tail.kind or str(Origin.SUFFIX), n_tail=len(ids) - len(draft.ids))
 
     @staticmethod
     def _has_more(text: Text, n: int, ask: Ask) -> bool:

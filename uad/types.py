@@ -271,6 +271,7 @@ class Draft:
     "suffix/answers") are calibrated together. That of the draft model's is the policy's to say: it goes by the request.
     n_salvaged: how many leading ids are left over from an earlier round. healed: the draft re-chose bytes behind the
     edge. crossing: what translation cost since the last draft. n_read: ids of its own that the draft model read for it.
+    n_tail: how many of the last ids were looked up behind the others, which were written; `kind` is theirs.
     """
 
     ids: tuple[int, ...] = ()
@@ -281,13 +282,15 @@ class Draft:
     kind: str = ""
     crossing: Crossing = Crossing()
     n_read: int = 0
+    n_tail: int = 0
 
     def first(self, n: int) -> Draft:
         """The first n ids."""
         if n >= len(self.ids):
             return self
         n_salvaged, healed = min(self.n_salvaged, n), self.healed and n > 0
-        return Draft(self.ids[:n], self.p[:n], self.origin, n_salvaged, healed, self.kind, self.crossing)
+        n_tail = max(self.n_tail - (len(self.ids) - n), 0)
+        return replace(self, ids=self.ids[:n], p=self.p[:n], n_salvaged=n_salvaged, healed=healed, n_tail=n_tail)
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,12 +131,12 @@ def test_a_long_prompt_is_read_from_its_last_ids_and_a_second_turn_goes_on(famil
     long = PROMPTS[0] * 6
     with Runtime.open(config(path, window=16)) as runtime:
         ids, n_drafted, n_accepted = write(runtime, prompts=[long], cache_prompt=True)
-        assert n_accepted == n_drafted > 20
+        assert n_accepted == n_drafted > N // 2
         turn = long + runtime.detokenize(ids[0]).decode()
         write(runtime, OFF, prompts=["z" + turn], cache_prompt=True)  # other rows in the same slot, which nobody keeps
         for prompt in (turn, turn + " and", turn + PROMPTS[1] * 4):
             _, n_drafted, n_accepted = write(runtime, prompts=[prompt], cache_prompt=True)
-            assert n_accepted == n_drafted > 20, prompt
+            assert n_accepted == n_drafted > N // 2, prompt
 
 
 def test_head_model_and_text_may_draft_together(family: str, folder: Path) -> None:

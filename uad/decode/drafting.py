@@ -16,11 +16,11 @@ from time import perf_counter
 from typing import TypeVar
 
 from uad.decode.guard import Guarded
-from uad.drafters.protocol import Drafter, Pace, Predicted
+from uad.drafters.protocol import Continuing, Drafter, Pace, Predicted
 from uad.events import DrafterView
 from uad.grammar.protocol import Matcher
 from uad.policy.protocol import Chosen, Policy, PolicyView, Round, Wish
-from uad.types import Ask, Clock, Commit, Crossing, Draft, DrafterStats, Origin, SamplingParams
+from uad.types import Ask, Clock, Commit, Crossing, Draft, DrafterStats, Origin, SamplingParams, SpecPolicy, WRITERS
 
 T = TypeVar("T")
 _log = logging.getLogger("uad.draft")
@@ -82,6 +82,8 @@ class Drafting:
         self._crossings: dict[int, Crossing] = {}
         self._accepted: dict[Origin, list[int]] = {drafter.origin: [] for drafter in drafters}  # drafts, by length
         self._lengths: deque[int] = deque(maxlen=_LATELY)  # of what was submitted
+        self._looks_up = next((one for one in self._drafters if isinstance(one.part, Continuing)), None)
+        self._chained: frozenset[int] = frozenset()  # in this round
 
     def __contains__(self, seq: int) -> bool:
         return seq in self._texts
@@ -146,6 +148,7 @@ class Drafting:
     def propose(self, wishes: Sequence[Wish]) -> Mapping[int, Chosen]:
         """What each sequence submits in this round; those that are missing write one id."""
         self._bring_back()
+        self._chained = self._may_chain(wishes)
         chosen = self._policy.do(lambda policy: self._round(policy.plan(wishes))) if self._can_draft else None
         return chosen or _NOTHING
 
@@ -197,7 +200,38 @@ class Drafting:
 
     def _ask(self, one: Guarded[Drafter], asks: Sequence[Ask], pace: Pace) -> list[Draft] | None:
         """The drafts; None where the drafter fails: the round goes on as if it had not been asked."""
-        return one.do(lambda drafter: self._sound(drafter.propose(asks, pace), asks))
+        both = one.do(lambda drafter: self._proposed(drafter, asks, pace))
+        if both is None or one.part.origin not in WRITERS:
+            return None if both is None else both[1]
+        return [
+            self._continued(draft, ask) if len(draft.ids) == len(raw.ids) else draft
+            for raw, draft, ask in zip(*both, asks, strict=True)
+        ]
+
+    def _proposed(self, drafter: Drafter, asks: Sequence[Ask], pace: Pace) -> tuple[list[Draft], list[Draft]]:
+        """The drafts as they come, and as far as the target may be given them."""
+        raw = drafter.propose(asks, pace)
+        return raw, self._sound(raw, asks)
+
+    def _may_chain(self, wishes: Sequence[Wish]) -> frozenset[int]:
+        """Sequences in which the text goes on behind a guess that was written: those whose policy weighs lengths."""
+        if self._looks_up is None or not self._looks_up.is_on:
+            return frozenset()
+        origin = self._looks_up.part.origin
+        every = [(wish.seq, wish.params) for wish in wishes if wish.params.policy is SpecPolicy.AUTO]
+        return frozenset(seq for seq, params in every if not params.types or origin in params.types)
+
+    def _continued(self, draft: Draft, ask: Ask) -> Draft:
+        """The draft, and what the text offers behind it."""
+        room = ask.n_max - len(draft.ids)
+        if not draft.ids or room <= 0 or ask.seq not in self._chained or self._looks_up is None:
+            return draft
+        tail = self._looks_up.do(lambda drafter: _after(drafter, ask.seq, draft.ids, room))
+        if tail is None or not tail.ids:
+            return draft
+        n_tail = len(tail.ids)
+        whole = replace(draft, ids=draft.ids + tail.ids, p=draft.p + tail.p, kind=tail.kind, n_tail=n_tail)
+        return self._within(self._before_end(whole, ask), ask)
 
     def _sound(self, drafts: Sequence[Draft], asks: Sequence[Ask]) -> list[Draft]:
         """The drafts, up to the ends of answers. Raises ValueError for one that the target cannot be given: that would
@@ -265,6 +299,11 @@ def _count(counts: list[int], n: int) -> None:
     """One more of n, in a list that is as long as it must be."""
     counts.extend([0] * (n + 1 - len(counts)))
     counts[n] += 1
+
+
+def _after(drafter: Drafter, seq: int, ids: tuple[int, ...], n: int) -> Draft:
+    assert isinstance(drafter, Continuing)
+    return drafter.after(seq, ids, n)
 
 
 class _GuardedPace:

@@ -22,6 +22,15 @@ class Pace(Protocol):
         """A draft decode with one id of each of n_seq sequences took this long."""
 
 
+@runtime_checkable
+class Continuing(Protocol):
+    """A drafter that can go on behind another one's guess."""
+
+    def after(self, seq: int, ids: Sequence[int], n: int) -> Draft:
+        """At most n ids that may follow the sequence and these guesses; nothing is remembered of it."""
+        ...
+
+
 class Drafter(Protocol):
     """Guesses for several sequences at once. Sequences are slot numbers.
 

@@ -64,12 +64,20 @@ def drafter(
     def lookup(text: SlotText) -> SuffixLookup:
         return SuffixLookup(text, shared or (Answers(of_slot) if of_slot else None), n_match, n_max)
 
-    return LookupDrafter(Origin.SUFFIX, lookup, shared, save)
+    return SuffixDrafter(Origin.SUFFIX, lookup, shared, save)
 
 
 def store_file(path: Path, vocabulary: str) -> StoreFile:
     """A file of answers: one id per row, a separator after each answer."""
     return StoreFile(path, KIND, 1, vocabulary)
+
+
+class SuffixDrafter(LookupDrafter):
+    """The drafter of all slots; it goes on behind the guesses of others, too."""
+
+    def after(self, seq: int, ids: Sequence[int], n: int) -> Draft:
+        lookup = self._slots[seq][1] if seq in self._slots else None
+        return lookup.after(ids, n) if isinstance(lookup, SuffixLookup) else self._nothing
 
 
 class SuffixIndex:
@@ -94,15 +102,16 @@ class SuffixIndex:
         for level in self.levels:
             level.shrink(size)
 
-    def matches(self, ids: list[int]) -> list[SuffixMatch]:
-        """The newest occurrences of the longest suffix of ids that is indexed; the end of the text is none."""
+    def matches(self, ids: list[int], is_own: bool = False) -> list[SuffixMatch]:
+        """The newest occurrences of the longest suffix of ids that is indexed; the end of the text is none. is_own: ids
+        are those of the text, or go on from it.
+        """
         self.grow()
+        own = is_own or self.ids is ids
         for index, most in zip(reversed(self.levels), reversed(_N_ENDS), strict=True):
             n = index.n
             if len(ids) >= n and (ends := index.ends(ids[-n:], len(self.ids), most)):
-                return [
-                    SuffixMatch(self.ids, end, match_length(self.ids, end, ids, n), self.ids is ids) for end in ends
-                ]
+                return [SuffixMatch(self.ids, end, match_length(self.ids, end, ids, n), own) for end in ends]
         return []
 
 
@@ -213,6 +222,22 @@ class SuffixLookup:
             return guess.draft(min(n, _most(max(guess.length, _GOOD))), Origin.SUFFIX, LEVELS[1])
         return self._voted(matches, min(n, _most(max(match.length for match in matches)))) if matches else None
 
+    def after(self, ids: Sequence[int], n: int) -> Draft:
+        """At most n ids that may follow the text and these ids; neither the text nor the copy at hand changes."""
+        ahead, n = [*self._text.ids[-MAX_MATCH:], *ids], min(n, self._n_max)
+        matches = self._found(ahead)
+        if n <= 0 or not matches:
+            return Draft(origin=Origin.SUFFIX, kind=Origin.SUFFIX)
+        n = min(n, _most(max(match.length for match in matches)))
+        source, p, winner = vote([(match, match.continuation(n)) for match in matches], n)
+        return Draft(source, p, Origin.SUFFIX, kind=Origin.SUFFIX if winner.own else _ANSWERS_KIND)
+
+    def _found(self, ids: list[int]) -> list[SuffixMatch]:
+        """Occurrences of the longest suffix of ids that is found, in the text and in both halves of the answers."""
+        texts = self._answers.texts if self._answers is not None else ()
+        found = [*self.index.matches(ids, is_own=True), *(match for text in texts for match in text.matches(ids))]
+        return [match for match in found if match.length >= self._n_match]
+
     def _voted(self, matches: list[SuffixMatch], n: int) -> Draft:
         n_ahead, aligner = n + MARGIN, self._text.aligner
         source, p, winner = vote([(match, match.continuation(n_ahead)) for match in matches], n_ahead)
@@ -224,8 +249,7 @@ class SuffixLookup:
         """Occurrences of the longest suffix that is found, in the text and in both halves of the answers; and the
         source of the last draft, whose place may be older than the occurrences that are looked at.
         """
-        texts = [self.index, *(self._answers.texts if self._answers is not None else ())]
-        found = [match for text in texts for match in text.matches(self._text.ids)]
+        found = self._found(self._text.ids)
         followed = self._followed()
         if followed is not None and not any(
             match.end == followed.end and match.text is followed.text for match in found

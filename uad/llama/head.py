@@ -39,11 +39,15 @@ class HeadContext(Context):
                 "is of another model"
             )
         super().__init__(model, replace(config, n_snapshots=0, n_checkpoints=0), target.n_seq, "head")
+        try:
+            nextn.keep_hidden(self.handle, True, outputs_only=True)
+            self._outputs_only = self._gives_outputs_only()
+            nextn.keep_hidden(self.handle, True, self._outputs_only)
+        except BaseException:
+            self.close()
+            raise
         self.source = HiddenRows(target.handle, target.n_seq, self.width, window)
         target.hidden = self.source
-        nextn.keep_hidden(self.handle, True, outputs_only=True)
-        self._outputs_only = self._gives_outputs_only()
-        nextn.keep_hidden(self.handle, True, self._outputs_only)
 
     def _gives_outputs_only(self) -> bool:
         """Whether llama.cpp takes the right one of several hidden rows, where one is asked for. Heads of some

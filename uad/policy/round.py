@@ -291,8 +291,9 @@ class AutoRound:
                 continue
             state.has_read_all(use)
             if writes:
-                if len(draft.ids) < member.longest:
-                    cost.wrote(len(member.bins), len(draft.ids))
+                n_written = len(draft.ids) - draft.n_tail
+                if n_written < member.longest:
+                    cost.wrote(len(member.bins), n_written)
                 member.calibration.drafted(member.bins)
             self._guesses_ms += price_ms
             member.candidates.append(self._candidate(member, origin, draft, price_ms))
@@ -311,8 +312,14 @@ class AutoRound:
     def _candidate(self, member: _Member, origin: Origin, draft: Draft, price_ms: float) -> Candidate:
         calibration = member.calibration if origin in WRITERS else self._policy.calibration(draft.kind)
         bins = [bin_of(belief) for belief in draft.p]
-        member.state.uses[origin].follow(draft.ids, bins, calibration)
-        gains = gains_of([calibration.chance(i) for i in bins])
+        if draft.n_tail:
+            n = len(bins) - draft.n_tail
+            member.state.uses[origin].follow(draft.ids[:n], bins[:n], calibration)
+            its = self._policy.calibration(draft.kind)
+            gains = gains_of([calibration.chance(i) for i in bins[:n]] + [its.chance(i) for i in bins[n:]])
+        else:
+            member.state.uses[origin].follow(draft.ids, bins, calibration)
+            gains = gains_of([calibration.chance(i) for i in bins])
         costs = member.table.upto(len(gains))
         saved = [gain * costs[1] - cost + costs[1] for gain, cost in zip(gains, costs[1:], strict=False)]
         length = saved.index(max(saved))

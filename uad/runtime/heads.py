@@ -4,16 +4,18 @@ else.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from uad.config import HEAD_TYPE, MODEL_TYPE, Config, ModelConfig
+from uad.decode.guard import reason
 from uad.drafters.choosing import Chooser
 from uad.drafters.coupling import own_chooser
 from uad.drafters.head import HeadDrafter
-from uad.errors import ConfigError
+from uad.errors import ConfigError, ModelLoadError
 from uad.llama import nextn
 from uad.llama.head import HeadContext
 from uad.llama.head_file import HeadFile, head_in
@@ -25,6 +27,7 @@ from uad.runtime.wiring import Wiring
 from uad.sampling.noise import token_keys
 from uad.types import SamplingParams
 
+_log = logging.getLogger("uad")
 _BATCH = 512  # rows of a head's pass at most: hidden rows take room
 
 
@@ -102,22 +105,33 @@ def _checked(found: HeadFile | None, what: str, remedy: str) -> None:
 def open_head(
     planned: PlannedHead, config: Config, stack: ExitStack, target: LoadedTarget, progress: Progress, wiring: Wiring
 ) -> OpenedHead:
-    """The head on the stack, where one is wanted. Raises ModelLoadError, or ConfigError for a head of another model."""
+    """The head on the stack, where one is wanted; none, and the line that says so, where it fails otherwise than by the
+    user's fault. Raises ModelLoadError, or ConfigError for a head of another model.
+    """
     if not planned.is_wanted:
         return OpenedHead(notes=planned.notes)
     if not target.context.can_take_back:
         return OpenedHead(notes=("the target's memory cannot take drafts back: its head is not used",))
-    model, own = target.model, target.config
+    with ExitStack() as attempt:
+        try:
+            opened = _opened(planned, config, attempt, target, progress, wiring)
+        except (ConfigError, ModelLoadError):
+            raise
+        except Exception as error:
+            _log.debug("the head failed at start", exc_info=error)
+            return OpenedHead(notes=(f"the head failed at start ({reason(error)}): nothing is drafted with it",))
+        stack.enter_context(attempt.pop_all())
+        return opened
+
+
+def _opened(
+    planned: PlannedHead, config: Config, stack: ExitStack, target: LoadedTarget, progress: Progress, wiring: Wiring
+) -> OpenedHead:
+    model = target.model
     if planned.file is not None:
-        own = planned.file
-        model = stack.enter_context(open_model(own, "draft", lambda share: progress("loading head", share)))
-        _same_vocabulary(model, target.model, own.path)
-    settings = replace(
-        own,
-        n_ctx=target.context.n_ctx * target.context.n_seq,
-        n_batch=max(min(own.n_batch, _BATCH), target.context.n_seq),
-        n_ubatch=min(own.n_ubatch, _BATCH),
-    )
+        model = stack.enter_context(open_model(planned.file, "draft", lambda share: progress("loading head", share)))
+        _same_vocabulary(model, target.model, planned.file.path)
+    settings = _settings(target, planned.file)
     window = config.drafting.window or target.context.n_ctx
     context = HeadContext(model, settings, target.context, target.model, window + 1)
     stack.callback(context.close)
@@ -127,6 +141,15 @@ def open_head(
     where = planned.file.path.name if planned.file is not None else "the target's file"
     note = f"head of {where}: drafts from the target's hidden rows, of the last {window} tokens at first"
     return OpenedHead(drafter, draft_steps(config, context, settings, wiring, "head"), (*planned.notes, note))
+
+
+def _settings(target: LoadedTarget, file: ModelConfig | None) -> ModelConfig:
+    """How the head's context is made: as the target's, but for what is said of a draft where it has its own file."""
+    config, context = target.config, target.context
+    if file is not None:
+        config = replace(config, path=file.path, n_gpu_layers=file.n_gpu_layers, type_k=file.type_k, type_v=file.type_v)
+    n_batch = max(min(config.n_batch, _BATCH), context.n_seq)
+    return replace(config, n_ctx=context.n_ctx * context.n_seq, n_batch=n_batch, n_ubatch=min(config.n_ubatch, _BATCH))
 
 
 def _same_vocabulary(head: Model, target: Model, path: Path) -> None:
