@@ -12,13 +12,16 @@ from kit.toys import TARGET_VOCAB, Collector, ScriptedModel, make_engine
 from uad.config import Config
 from uad.errors import UadError, UnavailableError
 from uad.runtime import Runtime, runtime
+from uad.runtime.adapters import AdapterTurns
 from uad.types import Request
 
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Runtime:
     info = SimpleNamespace(target=SimpleNamespace(n_vocab=TARGET_VOCAB.n_vocab))
-    parts = SimpleNamespace(engine=make_engine(ScriptedModel(TARGET_VOCAB)), info=info, prompts=None, stack=ExitStack())
+    engine = make_engine(ScriptedModel(TARGET_VOCAB))
+    turns = AdapterTurns(engine, lambda scales: None, ())
+    parts = SimpleNamespace(engine=engine, turns=turns, info=info, prompts=None, stack=ExitStack())
     monkeypatch.setattr(runtime, "build", lambda *_: parts)
     return Runtime.open(Config(target=None))
 
