@@ -4,7 +4,6 @@ three specials.
 
 from __future__ import annotations
 
-import codecs
 import math
 import threading
 import time
@@ -299,10 +298,8 @@ class FakeRuntime:
             for i, (text, by) in enumerate(told)
         )
         probs = tuple(self._prob(id_, one.request.n_probs) for id_ in data) if one.request.logprobs else ()
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        pieces = [decoder.decode(data[i : i + 1], final=i == len(data) - 1) for i in range(len(data))]
         timings = Timings(1.0, 2.0, len(one.request.prompt), 0, one.n_sent) if one.request.timings else None
-        return Delta(one.id, tuple(data), origins, "".join(pieces), probs, tuple(pieces), timings, tokens)
+        return Delta(one.id, tuple(data), origins, "".join(texts), probs, tuple(texts), timings, tokens)
 
     def _origin(self, one: Running, place: int) -> Origin:
         return self.by(place) if one.request.speculative.enabled else Origin.TARGET

@@ -68,7 +68,8 @@ def visit(browser: Any) -> Iterator[Open]:
     yield opened
     for context in open_contexts:
         context.close()
-    assert [one for one in complaints if "status of 401" not in one] == []
+    expected = ("status of 401", "net::ERR_")  # no key yet; the server of a test that is over
+    assert [one for one in complaints if not any(words in one for words in expected)] == []
 
 
 def say(page: Any, text: str = "hello") -> None:
@@ -329,6 +330,13 @@ def test_everything_can_be_done_with_the_keyboard(visit: Open) -> None:
         assert page.locator("#said").inner_text() == "The answer is complete."
         page.keyboard.press("Shift+Tab")  # from the message into the log and its buttons
         assert page.evaluate("document.activeElement.textContent") == "Regenerate"
+        page.keyboard.press("Escape")
+        page.focus("#show-settings")
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.name") == "system"
+        page.keyboard.press("Escape")
+        assert page.evaluate("document.activeElement.id") == "show-settings"
+        assert not page.locator("#settings").is_visible()
         nameless = page.evaluate(
             """() => [...document.querySelectorAll("button, input, select, textarea, a")]
                 .filter(one => !(one.textContent.trim() || one.getAttribute("aria-label") || one.labels?.length))

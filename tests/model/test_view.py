@@ -19,6 +19,7 @@ from uad.policy.fixed import FixedPolicy
 from uad.policy.machine import Machine
 from uad.policy.protocol import PolicyView
 from uad.runtime import Runtime, runtime
+from uad.runtime.adapters import AdapterTurns
 from uad.types import GREEDY, Origin, Request, SpecPolicy, SpeculativeParams
 
 
@@ -94,7 +95,8 @@ def test_a_policy_that_cannot_be_looked_at_goes_on(monkeypatch: pytest.MonkeyPat
 def test_the_model_thread_answers_who_looks_and_survives_who_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     info = SimpleNamespace(target=SimpleNamespace(n_vocab=TARGET_VOCAB.n_vocab))
     engine = make_engine(ScriptedModel(TARGET_VOCAB))
-    parts = SimpleNamespace(engine=engine, info=info, prompts=None, stack=ExitStack())
+    turns = AdapterTurns(engine, lambda scales: None, ())
+    parts = SimpleNamespace(engine=engine, turns=turns, info=info, prompts=None, stack=ExitStack())
     monkeypatch.setattr(runtime, "build", lambda *_: parts)
     told, views = threading.Event(), list[EngineView]()
 

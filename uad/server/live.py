@@ -24,7 +24,7 @@ _PATIENCE = 2.0
 """Seconds to wait for the model thread, which answers between two decodes; what it said before is told then."""
 
 
-class Watch:
+class LiveWatch:
     """What the engine says of itself, asked for at most every 0.2 s however many listen."""
 
     def __init__(self) -> None:
@@ -60,12 +60,12 @@ def _answered(answer: asyncio.Future[EngineView], view: EngineView) -> None:
         answer.set_result(view)
 
 
-WATCH = web.AppKey("WATCH", Watch)
+WATCH = web.AppKey("WATCH", LiveWatch)
 
 
 async def start_watch(app: web.Application) -> None:
     """On start-up: streams need the loop's own events."""
-    app[WATCH] = Watch()
+    app[WATCH] = LiveWatch()
 
 
 async def stop_watch(app: web.Application) -> None:

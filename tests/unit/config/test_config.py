@@ -323,7 +323,7 @@ def test_yaml_takes_every_kind_of_value(tmp_path):
         api-key-file: keys
         seed: 5
         webui: false
-        offline: true
+        perf: true
     """
     config = load_config(["--config", yaml_file(tmp_path, text)], {})
     assert (config.target.path, config.draft.path) == (tmp_path / "models/t.gguf", Path("/abs/d.gguf"))
@@ -333,7 +333,7 @@ def test_yaml_takes_every_kind_of_value(tmp_path):
     assert config.templates.mappings == (tmp_path / "rules",)
     assert config.templates.replace == (("<|a|>", "</s>"), ("b", "c"))
     assert (config.server.slots, config.server.api_keys, config.drafting.lookup.share) == (False, ("k1", "k2"), "off")
-    assert config.notes == ("ignored, without effect in uad: offline",)
+    assert config.notes == ("ignored, without effect in uad: perf",)
 
     assert not config.server.ui
 

@@ -4,7 +4,7 @@ import { events, first, request } from "./api.js";
 import { number, percent, seconds } from "./dom.js";
 import { Coloured, OriginQueue } from "./origins.js";
 
-/** Stream an answer into `message`, telling `changed()` of every piece. Throws what the server says, or an AbortError. */
+/** Stream an answer into `message`, telling `changed()` of each piece. Throws what the server says, or AbortError. */
 export async function ask(body, message, changed, signal) {
   const queue = new OriginQueue();
   const wanted = { ...body, stream: true, stream_options: { include_usage: true }, return_origins: true };
@@ -16,7 +16,8 @@ export async function ask(body, message, changed, signal) {
     if (delta.content) queue.take(delta.content, message.said, at);
     for (const call of delta.tool_calls ?? []) hearCall(message, call);
     if (chunk.choices[0]?.finish_reason) message.finish = chunk.choices[0].finish_reason;
-    if (chunk.timings) message.numbers = { timings: chunk.timings, uad: chunk.uad, n_prompt: chunk.usage?.prompt_tokens ?? 0 };
+    if (chunk.timings)
+      message.numbers = { timings: chunk.timings, uad: chunk.uad, n_prompt: chunk.usage?.prompt_tokens ?? 0 };
     changed();
   }
 }
@@ -29,10 +30,21 @@ function hearCall(message, piece) {
 }
 
 export function emptyAnswer() {
-  return { role: "assistant", said: new Coloured(), thought: new Coloured(), calls: [], numbers: null, saved: null, finish: "" };
+  return {
+    role: "assistant",
+    said: new Coloured(),
+    thought: new Coloured(),
+    calls: [],
+    numbers: null,
+    saved: null,
+    finish: "",
+  };
 }
 
-/** What the answer would have taken without drafts, less what it took, in ms, as the server's cost curve tells; null where it tells nothing. */
+/**
+ * What the answer would have taken without drafts, less what it took, in ms, as the server's cost curve tells; null
+ * where it tells nothing.
+ */
 export async function timeSaved({ timings, uad, n_prompt }) {
   if (!timings.draft_n) return null;
   try {
@@ -56,7 +68,8 @@ function between(points, place) {
 export function numbersOf({ timings, uad }, saved = null) {
   const parts = [`${number(timings.predicted_n)} tokens`, `${number(timings.predicted_per_second, 1)} tokens/s`];
   if (!timings.draft_n) return joined([...parts, "nothing drafted"]);
-  parts.push(`${number(timings.draft_n_accepted)} of ${number(timings.draft_n)} guesses accepted (${percent(timings.draft_n_accepted / timings.draft_n)})`);
+  const [drafted, accepted] = [timings.draft_n, timings.draft_n_accepted];
+  parts.push(`${number(accepted)} of ${number(drafted)} guesses accepted (${percent(accepted / drafted)})`);
   if (uad?.rounds) parts.push(`${number(timings.predicted_n / uad.rounds, 1)} tokens per target pass`);
   if (saved !== null) parts.push(saved >= 0 ? `${seconds(saved)} saved` : `${seconds(-saved)} lost`);
   return joined(parts);

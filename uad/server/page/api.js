@@ -9,11 +9,17 @@ export function onKeyWanted(ask) {
   askForKey = ask;
 }
 
-/** A response with a good status. Where the server wants a key, the user is asked for it. Throws an Error with the server's words. */
+/**
+ * A response with a good status. Where the server wants a key, the user is asked for it. Throws an Error with the
+ * server's words.
+ */
 export async function request(path, body = undefined, signal = undefined) {
   for (let problem = ""; ; problem = "The server does not take this key.") {
     const key = sessionStorage.getItem(KEY);
-    const headers = { ...(key ? { Authorization: `Bearer ${key}` } : {}), ...(body ? { "Content-Type": "application/json" } : {}) };
+    const headers = {
+      ...(key ? { Authorization: `Bearer ${key}` } : {}),
+      ...(body ? { "Content-Type": "application/json" } : {}),
+    };
     const response = await fetch(new URL(path, base), {
       method: body ? "POST" : "GET",
       headers,

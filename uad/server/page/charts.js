@@ -34,14 +34,20 @@ export function lengthBars(parts) {
   const most = Math.max(...totals, 2);
   const all = totals.reduce((a, b) => a + b, 0);
   const mean = all ? totals.reduce((sum, count, k) => sum + k * count, 0) / all : 0;
-  const svg = sheet(`${number(all)} drafts, ${number(mean, 1)} tokens accepted on average`, most, (value) => number(value), "tokens accepted of a draft");
+  const svg = sheet(
+    `${number(all)} drafts, ${number(mean, 1)} tokens accepted on average`,
+    most,
+    (value) => number(value),
+    "tokens accepted of a draft",
+  );
   const step = inner.width / n;
   for (let k = 0; k < n; k += 1) {
     let y = EDGE.top + inner.height;
     for (const { kind, counts } of parts) {
       const height = ((counts[k] ?? 0) / most) * inner.height;
       y -= height;
-      if (height) svg.append(s("rect", { class: kind, x: EDGE.left + k * step + 1, y, width: Math.max(step - 2, 1), height }));
+      if (height)
+        svg.append(s("rect", { class: kind, x: EDGE.left + k * step + 1, y, width: Math.max(step - 2, 1), height }));
     }
     if (n <= 16 || k % 4 === 0) svg.append(xText(EDGE.left + (k + 0.5) * step, String(k)));
   }
@@ -52,7 +58,12 @@ export function lengthBars(parts) {
 export function costCurve(curve, lengths) {
   const most = Math.max(...curve);
   const rounds = lengths.reduce((a, b) => a + b, 0);
-  const svg = sheet(`A pass of one row takes ${number(curve[0], 1)} ms, one of ${curve.length} ${number(curve.at(-1), 1)} ms`, most, (value) => `${number(value, most < 20 ? 1 : 0)} ms`, "rows of a pass: one, and the drafted ones");
+  const svg = sheet(
+    `A pass of one row takes ${number(curve[0], 1)} ms, one of ${curve.length} ${number(curve.at(-1), 1)} ms`,
+    most,
+    (value) => `${number(value, most < 20 ? 1 : 0)} ms`,
+    "rows of a pass: one, and the drafted ones",
+  );
   const x = (k) => EDGE.left + ((k + 0.5) / curve.length) * inner.width;
   const y = (ms) => EDGE.top + inner.height * (1 - ms / most);
   const reach = Math.min(curve.length, most / curve[0]); // rows, one by one, that take as long as the dearest pass

@@ -30,7 +30,9 @@ export function start() {
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
     if (running) stop();
-    else for (const [button, panel] of PANELS) if ($(button).getAttribute("aria-expanded") === "true") close(button, panel);
+    else
+      for (const [button, panel] of PANELS)
+        if ($(button).getAttribute("aria-expanded") === "true") close(button, panel);
   });
   log.classList.add("coloured");
   open(chat);
@@ -84,7 +86,11 @@ function drawChats() {
         "li",
         { "aria-current": one === chat },
         h("button", { type: "button", class: "quiet", onclick: () => open(one) }, h("bdi", {}, titleOf(one))),
-        h("button", { type: "button", class: "quiet drop", "aria-label": `Delete ${titleOf(one)}`, onclick: () => drop(one) }, "×"),
+        h(
+          "button",
+          { type: "button", class: "quiet drop", "aria-label": `Delete ${titleOf(one)}`, onclick: () => drop(one) },
+          "×",
+        ),
       ),
     ),
   );
@@ -164,7 +170,11 @@ function bodyOf() {
 function sent(message) {
   if (message.role === "tool") return { role: "tool", tool_call_id: message.id, content: message.text };
   if (message.role === "user") return { role: "user", content: message.text };
-  const calls = message.calls.map(({ id, name, arguments: text }) => ({ id, type: "function", function: { name, arguments: text } }));
+  const calls = message.calls.map(({ id, name, arguments: text }) => ({
+    id,
+    type: "function",
+    function: { name, arguments: text },
+  }));
   return { role: "assistant", content: message.said.text, ...(calls.length ? { tool_calls: calls } : {}) };
 }
 
@@ -191,7 +201,13 @@ async function answer() {
   turn.element.classList.remove("busy");
   log.removeAttribute("aria-busy");
   turn.draw();
-  announce(message.problem ? "The answer failed." : message.finish === "stopped" ? "The answer was stopped." : "The answer is complete.");
+  announce(
+    message.problem
+      ? "The answer failed."
+      : message.finish === "stopped"
+        ? "The answer was stopped."
+        : "The answer is complete.",
+  );
   if (!message.said.text && !message.thought.text && !message.calls.length && message.problem) mine.messages.pop();
   keep();
   if (message.numbers) message.saved = await timeSaved(message.numbers);
@@ -206,7 +222,10 @@ function stop() {
 
 function regenerate() {
   if (running) return;
-  chat.messages = chat.messages.slice(0, chat.messages.findLastIndex((message) => message.role === "assistant"));
+  chat.messages = chat.messages.slice(
+    0,
+    chat.messages.findLastIndex((message) => message.role === "assistant"),
+  );
   drawLog();
   answer();
 }
@@ -245,7 +264,10 @@ function drawTurn(message) {
   if (message.role !== "assistant") return drawGiven(message);
   log.querySelector(".start")?.remove();
   const paper = (coloured) => {
-    const made = new Paper(h("div", { class: "paper", dir: "auto" }), coloured, { rejected: () => $("show-rejected").checked, drawn: follow });
+    const made = new Paper(h("div", { class: "paper", dir: "auto" }), coloured, {
+      rejected: () => $("show-rejected").checked,
+      drawn: follow,
+    });
     papers.push(made);
     return made;
   };
@@ -255,11 +277,23 @@ function drawTurn(message) {
     thought: h("details", { class: "thought", hidden: true }, h("summary", {}, "Thoughts"), thought.root),
     calls: h("div"),
     problem: h("p", { class: "problem", role: "alert", hidden: true }),
-    numbers: h("p", { class: "numbers", title: "Time saved: as many passes of one row by the server's cost curve, less what this answer took" }),
+    numbers: h("p", {
+      class: "numbers",
+      title: "Time saved: as many passes of one row by the server's cost curve, less what this answer took",
+    }),
     again: h("button", { type: "button", class: "quiet", onclick: regenerate }, "Regenerate"),
   };
   const footer = h("footer", { hidden: true }, parts.numbers, parts.again);
-  const element = h("article", { class: "turn answer" }, h("h2", {}, "Answer"), parts.thought, said.root, parts.calls, parts.problem, footer);
+  const element = h(
+    "article",
+    { class: "turn answer" },
+    h("h2", {}, "Answer"),
+    parts.thought,
+    said.root,
+    parts.calls,
+    parts.problem,
+    footer,
+  );
   const changed = () => {
     parts.thought.hidden = !message.thought.text;
     if (message.thought.text) thought.changed();
@@ -272,7 +306,11 @@ function drawTurn(message) {
     parts.calls.replaceChildren(...message.calls.map(drawCall));
     parts.problem.hidden = !message.problem;
     parts.problem.textContent = message.problem ?? "";
-    const numbers = message.numbers ? numbersOf(message.numbers, message.saved) : message.finish === "stopped" ? "stopped" : "";
+    const numbers = message.numbers
+      ? numbersOf(message.numbers, message.saved)
+      : message.finish === "stopped"
+        ? "stopped"
+        : "";
     parts.numbers.textContent = numbers + (message.finish === "length" ? " · cut off at the limit" : "");
     footer.hidden = element.classList.contains("busy");
     const call = openCall();
@@ -287,7 +325,14 @@ function drawTurn(message) {
 function drawGiven(message) {
   const paper = new Paper(h("div", { class: "paper", dir: "auto" }), new Coloured({ text: message.text }));
   paper.draw();
-  return { element: h("article", { class: "turn user" }, h("h2", {}, message.role === "tool" ? `Result of ${message.name}` : "You"), paper.root) };
+  return {
+    element: h(
+      "article",
+      { class: "turn user" },
+      h("h2", {}, message.role === "tool" ? `Result of ${message.name}` : "You"),
+      paper.root,
+    ),
+  };
 }
 
 function drawCall(call) {

@@ -46,11 +46,15 @@ function draw(now, before) {
   drawNumbers(now, before);
   drawSlots(now);
   $("live-drafters").replaceChildren(drafterTable(now));
-  const parts = ["model", "text", "grammar"].map((kind) => ({ kind, counts: sumOf(now.drafters.filter((one) => kindOf(one.type) === kind)) }));
+  const parts = ["model", "text", "grammar"].map((kind) => ({
+    kind,
+    counts: sumOf(now.drafters.filter((one) => kindOf(one.type) === kind)),
+  }));
   $("live-lengths").replaceChildren(lengthBars(parts.filter(({ counts }) => counts.length)));
   $("live-curve").replaceChildren(now.curve.length ? costCurve(now.curve, now.lengths) : "Nothing weighs costs here.");
   $("live-cost").textContent = now.curve.length
-    ? `One pass over the weights by its rows, behind ${number(now.depth)} tokens. Dots: what the last rounds chose. Dotted: as many single rows.`
+    ? `One pass over the weights by its rows, behind ${number(now.depth)} tokens. ` +
+      "Dots: what the last rounds chose. Dotted: as many single rows."
     : "";
 }
 
@@ -79,7 +83,9 @@ function drawNumbers(now, before) {
     Waiting: String(now.queue),
     "Answers so far": number(now.requests),
   };
-  $("live-numbers").replaceChildren(...Object.entries(tiles).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+  $("live-numbers").replaceChildren(
+    ...Object.entries(tiles).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
+  );
 }
 
 function drawSlots({ slots, n_ctx }) {
@@ -90,7 +96,9 @@ function drawSlots({ slots, n_ctx }) {
       `${id}: ${is_processing ? "writes" : n_past ? "idle, keeps" : "empty,"} ${number(n_past)} of ${number(n_ctx)}`,
       h("progress", { max: n_ctx, value: n_past, "aria-label": `Slot ${id}: positions in use` }),
     );
-  $("live-slots").replaceChildren(...(slots ? slots.map(item) : [h("li", {}, "The server tells nothing of its slots (--no-slots).")]));
+  $("live-slots").replaceChildren(
+    ...(slots ? slots.map(item) : [h("li", {}, "The server tells nothing of its slots (--no-slots).")]),
+  );
 }
 
 function drafterTable(now) {
@@ -105,7 +113,9 @@ function drafterTable(now) {
       h("td", {}, one.calls ? `${number(one.ms / one.calls, 2)} ms` : "–"),
       h("td", {}, why(one, now.policy)),
     );
-  const heads = ["Drafter", "Accepted", "Tokens", "Drafts", "Per call", "Now"].map((text) => h("th", { scope: "col" }, text));
+  const heads = ["Drafter", "Accepted", "Tokens", "Drafts", "Per call", "Now"].map((text) =>
+    h("th", { scope: "col" }, text),
+  );
   return h("table", {}, h("thead", {}, h("tr", {}, ...heads)), h("tbody", {}, ...now.drafters.map(row)));
 }
 

@@ -1,4 +1,5 @@
-// A small Markdown: blocks as places in a text, and inline marks. It makes no HTML: who renders puts text nodes into elements.
+// A small Markdown: blocks as places in a text, and inline marks. It makes no HTML: who renders puts text nodes into
+// elements.
 
 export const LONG = 4000; // characters of a paragraph, from where on it is cut, so that what is drawn stays as it is
 const MOST_INLINE = 20000;
@@ -10,7 +11,8 @@ const QUOTE = /^ {0,3}>\s?/;
 const TABLE = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
 
 /**
- * The blocks of text[from:]. The last one may go on as text comes. Lines are places, [start, end] without the line's end.
+ * The blocks of text[from:]. The last one may go on as text comes. Lines are places, [start, end] without the end of
+ * the line.
  * goesOn: text[from:] begins in the middle of a paragraph.
  */
 export function blocks(text, from = 0, goesOn = false) {
@@ -48,9 +50,10 @@ function lineAt(text, at) {
 
 function code(text, line, [, fence, language]) {
   const start = Math.min(line[1] + 1, text.length);
-  for (let at = start; ; ) {
+  for (let at = start; ;) {
     const found = text.indexOf(fence, at);
-    if (found < 0) return { type: "code", language, body: [start, withoutFence(text, start, fence)], end: text.length, open: true };
+    if (found < 0)
+      return { type: "code", language, body: [start, withoutFence(text, start, fence)], end: text.length, open: true };
     const own = text.lastIndexOf("\n", found - 1) + 1;
     if (own >= start && !text.slice(own, found).trim()) {
       return { type: "code", language, body: [start, Math.max(own - 1, start)], end: lineAt(text, found)[1] + 1 };
@@ -93,7 +96,12 @@ function list(text, first) {
     const match = ITEM.exec(shown);
     const depth = match ? match[1].length >> 1 : 0;
     if (match && (items.length === 0 || depth > 0 || isOrdered(match) === items[0].ordered)) {
-      items.push({ depth: Math.min(depth, 5), ordered: isOrdered(match), number: parseInt(match[2], 10), lines: [[line[0] + match[0].length, line[1]]] });
+      items.push({
+        depth: Math.min(depth, 5),
+        ordered: isOrdered(match),
+        number: parseInt(match[2], 10),
+        lines: [[line[0] + match[0].length, line[1]]],
+      });
     } else if (shown.trim() && /^\s{2,}/.test(shown)) {
       items.at(-1).lines.push([line[0] + shown.length - shown.trimStart().length, line[1]]);
     } else if (shown.trim()) {
@@ -112,7 +120,12 @@ const isOrdered = (match) => /\d/.test(match[2]);
 
 function isTable(text, line) {
   const next = lineAt(text, line[1] + 1);
-  return line[1] < text.length && next[1] - next[0] < 1000 && text.slice(...next).includes("-") && TABLE.test(text.slice(...next));
+  return (
+    line[1] < text.length &&
+    next[1] - next[0] < 1000 &&
+    text.slice(...next).includes("-") &&
+    TABLE.test(text.slice(...next))
+  );
 }
 
 function table(text, first) {
@@ -167,10 +180,18 @@ function cutAt(text, start, end) {
   return (text.charCodeAt(end) & 0xfc00) === 0xdc00 ? end - 1 : end;
 }
 
-const MARK = /\\([\\`*_{}[\]()#+\-.!|~<>])|(`+)|(\*\*|__|~~|\*|_)|\[([^\]\n]{1,300})\]\((https?:\/\/[^\s()<>]{1,1000}|mailto:[^\s()<>]{1,200})\)|(https?:\/\/[^\s<>"'`)\]]{1,1000})/g;
+const ESCAPED = /\\([\\`*_{}[\]()#+\-.!|~<>])/;
+const TICKS = /(`+)/;
+const SIGN = /(\*\*|__|~~|\*|_)/;
+const LINK = /\[([^\]\n]{1,300})\]\((https?:\/\/[^\s()<>]{1,1000}|mailto:[^\s()<>]{1,200})\)/;
+const ADDRESS = /(https?:\/\/[^\s<>"'`)\]]{1,1000})/;
+const MARK = [ESCAPED, TICKS, SIGN, LINK, ADDRESS].map((one) => one.source).join("|");
 const TAGS = { "**": "strong", __: "strong", "~~": "s", "*": "em", _: "em" };
 
-/** Inline marks of text[start:end]. put(start, end) shows a stretch; within(tag, attributes, work) does `work` inside an element. */
+/**
+ * Inline marks of text[start:end]. put(start, end) shows a stretch; within(tag, attributes, work) does `work` inside
+ * an element.
+ */
 export function inline(text, start, end, put, within) {
   if (end - start > MOST_INLINE) {
     put(start, end);
@@ -178,12 +199,12 @@ export function inline(text, start, end, put, within) {
   }
   const missing = new Set(); // closers that were looked for in vain: each is looked for once
   let from = start;
-  const mark = new RegExp(MARK);
+  const mark = new RegExp(MARK, "g");
   mark.lastIndex = start;
   const show = (upto) => {
     if (upto > from) put(from, upto);
   };
-  for (let match; (match = mark.exec(text)) && match.index < end; ) {
+  for (let match; (match = mark.exec(text)) && match.index < end;) {
     const [all, escaped, ticks, sign, label, target, address] = match;
     const at = match.index;
     const behind = at + all.length;
@@ -192,7 +213,11 @@ export function inline(text, start, end, put, within) {
       show(at);
       from = at + 1;
     } else if (ticks || sign) {
-      const close = missing.has(all) ? -1 : ticks ? closingTicks(text, ticks, behind, end) : closingSign(text, sign, at, behind, end);
+      const close = missing.has(all)
+        ? -1
+        : ticks
+          ? closingTicks(text, ticks, behind, end)
+          : closingSign(text, sign, at, behind, end);
       if (close < 0) {
         if (ticks) missing.add(all);
         continue;
@@ -212,7 +237,7 @@ export function inline(text, start, end, put, within) {
 }
 
 function closingTicks(text, ticks, from, end) {
-  for (let at = from; (at = text.indexOf(ticks, at)) >= 0 && at < end; ) {
+  for (let at = from; (at = text.indexOf(ticks, at)) >= 0 && at < end;) {
     let behind = at;
     while (text[behind] === "`") behind += 1;
     if (behind - at === ticks.length && behind <= end) return at;

@@ -1,5 +1,5 @@
-// Who wrote which characters. The stream's `origins` has the tokens of all text, markers of thoughts included, before stop strings
-// are cut off; what an answer shows is taken out of it in order.
+// Who wrote which characters. The stream's `origins` has the tokens of all text, markers of thoughts included, before
+// stop strings are cut off; what an answer shows is taken out of it in order.
 
 /** The kind of a name of --spec-type: what it is coloured as. uad/common/origins.py has the same rule. */
 export function kindOf(by) {
@@ -9,7 +9,7 @@ export function kindOf(by) {
 
 export const WORDS = { model: "draft model", text: "look-up", grammar: "grammar", target: "target" };
 
-/** A text whose stretches know their origin. `runs`: {end, by, n}, neighbours differ; `rejected`: {at, text}, by place. */
+/** A text whose stretches know their origin. `runs`: {end, by, n}, neighbours differ; `rejected`: {at, text}. */
 export class Coloured {
   constructor({ text = "", runs = [], rejected = [] } = {}) {
     this.text = text;
@@ -36,7 +36,7 @@ export class Coloured {
   /** Index of the run in which a place lies. */
   runAt(place) {
     let low = 0;
-    for (let high = this.runs.length; low < high; ) {
+    for (let high = this.runs.length; low < high;) {
       const middle = (low + high) >> 1;
       if (this.runs[middle].end > place) high = middle;
       else low = middle + 1;

@@ -25,10 +25,13 @@ export class Paper {
 
   /** Draw soon. */
   changed() {
-    this.#timer ||= setTimeout(() => {
-      this.#timer = 0;
-      this.draw();
-    }, Math.max(PAUSE_MS, 3 * this.#cost));
+    this.#timer ||= setTimeout(
+      () => {
+        this.#timer = 0;
+        this.draw();
+      },
+      Math.max(PAUSE_MS, 3 * this.#cost),
+    );
   }
 
   /** Draw what is there now. */
@@ -69,7 +72,8 @@ export class Paper {
 
   #drawBlocks() {
     const found = blocks(this.coloured.text, this.#frozen, this.#goesOn);
-    const code = this.#open[0]?.code && found[0]?.start === this.#open[0].start && found[0].type === "code" ? this.#open[0] : null;
+    const code =
+      this.#open[0]?.code && found[0]?.start === this.#open[0].start && found[0].type === "code" ? this.#open[0] : null;
     for (const one of this.#open) if (one !== code) one.node.remove();
     const drawn = found.map((block, i) => {
       if (i === 0 && code) return this.#growCode(code, block);
@@ -139,7 +143,8 @@ export class Paper {
   }
 
   #list(items) {
-    const make = (item) => h(item.ordered ? "ol" : "ul", { dir: "auto", start: item.ordered && item.number !== 1 ? item.number : false });
+    const make = (item) =>
+      h(item.ordered ? "ol" : "ul", { dir: "auto", start: item.ordered && item.number !== 1 ? item.number : false });
     const root = make(items[0]);
     const open = [{ depth: items[0].depth, list: root }];
     for (const item of items) {
@@ -165,7 +170,8 @@ export class Paper {
     const { text, runs, rejected } = this.coloured;
     let guesses = this.rejected() ? firstFrom(rejected, start) : rejected.length;
     const tell = (upto) => {
-      for (; guesses < rejected.length && rejected[guesses].at <= upto; guesses += 1) parent.append(h("del", { title: "a guess that the target rejected" }, rejected[guesses].text));
+      for (; guesses < rejected.length && rejected[guesses].at <= upto; guesses += 1)
+        parent.append(h("del", { title: "a guess that the target rejected" }, rejected[guesses].text));
     };
     for (let i = this.coloured.runAt(start), at = start; at < end; i += 1) {
       const run = runs[i];
@@ -202,7 +208,7 @@ function pieces(text, run) {
 
 function firstFrom(rejected, start) {
   let low = 0;
-  for (let high = rejected.length; low < high; ) {
+  for (let high = rejected.length; low < high;) {
     const middle = (low + high) >> 1;
     if (rejected[middle].at >= start) high = middle;
     else low = middle + 1;

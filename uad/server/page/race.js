@@ -39,7 +39,12 @@ async function race(form) {
 function bodyOf(form, id_slot) {
   const { prompt, temperature, max_tokens } = form.elements;
   const seed = crypto.getRandomValues(new Uint32Array(1))[0] >>> 1;
-  const body = { messages: [{ role: "user", content: prompt.value }], max_tokens: Number(max_tokens.value), seed, id_slot };
+  const body = {
+    messages: [{ role: "user", content: prompt.value }],
+    max_tokens: Number(max_tokens.value),
+    seed,
+    id_slot,
+  };
   if (temperature.value) body.temperature = Number(temperature.value);
   return { ...body, cache_prompt: false }; // both read the whole prompt
 }
@@ -102,9 +107,15 @@ function verdict(plain, drafted) {
   const { draft_n = 0, draft_n_accepted = 0 } = drafted.answer.numbers?.timings ?? {};
   const times = plain.ms / drafted.ms;
   const same = h("b", {}, `same text: ${at < 0 ? "yes" : "no"}`);
-  const speed = times >= 1 ? `${times.toFixed(2)} times as fast with drafts` : `${(1 / times).toFixed(2)} times as long with drafts`;
-  const guesses = draft_n ? `${draft_n_accepted} of ${draft_n} guesses accepted (${percent(draft_n_accepted / draft_n)})` : "nothing was drafted";
-  const where = at < 0 ? "" : ` From character ${at + 1} on they differ: start the server with --exact for these weights.`;
+  const speed =
+    times >= 1
+      ? `${times.toFixed(2)} times as fast with drafts`
+      : `${(1 / times).toFixed(2)} times as long with drafts`;
+  const guesses = draft_n
+    ? `${draft_n_accepted} of ${draft_n} guesses accepted (${percent(draft_n_accepted / draft_n)})`
+    : "nothing was drafted";
+  const where =
+    at < 0 ? "" : ` From character ${at + 1} on they differ: start the server with --exact for these weights.`;
   say(same, at >= 0, ` · ${speed} · ${guesses}.${where}`);
   announce(`Same text: ${at < 0 ? "yes" : "no"}. ${speed}.`);
 }
