@@ -20,7 +20,7 @@ from uad.drafters.protocol import Continuing, Drafter, Pace, Predicted
 from uad.events import DrafterView
 from uad.grammar.protocol import Matcher
 from uad.policy.protocol import Chosen, Policy, PolicyView, Round, Wish
-from uad.types import Ask, Clock, Commit, Crossing, Draft, DrafterStats, Origin, SamplingParams, SpecPolicy, WRITERS
+from uad.types import WRITERS, Ask, Clock, Commit, Crossing, Draft, DrafterStats, Origin, SamplingParams, SpecPolicy
 
 T = TypeVar("T")
 _log = logging.getLogger("uad.draft")

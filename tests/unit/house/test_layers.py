@@ -1,4 +1,4 @@
-"""Who may import whom: the table of docs/design.md as data, checked on the source of every module, and by importing
+"""Who may import whom: the table of docs/rooms.md as data, checked on the source of every module, and by importing
 each of them.
 """
 
