@@ -37,7 +37,7 @@ class Trust(Enum):
     FOLLOWED = "followed"
 
 
-class Place(NamedTuple):
+class PredictedPlace(NamedTuple):
     """Where the answer goes on in the prediction: an offset in bytes. length: ids in a row that this counts as."""
 
     at: int
@@ -101,14 +101,14 @@ class PredictedAnswer:
             self._n_before = self._n_agreed + self._n_counted
         self._at, self._trust, self._is_searched = -1, Trust.GUESSED, False
 
-    def place(self) -> Place | None:
+    def place(self) -> PredictedPlace | None:
         """Where it goes on; None where that is not known, or the prediction ends."""
         if not self._is_searched:
             self._is_searched = True
             self._search()
         if not 0 <= self._at < len(self.text):
             return None
-        return Place(self._at, self._n_counted + self._n_agreed, self._trust)
+        return PredictedPlace(self._at, self._n_counted + self._n_agreed, self._trust)
 
     def _search(self) -> None:
         self._n_agreed, self._n_counted = 0, _FIRST_LENGTH

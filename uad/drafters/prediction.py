@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from uad.drafters.history import BELIEFS
-from uad.drafters.predicted import Place, PredictedAnswer, Trust
+from uad.drafters.predicted import PredictedAnswer, PredictedPlace, Trust
 from uad.drafters.protocol import Pace
 from uad.types import GREEDY, Ask, Commit, Draft, Origin, SamplingParams
 from uad.vocab.encode import Encoder
@@ -83,7 +83,7 @@ class PredictionDrafter:
         length = min(place.length, _MOST_LENGTH)
         return Draft(ids, BELIEFS[length : length + len(ids)], Origin.PREDICTION, kind=_KINDS[place.trust])
 
-    def _ids(self, answer: PredictedAnswer, place: Place, n: int) -> list[int]:
+    def _ids(self, answer: PredictedAnswer, place: PredictedPlace, n: int) -> list[int]:
         """At most n ids, or a few more: what remains, cut from the last safe boundary of what is written. Where an id
         would begin in that and end behind it, the target has cut there already, and what remains is cut by itself.
         """
