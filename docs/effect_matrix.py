@@ -17,7 +17,8 @@ from uad.config import Config
 from uad.config.slices import ModelConfig, TemplateConfig
 from uad.events import Done, Failed
 from uad.runtime import Runtime
-from uad.types import DraftStats, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.stats import DraftStats
+from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 SAMPLES = Path(__file__).parent.parent / "samples"
 MAX_TOKENS = 160

@@ -20,7 +20,8 @@ from stepper import LabStepper
 from uad.config import load_config
 from uad.events import Delta, Done, Event
 from uad.runtime import Stepper
-from uad.types import DraftStats, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.stats import DraftStats
+from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 ROOT = Path(__file__).parent.parent
 N_TOKENS, N_CHARS = 100, 9500

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from uad.common.sums import Sums
-from uad.types import NO_FIM, DraftStats, FimTokens, Finish, Origin, StopKind, Timings, TokenProb, Usage
+from uad.stats import DraftStats, Timings, Usage
+from uad.types import NO_FIM, FimTokens, Finish, Origin, StopKind, TokenProb
 
 
 class TokenText(NamedTuple):

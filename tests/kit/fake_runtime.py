@@ -35,20 +35,8 @@ from uad.events import (
     Totals,
 )
 from uad.runtime.calling import behind_thoughts, call_constraint
-from uad.types import (
-    Constraint,
-    Crossing,
-    DrafterStats,
-    DraftStats,
-    Finish,
-    Origin,
-    Request,
-    SamplingParams,
-    StopKind,
-    Timings,
-    TokenProb,
-    Usage,
-)
+from uad.stats import DrafterStats, DraftStats, Timings, Usage
+from uad.types import Constraint, Crossing, Finish, Origin, Request, SamplingParams, StopKind, TokenProb
 
 BOS, EOS, TURN = 256, 257, 258
 SPECIALS = {BOS: b"<s>", EOS: b"</s>", TURN: b"<|turn|>"}

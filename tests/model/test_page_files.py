@@ -16,7 +16,8 @@ from kit.source_imports import ROOT
 
 from uad.config import ServerConfig
 from uad.events import DrafterView, EngineView
-from uad.types import DrafterStats, Origin, SpecPolicy, SpeculativeParams
+from uad.stats import DrafterStats
+from uad.types import Origin, SpecPolicy, SpeculativeParams
 
 LOCKED = ServerConfig(port=0, api_keys=("k",), api_prefix="/llm")
 OFF = ServerConfig(port=0, ui=False, api_keys=("k",))

@@ -14,7 +14,8 @@ from uad.events import Done
 from uad.server.infill import FimShares
 from uad.server.outcome import Outcome, usage_json
 from uad.server.prediction import MAX_BYTES
-from uad.types import DrafterStats, DraftStats, FimTokens, Finish, Origin, Request, StopKind, Timings, Usage
+from uad.stats import DrafterStats, DraftStats, Timings, Usage
+from uad.types import FimTokens, Finish, Origin, Request, StopKind
 
 PRE, SUF, MID, REPO, FILE = 1, 2, 3, 4, 5
 """Ids of the scripted vocabulary whose bytes no text here has."""

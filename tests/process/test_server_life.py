@@ -21,7 +21,8 @@ from uad.events import Delta, Done, Failed
 from uad.server import make_app, make_runner, serve
 from uad.server.app import base_url, listen
 from uad.server.engine import Generation, Inbox, merge
-from uad.types import Finish, Origin, StopKind, Timings, Usage
+from uad.stats import Timings, Usage
+from uad.types import Finish, Origin, StopKind
 
 ENDLESS = b"x" * 50_000_000
 

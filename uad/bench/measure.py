@@ -9,7 +9,8 @@ from typing import Protocol
 from uad.bench.workloads import WorkloadPrompt
 from uad.errors import UadError
 from uad.events import Delta, Done, Event, Failed, Progress, RuntimeInfo, Sink
-from uad.types import Clock, DrafterStats, Request, SamplingParams, SpeculativeParams
+from uad.stats import DrafterStats
+from uad.types import Clock, Request, SamplingParams, SpeculativeParams
 
 
 class BenchEngine(Protocol):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from uad.calls.format import ANALYSIS, QUOTE, AnswerFormat, CallFormat, Tags, ThoughtFormat
+from uad.calls.parts import FreeText, Json, Literal, Maybe, OneOf, Part, Pattern
 from uad.calls.tools import Calls, Schema, Tool, resolved, types_in
 from uad.errors import MappingError
 
@@ -27,50 +28,6 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 _STYLE = "x-guidance"
 
 
-@dataclass(frozen=True)
-class Literal:
-    """Exactly this text."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """A text that a regular expression matches."""
-
-    regex: str
-
-
-@dataclass(frozen=True)
-class Json:
-    """A JSON value that a schema allows."""
-
-    schema: Schema
-
-
-@dataclass(frozen=True)
-class FreeText:
-    """Any text up to `until`, which follows it. It does not contain `without`, with which `until` ends."""
-
-    until: str
-    without: str
-
-
-@dataclass(frozen=True)
-class OneOf:
-    """One of these texts."""
-
-    texts: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Maybe:
-    """These parts, or nothing."""
-
-    parts: tuple[Part, ...]
-
-
-Part = Literal | Pattern | Json | FreeText | OneOf | Maybe
 _HEADER: tuple[Part, ...] = (Literal(_FINAL), Maybe((Literal(" <|constrain|>json"),)), Literal("<|message|>"))
 """Of the message for the user, in harmony."""
 

@@ -7,12 +7,13 @@ Names follow llama-server where it has the flag. A path is the place of a value 
 from __future__ import annotations
 
 from uad.config import kinds
+from uad.config.context_flags import CONTEXT_FLAGS
 from uad.config.device_flags import DEVICE_FLAGS
 from uad.config.drafting_flags import DRAFTING_FLAGS
 from uad.config.flag import Flag
 from uad.config.flag_groups import ENV, GENERAL
 from uad.config.kinds import SWITCH
-from uad.config.model_flags import CONTEXT_FLAGS, DRAFT_FLAGS, MODEL_FLAGS
+from uad.config.model_flags import DRAFT_FLAGS, MODEL_FLAGS
 from uad.config.server_flags import SAMPLING_FLAGS, SERVER_FLAGS, TEMPLATE_FLAGS, TOKENIZER_FLAGS
 
 CONFIG_FILE = Flag("--config", "", kinds.FILE, GENERAL, "YAML file whose keys are long flag names", "FILE.yaml")

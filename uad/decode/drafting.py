@@ -20,7 +20,8 @@ from uad.drafters.protocol import Continuing, Drafter, Pace, Predicted
 from uad.events import DrafterView
 from uad.grammar.protocol import Matcher
 from uad.policy.protocol import Chosen, Policy, PolicyView, Round, Wish
-from uad.types import WRITERS, Ask, Clock, Commit, Crossing, Draft, DrafterStats, Origin, SamplingParams, SpecPolicy
+from uad.stats import DrafterStats
+from uad.types import WRITERS, Ask, Clock, Commit, Crossing, Draft, Origin, SamplingParams, SpecPolicy
 
 T = TypeVar("T")
 _log = logging.getLogger("uad.draft")

@@ -12,19 +12,8 @@ from uad.decode.text import TextStream
 from uad.decode.verify import Picker
 from uad.events import Delta, Done, Progress, Sink, TokenText
 from uad.sampling.noise import Position
-from uad.types import (
-    Draft,
-    DrafterStats,
-    DraftStats,
-    Finish,
-    Origin,
-    Request,
-    StopKind,
-    Timings,
-    TokenProb,
-    Usage,
-    Verdict,
-)
+from uad.stats import DrafterStats, DraftStats, Timings, Usage
+from uad.types import Draft, Finish, Origin, Request, StopKind, TokenProb, Verdict
 from uad.vocab.table import VocabTable
 from uad.vocab.thoughts import ThoughtTracker
 

@@ -26,7 +26,8 @@ from uad.events import CacheCounts, EngineView, Sink, SlotInfo, Totals
 from uad.grammar.protocol import Matcher
 from uad.policy.protocol import Chosen, Wish
 from uad.sampling.sampler import token_prob
-from uad.types import Clock, Commit, Draft, DrafterStats, Request, Rows, TokenProb
+from uad.stats import DrafterStats
+from uad.types import Clock, Commit, Draft, Request, Rows, TokenProb
 
 Logits = npt.NDArray[np.float32]
 NO_DRAFT = Draft()

@@ -9,7 +9,6 @@ model, no I/O.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -17,14 +16,13 @@ from uad.policy.calibration import Calibration, bin_of
 from uad.policy.drafter import FEW_IDS, TIMED_IDS
 from uad.policy.gains import Candidate, best_level, best_of, gains_of, merged, own_of
 from uad.policy.machine import RoundTable
+from uad.policy.member import Member
 from uad.policy.protocol import Chosen, Wish
-from uad.policy.sequences import STALE, Sequences, SequenceState
+from uad.policy.sequences import STALE, Sequences
 from uad.types import WRITERS, Ask, Draft, Origin
 
 _LOOK_AHEAD: Final = 4  # ids: on curves with steps one further row may cost more than it brings, and four pay
 _HOPELESS: Final = 0.02  # a guess less likely than this is not worth looking behind
-# share of a looked-up guess that is expected to be accepted, from which it spares asking the draft model
-_SURE: Final = 0.8
 # times the rate without drafts: else a curve that takes single rows for dear has every guess submitted, for ever
 _CLEAR: Final = 1.03
 _NO_GAIN: Final = 1 + 1e-9
@@ -35,44 +33,6 @@ _GRAMMAR: Final = Origin.GRAMMAR
 _NONE: Final = Calibration()  # of who does not write
 NO_DRAFT: Final = Draft()
 _TWO_ROWS: Final = Chosen(NO_DRAFT, 2)
-
-
-@dataclass(slots=True)
-class _Member:
-    """A sequence that may draft in this round. `table` has the costs of its group of `size` sequences, which share
-    passes. While a drafter writes: its calibration, the bins of its beliefs, and the probability that all its ids so
-    far are accepted.
-    """
-
-    wish: Wish
-    state: SequenceState
-    table: RoundTable
-    size: int
-    calibration: Calibration
-    p: float = 1.0
-    bins: list[int] = field(default_factory=list)
-    candidates: list[Candidate] = field(default_factory=list)
-
-    def begin(self, calibration: Calibration) -> None:
-        """A drafter begins to write for it."""
-        self.calibration, self.p, self.bins = calibration, 1.0, []
-
-    @property
-    def plain_ms(self) -> float:
-        """This sequence's share of a round without drafts."""
-        return self.table.upto(1)[1] / self.size
-
-    @property
-    def longest(self) -> int:
-        """Ids that it may draft."""
-        return min(self.wish.params.longest, self.wish.room)
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether a guess was found that is worth submitting, and expected to be accepted nearly whole. What a grammar
-        forces says nothing of what comes behind it.
-        """
-        return any(one.sure >= _SURE and one.value > 0 for one in self.candidates if one.origin is not _GRAMMAR)
 
 
 class AutoRound:
@@ -92,8 +52,8 @@ class AutoRound:
             [self._table] if alone else [machine.table((len(group),), depth, n_pending) for group in self._groups]
         )
         self._members = {wish.seq: self._member(wish) for wish in due}
-        self._asked: list[_Member] = []
-        self._timed: _Member | None = None  # for whom a drafter reads a few ids to show what that costs
+        self._asked: list[Member] = []
+        self._timed: Member | None = None  # for whom a drafter reads a few ids to show what that costs
         self._n_asked: dict[Origin, int] = {}  # sequences that share a call
         self._n_read = 0  # ids that each may catch up with
         self._most = 0  # ids of who writes, for any
@@ -102,10 +62,10 @@ class AutoRound:
         self._steps_ms = 0.0  # of that, in its steps
         self._n_steps = self._n_stepped = 0  # and ids of all sequences in them
 
-    def _member(self, wish: Wish) -> _Member:
+    def _member(self, wish: Wish) -> Member:
         state = self._policy.state(wish.seq)
         i = next(i for i, group in enumerate(self._groups) if wish.seq in group)
-        return _Member(wish, state, self._tables[i], len(self._groups[i]), _NONE)
+        return Member(wish, state, self._tables[i], len(self._groups[i]), _NONE)
 
     # --- whom to ask
 
@@ -129,10 +89,10 @@ class AutoRound:
             self._begin_writing(origin)
         return asks
 
-    def _is_due(self, member: _Member, origin: Origin) -> bool:
+    def _is_due(self, member: Member, origin: Origin) -> bool:
         return member.wish.may_ask(origin) and member.state.n >= self._policy.use(member.state, origin).next_at
 
-    def _is_asked(self, member: _Member, origin: Origin, n_due: int) -> bool:
+    def _is_asked(self, member: Member, origin: Origin, n_due: int) -> bool:
         policy, state, plain_ms = self._policy, member.state, member.plain_ms
         use = policy.use(state, origin)
         price, reading = policy.price(origin, plain_ms, n_due), 0.0
@@ -146,7 +106,7 @@ class AutoRound:
                 return use.can_compare(state.n, price + reading)
         return pays or use.can_pay(state.n, price + reading)
 
-    def _is_best(self, member: _Member, origin: Origin, gain: float, n_due: int) -> bool:
+    def _is_best(self, member: Member, origin: Origin, gain: float, n_due: int) -> bool:
         """Whether no other drafter that writes is expected to gain more plain decodes in a round: one of them writes,
         the others only from their budgets. Who is off, or too dear to read for, is no rival.
         """
@@ -157,7 +117,7 @@ class AutoRound:
             if one is not origin and policy.n_rounds - last <= 1 and (not types or one in types)
         )
 
-    def _gain(self, member: _Member, origin: Origin, n_due: int) -> float:
+    def _gain(self, member: Member, origin: Origin, n_due: int) -> float:
         """Plain decodes that a round is expected to gain with this drafter, where it pays."""
         policy, state, plain_ms = self._policy, member.state, member.plain_ms
         use, price = policy.use(state, origin), policy.price(origin, plain_ms, n_due)
@@ -238,7 +198,7 @@ class AutoRound:
                 self._best_ids, self._best_ms = self._total, ms
         self._n_seen = len(self._by_step)
 
-    def _can_rise(self, live: list[_Member]) -> bool:
+    def _can_rise(self, live: list[Member]) -> bool:
         """Whether a draft some ids longer is expected to be worth more than the best so far, though it costs further
         steps.
         """
@@ -298,7 +258,7 @@ class AutoRound:
             self._guesses_ms += price_ms
             member.candidates.append(self._candidate(member, origin, draft, price_ms))
 
-    def _time(self, member: _Member, origin: Origin, n_read: int, ms: float) -> None:
+    def _time(self, member: Member, origin: Origin, n_read: int, ms: float) -> None:
         """A drafter read so many ids of this sequence; none where its KV holds them already, which tells nothing of
         costs.
         """
@@ -309,7 +269,7 @@ class AutoRound:
         else:
             state.has_read_all(use)
 
-    def _candidate(self, member: _Member, origin: Origin, draft: Draft, price_ms: float) -> Candidate:
+    def _candidate(self, member: Member, origin: Origin, draft: Draft, price_ms: float) -> Candidate:
         calibration = member.calibration if origin in WRITERS else self._policy.calibration(draft.kind)
         bins = [bin_of(belief) for belief in draft.p]
         if draft.n_tail:

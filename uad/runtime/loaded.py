@@ -13,7 +13,8 @@ from uad.errors import InvalidRequestError
 from uad.events import AdapterInfo, RuntimeInfo, SlotInfo, Totals
 from uad.runtime.calling import behind_thoughts, call_constraint
 from uad.runtime.parts import Parts
-from uad.types import Clock, Constraint, DrafterStats, Request, SamplingParams
+from uad.stats import DrafterStats
+from uad.types import Clock, Constraint, Request, SamplingParams
 
 
 class Loaded:

@@ -22,7 +22,8 @@ from uad.runtime.adapters import AdapterTurns
 from uad.runtime.loaded import Loaded
 from uad.runtime.parts import Parts, build
 from uad.runtime.target import Progress
-from uad.types import DrafterStats, Request
+from uad.stats import DrafterStats
+from uad.types import Request
 
 _log = logging.getLogger("uad")
 _Command = Callable[[], None]

@@ -23,7 +23,7 @@ from uad.server.schemas import ChatBody, CompletionBody, InfillBody, NativeBody
 from uad.server.shapes import CompletionShape, Identity, NamedEvents, NativeShape, Shape
 from uad.server.spoken import chat_job, chat_shape
 from uad.server.state import FAILED, STATE, STREAM, State
-from uad.types import Timings
+from uad.stats import Timings
 
 B = TypeVar("B", CompletionBody, NativeBody, InfillBody)
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}

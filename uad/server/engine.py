@@ -31,7 +31,8 @@ from uad.events import (
     SlotInfo,
     Totals,
 )
-from uad.types import Constraint, DrafterStats, Request, SamplingParams
+from uad.stats import DrafterStats
+from uad.types import Constraint, Request, SamplingParams
 
 Message = Mapping[str, object]
 CAPACITY = 1024

@@ -15,7 +15,8 @@ from uad.server.json_out import dumps, frame
 from uad.server.outcome import Json
 from uad.server.problems import BusyError
 from uad.server.state import STATE, STREAM, State
-from uad.types import DrafterStats, Origin
+from uad.stats import DrafterStats
+from uad.types import Origin
 
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 MAX_WATCHERS = 16

@@ -15,7 +15,8 @@ from uad.server.problems import Problem
 from uad.server.segments import Added, Closed, Opened, Segment, SegmentKind, Segments, Step
 from uad.server.shapes import NamedEvents, new_id
 from uad.server.spoken import Reading, id_of
-from uad.types import Finish, Usage
+from uad.stats import Usage
+from uad.types import Finish
 
 
 class MessageShape(NamedEvents):

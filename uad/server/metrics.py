@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from uad.events import CacheCounts, Totals
 from uad.server.state import State
-from uad.types import DrafterStats
+from uad.stats import DrafterStats
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -10,7 +10,8 @@ from itertools import accumulate
 from uad.common.sums import total
 from uad.events import Delta, Done
 from uad.server.json_out import finite, visible
-from uad.types import DraftStats, Origin, Timings, TokenProb
+from uad.stats import DraftStats, Timings
+from uad.types import Origin, TokenProb
 
 Json = dict[str, object]
 

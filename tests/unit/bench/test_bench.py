@@ -21,7 +21,8 @@ from uad.config import ModelConfig
 from uad.config.argv import Parser
 from uad.errors import ConfigError, DecodeError, InvalidRequestError, UadError
 from uad.events import Delta, Done, Failed, ModelInfo, RuntimeInfo
-from uad.types import DrafterStats, DraftStats, Finish, Origin, SpecPolicy, SpeculativeParams, StopKind, Timings, Usage
+from uad.stats import DrafterStats, DraftStats, Timings, Usage
+from uad.types import Finish, Origin, SpecPolicy, SpeculativeParams, StopKind
 
 KEYS = [
     "target",

@@ -28,7 +28,8 @@ from uad.config.argv import Parser
 from uad.errors import ConfigError
 from uad.events import Delta, Done
 from uad.policy.cost import CostCurve, CostSample
-from uad.types import DraftStats, Finish, Origin, SpecPolicy, StopKind, Timings, Usage
+from uad.stats import DraftStats, Timings, Usage
+from uad.types import Finish, Origin, SpecPolicy, StopKind
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,9 @@ from typing import Any
 import pytest
 from kit.calls_kit import FORMATS, TOOLS, said
 
-from uad.calls.constraint import (
-    CallGrammar,
-    CallShape,
-    FreeText,
-    Json,
-    Literal,
-    Maybe,
-    Opening,
-    Part,
-    Pattern,
-    grammar_of,
-)
+from uad.calls.constraint import CallGrammar, CallShape, Opening, grammar_of
 from uad.calls.format import AnswerFormat
+from uad.calls.parts import FreeText, Json, Literal, Maybe, Part, Pattern
 from uad.calls.tools import Calls, Tool, types_in
 
 EXAMPLE = {"look_up": {"word": "tea", "n": 3}}

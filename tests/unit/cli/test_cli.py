@@ -18,7 +18,8 @@ from uad.config import ServerConfig
 from uad.console import progress
 from uad.errors import ModelLoadError, NoKvRoomError, UadError
 from uad.events import Delta, Done, Failed, ModelInfo, RuntimeInfo
-from uad.types import DraftStats, Finish, Origin, StopKind, Timings, Usage
+from uad.stats import DraftStats, Timings, Usage
+from uad.types import Finish, Origin, StopKind
 
 PIECES = {8: b"<think>", 1: b"On", 2: b"ce \xf0\x9f", 3: b"\xa6\x8a", 9: b"<eos>"}
 

@@ -17,7 +17,8 @@ from uad.common.sums import Sums, total
 from uad.config.drafter_types import LOOKUP_TYPES, SPEC_TYPES, LookupConfig
 from uad.errors import MappingError
 from uad.events import Done, Totals
-from uad.types import Crossing, DrafterStats, DraftStats, Finish, Origin, StopKind, Timings, Usage
+from uad.stats import DrafterStats, DraftStats, Timings, Usage
+from uad.types import Crossing, Finish, Origin, StopKind
 
 
 @pytest.mark.parametrize(("name", "near"), [("--PORRT", "--port"), ("top_kk", "--top-k"), ("zzz", None)])

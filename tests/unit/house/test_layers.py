@@ -13,7 +13,7 @@ from graphlib import CycleError, TopologicalSorter
 import pytest
 from kit.source_imports import MODULES, ROOT, imports
 
-BASE = ("uad.errors", "uad.types", "uad.events", "uad.common", "uad.checkpoint")
+BASE = ("uad.errors", "uad.types", "uad.stats", "uad.events", "uad.common", "uad.checkpoint")
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ ROOMS = {
     "uad.common": Room(("uad.errors", "rapidfuzz", "yaml", "numpy")),
     "uad.gguf": Room(("uad.errors",)),
     "uad.types": Room(("uad.common",)),
-    "uad.events": Room(("uad.common", "uad.types")),
+    "uad.stats": Room(("uad.common", "uad.types")),
+    "uad.events": Room(("uad.common", "uad.types", "uad.stats")),
     "uad.config": Room((*BASE, "yaml"), lazy=("uad.drafters",)),
     "uad.llama": Room((*BASE, "uad.config", "uad.gguf", "uad.vocab.table", "llama_cpp", "numpy")),
     "uad.vocab": Room((*BASE, "numpy", "tokenizers")),
