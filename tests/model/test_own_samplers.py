@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,9 +26,9 @@ OFF = SamplingParams(**{name: one.off[0] for name, one in SETTINGS.items() if on
 HERE = Position()
 
 
-def native(constructor: str, n_vocab: int, *args: float, more: tuple = (), vocab: object = None) -> SamplerChain:
-    entry = SamplerEntry("its own", "", f"llama_sampler_init_{constructor}", more, takes_vocab=constructor == "dry")
-    return SamplerChain(n_vocab, [SamplerStage(entry, args)], vocab)
+def native(constructor: str, n_vocab: int, *args: Any, more: tuple = ()) -> SamplerChain:
+    entry = SamplerEntry("its own", "", f"llama_sampler_init_{constructor}", more)
+    return SamplerChain(n_vocab, [SamplerStage(entry, args)])
 
 
 def rows(n: int, n_vocab: int, seed: int, width: float = 3.0) -> np.ndarray:
@@ -90,7 +91,7 @@ def test_adaptive_p_moves_logits_as_llama_cpps_does() -> None:
 def test_dry_takes_off_what_llama_cpps_takes_off(base: float, allowed: int, last_n: int) -> None:
     n_vocab, rng = 12, np.random.default_rng(last_n)
     prompt = rng.integers(0, 3, 60).tolist() + [1] * 40
-    its = native("dry", n_vocab, 0.8, base, allowed, last_n, more=(None, 0))
+    its = native("dry", n_vocab, None, 0.8, base, allowed, last_n, more=(None, 0))
     ours = Dry(0.8, base, allowed, last_n, Breakers({}), prompt)
     for id_ in prompt[-last_n:]:
         its.accept(id_)
@@ -118,7 +119,7 @@ def test_dry_breaks_where_llama_cpps_breaks() -> None:
         array = (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
         words = [piece or vocab.special_names.get(id_, "").encode() for id_, piece in enumerate(vocab.pieces)]
         ours = Dry(1.0, 2.0, 1, 200, breakers_of(words, vocab.tokenize)(texts), ())
-        its = native("dry", n_vocab, 1.0, 2.0, 1, 200, more=(array, len(texts)), vocab=model.native_vocab)
+        its = native("dry", n_vocab, model.native_vocab, 1.0, 2.0, 1, 200, more=(array, len(texts)))
         text = b"a quick brown fox: where is the fox?\nthere is a quick brown cat: where is the other cat?\n" * 6
         row, n_changed = np.zeros(n_vocab, np.float32), set()
         for id_ in vocab.tokenize(text):
