@@ -199,7 +199,7 @@ def test_real_drafts_foresee_more_with_the_targets_noise(draft: str, monkeypatch
     coupled, few = stories()
     begin = Drafting.begin
     monkeypatch.setattr(
-        Drafting, "begin", lambda self, seq, prompt, sampling, n_cached: begin(self, seq, prompt, GREEDY, n_cached)
+        Drafting, "begin", lambda self, seq, prompt, sampling, *more: begin(self, seq, prompt, GREEDY, *more)
     )
     texts, many = stories()
     assert texts == coupled

@@ -15,12 +15,11 @@ pytestmark = pytest.mark.model
 GIVES_UP = """
 import sys, threading
 from ctypes import c_char_p, c_int
-import uad.server.app as app
-from uad.cli import main
+from uad.cli import main, serve
 from uad.llama import ggml
 from uad.llama.context import Context
 
-real, base_url = Context.decode, app.base_url
+real, greeting = Context.decode, serve.greeting
 
 def give_up():
     ggml.function("ggml_abort", None, c_char_p, c_int, c_char_p)(b"/src/ggml-x.cpp", 12, b"out of wits")
@@ -35,9 +34,9 @@ def decode(self, rows, may_stop=False):
 
 def listening(*args):
     Context.decode = decode
-    return base_url(*args)
+    return greeting(*args)
 
-app.base_url = listening
+serve.greeting = listening
 sys.exit(main(sys.argv[1:]))
 """
 """`uad` whose llama.cpp gives up over a decode of more than 20 rows, once it listens."""

@@ -122,7 +122,7 @@ def test_a_head_may_have_a_file_of_its_own(family: str, folder: Path) -> None:
         assert n_accepted == n_drafted > N
     types = (str(Origin.MODEL), str(Origin.SUFFIX))
     with Runtime.open(config(trunk, types=types, draft=head)) as runtime:
-        assert set(runtime.info.drafters) == {Origin.HEAD, Origin.SUFFIX}
+        assert set(runtime.info.drafters) == {Origin.PREDICTION, Origin.HEAD, Origin.SUFFIX}
         assert any("holds a head alone: it drafts as draft-mtp" in note for note in runtime.info.notes)
 
 
@@ -143,7 +143,7 @@ def test_head_model_and_text_may_draft_together(family: str, folder: Path) -> No
     path = make_with_head(family, folder, Lesson.TOKEN)
     types = (str(Origin.MODEL), str(Origin.HEAD), str(Origin.SUFFIX))
     with Runtime.open(config(path, types=types, draft=DRAFTS["zephyr"])) as runtime:
-        assert runtime.info.drafters == (Origin.SUFFIX, Origin.HEAD, Origin.MODEL)
+        assert runtime.info.drafters == (Origin.PREDICTION, Origin.SUFFIX, Origin.HEAD, Origin.MODEL)
         plain = write(runtime, OFF)[0]
         for speculative in (FIXED, SpeculativeParams()):
             assert write(runtime, speculative)[0] == plain

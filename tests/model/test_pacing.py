@@ -25,5 +25,5 @@ def test_costs_of_a_busy_machine_are_called_rough(times, stored, is_rough):
         config=None,
         least=SimpleNamespace(rows=1, of_each=False),
     )
-    _, (line,) = pacing.open_policy(config, target, None, Measured())
+    _, (line,) = pacing.open_policy(config, target, None, None, Measured())
     assert ("rough" in line) is is_rough

@@ -59,7 +59,7 @@ def test_a_schema_streamed_and_whole(client: openai.OpenAI) -> None:
     assert Item.model_validate_json(streamed)
     assert whole.choices[0].finish_reason == "stop"
     by = whole.uad["drafters"]["grammar"]
-    assert by["draft_n_accepted"] == by["draft_n"] > 0
+    assert 0 < by["draft_n_accepted"] <= by["draft_n"]  # blanks are guesses
 
 
 @pytest.mark.parametrize("temperature", [0, 0.8])

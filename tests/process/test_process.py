@@ -133,7 +133,7 @@ def test_n_gives_several_choices_and_too_many_are_refused(client: openai.OpenAI)
     assert [choice.index for choice in answer.choices] == [0, 1, 2]
     assert len({choice.message.content for choice in answer.choices}) == 3
     with pytest.raises(openai.BadRequestError):
-        chat(client, n=99)
+        chat(client, n=999)
 
 
 def test_a_stop_string_across_tokens(client: openai.OpenAI) -> None:
@@ -244,7 +244,7 @@ def test_users_specials_are_letters(server: Server) -> None:
             "fixed",
         ),
         ("/v1/completions", {"prompt": "x", "logit_bias": {"999999": 1}}, "logit_bias"),
-        ("/completion", {"prompt": "x", "speculative.types": "ngram-mod"}, "has suffix, draft-simple"),
+        ("/completion", {"prompt": "x", "speculative.types": "ngram-mod"}, "has prediction, suffix, draft-simple"),
         ("/completion", {"prompt": [1, 2, 99999]}, "between 0 and 4095"),
         ("/completion", {"prompt": ""}, "no tokens"),
         ("/detokenize", {"tokens": [10**9]}, "token"),

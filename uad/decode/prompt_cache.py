@@ -132,7 +132,7 @@ class PromptCache(Generic[S]):
             self._texts = [text for text in self._texts if text is spared or not _begins(text, held)]
             self._texts.append(_StoredText(list(held), state, size))
             self._copied(size, self._clock() - began, n_saved=1)
-            _log.info("slot %d: its %s tokens are kept in the prompt cache", seq, f"{len(held):,}")
+            _log.debug("slot %d: its %s tokens are kept in the prompt cache", seq, f"{len(held):,}")
 
     def _make_room(self, size: int, spared: _StoredText[S] | None, held: Sequence[int]) -> bool:
         """Forget texts until a copy of so many bytes fits: beginnings of what is to be copied, then the least recently
@@ -168,7 +168,7 @@ class PromptCache(Generic[S]):
         if n < len(text.ids):
             self._texts.append(text)
         self._copied(text.n_bytes, self._clock() - began, n_restored=1)
-        _log.info("slot %d: %s tokens come from the prompt cache", seq, f"{n:,}")
+        _log.debug("slot %d: %s tokens come from the prompt cache", seq, f"{n:,}")
         return list(text.ids)
 
     def _copied(self, n_bytes: int, seconds: float, n_saved: int = 0, n_restored: int = 0) -> None:

@@ -75,6 +75,7 @@ class Segments:
         self.all: list[Segment] = []
         self._parser = parser
         self._waiting: list[TokenProb] = []
+        self._n_new = 0  # of the last piece
 
     @property
     def n_calls(self) -> int:
@@ -84,10 +85,12 @@ class Segments:
     def feed(self, delta: Delta) -> list[Step]:
         """What a piece of the answer brings."""
         self._waiting += delta.probs
+        self._n_new = len(delta.probs)
         return list(self._steps(self._parser.feed(delta.text)))
 
     def finish(self) -> list[Step]:
         """What was kept back, and the end of the last segment."""
+        self._n_new = 0
         steps = list(self._steps(self._parser.finish()))
         if self.all:
             last = self.all[-1]
@@ -125,8 +128,8 @@ class Segments:
         yield Opened(segment)
 
     def _drop_probs(self) -> tuple[TokenProb, ...]:
-        """Probabilities are told of texts only."""
-        self._waiting.clear()
+        """Probabilities are told of texts only. Those of the last piece stay: a text may follow in it."""
+        self._waiting = self._waiting[max(len(self._waiting) - self._n_new, 0) :]
         return ()
 
     def _probs_of(self, text: str) -> tuple[TokenProb, ...]:
