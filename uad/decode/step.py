@@ -241,9 +241,13 @@ class Engine:
             return 0.0
         depth = sum(part.running.n_past for part in parts) // len(parts)
         self._depth = depth
-        seconds, counts = self._run(parts)
+        seconds, sizes, most = 0.0, list[tuple[int, int]](), self._least.most_sequences(self._target.n_ubatch)
+        for at in range(0, len(parts), most):
+            took, counts = self._run(parts[at : at + most])
+            seconds += took
+            sizes += sizes_of_passes(counts, self._target.n_ubatch)
         if self._drafting is not None and seconds > 0:
-            self._drafting.decoded(sizes_of_passes(counts, self._target.n_ubatch), depth, seconds)
+            self._drafting.decoded(sizes, depth, seconds)
         return seconds
 
     def _read(self, running: Running, n: int) -> None:
