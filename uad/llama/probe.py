@@ -15,6 +15,7 @@ from uad.types import Rows
 _FIRST = (1, 2, 4, 8, 16)
 _N_IDS = 48
 _WRONG = 3  # ids that are taken back while it is tried whether that changes bits
+_BESIDE = 4  # sequences that are tried beside each other
 _APART = 7  # ids between where one text of several begins and the next one does
 _N_BESIDE = 24  # ids of each of several sequences: with BF16 few of them show a difference
 
@@ -65,7 +66,7 @@ def _is_of_each(context: Probed, ids: list[int], least: int) -> bool | None:
 
     Recurrent layers and absorbed latent attention (MLA) multiply so.
     """
-    texts = [[*ids[at:], *ids[:at]][::-1] for at in range(0, 4 * _APART, _APART)]
+    texts = [[*ids[at:], *ids[:at]][::-1] for at in range(0, _BESIDE * _APART, _APART)]
     wanted = [_decode_in(context, text, len(text)) for text in texts]
     for of_each in (False, True):
         shapes = _shapes(context, least, of_each)
@@ -78,7 +79,7 @@ def _shapes(context: Probed, least: int, of_each: bool) -> list[tuple[int, int]]
     """Passes to be tried, mostly of several sequences: (sequences, rows of each)."""
     largest = min(context.n_ubatch, context.n_batch)
     shapes = set()
-    for n_seq in {1, 2, 3, context.n_seq}:
+    for n_seq in range(1, _BESIDE + 1):
         fewest = least if of_each else -(-least // n_seq)
         for n in (fewest, fewest + 1, least, least + 1):
             together = min(n_seq, context.n_seq, largest // n)
@@ -95,9 +96,9 @@ def _agree_beside(
         context.clear(seq)
     agree, at, end = True, 0, min(max(_N_BESIDE, n), len(wanted[0]))
     while agree and at + n <= end:
-        context.decode([Rows(seq, at, texts[seq % 4][at : at + n], n) for seq in range(n_seq)])
+        context.decode([Rows(seq, at, texts[seq][at : at + n], n) for seq in range(n_seq)])
         rows = context.logits().reshape(n_seq, n, -1)
-        agree = all(np.array_equal(rows[seq], wanted[seq % 4][at : at + n]) for seq in range(n_seq))
+        agree = all(np.array_equal(rows[seq], wanted[seq][at : at + n]) for seq in range(n_seq))
         at += n
     for seq in range(n_seq):
         context.clear(seq)
