@@ -218,6 +218,10 @@ class Request:
     origins: bool = False
 
 
+READ_AGAIN = 16
+"""Ids that are rather decoded again, with later ones, than by themselves, where single ids cannot be taken back."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Consecutive rows of one sequence in a batch: ids from position `pos` on, logits wanted for the last `n_logits` of

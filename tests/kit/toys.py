@@ -34,7 +34,7 @@ from uad.sampling.dry import breakers_of
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
 from uad.sampling.stages import Stage
-from uad.types import GREEDY, Ask, Clock, Commit, Draft, Origin, Request, Rows, SamplingParams
+from uad.types import GREEDY, READ_AGAIN, Ask, Clock, Commit, Draft, Origin, Request, Rows, SamplingParams
 from uad.vocab.table import VocabTable
 
 SCRIPT = (
@@ -132,10 +132,15 @@ class ScriptedModel:
         self.is_interrupted = wanted
 
     def prepare(self, rows: Sequence[Rows]) -> list[Rows]:
-        for row in rows:
-            if row.n_unsure > min(self.n_free, len(row.ids) - 1):
-                self.points[row.seq] = {len(self.kv[row.seq])}
-        return list(rows)
+        return [self._prepared(row) if row.n_unsure > min(self.n_free, len(row.ids) - 1) else row for row in rows]
+
+    def _prepared(self, row: Rows) -> Rows:
+        n_sure = len(row.ids) - max(row.n_unsure, row.n_logits)
+        if n_sure > READ_AGAIN:
+            self.decode([Rows(row.seq, row.pos, row.ids[:n_sure], 0)])
+            row = Rows(row.seq, row.pos + n_sure, row.ids[n_sure:], row.n_logits, row.n_unsure)
+        self.points[row.seq] = {len(self.kv[row.seq])}
+        return row
 
     def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
         if may_stop and self.is_interrupted:

@@ -407,6 +407,19 @@ def test_no_pass_is_smaller_than_asked(n_seq: int, least: Least) -> None:
     assert all((n if least.of_each else len(group) * n) >= least.rows for group, n in shapes)
 
 
+@pytest.mark.parametrize("least", [Least(8), Least(8, of_each=True)], ids=["of all", "of each"])
+@pytest.mark.parametrize("n_ubatch", [12, 20])
+def test_no_pass_is_smaller_than_asked_where_one_has_no_room_for_all_slots(least: Least, n_ubatch: int) -> None:
+    target = ScriptedModel(TARGET_VOCAB, n_seq=5)
+    target.n_ubatch = target.n_alike = n_ubatch
+    engine = make_engine(target, least=least)
+    results = run(engine, [request(4 + 9 * i, max_tokens=20, speculative=OFF) for i in range(5)])
+    assert [len(result.ids) for result in results] == [20] * 5
+    shapes = [shape for batch in target.batches for shape in passes(batch, target.n_ubatch)]
+    assert any(len(group) > 1 for group, _ in shapes) or n_ubatch < 16
+    assert all((n if least.of_each else len(group) * n) >= least.rows for group, n in shapes)
+
+
 def test_rows_are_checked_by_the_scripted_target_itself() -> None:
     target = ScriptedModel(TARGET_VOCAB)
     with pytest.raises(AssertionError, match="rows at 3"):

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from kit.toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, RandomDrafter, ScriptedModel, ToyRules, make_engine, run
 
-from uad.decode.layout import Least
+from uad.decode.layout import Least, passes
 from uad.drafters.model import ModelDrafter
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
@@ -125,6 +125,21 @@ def test_no_dummy_rows_are_decoded_where_they_could_not_be_taken_back() -> None:
     results = run(engine, requests(1, 0.0, OFF))
     assert results[0].ids == plain(1, 0.0)[0]
     assert len(target.batches) <= len(results[0].ids) + 3, "dummy rows cost no decode of their own"
+
+
+@pytest.mark.parametrize("least", [Least(2), Least(8), Least(2, of_each=True), Least(8, of_each=True)])
+@pytest.mark.parametrize("n_free", [CHECKPOINTS, SNAPSHOTS])
+def test_no_pass_is_too_small_behind_ids_that_waited(n_free: int, least: Least) -> None:
+    """Many ids that are to be decoded again are so before the passes of the round are laid out."""
+    expected = plain(3, 0.9)
+    for n_max in (3, 8, 16):
+        target = model(n_free, 3)
+        engine = make_engine(target, RandomDrafter(dict(enumerate(expected)), seed=n_max), least=least)
+        results = run(engine, requests(3, 0.9, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=n_max)))
+        assert [result.ids for result in results] == expected
+        for batch in target.batches:
+            sizes = [(len(group), n) for group, n in passes(batch, target.n_ubatch)]
+            assert all(least.holds(n_seq, n, target.n_ubatch) for n_seq, n in sizes), f"{batch} in {sizes}"
 
 
 # --- the policy

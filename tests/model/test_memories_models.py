@@ -4,19 +4,24 @@ that go on.
 
 from __future__ import annotations
 
+import itertools
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from kit.models import DRAFTS, TARGET, Waiter, finish
 from kit.tiny_models import NAMES, Kind, make
+from numpy.typing import NDArray
 
 from uad.config import Config, DraftingConfig, ModelConfig
 from uad.llama.context import Context
 from uad.llama.memory import TAIL, Way
 from uad.llama.model import Model
 from uad.runtime import Runtime
-from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
+from uad.runtime.target import open_target
+from uad.types import Origin, Request, Rows, SamplingParams, SpecPolicy, SpeculativeParams
 
 pytestmark = pytest.mark.model
 OFF = SpeculativeParams(enabled=False)
@@ -77,6 +82,46 @@ def test_the_text_is_that_of_the_target_alone(name: str, folder: Path) -> None:
                         assert found == plain[temperature], (
                             f"{draft}, {slots} slots, temperature {temperature}, n_max {n_max}"
                         )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_alone_it_writes_the_same_text_in_four_slots_as_in_one(name: str, folder: Path) -> None:
+    """Nothing drafts: only the shapes of the passes differ."""
+    found = []
+    for slots in (1, 4):
+        with Runtime.open(config(make(name, folder), None, slots)) as runtime:
+            assert is_exact(runtime)
+            some = [replace(one, max_tokens=64) for one in requests(runtime, 0.0, OFF, cache_prompt=False)]
+            found.append([one.ids for one in finish(runtime, [*some, replace(some[0], prompt=some[0].prompt * 2)])])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("fields", [{}, {"flash_attn": "off"}], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_passes_that_are_found_to_be_large_enough_give_the_same_bits(name: str, fields: dict, folder: Path) -> None:
+    """Of 1 to 4 sequences with up to 12 rows each, all with texts of their own."""
+    own = config(make(name, folder), None, 4, n_snapshots=8, **fields)
+    texts = np.random.default_rng(1).integers(0, 500, (4, 24)).tolist()
+    with ExitStack() as stack:
+        target = open_target(own, stack, lambda what, share: None)
+        context, least = target.context, target.least
+        wanted = [logits_in_passes(context, texts[i : i + 1], 12)[0] for i in range(4)]
+        for n_seq, n in itertools.product((1, 2, 3, 4), (1, 2, 3, 4, 6, 8, 12)):
+            if least.holds(n_seq, n, context.n_ubatch):
+                found = logits_in_passes(context, texts[:n_seq], n)
+                assert all(map(np.array_equal, found, wanted)), f"{n_seq} sequences, {n} rows"
+        assert least.rows <= 2 or not context.rows_are_apart
+
+
+def logits_in_passes(context: Context, texts: list[list[int]], n: int) -> NDArray[np.float32]:
+    """Logits [sequence, id, n_vocab] of texts that are read beside each other, n ids of each in a pass."""
+    out = []
+    for at in range(0, len(texts[0]), n):
+        context.decode([Rows(seq, at, text[at : at + n], n) for seq, text in enumerate(texts)])
+        out.append(context.logits().reshape(len(texts), n, -1).copy())
+    for seq in range(len(texts)):
+        context.clear(seq)
+    return np.concatenate(out, 1)
 
 
 @pytest.mark.parametrize("name", NAMES)

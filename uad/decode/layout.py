@@ -57,7 +57,14 @@ class Least:
 
     def holds(self, n_sequences: int, n: int, n_ubatch: int) -> bool:
         """Whether a pass of so many sequences with n rows each is large enough, or as large as passes get."""
-        return (n if self.of_each else n_sequences * n) >= min(self.rows, max(n_ubatch // n_sequences, 1))
+        return self._rows(n_sequences, n) >= min(self.rows, self._rows(n_sequences, max(n_ubatch // n_sequences, 1)))
+
+    def most_sequences(self, n_ubatch: int) -> int:
+        """How many sequences a decode may have at most, so that passes of n_ubatch rows can be large enough."""
+        return max(n_ubatch // self.rows, 1) if self.of_each or n_ubatch < 2 * self.rows else n_ubatch
+
+    def _rows(self, n_sequences: int, n: int) -> int:
+        return n if self.of_each else n_sequences * n
 
 
 def longest_draft(n_ubatch: int, n_batch: int, n_seq: int, least: Least) -> int:

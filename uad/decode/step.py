@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from uad.decode.catching_up import catch_up, n_at_once
 from uad.decode.drafting import Drafting
 from uad.decode.layout import Least, longest_draft, padding, sizes_of_passes
 from uad.decode.prefill import ROUND_S, SOON_S, Prefill
@@ -192,6 +193,7 @@ class Engine:
         tokens. What fails ends the requests that it concerns; what is raised says that the engine cannot go on.
         """
         self._requests.admit()
+        catch_up(self._target, tuple(self._requests.writing), self._least, self._fail_decode)
         writing = self._requests.writing
         began = self._clock()
         chosen, asking = self._propose(writing)
@@ -241,9 +243,13 @@ class Engine:
             return 0.0
         depth = sum(part.running.n_past for part in parts) // len(parts)
         self._depth = depth
-        seconds, counts = self._run(parts)
+        seconds, sizes, most = 0.0, list[tuple[int, int]](), self._least.most_sequences(self._target.n_ubatch)
+        for at in range(0, len(parts), most):
+            took, counts = self._run(parts[at : at + most])
+            seconds += took
+            sizes += sizes_of_passes(counts, self._target.n_ubatch)
         if self._drafting is not None and seconds > 0:
-            self._drafting.decoded(sizes_of_passes(counts, self._target.n_ubatch), depth, seconds)
+            self._drafting.decoded(sizes, depth, seconds)
         return seconds
 
     def _read(self, running: Running, n: int) -> None:
@@ -269,10 +275,8 @@ class Engine:
             n -= tail
         elif tail:
             self._target.mark(running.slot, is_last=n == running.n_unread)
-        rest = n % self._target.n_ubatch
-        if self._target.n_free < least and n < running.n_unread and 0 < rest < least < n:
-            n -= rest
-        return n
+        may_wait = self._target.n_free < least and n < running.n_unread
+        return n_at_once(n, self._target.n_ubatch, least) if may_wait else n
 
     # --- decode, verify, commit
 

@@ -23,9 +23,9 @@ from uad.llama import native
 from uad.llama.batch import Batch
 from uad.llama.devices import has_cpu_kernels
 from uad.llama.hidden import HiddenRows
-from uad.llama.memory import READ_AGAIN, TAIL, Memory, Way
+from uad.llama.memory import TAIL, Memory, Way
 from uad.llama.model import Model
-from uad.types import Rows
+from uad.types import READ_AGAIN, Rows
 
 _TIMED_STEPS = 9
 Logits = npt.NDArray[np.float32]

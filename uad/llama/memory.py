@@ -27,7 +27,6 @@ from uad.types import Rows
 FREE = 1 << 30  # ids: any number can be taken back
 TAIL = 16  # ids of a prompt that are decoded apart, behind a mark: the next turn often differs from there on
 MARK_BYTES = 1 << 30  # of all marks of a context: the window of a large model takes hundreds of megabytes
-READ_AGAIN = 16  # ids that are rather decoded again than behind a checkpoint of their own
 _ALL = 0
 _PARTIAL = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: without what attention keeps of every position
 _TIMES = 3

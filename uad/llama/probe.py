@@ -15,12 +15,17 @@ from uad.types import Rows
 _FIRST = (1, 2, 4, 8, 16)
 _N_IDS = 48
 _WRONG = 3  # ids that are taken back while it is tried whether that changes bits
+_BESIDE = 4  # sequences that are tried beside each other
+_APART = 7  # ids between where one text of several begins and the next one does
+_N_BESIDE = 24  # ids of each of several sequences: with BF16 few of them show a difference
 
 
 class Probed(Protocol):
     """What the probe needs of a context; `uad.llama.context.Context` is one."""
 
+    n_seq: int
     n_ctx: int
+    n_batch: int
     n_ubatch: int
     n_vocab: int
 
@@ -35,9 +40,9 @@ class Probed(Protocol):
     def clear(self, seq: int) -> None: ...
 
 
-def least_agreeing_rows(context: Probed) -> int | None:
+def least_agreeing_rows(context: Probed) -> tuple[int, bool] | None:
     """The least r for which every pass of r rows or more gives the same bits, as far as tried (r, r + 1, twice r … a
-    whole pass).
+    whole pass; then several sequences), and whether each sequence in a pass must have r rows, not the pass as a whole.
 
     None where not even the largest passes agree. Takes some dozens of passes of a few rows.
     """
@@ -49,8 +54,55 @@ def least_agreeing_rows(context: Probed) -> int | None:
         n_wrong = min(_WRONG, context.n_free)
         rows += [_decode_in(context, ids, n, n_wrong) for n in sizes if n_wrong and n + n_wrong <= most]
         if len(rows) > 1 and all(_agree(rows[-1], other) for other in rows[:-1]):
-            return least
+            of_each = _is_of_each(context, ids, least)
+            if of_each is not None:
+                return least, of_each
     return None
+
+
+def _is_of_each(context: Probed, ids: list[int], least: int) -> bool | None:
+    """Whether several sequences need `least` rows each, since some operation multiplies each one's rows apart; None:
+    they do not agree even so, or another text does not.
+
+    Recurrent layers and absorbed latent attention (MLA) multiply so.
+    """
+    texts = [[*ids[at:], *ids[:at]][::-1] for at in range(0, _BESIDE * _APART, _APART)]
+    wanted = [_decode_in(context, text, len(text)) for text in texts]
+    for of_each in (False, True):
+        shapes = _shapes(context, least, of_each)
+        if all(_agree_beside(context, texts, wanted, n_seq, n) for n_seq, n in shapes):
+            return of_each
+    return None
+
+
+def _shapes(context: Probed, least: int, of_each: bool) -> list[tuple[int, int]]:
+    """Passes to be tried, mostly of several sequences: (sequences, rows of each)."""
+    largest = min(context.n_ubatch, context.n_batch)
+    shapes = set()
+    for n_seq in range(1, _BESIDE + 1):
+        fewest = least if of_each else -(-least // n_seq)
+        for n in (fewest, fewest + 1, least, least + 1):
+            together = min(n_seq, context.n_seq, largest // n)
+            if together * n >= least and n <= min(context.n_ctx, _N_IDS):
+                shapes.add((together, n))
+    return sorted(shapes)
+
+
+def _agree_beside(
+    context: Probed, texts: Sequence[list[int]], wanted: Sequence[npt.NDArray[np.float32]], n_seq: int, n: int
+) -> bool:
+    """Whether so many sequences, with n rows each in a pass, have the logits that each text has alone."""
+    for seq in range(n_seq):
+        context.clear(seq)
+    agree, at, end = True, 0, min(max(_N_BESIDE, n), len(wanted[0]))
+    while agree and at + n <= end:
+        context.decode([Rows(seq, at, texts[seq][at : at + n], n) for seq in range(n_seq)])
+        rows = context.logits().reshape(n_seq, n, -1)
+        agree = all(np.array_equal(rows[seq], wanted[seq][at : at + n]) for seq in range(n_seq))
+        at += n
+    for seq in range(n_seq):
+        context.clear(seq)
+    return agree
 
 
 def _decode_in(context: Probed, ids: list[int], size: int, n_wrong: int = 0) -> npt.NDArray[np.float32]:

@@ -134,23 +134,34 @@ def _exactness(context: Context, config: Config) -> tuple[Least, tuple[str, ...]
         return Least(), (), False
     if not context.can_take_back:
         return Least(), ("--exact has no effect: the model's memory cannot take back dummy rows",), False
-    least = least_agreeing_rows(context)
-    if least is None:
+    found = least_agreeing_rows(context)
+    if found is None:
         return (
             Least(),
             ("--exact has no effect: on this backend no batch sizes compute the same bits for this model",),
             amx.rearranges(config.target),
         )
-    if context.n_batch < (n_rows := context.n_seq * least):
+    least = Least(found[0], of_each=found[1] or _are_apart(context))
+    if context.n_batch < (n_rows := context.n_seq * least.rows):
         raise ConfigError(
-            f"--exact pads each of {context.n_seq} slots to {least} rows for this model, more than --batch-size "
+            f"--exact pads each of {context.n_seq} slots to {least.rows} rows for this model, more than --batch-size "
             f"{context.n_batch}; "
             f"give -b {n_rows} or more"
         )
-    why = (
-        "any batch gives the same bits"
-        if least == 1
-        else f"batches of {least} rows or more give the same bits; smaller ones are padded"
-    )
     how = "" if amx.rearranges(config.target) else " (weights are not rearranged for this processor: slower prompts)"
-    return Least(least, of_each=not context.rows_are_apart), (f"--exact: {why}{how}",), False
+    return least, (f"--exact: {_why(least, context.n_seq)}{how}",), False
+
+
+def _are_apart(context: Context) -> bool:
+    """Whether each sequence must have the rows that a pass must have, whatever was measured: without flash attention,
+    and where llama.cpp keeps a sequence's last rows in one pass for their snapshots, and so cuts other passes.
+    """
+    return not context.rows_are_apart or context.memory.way is Way.SNAPSHOTS
+
+
+def _why(least: Least, n_seq: int) -> str:
+    """What `--exact` does."""
+    if least.rows == 1:
+        return "any batch gives the same bits"
+    each = " of each slot" if least.of_each and n_seq > 1 else ""
+    return f"batches of {least.rows} rows or more{each} give the same bits; smaller ones are padded"
