@@ -1,4 +1,4 @@
-"""codex and Claude Code, as their users start them. Standard library only.
+"""codex, Claude Code and opencode, as their users start them. Standard library only.
 
 UAD_CLIENTS_AGENTS is the folder in which npm has installed them. They get a home and a project of their own.
 """
@@ -25,6 +25,22 @@ name = "uad"
 base_url = "{url}/v1"
 wire_api = "responses"
 """
+
+OPENCODE = {
+    "model": "uad/local",
+    "provider": {
+        "uad": {
+            "npm": "@ai-sdk/openai-compatible",
+            "options": {"baseURL": f"{URL}/v1"},
+            "models": {"local": {"limit": {"context": 32768, "output": 1024}}},
+        }
+    },
+    "permission": {"edit": "allow"},
+    "share": "disabled",
+    "autoupdate": False,
+}
+GREETING = 'def greet() -> str:\n    return "Hello"\n'
+EDIT = "Replace Hello by Goodbye in greeting.py. Read the file first."
 
 
 def run(command: list[str | Path], folder: Path, **variables: str) -> str:
@@ -67,6 +83,38 @@ def claude_code(folder: Path) -> str:
     return run([AGENTS / "node_modules" / ".bin" / "claude", "-p", ASKED, "--tools", "Bash"], folder, **variables)
 
 
+def opencode(folder: Path, asked: str) -> tuple[str, str]:
+    """The answer of `opencode run` in a repository of one file, and that file as it is then."""
+    config, project = folder / ".config" / "opencode", folder / "project"
+    for made in (config, project):
+        made.mkdir(parents=True)
+    (config / "opencode.json").write_text(json.dumps(OPENCODE), encoding="utf-8")
+    file = project / "greeting.py"
+    file.write_text(GREETING, encoding="utf-8")
+    author: list[str | Path] = ["-c", "user.name=uad", "-c", "user.email=uad@localhost"]
+    for words in (["init", "--quiet"], ["add", "."], [*author, "commit", "--quiet", "--message", "First"]):
+        run(["git", "-C", project, *words], folder)
+    quiet = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "SHARE")
+    variables = {f"OPENCODE_DISABLE_{name}": "1" for name in quiet}
+    program = AGENTS / "node_modules" / ".bin" / "opencode"
+    said = run([program, "run", "--dir", project, asked], folder, npm_config_offline="true", **variables)
+    return said, file.read_text(encoding="utf-8")
+
+
+def opencode_words(folder: Path) -> str:
+    """Its answer; the file must be as it was."""
+    said, file = opencode(folder, ASKED)
+    assert file == GREETING, f"the file was changed: {file!r}"
+    return said
+
+
+def opencode_edit(folder: Path) -> str:
+    """Its last words, behind an edit of the file."""
+    said, file = opencode(folder, EDIT)
+    assert file == GREETING.replace("Hello", "Goodbye"), f"the file is {file!r}, and it said {said!r}"
+    return said
+
+
 def check(client: str, package: str, what: str, answer: Callable[[Path], str]) -> None:
     """Prints a line of JSON, as checks.py does."""
     error = ""
@@ -82,3 +130,5 @@ def check(client: str, package: str, what: str, answer: Callable[[Path], str]) -
 
 check("codex", "@openai/codex", "codex exec, over responses", codex)
 check("claude-code", "@anthropic-ai/claude-code", "claude -p, over messages", claude_code)
+check("opencode", "opencode-ai", "opencode run, a text", opencode_words)
+check("opencode", "opencode-ai", "opencode run, a file is read and edited", opencode_edit)

@@ -53,6 +53,11 @@ def echo(request: Request) -> bytes:
     return said + f" [{request.sampling.seed}]".encode()
 
 
+def turns(messages: Sequence[Mapping[str, object]]) -> str:
+    """A chat as it is rendered, without what begins the answer."""
+    return "".join(f"{message['role']}:{message['content']}\n" for message in messages)
+
+
 @dataclass
 class Running:
     id: int
@@ -181,8 +186,7 @@ class FakeRuntime:
         prefill: str = "",
     ) -> str:
         self.chats.append((list(messages), dict(template_kwargs), add_generation_prompt))
-        turns = "".join(f"{message['role']}:{message['content']}\n" for message in messages)
-        return turns + "assistant:" * add_generation_prompt + prefill
+        return turns(messages) + "assistant:" * add_generation_prompt + prefill
 
     def chat_prompt(
         self,

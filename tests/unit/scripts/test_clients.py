@@ -54,6 +54,7 @@ def test_the_table_in_the_docs_has_the_versions_that_are_installed() -> None:
     agents = json.loads((clients.CHECKS / clients.AGENTS / "package-lock.json").read_text(encoding="utf-8"))["packages"]
     pinned["codex"] = agents["node_modules/@openai/codex"]["version"]
     pinned["claude-code"] = agents["node_modules/@anthropic-ai/claude-code"]["version"]
+    pinned["opencode"] = agents["node_modules/opencode-ai"]["version"]
     rows = re.findall(
         r"^\| (\S+) \| (\d+\.\d\S*) \|", (ROOT / "docs" / "clients.md").read_text(encoding="utf-8"), re.MULTILINE
     )
