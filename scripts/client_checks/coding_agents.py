@@ -130,5 +130,5 @@ def check(client: str, package: str, what: str, answer: Callable[[Path], str]) -
 
 check("codex", "@openai/codex", "codex exec, over responses", codex)
 check("claude-code", "@anthropic-ai/claude-code", "claude -p, over messages", claude_code)
-check("opencode", "opencode-ai", "opencode run, a text", opencode_words)
-check("opencode", "opencode-ai", "opencode run, a file is read and edited", opencode_edit)
+check("opencode", "opencode-ai", "opencode run, over chat completions", opencode_words)
+check("opencode", "opencode-ai", "opencode run: a file is read and edited", opencode_edit)
