@@ -138,3 +138,9 @@ def test_every_public_name_has_a_docstring() -> None:
         missing += [f"{where}: {node.name}.{one.name}" for one in methods]
     assert told
     assert missing == []
+
+
+def test_a_file_of_tests_has_a_name_of_its_own() -> None:
+    """pytest imports them by their names alone."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
