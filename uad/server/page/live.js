@@ -123,6 +123,7 @@ function drafterTable(now) {
 function why(one, policy) {
   if (one.off) return `Off after a failure (${number(one.failures)} so far); it is tried again soon.`;
   if (one.type === "grammar") return "On where a constraint forces the text.";
+  if (one.type === "prediction") return "On where a request has a prediction.";
   if (!one.asked) return "Off, unless a request names it in speculative.types.";
   if (policy === "fixed") return "On in every round.";
   if (one.saves === null) return "On; nothing is known of it yet.";
