@@ -27,8 +27,8 @@ DEEP = [
     if pre not in bounded.NEVER_DEEP
 ]
 """llama.cpp refuses the last one at load; the program below says so."""
-N_DEEP = 200_000
-"""Characters that llama.cpp would recurse over in 60 MB of stack or more: a thread has 8."""
+N_DEEP = 100_000
+"""Characters that llama.cpp would recurse over in 30 MB of stack or more: a thread has 8."""
 CLASSES = ("a", "=", " ", "1", "\u00e9", "\n", "好", "a ", "' ", " \n", "\u3000 ")
 PROGRAM = """
 import sys

@@ -316,18 +316,18 @@ def test_plain_without_a_draft(tmp_path: Path) -> None:
         assert "draft_n" not in answer["timings"]
 
 
-def test_a_prompt_of_24000_tokens_with_a_draft_batch_of_512(tmp_path: Path) -> None:
+def test_a_prompt_of_8000_tokens_with_a_draft_batch_of_512(tmp_path: Path) -> None:
     with Server(
         tmp_path / "log", [*PAIR, "-c", "32768", "-b", "512", "-td", "1", "-fa", "off", "--spec-policy", "fixed"]
     ) as server:
-        text = "".join(f"value_{i} = price * {i} + count\n" for i in range(2600))
-        ids = post(server, "/tokenize", {"content": text})[1]["tokens"][:24000]
-        assert len(ids) == 24000
+        text = "".join(f"value_{i} = price * {i} + count\n" for i in range(900))
+        ids = post(server, "/tokenize", {"content": text})[1]["tokens"][:8000]
+        assert len(ids) == 8000
         status, answer = post(server, "/completion", {"prompt": ids, "n_predict": 24, "temperature": 0})
         assert status == 200
-        assert answer["tokens_evaluated"] == 24000
+        assert answer["tokens_evaluated"] == 8000
         assert answer["timings"]["draft_n"] > 0
         again = post(
             server, "/completion", {"prompt": ids, "n_predict": 24, "temperature": 0, "speculative": {"enabled": False}}
         )[1]
-        assert again["timings"]["cache_n"] == 23998
+        assert again["timings"]["cache_n"] == 7998
