@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 URL = os.environ.get("UAD_CLIENTS_URL", "http://127.0.0.1:8080") + "/v1"
+ROOT = URL.removesuffix("/v1")
 ASKED = {"role": "user", "content": "What is the weather in Paris? Write a <tool_call>, and then tell me its answer."}
 PARAMETERS = {
     "type": "object",
@@ -22,11 +23,11 @@ FUNCTION = {"name": "get_weather", "description": "Tells the weather of a city",
 TOOL = {"type": "function", "function": FUNCTION}
 
 
-def opened(path: str, body: dict[str, Any]) -> Any:
-    """The answer to a POST. Raises HTTPError."""
+def opened(path: str, body: dict[str, Any], base: str = URL) -> Any:
+    """The answer to a POST, of which the lines can be read as they come. Raises HTTPError."""
     data = json.dumps(body).encode()
     return urllib.request.urlopen(
-        urllib.request.Request(URL + path, data, {"Content-Type": "application/json"}), timeout=240
+        urllib.request.Request(base + path, data, {"Content-Type": "application/json"}), timeout=240
     )
 
 
@@ -134,17 +135,16 @@ def claude_code() -> None:
 
 def lm_eval() -> None:
     """Three continuations of the loglikelihood task of lm-eval's `local-completions`, as it reads them."""
-    root = URL.removesuffix("/v1")
 
     def ids(text: str) -> list[int]:
-        return list(posted(root + "/tokenize", {"content": text})["tokens"])
+        return list(json.load(opened("/tokenize", {"content": text}, ROOT))["tokens"])
 
     sums = []
     for continuation in (" Paris.", " Berlin.", " xylophone."):
         context = ids("The capital of France is")
         prompt = context + ids(continuation)
         body = {"model": "local", "prompt": [prompt], "temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234}
-        (choice,) = posted(URL + "/completions", {**body, "echo": True})["choices"]
+        (choice,) = json.load(opened("/completions", {**body, "echo": True}))["choices"]
         told = choice["logprobs"]
         chosen, top = told["token_logprobs"][len(context) : -1], told["top_logprobs"][len(context) : -1]
         assert len(chosen) == len(prompt) - len(context), f"{len(chosen)} probabilities of {len(prompt)} tokens"
@@ -154,26 +154,17 @@ def lm_eval() -> None:
     assert sums[2] == min(sums), f"a xylophone is likelier: {sums}"
 
 
-def posted(url: str, body: dict[str, Any]) -> Any:
-    """The JSON of an answer. Raises HTTPError."""
-    data = json.dumps(body).encode()
-    with urllib.request.urlopen(
-        urllib.request.Request(url, data, {"Content-Type": "application/json"}), timeout=240
-    ) as answer:
-        return json.load(answer)
-
-
 SILLY_TAVERN = json.loads(Path(__file__).with_name("silly_tavern.json").read_text(encoding="utf-8"))
 """What SillyTavern sends to a server of llama.cpp's type: the samplers of all servers it knows, most of them on."""
 
 
 def silly_tavern() -> None:
     """A stream whose events hold one token and its alternatives each, which is how its panel shows them."""
-    root, texts = URL.removesuffix("/v1"), []
+    texts: list[str] = []
     for changes in ({}, {"mirostat": 2}, {"samplers": ["adaptive_p", "top_k"], "adaptive_target": 0.4}):
         events = [
             json.loads(line[6:])
-            for line in streamed(root + "/completion", {**SILLY_TAVERN, **changes})
+            for line in opened("/completion", {**SILLY_TAVERN, **changes}, ROOT)
             if line.startswith(b"data: {")
         ]
         tokens = [event for event in events if event["tokens"]]
@@ -182,15 +173,6 @@ def silly_tavern() -> None:
         texts.append("".join(event["content"] for event in events))
         assert texts[-1].strip(), "no text"
     assert len(set(texts)) == len(texts), "mirostat or adaptive-p changes nothing"
-
-
-def streamed(url: str, body: dict[str, Any]) -> Iterator[bytes]:
-    """The lines of a stream. Raises HTTPError."""
-    data = json.dumps(body).encode()
-    with urllib.request.urlopen(
-        urllib.request.Request(url, data, {"Content-Type": "application/json"}), timeout=240
-    ) as lines:
-        yield from lines
 
 
 for name, what, function in (

@@ -11,18 +11,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from kit.process import ENV
+from kit.process import ENV, free_port
 from uad.llama import rpc
 
 needs_rpc = pytest.mark.skipif(
     not rpc.is_built(), reason="llama.cpp was built without RPC (make clean test CMAKE_ARGS=-DGGML_RPC=on)"
 )
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 class WorkerProcess:

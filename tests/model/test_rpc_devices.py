@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from kit.models import TARGET
+from kit.process import free_port
 
 from uad.config import ModelConfig
 from uad.errors import ConfigError
@@ -128,9 +129,3 @@ def test_connections_to_workers_are_watched_and_no_file_stays_open(monkeypatch: 
         assert rpc.watch() == 2
         assert len(os.listdir("/dev/fd")) == before
         assert [end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) for end in (one, other, worker)] == [1, 1, 0]
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

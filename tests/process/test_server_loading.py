@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from kit.fake_runtime import FakeRuntime
+from kit.process import free_port
 
 from uad.config import ServerConfig
 from uad.errors import ConfigError, ModelLoadError
@@ -55,12 +56,6 @@ def ask(url: str, data: bytes | None = None) -> tuple[int, dict[str, str], objec
             return answer.status, dict(answer.headers), json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, dict(error.headers), json.load(error)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def test_every_route_waits_for_the_models_and_then_answers():
