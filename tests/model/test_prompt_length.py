@@ -8,8 +8,8 @@ from kit.toys import TARGET_VOCAB
 
 from uad.config import TemplateConfig
 from uad.errors import ContextOverflowError
+from uad.requests.prompt_ids import encode_prompt
 from uad.runtime.prompts import Prompts
-from uad.server.prompt_ids import encode_prompt
 from uad.vocab.encode import Encoder
 
 TEMPLATE = "{{ messages[0].content }}"

@@ -8,8 +8,9 @@ from kit.fake_runtime import BOS, FakeRuntime
 from kit.fake_runtime import CONFIG as RUNTIME
 from kit.server_kit import CHAT, CONFIG, HELLO, events, post, serving, stream
 
+from uad.apis import outcome
+from uad.common import json_out
 from uad.config import Config, DraftingConfig, ServerConfig
-from uad.server import json_out, outcome
 
 SAID = "USER:HELLO\nASSISTANT:"
 
