@@ -13,7 +13,7 @@ from uad.apis.outcome import Outcome, usage_json
 from uad.config import Config, ServerConfig
 from uad.events import Done
 from uad.requests.infill import FimShares
-from uad.requests.prediction import MAX_BYTES
+from uad.requests.job import MAX_PREDICTED
 from uad.stats import DrafterStats, DraftStats, Timings, Usage
 from uad.types import FimTokens, Finish, Origin, Request, StopKind
 
@@ -242,7 +242,7 @@ def test_a_prediction_reaches_the_request(path: str, content: object, data: byte
         {"type": "content", "content": [7]},
         {"type": "content", "content": [{"type": "image_url", "image_url": {}}]},
         {"type": "content", "content": [{"type": "text"}]},
-        {"type": "content", "content": "a" * (MAX_BYTES + 1)},
+        {"type": "content", "content": "a" * (MAX_PREDICTED + 1)},
         {"type": "content", "content": [{"type": "text", "text": ""}] * 5000},
     ],
 )

@@ -7,28 +7,27 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from uad.apis.dialogue import seal
 from uad.apis.messages_request import MessagesBody
-from uad.apis.outcome import Json, Outcome
+from uad.apis.outcome import Outcome
 from uad.apis.problems import Problem
-from uad.apis.segments import Added, Closed, Opened, Segment, SegmentKind, Segments, Step
-from uad.apis.shapes import NamedEvents, new_id
-from uad.apis.spoken import Reading, id_of
-from uad.common.json_out import dumps, named_frame
+from uad.apis.segments import Added, Closed, Opened, Segment, SegmentKind, SegmentShape, Step
+from uad.apis.shapes import new_id
+from uad.common.json_out import Json, dumps, named_frame
 from uad.events import Delta
+from uad.requests.chat import Reading
 from uad.requests.job import Job
 from uad.stats import Usage
 from uad.types import Finish
 
 
-class MessageShape(NamedEvents):
+class MessageShape(SegmentShape):
     """POST /v1/messages."""
 
     ping = named_frame(dumps({"type": "ping"}))
+    call_prefix = "toolu_"
 
     def __init__(self, job: Job, body: MessagesBody, model: str, reading: Reading) -> None:
-        self._job = job
+        super().__init__(job, reading)
         self._body = body
-        self._segments = Segments(reading.parser())
-        self._call_ids: dict[int, str] = {}
         self._same: Json = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": model}
 
     # --- the stream
@@ -50,6 +49,10 @@ class MessageShape(NamedEvents):
         delta: Json = {"stop_reason": reason, "stop_sequence": word}
         end = {"type": "message_delta", "delta": delta, "usage": _usage_json(outcome.end.usage)}
         return [*rest, dumps(end), dumps({"type": "message_stop"})]
+
+    def blank(self, outcome: Outcome) -> str:
+        """Never asked for: such a stream tells of no progress."""
+        raise NotImplementedError
 
     def failed(self, problem: Problem) -> list[str]:
         """A stream that breaks off."""
@@ -77,7 +80,7 @@ class MessageShape(NamedEvents):
             case SegmentKind.TEXT:
                 return {"type": "text", "text": ""}
             case SegmentKind.CALL:
-                return {**self._use(segment), "input": {}}
+                return {**_use(segment), "input": {}}
 
     def _delta(self, step: Added) -> Json:
         match step.segment.kind:
@@ -92,10 +95,7 @@ class MessageShape(NamedEvents):
 
     def whole(self, outcomes: Sequence[Outcome]) -> Json:
         """The answer in one object. A call that was cut in its arguments is left out: they are no object."""
-        (outcome,) = outcomes
-        for delta in outcome.deltas:
-            self._segments.feed(delta)
-        self._segments.finish()
+        outcome = self._heard(outcomes)
         blocks = [block for one in self._segments.all if (block := self._block(one)) is not None]
         return self._message(blocks, *self._reason(outcome), outcome.end.usage)
 
@@ -112,12 +112,7 @@ class MessageShape(NamedEvents):
                 return {"type": "text", "text": segment.text}
             case SegmentKind.CALL:
                 arguments = _object(segment.text)
-                return None if arguments is None else {**self._use(segment), "input": arguments}
-
-    def _use(self, segment: Segment) -> Json:
-        given, name = (segment.call.id, segment.call.name) if segment.call else ("", "")
-        own = self._call_ids.setdefault(segment.index, id_of(given, "toolu_"))
-        return {"type": "tool_use", "id": own, "name": name}
+                return None if arguments is None else {**_use(segment), "input": arguments}
 
     def _signature(self, segment: Segment) -> str:
         """Nothing is signed here. Thoughts that are not shown are in it, so that they come back."""
@@ -133,6 +128,10 @@ class MessageShape(NamedEvents):
         if end.stopping_word and end.stopping_word in self._body.stop_sequences:
             return "stop_sequence", end.stopping_word
         return "end_turn", None
+
+
+def _use(segment: Segment) -> Json:
+    return {"type": "tool_use", "id": segment.call_id, "name": segment.name}
 
 
 def _object(text: str) -> Json | None:

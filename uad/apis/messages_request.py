@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictBool, StrictStr
 
 from uad.apis.dialogue import Dialogue, unsealed
-from uad.apis.outcome import Json
 from uad.apis.translated import Translated, chat_of, refuse_several, renaming, rest_of, tools_at, validated
 from uad.checkpoint import checkpoint
+from uad.common.json_out import Json
 from uad.errors import InvalidRequestError, NotSupportedError
 from uad.requests.schemas import MAX_MESSAGES, MAX_PARTS, Body, Count, Effort, Length, Words
-from uad.requests.toolfields import MAX_NAME, MAX_TOOLS
+from uad.requests.toolfields import MAX_NAME, MAX_TOOLS, FunctionBody
 
 OLDEST_VERSION = "2023-06-01"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -68,13 +68,10 @@ class MessagesBody(Body):
         return self.thinking is not None and self.thinking.display == "omitted"
 
 
-class CustomTool(Body):
+class CustomTool(FunctionBody):
     """One of `tools` that the client runs."""
 
-    name: StrictStr = Field(min_length=1, max_length=MAX_NAME)
-    description: StrictStr | None = None
-    input_schema: dict[StrictStr, Any] | None = None
-    strict: StrictBool | None = None
+    parameters: dict[StrictStr, Any] | None = Field(None, validation_alias="input_schema")
     defer_loading: StrictBool = False
 
 
@@ -190,7 +187,7 @@ def _tool(tool: Mapping[str, object], where: str) -> CustomTool:
 
 def _told(tool: CustomTool) -> Json:
     function: Json = tool.model_dump(exclude_none=True, include={"name", "description", "strict"})
-    return {"type": "function", "function": {**function, "parameters": tool.input_schema or {}}}
+    return {"type": "function", "function": {**function, "parameters": tool.parameters or {}}}
 
 
 def _thinking(own: MessagesBody) -> Json:

@@ -7,13 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from uad.common.json_out import finite, visible
+from uad.common.json_out import Json, finite, visible
 from uad.common.sums import total
 from uad.events import Delta, Done
 from uad.stats import DraftStats, Timings
 from uad.types import Origin, TokenProb
-
-Json = dict[str, object]
 
 
 @dataclass(slots=True)

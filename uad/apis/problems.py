@@ -1,16 +1,13 @@
-"""From exceptions to OpenAI error bodies, in one place. Knows every error family and no route."""
+"""From exceptions to error bodies, OpenAI's and Anthropic's, in one place. Knows every error family and no route."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http import HTTPStatus
 
-from aiohttp import web
 from pydantic import ValidationError
 
-from uad.common.json_out import dumps
 from uad.errors import (
     ContextOverflowError,
     InvalidRequestError,
@@ -98,11 +95,6 @@ class Problem:
         n_prompt, n_ctx = self.extra["n_prompt_tokens"], self.extra["n_ctx"]
         return f"prompt is too long: {n_prompt} tokens > {n_ctx} maximum; {self.message}"
 
-    def response(self, body: Mapping[str, object] | None = None) -> web.Response:
-        """A plain JSON response with OpenAI's body, or with the one that is given."""
-        text = dumps(self.body() if body is None else body)
-        return web.Response(text=text, status=self.status, content_type="application/json", headers=self.headers)
-
 
 def problem_of(error: Exception) -> Problem:
     """What to tell the client about `error`; an unexpected one is logged in full and told in general words."""
@@ -114,10 +106,6 @@ def problem_of(error: Exception) -> Problem:
             return _invalid(error)
         case UadError():
             return _expected(error)
-        case web.HTTPException():
-            return _plain(error)
-        case web.RequestPayloadError():
-            return Problem(400, "the body is not what its Content-Encoding or Transfer-Encoding says", KINDS[400])
         case _:
             log.error("unexpected error in the HTTP server", exc_info=error)
             return Problem(500, "internal error; the server's log has the details", "server_error")
@@ -161,8 +149,3 @@ def told(error: ValidationError) -> tuple[str, str]:
     param = ".".join(str(part) for part in first["loc"])
     text = first["msg"].removeprefix("Value error, ")
     return param, text[:1].lower() + text[1:]
-
-
-def _plain(error: web.HTTPException) -> Problem:
-    kind = KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
-    return Problem(error.status, error.text or HTTPStatus(error.status).phrase, kind)

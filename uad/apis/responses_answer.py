@@ -6,32 +6,29 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from uad.apis.dialogue import seal
-from uad.apis.outcome import Json, Outcome, logprobs_json, prediction_json, stats_json
+from uad.apis.outcome import Outcome, logprobs_json, prediction_json, stats_json
 from uad.apis.problems import Problem
 from uad.apis.responses_request import ResponsesBody
-from uad.apis.segments import Added, Closed, Opened, Segment, SegmentKind, Segments, Step
-from uad.apis.shapes import NamedEvents, new_id
-from uad.apis.spoken import Reading, id_of
-from uad.common.json_out import chunks, dumps
+from uad.apis.segments import Added, Closed, Opened, Segment, SegmentKind, SegmentShape, Step
+from uad.apis.shapes import new_id
+from uad.common.json_out import Json, chunks, dumps
 from uad.events import Delta
+from uad.requests.chat import Reading
 from uad.requests.job import Job
-from uad.server.json_in import SMALL
 from uad.types import Finish, TokenProb
 
+MAX_REPEATED = 1 << 16  # characters of settings
 MAX_REPEATED_PROBS = 4096
 _PREFIXES = {SegmentKind.THOUGHT: "rs_", SegmentKind.TEXT: "msg_", SegmentKind.CALL: "fc_"}
 
 
-class ResponseShape(NamedEvents):
+class ResponseShape(SegmentShape):
     """POST /v1/responses."""
 
     def __init__(self, job: Job, body: ResponsesBody, model: str, reading: Reading) -> None:
-        self._job = job
+        super().__init__(job, reading)
         self._body = body
-        self._reading = reading
-        self._segments = Segments(reading.parser())
         self._ids: dict[int, str] = {}
-        self._call_ids: dict[int, str] = {}
         self._n_events = 0
         self._same: Json = {
             "id": new_id("resp_"),
@@ -111,8 +108,8 @@ class ResponseShape(NamedEvents):
         place = self._place(segment, where)
         match segment.kind:
             case SegmentKind.CALL:
-                name = segment.call.name if segment.call else ""
-                yield self._event("response.function_call_arguments.done", **place, name=name, arguments=segment.text)
+                done: Json = {"name": segment.name, "arguments": segment.text}
+                yield self._event("response.function_call_arguments.done", **place, **done)
             case SegmentKind.THOUGHT:
                 yield self._event("response.reasoning_text.done", **place, text=segment.text)
             case SegmentKind.TEXT:
@@ -131,11 +128,7 @@ class ResponseShape(NamedEvents):
 
     def whole(self, outcomes: Sequence[Outcome]) -> Json:
         """The answer in one object."""
-        (outcome,) = outcomes
-        for delta in outcome.deltas:
-            self._segments.feed(delta)
-        self._segments.finish()
-        return {**self._finished(outcome), **stats_json(outcomes)}
+        return {**self._finished(self._heard(outcomes)), **stats_json(outcomes)}
 
     def _finished(self, outcome: Outcome) -> Json:
         status = _status(outcome)
@@ -179,7 +172,7 @@ class ResponseShape(NamedEvents):
                 content = [] if is_open else [_part(segment, text, probs)]
                 return {**own, "type": "message", "role": "assistant", "content": content}
             case SegmentKind.CALL:
-                call = {"call_id": self._call_id(segment), "name": segment.call.name if segment.call else ""}
+                call = {"call_id": segment.call_id, "name": segment.name}
                 return {**own, "type": "function_call", **call, "arguments": text}
 
     def _probs(self, segment: Segment) -> Sequence[TokenProb]:
@@ -189,10 +182,6 @@ class ResponseShape(NamedEvents):
 
     def _id(self, segment: Segment) -> str:
         return self._ids.setdefault(segment.index, new_id(_PREFIXES[segment.kind]))
-
-    def _call_id(self, segment: Segment) -> str:
-        given = segment.call.id if segment.call else ""
-        return self._call_ids.setdefault(segment.index, id_of(given, "call_"))
 
 
 def _part(segment: Segment, text: str, probs: Iterable[TokenProb]) -> Json:
@@ -214,7 +203,7 @@ def _settings_json(job: Job, body: ResponsesBody) -> Json:
         "tool_choice": body.tool_choice,
         "tools": [tool for tool in body.tools if tool.get("type", "function") == "function"],
     }
-    if sum(map(len, chunks(long))) > SMALL:
+    if sum(map(len, chunks(long))) > MAX_REPEATED:
         long = {"instructions": None, "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": []}
     return {
         "background": False,

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictBool, StrictStr
 
 from uad.apis.dialogue import Dialogue, unsealed
-from uad.apis.outcome import Json
 from uad.apis.translated import Translated, chat_of, refuse_several, renaming, rest_of, tools_at, validated
 from uad.checkpoint import checkpoint
+from uad.common.json_out import Json
 from uad.errors import InvalidRequestError, NotSupportedError
 from uad.requests.schemas import Body, ChatAlternatives, Effort, Length
-from uad.requests.toolfields import CHOICES, MAX_NAME, MAX_TOOLS
+from uad.requests.toolfields import CHOICES, MAX_NAME, MAX_TOOLS, FunctionBody
 
 log = logging.getLogger("uad.server")
 
@@ -84,16 +84,6 @@ class ResponsesBody(Body):
     def seals_thoughts(self) -> bool:
         """Whether thoughts are given in `encrypted_content` as well."""
         return ENCRYPTED in self.include
-
-
-class FunctionTool(Body):
-    """One of `tools` that is a function."""
-
-    type: Literal["function"] = "function"
-    name: StrictStr = Field(min_length=1, max_length=MAX_NAME)
-    description: StrictStr | None = None
-    parameters: dict[StrictStr, Any] | None = None
-    strict: StrictBool | None = None
 
 
 class MessageItem(Body):
@@ -194,7 +184,7 @@ def _format(given: Mapping[str, object]) -> object:
 # --- tools
 
 
-def _tools(own: ResponsesBody) -> tuple[list[tuple[int, FunctionTool]], Json]:
+def _tools(own: ResponsesBody) -> tuple[list[tuple[int, FunctionBody]], Json]:
     """The functions that may be called, each with its place in `tools`, and the chat's `tool_choice`.
 
     Other kinds run on OpenAI's servers, or have no form in a chat. They are left out.
@@ -203,7 +193,7 @@ def _tools(own: ResponsesBody) -> tuple[list[tuple[int, FunctionTool]], Json]:
     for i, tool in enumerate(own.tools):
         kind = tool.get("type", "function")
         if kind == "function":
-            found.append((i, validated(FunctionTool, tool, f"tools.{i}")))
+            found.append((i, validated(FunctionBody, tool, f"tools.{i}")))
         else:
             _tell_left_out(str(kind)[:64])
     choice = own.tool_choice
@@ -230,9 +220,9 @@ def _choice(choice: object) -> object:
     )
 
 
-def _told(tool: FunctionTool, strict: bool | None = None) -> Json:
+def _told(tool: FunctionBody, strict: bool | None = None) -> Json:
     """A tool of a chat. strict: if the tool does not say it itself."""
-    function = tool.model_dump(exclude_none=True, exclude={"type"})
+    function = tool.model_dump(exclude_none=True)
     return {"type": "function", "function": {**({} if strict is None else {"strict": strict}), **function}}
 
 

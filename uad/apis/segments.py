@@ -1,17 +1,24 @@
-"""What an answer says, one behind the other: thoughts, text and calls, each opened, added to, closed. Knows no API."""
+"""What an answer says, one behind the other: thoughts, text and calls, each opened, added to, closed; and the
+base of answers that are made of them.
+"""
 
 from __future__ import annotations
 
 import enum
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from uad.apis.spoken import joined
+from uad.apis.outcome import Outcome
+from uad.apis.shapes import Shape
+from uad.apis.spoken import id_of, joined
 from uad.calls.events import Arguments, CallStart, Content, Event, Thought
 from uad.calls.parser import AnswerParser
+from uad.common.json_out import named_frame
 from uad.events import Delta
+from uad.requests.chat import Reading
+from uad.requests.job import Job
 from uad.types import TokenProb
 
 
@@ -27,12 +34,13 @@ class SegmentKind(enum.Enum):
 class Segment:
     """A stretch of an answer of one kind. `index` is its place among all; a call's `text` is the JSON of its arguments.
 
-    `call` says the name of the tool, and the model's own id. `probs` are those of the tokens of a text.
+    `call_id` and `name`, of the tool, are a call's. `probs` are those of the tokens of a text.
     """
 
     kind: SegmentKind
     index: int
-    call: CallStart | None = None
+    call_id: str = ""
+    name: str = ""
     texts: list[str] = field(default_factory=list)
     probs: list[TokenProb] = field(default_factory=list)
 
@@ -69,11 +77,14 @@ Step = Opened | Added | Closed
 
 
 class Segments:
-    """The segments of one answer, as its pieces come."""
+    """The segments of one answer, as its pieces come. Ids of calls begin with `prefix`, where they are not the model's
+    own.
+    """
 
-    def __init__(self, parser: AnswerParser) -> None:
+    def __init__(self, parser: AnswerParser, prefix: str) -> None:
         self.all: list[Segment] = []
         self._parser = parser
+        self._prefix = prefix
         self._waiting: list[TokenProb] = []
         self._n_new = 0  # of the last piece
 
@@ -106,7 +117,8 @@ class Segments:
                 case Content():
                     yield from self._add(SegmentKind.TEXT, event.text)
                 case CallStart():
-                    yield from self._open(Segment(SegmentKind.CALL, len(self.all), event))
+                    call_id = id_of(event.id, self._prefix)
+                    yield from self._open(Segment(SegmentKind.CALL, len(self.all), call_id, event.name))
                 case Arguments():
                     yield from self._add(SegmentKind.CALL, event.text)
 
@@ -145,3 +157,25 @@ class Segments:
         first, behind = bisect_right(ends, start), bisect_left(ends, start + len(wanted)) + 1
         found, self._waiting = tuple(self._waiting[first:behind]), self._waiting[behind:]
         return found
+
+
+class SegmentShape(Shape):
+    """Base of answers of one sequence that are made of segments. Their streams have named events: each JSON text is an
+    object that begins with its `type`.
+    """
+
+    depth = 6
+    frame = staticmethod(named_frame)
+    call_prefix = "call_"
+
+    def __init__(self, job: Job, reading: Reading) -> None:
+        self._job = job
+        self._segments = Segments(reading.parser(), self.call_prefix)
+
+    def _heard(self, outcomes: Sequence[Outcome]) -> Outcome:
+        """The one sequence, whose kept pieces have become segments."""
+        (outcome,) = outcomes
+        for delta in outcome.deltas:
+            self._segments.feed(delta)
+        self._segments.finish()
+        return outcome

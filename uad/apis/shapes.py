@@ -9,14 +9,15 @@ from __future__ import annotations
 import secrets
 import string
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
-from uad.apis.outcome import Json, Outcome, completion_logprobs_json, logprobs_json, n_chars, stats_json, usage_json
+from uad.apis.outcome import Outcome, completion_logprobs_json, logprobs_json, n_chars, stats_json, usage_json
 from uad.apis.problems import Problem
-from uad.common.json_out import PING, dumps, dumps_large
+from uad.apis.settings import settings_json
+from uad.common.json_out import PING, Json, dumps, dumps_large, frame
 from uad.events import Delta
-from uad.requests.job import Job, settings_json
+from uad.requests.job import Job
 from uad.types import TokenProb
 
 _ALPHABET = string.ascii_letters + string.digits
@@ -27,48 +28,40 @@ def new_id(prefix: str, length: int = 32) -> str:
     return prefix + "".join(secrets.choice(_ALPHABET) for _ in range(length))
 
 
-class Shape(Protocol):
+class Shape(ABC):
     """How one route answers."""
-
-    ends_with_done: bool
-
-    def opening(self, outcome: Outcome) -> list[str]:
-        """JSON texts that a stream has before the first event of a sequence."""
-        ...
-
-    def piece(self, outcome: Outcome, delta: Delta) -> list[str]:
-        """JSON texts of a streamed piece of one sequence; none where there is nothing to show."""
-        ...
-
-    def blank(self, outcome: Outcome) -> str:
-        """The JSON text of a piece without text, to which members are added."""
-        ...
-
-    def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:
-        """JSON texts at the end of a sequence in a stream; finished: all sequences after the last one, else empty."""
-        ...
-
-    def whole(self, outcomes: Sequence[Outcome]) -> object:
-        """The answer that is not streamed, to be written as JSON."""
-        ...
-
-
-class NamedEvents:
-    """Base of answers of one sequence whose streams have named events: each JSON text is an object that begins with its
-    `type`. `ping` is sent where nothing is said for a while; `depth` is how deep in a whole answer long lists lie.
-    """
 
     ends_with_done = False
     ping = PING
-    depth = 6
+    """Sent where nothing is said for a while."""
+    depth = 5
+    """How deep in a whole answer long lists lie."""
+    frame = staticmethod(frame)
+    """From a JSON text to what a stream has for it."""
+
+    def opening(self, outcome: Outcome) -> list[str]:
+        """JSON texts that a stream has before the first event of a sequence."""
+        return []
+
+    @abstractmethod
+    def piece(self, outcome: Outcome, delta: Delta) -> list[str]:
+        """JSON texts of a streamed piece of one sequence; none where there is nothing to show."""
+
+    @abstractmethod
+    def blank(self, outcome: Outcome) -> str:
+        """The JSON text of a piece without text, to which members are added."""
+
+    @abstractmethod
+    def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:
+        """JSON texts at the end of a sequence in a stream; finished: all sequences after the last one, else empty."""
+
+    @abstractmethod
+    def whole(self, outcomes: Sequence[Outcome]) -> object:
+        """The answer that is not streamed, to be written as JSON."""
 
     def failed(self, problem: Problem) -> list[str]:
         """JSON texts at the end of a stream that breaks off."""
-        raise NotImplementedError
-
-    def blank(self, outcome: Outcome) -> str:
-        """None of these streams tells of progress, but for those that say otherwise."""
-        raise NotImplementedError
+        return [dumps(problem.body())]
 
 
 class Identity:
@@ -97,7 +90,7 @@ class _Frames:
         return self.head + dumps(text) + self.tail
 
 
-class ChatShape:
+class ChatShape(Shape):
     """POST /v1/chat/completions."""
 
     ends_with_done = True
@@ -169,7 +162,7 @@ class ChatShape:
         return str(outcome.end.finish)
 
 
-class CompletionShape:
+class CompletionShape(Shape):
     """POST /v1/completions."""
 
     ends_with_done = True
@@ -184,10 +177,6 @@ class CompletionShape:
     def _chunk(self, index: int, text: str, finish: str | None, logprobs: Json | None) -> Json:
         choice: Json = {"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish}
         return {"choices": [choice], **self._same.json("text_completion")}
-
-    def opening(self, outcome: Outcome) -> list[str]:
-        """Nothing: the first chunk is text."""
-        return []
 
     def piece(self, outcome: Outcome, delta: Delta) -> list[str]:
         """A chunk of text, the prompt before the first if it is to be echoed; none for an empty piece."""
@@ -252,20 +241,14 @@ class CompletionShape:
         return {"text": text, "index": index, "logprobs": logprobs, "finish_reason": str(outcome.end.finish)}
 
 
-class NativeShape:
+class NativeShape(Shape):
     """POST /completion and /completions."""
-
-    ends_with_done = False
 
     def __init__(self, job: Job, model: str, return_tokens: bool, fields: Sequence[str]) -> None:
         self._job = job
         self._model = model
         self._return_tokens = return_tokens
         self._fields = fields
-
-    def opening(self, outcome: Outcome) -> list[str]:
-        """Nothing: the first object is text."""
-        return []
 
     def piece(self, outcome: Outcome, delta: Delta) -> list[str]:
         """An object for each token, drafted ones too, as llama-server has them; the last text may have none."""

@@ -5,90 +5,17 @@ out; no I/O.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 
-from uad.apis.outcome import Json, Outcome, logprobs_json
+from uad.apis.outcome import Outcome, logprobs_json
 from uad.apis.shapes import ChatShape, Identity, new_id
 from uad.calls.events import Arguments, CallEnd, CallStart, Content, Event, Thought
-from uad.calls.format import AnswerFormat
-from uad.calls.parser import AnswerParser, Start
-from uad.calls.tools import Calls, Tool
-from uad.common.json_out import dumps, dumps_large, with_member
-from uad.errors import InvalidRequestError
+from uad.common.json_out import Json, dumps, dumps_large, with_member
 from uad.events import Delta
-from uad.requests.constraint import chat_constraint
-from uad.requests.job import Job, make_job
-from uad.requests.prompt_ids import answer_begun, encode_chat, text_of
-from uad.requests.schemas import ChatBody
-from uad.requests.thinking import thought_bounds
-from uad.requests.toolfields import NamedTool
-from uad.server.engine import Backend
+from uad.requests.chat import Reading
+from uad.requests.job import Job
 from uad.types import Finish
 
 _SHORTEST_ID = 9  # a model's own id that is shorter is a number in its answer, and no name in a conversation
-_TAIL = 64
-"""How many ids at the end of a prompt are looked at for a thought that has begun."""
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How one request's answers are read."""
-
-    format: AnswerFormat
-    calls: Calls
-    start: Start
-    shows_thoughts: bool
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the text is the content."""
-        return self.shows_thoughts and not self.calls.are_possible
-
-    def parser(self) -> AnswerParser:
-        """A new parser, for one sequence."""
-        return AnswerParser(self.format, self.calls, self.start, self.shows_thoughts)
-
-
-def calls_of(body: ChatBody) -> Calls:
-    """What the request says about calls. Raises InvalidRequestError for a choice of a tool that is not there."""
-    tools = tuple(
-        Tool(one.name, one.parameters or {}, bool(one.strict)) for one in (tool.function for tool in body.tools)
-    )
-    choice = body.tool_choice
-    if not isinstance(choice, NamedTool):
-        return Calls(tools, choice, named=False, parallel=body.parallel_tool_calls)
-    if tools and all(tool.name != choice.name for tool in tools):
-        raise InvalidRequestError(f"tool_choice: tools has no function {choice.name!r}", "tool_choice")
-    return Calls(tools, choice.name, named=True, parallel=body.parallel_tool_calls)
-
-
-def _start(engine: Backend, body: ChatBody, tail: str) -> Start:
-    """Where the answer begins, by the beginning that the request gives, or by the end of its prompt."""
-    begun = answer_begun(body.messages)
-    if not begun:
-        return Start(engine.answers.opens_thought(tail))
-    in_thought = engine.answers.continues_thought(begun)
-    return Start(in_thought, in_content=not in_thought)
-
-
-def chat_job(engine: Backend, body: ChatBody, ping: float, default: str) -> tuple[Job, Reading]:
-    """What to generate for a chat, and how to read it. Renders, tokenizes and compiles: for worker threads.
-
-    default: the server's reasoning format.
-    """
-    calls = calls_of(body)
-    prompt = encode_chat(engine, body)
-    if body.verbose or engine.config.verbose:
-        prompt = replace(prompt, text=text_of(engine, prompt.ids))
-    job = make_job(engine, body, [prompt], ping)
-    tail = text_of(engine, prompt.ids[-_TAIL:])
-    start = _start(engine, body, tail)
-    reading = Reading(engine.answers, calls, start, (body.reasoning_format or default) == "none")
-    bound = chat_constraint(engine, body, job.requests[0].constraint, calls, start, tail)
-    shown = () if reading.is_plain else reading.format.shown(with_calls=calls.are_possible)
-    thoughts = thought_bounds(engine, body, start)
-    requests = (replace(one, shown=shown, constraint=bound, thoughts=thoughts) for one in job.requests)
-    return replace(job, requests=tuple(requests)), reading
 
 
 def chat_shape(job: Job, identity: Identity, reading: Reading) -> ChatShape:

@@ -1,4 +1,4 @@
-"""Routes that are chats in other words: a request is translated into a chat's, and answered in its own form."""
+"""Requests that are chats in other words: their members as a chat's, and errors in the request's own words."""
 
 from __future__ import annotations
 
@@ -8,25 +8,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from aiohttp import web
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from uad.apis.outcome import Json
 from uad.apis.problems import told
-from uad.apis.shapes import Shape
-from uad.apis.spoken import Reading, chat_job
+from uad.common.json_out import Json
 from uad.errors import ContextOverflowError, InvalidRequestError, NotSupportedError
-from uad.requests.job import Job, check_counts
-from uad.requests.prompt_ids import encode_chat
 from uad.requests.refuse import checked
 from uad.requests.schemas import Body, ChatBody
-from uad.server.completions import answer
-from uad.server.engine import Backend
-from uad.server.state import STATE, State
 
 _SEVERAL = ("n", "n_cmpl")
 _FOREIGN = (*_SEVERAL, "n_probs", "logprobs")
 B = TypeVar("B", bound=Body)
+M = TypeVar("M", bound=BaseModel)
 Spelling = Callable[[str], str]
 """From a field's name in a chat to the one in the request."""
 
@@ -44,54 +37,16 @@ class Translated(Generic[B]):
     relaxed: ChatBody | None = None
 
 
-Form = Callable[[State, Translated[B], Job, Reading], Shape]
-"""The form of an answer, made where long work is done."""
-
-
-async def answer_as(
-    request: web.Request,
-    read: Callable[[dict[str, object]], Translated[B]],
-    shape: Form[B],
-) -> web.StreamResponse:
-    """Answer a request that `read` makes of its members, in the form that `shape` gives."""
-    state = request.app[STATE]
-    asked, size = await state.read(request, read)
-    with spelled(asked.spelling), state.gate.enter(check_counts(state.engine, asked.chat, 1, state.gate.limit)):
-        job, form = await state.off_loop(size, lambda: _job(state, asked, shape))
-        return await answer(request, job, form)
-
-
-def _job(state: State, asked: Translated[B], shape: Form[B]) -> tuple[Job, Shape]:
-    ping, thoughts = state.config.sse_ping_interval, state.config.reasoning_format
-    try:
-        job, reading = chat_job(state.engine, asked.chat, ping, thoughts)
-    except InvalidRequestError as error:
-        if asked.relaxed is None or not (error.param or "").startswith("tools"):
-            raise
-        job, reading = chat_job(state.engine, asked.relaxed, ping, thoughts)
-    return job, shape(state, asked, job, reading)
-
-
-async def count(
-    request: web.Request,
-    read: Callable[[dict[str, object]], Translated[B]],
-    form: Callable[[int], Mapping[str, object]],
-) -> web.Response:
-    """How many ids the prompt of such a request has. Raises ContextOverflowError where it could not fit at all."""
-    state = request.app[STATE]
-    asked, size = await state.read(request, read)
-    with spelled(asked.spelling):
-        return await state.reply(size, lambda: form(_count(state.engine, asked.chat)))
-
-
-def _count(engine: Backend, body: ChatBody) -> int:
-    return len(encode_chat(engine, body).ids)
-
-
 def chat_of(members: Mapping[str, object], spelling: Spelling) -> ChatBody:
     """The members of a chat, checked; what is wrong is told in the request's own words."""
     with spelled(spelling):
         return checked(ChatBody, members)
+
+
+def read_chat(members: Mapping[str, object]) -> Translated[ChatBody]:
+    """A chat, which stands for itself. Raises InvalidRequestError, NotSupportedError or ValidationError."""
+    body = checked(ChatBody, members)
+    return Translated(body, body, lambda name: name)
 
 
 def rest_of(members: Mapping[str, object], own: Body) -> Json:
@@ -149,7 +104,7 @@ def tools_at(places: Sequence[int], spelling: Spelling) -> Spelling:
     return own
 
 
-def validated(kind: type[B], value: object, where: str) -> B:
+def validated(kind: type[M], value: object, where: str) -> M:
     """A value inside of a request, as a body of its own. Raises InvalidRequestError that says where it is wrong."""
     if not isinstance(value, dict):
         raise InvalidRequestError(f"{where}: must be an object", where)

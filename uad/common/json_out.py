@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 from uad.checkpoint import checkpoint
 
+Json = dict[str, object]
+
 LOWEST = -3.4028234663852886e38  # the lowest float32, which llama-server sends for log(0)
 PING = b":\n\n"
 DONE = b"data: [DONE]\n\n"

@@ -1,22 +1,24 @@
-"""From a checked body to what is submitted: the server's defaults with single fields replaced. And back to JSON."""
+"""From a checked body to what is submitted: the server's defaults with single fields replaced."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
-from uad.apis.outcome import Json
 from uad.errors import InvalidRequestError
+from uad.requests.backend import Backend
 from uad.requests.constraint import constraint_of
-from uad.requests.prediction import prediction_of
 from uad.requests.prompt_ids import Prompt
-from uad.requests.sampling import sampling_json, sampling_params
+from uad.requests.sampling import sampling_params
 from uad.requests.schemas import ChatBody, CompletionBody, GenerationBody, NativeBody
-from uad.server.adapters import scales_of
-from uad.server.engine import Backend
 from uad.types import Origin, Request, SpecPolicy, SpeculativeParams
 
-MAX_ECHOED = 1 << 20  # probabilities of a prompt
+MAX_ECHOED: Final = 1 << 20  # probabilities of a prompt
+MAX_PREDICTED: Final = 1 << 22
+"""Bytes of all text of a prediction: about a million tokens."""
+MAX_PREDICTED_PARTS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,40 +216,66 @@ def _with_drafters(params: SpeculativeParams, drafters: Collection[Origin]) -> S
     return params if params.types else replace(params, enabled=False)
 
 
-def settings_json(job: Job, request: Request, seed: int | None) -> Json:
-    """`generation_settings` of one request of a job, with the seed that was drawn."""
-    n_predict = -1 if request.max_tokens is None else request.max_tokens
-    return {
-        **sampling_json(request.sampling, seed, _banned(job, request)),
-        "max_tokens": n_predict,
-        "n_predict": n_predict,
-        "min_tokens": request.min_tokens,
-        "stop": request.stop,
-        "stop_token_ids": request.stop_token_ids,
-        "include_stop_str_in_output": request.include_stop,
-        "stream": job.stream,
-        "n_probs": request.n_probs,
-        "post_sampling_probs": request.post_sampling,
-        "timings_per_token": request.timings,
-        "n_indent": request.n_indent,
-        "t_max_predict_ms": request.max_predict_ms,
-        **speculative_json(request.speculative, job.drafters),
-    }
+def prediction_of(value: object) -> bytes:
+    """The text of `{"type": "content", "content": ...}`, a string or text parts, as UTF-8; empty where there is none.
+
+    For every route that generates. Raises InvalidRequestError.
+    """
+    if value is None:
+        return b""
+    if not isinstance(value, dict):
+        raise _no_prediction('must be an object: {"type": "content", "content": "the expected answer"}')
+    if value.get("type") != "content":
+        raise _no_prediction('its type must be "content", the only one there is')
+    data = b"".join(text.encode() for text in _predicted_texts(value.get("content")))
+    if len(data) > MAX_PREDICTED:
+        raise _no_prediction(
+            f"its content has {len(data)} bytes, of {MAX_PREDICTED} at most; send the part that is answered"
+        )
+    return data
 
 
-def _banned(job: Job, request: Request) -> list[int]:
-    """The ends that `ignore_eos` bans: not those that the request itself stops at."""
-    asked = {id_ for id_, name in job.eog.items() if name and any(name in word for word in request.stop)}
-    return [id_ for id_ in job.eog if request.sampling.ignore_eos and id_ not in asked | set(request.stop_token_ids)]
+def _predicted_texts(content: object) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    if not isinstance(content, list):
+        raise _no_prediction("its content must be a string, or a list of text parts")
+    if len(content) > MAX_PREDICTED_PARTS:
+        raise _no_prediction(f"its content has {len(content)} parts, of {MAX_PREDICTED_PARTS} at most")
+    return [_predicted_text(part) for part in content]
 
 
-def speculative_json(params: SpeculativeParams, drafters: Sequence[Origin]) -> Json:
-    """Draft control under the flat names that llama-server has or once had. drafters: those that draft with it."""
-    return {
-        "speculative.enabled": params.enabled,
-        "speculative.n_max": params.longest,
-        "speculative.n_min": params.n_min,
-        "speculative.p_min": params.p_min,
-        "speculative.policy": params.policy,
-        "speculative.types": ",".join(drafters) or "none",
-    }
+def _predicted_text(part: object) -> str:
+    if isinstance(part, dict) and part.get("type") == "text" and isinstance(text := part.get("text"), str):
+        return text
+    raise _no_prediction('its content may hold only parts of type "text"')
+
+
+def _no_prediction(message: str) -> InvalidRequestError:
+    return InvalidRequestError(f"prediction: {message}", "prediction")
+
+
+def scales_of(engine: Backend, value: object, where: str = "lora") -> tuple[float, ...]:
+    """How much of each adapter a list of {"id", "scale"} adds; 0 where it names one not. Raises InvalidRequestError."""
+    if not isinstance(value, list):
+        raise InvalidRequestError(f"{where}: must be a list of objects with id and scale", where)
+    scales = [0.0] * len(engine.adapters())
+    for i, one in enumerate(value):
+        id_, scale = (one.get("id"), one.get("scale", 0.0)) if isinstance(one, dict) else (None, None)
+        if type(id_) is not int or not 0 <= id_ < len(scales):
+            raise InvalidRequestError(f"{where}.{i}: {_no_such(len(scales))}", where)
+        if isinstance(scale, bool) or not isinstance(scale, int | float) or not _is_single(scale):
+            raise InvalidRequestError(f"{where}.{i}: scale must be a number", where)
+        scales[id_] = float(scale)
+    return tuple(scales)
+
+
+def _is_single(scale: float) -> bool:
+    """Whether it is finite, also in single precision."""
+    return math.isfinite(scale) and abs(scale) < 3e38
+
+
+def _no_such(n: int) -> str:
+    if not n:
+        return "this server has no adapter; start it with --lora FILE"
+    return f"id must be the number of an adapter, 0 to {n - 1}; GET /lora-adapters lists them"

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from uad.checkpoint import checkpoint
 from uad.common.json_out import chunks
 from uad.errors import ContextOverflowError, InvalidRequestError
+from uad.requests.backend import Backend, Message
 from uad.requests.schemas import MessageBody, TemplateBody
-from uad.requests.toolfields import template_fields
-from uad.server.engine import Backend, Message
 
 Part = str | int
 TEMPLATE_NAMES = (
@@ -217,7 +216,20 @@ def _template_kwargs(body: TemplateBody) -> dict[str, object]:
         kwargs["reasoning_effort"] = body.reasoning_effort
     if sum(map(len, chunks([tool.function.told() for tool in body.tools]))) > MAX_TOOL_CHARS:
         raise InvalidRequestError(f"tools: at most {MAX_TOOL_CHARS} characters as JSON", "tools")
-    return {**kwargs, **template_fields(body)}
+    return {**kwargs, **_template_fields(body)}
+
+
+def _template_fields(body: TemplateBody) -> dict[str, object]:
+    """What the chat template is told of them. A budget of no thoughts at all switches them off."""
+    fields: dict[str, object] = {}
+    if body.tools:
+        fields["tools"] = [{"type": "function", "function": tool.function.told()} for tool in body.tools]
+    if body.enable_thinking is not None:
+        fields["enable_thinking"] = body.enable_thinking
+    if body.thinking_budget is not None and body.thinking_budget >= 0:
+        fields["thinking_budget"] = body.thinking_budget
+        fields |= {} if body.thinking_budget else {"enable_thinking": False}
+    return fields
 
 
 def _check_kwarg(name: str, value: object) -> None:

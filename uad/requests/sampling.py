@@ -1,4 +1,4 @@
-"""The samplers of one request: which run, in which order, with which values; biases and bans. And back to JSON."""
+"""The samplers of one request: which run, in which order, with which values; biases and bans."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from uad.apis.outcome import Json
 from uad.checkpoint import checkpoint
 from uad.common.samplers import SAMPLERS, SETTINGS, sampler_names
 from uad.errors import InvalidRequestError
+from uad.requests.backend import Backend
 from uad.requests.schemas import GenerationBody
-from uad.server.engine import Backend
 from uad.types import SamplingParams
 
 RANDOM_SEEDS = (-1, 2**32 - 1)  # llama-server's two spellings of "draw one"
@@ -143,16 +142,3 @@ def _ids(engine: Backend, key: object) -> list[int]:
 def _is_integer(text: str) -> bool:
     digits = text.removeprefix("-")
     return digits.isascii() and digits.isdigit() and len(digits) < 20
-
-
-def sampling_json(params: SamplingParams, seed: int | None, banned: Sequence[int] = ()) -> Json:
-    """Sampling parameters under llama-server's names. banned: ends that `ignore_eos` bans. A ban is null, as there."""
-    biases = (*params.logit_bias, *((id_, -math.inf) for id_ in banned))
-    return {
-        "seed": -1 if seed is None else seed,
-        **{name: getattr(params, name) for name in SETTINGS},
-        "dry_sequence_breakers": params.dry_sequence_breakers,
-        "ignore_eos": params.ignore_eos,
-        "logit_bias": [{"token": id_, "bias": None if math.isinf(bias) else bias} for id_, bias in biases],
-        "samplers": params.samplers,
-    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr
 
@@ -95,35 +95,3 @@ class NamedTool(_AnyBody):
 
 ToolChoice = Annotated[Literal["none", "auto", "required"] | NamedTool, BeforeValidator(_choice)]
 ReasoningFormat = Annotated[Literal["none", "auto", "deepseek"], BeforeValidator(_reasoning)]
-
-
-class Asking(Protocol):
-    """What a body says about tools and thoughts."""
-
-    @property
-    def tools(self) -> list[ToolBody]:
-        """The functions that may be called, often none."""
-        ...
-
-    @property
-    def enable_thinking(self) -> bool | None:
-        """Whether the model shall think first; None: as its template has it."""
-        ...
-
-    @property
-    def thinking_budget(self) -> int | None:
-        """Most ids of thoughts; None or -1: no bound of the request's own."""
-        ...
-
-
-def template_fields(body: Asking) -> dict[str, object]:
-    """What the chat template is told of them. A budget of no thoughts at all switches them off."""
-    fields: dict[str, object] = {}
-    if body.tools:
-        fields["tools"] = [{"type": "function", "function": tool.function.told()} for tool in body.tools]
-    if body.enable_thinking is not None:
-        fields["enable_thinking"] = body.enable_thinking
-    if body.thinking_budget is not None and body.thinking_budget >= 0:
-        fields["thinking_budget"] = body.thinking_budget
-        fields |= {} if body.thinking_budget else {"enable_thinking": False}
-    return fields

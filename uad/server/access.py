@@ -7,6 +7,7 @@ import ipaddress
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -14,7 +15,8 @@ from aiohttp import web
 from uad.apis.problems import KINDS, AuthenticationError, ForbiddenError, Problem, problem_of
 from uad.common.names import did_you_mean
 from uad.server.page import is_page
-from uad.server.state import FAILED, STATE, STREAM
+from uad.server.replies import FAILED, STREAM, refusal
+from uad.server.state import STATE
 
 # OpenAI's and llama-server's, Anthropic's, Azure's; in any case
 KEY_HEADERS = ("Authorization", "X-Api-Key", "Api-Key")
@@ -125,7 +127,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
         return _plainly(request, _nowhere(request, error))
     except Exception as error:
-        return await _tell(request, problem_of(error))
+        return await _tell(request, _problem(error))
 
 
 @web.middleware
@@ -153,6 +155,18 @@ async def allow_origin(request: web.Request, response: web.StreamResponse) -> No
         response.headers["Access-Control-Allow-Origin"] = origin
 
 
+def _problem(error: Exception) -> Problem:
+    """What to tell the client: aiohttp's own errors are known here, all others where no HTTP is known."""
+    match error:
+        case web.HTTPException():
+            kind = KINDS.get(error.status, KINDS[400] if error.status < 500 else "server_error")
+            return Problem(error.status, error.text or HTTPStatus(error.status).phrase, kind)
+        case web.RequestPayloadError():
+            return Problem(400, "the body is not what its Content-Encoding or Transfer-Encoding says", KINDS[400])
+        case _:
+            return problem_of(error)
+
+
 def _nowhere(request: web.Request, error: web.HTTPNotFound | web.HTTPMethodNotAllowed) -> Problem:
     path = request.path[:_PATH_SHOWN]
     if isinstance(error, web.HTTPMethodNotAllowed):
@@ -169,7 +183,7 @@ def _nowhere(request: web.Request, error: web.HTTPNotFound | web.HTTPMethodNotAl
 
 def _plainly(request: web.Request, problem: Problem) -> web.Response:
     """An answer that is an error, in the words of the API that the route belongs to."""
-    return problem.response(problem.anthropic(id_of_request(request)) if _is_anthropic(request) else None)
+    return refusal(problem, problem.anthropic(id_of_request(request)) if _is_anthropic(request) else None)
 
 
 def _is_anthropic(request: web.Request) -> bool:

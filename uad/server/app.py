@@ -10,32 +10,32 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from uad.config import ServerConfig
 from uad.errors import UnavailableError
-from uad.server import adapters, completions, info, live, messages, page, responses
+from uad.requests.backend import Backend
+from uad.server import chats, completions, info, live, page
 from uad.server.access import allow_origin, errors, guard, name_request
 from uad.server.doors import Doors, url_of
-from uad.server.engine import Backend
 from uad.server.state import STATE, Gate, State
 
 MAX_BODY = 32 * 1024**2  # eight megabytes of text fill a context of two million tokens
 SHUTDOWN_SECONDS = 5.0
 
 POST_ROUTES = {
-    "/v1/chat/completions": completions.chat,
-    "/chat/completions": completions.chat,
-    "/v1/chat/completions/input_tokens": info.chat_input_tokens,
-    "/chat/completions/input_tokens": info.chat_input_tokens,
+    "/v1/chat/completions": chats.chat,
+    "/chat/completions": chats.chat,
+    "/v1/chat/completions/input_tokens": chats.chat_tokens,
+    "/chat/completions/input_tokens": chats.chat_tokens,
     "/v1/completions": completions.completion,
-    "/v1/responses": responses.create,
-    "/responses": responses.create,
-    "/v1/responses/input_tokens": responses.input_tokens,
-    "/responses/input_tokens": responses.input_tokens,
-    "/v1/messages": messages.create,
-    "/v1/messages/count_tokens": messages.count_tokens,
+    "/v1/responses": chats.responses,
+    "/responses": chats.responses,
+    "/v1/responses/input_tokens": chats.response_tokens,
+    "/responses/input_tokens": chats.response_tokens,
+    "/v1/messages": chats.messages,
+    "/v1/messages/count_tokens": chats.message_tokens,
     "/completion": completions.native,
     "/completions": completions.native,
     "/infill": completions.infill,
     "/tokenize": info.tokenize,
-    "/lora-adapters": adapters.change,
+    "/lora-adapters": info.change_adapters,
     "/detokenize": info.detokenize,
     "/apply-template": info.apply_template,
     "/slots/{id}": info.slot_action,
@@ -48,7 +48,7 @@ GET_ROUTES = {
     "/v1/models/{id:.+}": info.model,
     "/props": info.props,
     "/slots": info.slots,
-    "/lora-adapters": adapters.show,
+    "/lora-adapters": info.adapters,
     "/metrics": info.metrics,
     "/live": live.live,
 }

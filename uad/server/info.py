@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 
 from aiohttp import web
 
-from uad.apis.outcome import Json
 from uad.apis.problems import BusyError, Problem, problem_of
-from uad.common.json_out import dumps
+from uad.apis.settings import sampling_json, speculative_json
+from uad.common.json_out import Json
 from uad.config.kinds import SWITCH
 from uad.errors import InvalidRequestError, NotSupportedError
 from uad.events import SlotInfo
-from uad.requests.job import drafters_of, speculative_json
-from uad.requests.prompt_ids import chat_template, encode_chat, ids_of, mixed_ids, parts_of, render_chat, text_of
+from uad.requests.job import drafters_of, scales_of
+from uad.requests.prompt_ids import chat_template, ids_of, mixed_ids, parts_of, render_chat, text_of
 from uad.requests.refuse import checked
-from uad.requests.sampling import sampling_json
 from uad.requests.schemas import DetokenizeBody, TemplateBody, TokenizeBody
+from uad.server.json_in import parse_list
 from uad.server.metrics import CONTENT_TYPE, render
+from uad.server.replies import refusal, reply
 from uad.server.state import STATE, State
-
-
-def reply(value: object) -> web.Response:
-    """A JSON response."""
-    return web.Response(text=dumps(value), content_type="application/json")
 
 
 async def health(request: web.Request) -> web.Response:
     """GET /health: 503 after a fatal error and while shutting down."""
     state = request.app[STATE]
     if state.engine.error is not None:
-        return Problem(503, str(state.engine.error), "unavailable_error").response()
+        return refusal(Problem(503, str(state.engine.error), "unavailable_error"))
     if state.gate.draining:
-        return problem_of(BusyError("the server is shutting down")).response()
+        return refusal(problem_of(BusyError("the server is shutting down")))
     return reply({"status": "ok"})
 
 
@@ -53,9 +51,8 @@ async def model(request: web.Request) -> web.Response:
     """GET /v1/models/{id}."""
     state = request.app[STATE]
     if request.match_info["id"] != state.alias:
-        return Problem(
-            404, f"this server has one model, {state.alias!r}; GET /v1/models lists it", "not_found_error"
-        ).response()
+        message = f"this server has one model, {state.alias!r}; GET /v1/models lists it"
+        return refusal(Problem(404, message, "not_found_error"))
     return reply(_model(state))
 
 
@@ -150,6 +147,20 @@ async def slot_action(request: web.Request) -> web.Response:
     )
 
 
+async def adapters(request: web.Request) -> web.Response:
+    """GET /lora-adapters: llama-server's list."""
+    return reply([asdict(one) for one in request.app[STATE].engine.adapters()])
+
+
+async def change_adapters(request: web.Request) -> web.Response:
+    """POST /lora-adapters [{"id", "scale"}, …]: for requests that come later; those that are not named get 0."""
+    state = request.app[STATE]
+    async with asyncio.timeout(state.config.timeout):
+        data = await request.read()
+    state.engine.set_adapters(scales_of(state.engine, parse_list(data), "body"))
+    return reply({"success": True})
+
+
 async def metrics(request: web.Request) -> web.Response:
     """GET /metrics in Prometheus' text format."""
     state = request.app[STATE]
@@ -187,14 +198,6 @@ async def detokenize(request: web.Request) -> web.Response:
     return await state.reply(
         size, lambda: {"content": text_of(state.engine, ids_of(body.tokens, state.engine, "tokens"))}
     )
-
-
-async def chat_input_tokens(request: web.Request) -> web.Response:
-    """POST /v1/chat/completions/input_tokens: how many tokens the prompt of a chat has."""
-    state = request.app[STATE]
-    body, size = await state.read(request, lambda members: checked(TemplateBody, members))
-    n_tokens = await state.off_loop(size, lambda: len(encode_chat(state.engine, body).ids))
-    return reply({"object": "response.input_tokens", "input_tokens": n_tokens})
 
 
 async def apply_template(request: web.Request) -> web.Response:

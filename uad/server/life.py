@@ -18,9 +18,10 @@ from aiohttp import web
 
 from uad.apis.problems import Problem
 from uad.config import ServerConfig
+from uad.requests.backend import Backend
 from uad.server.app import make_app, make_runner
 from uad.server.doors import Doors
-from uad.server.engine import Backend
+from uad.server.replies import refusal
 
 log = logging.getLogger("uad.server")
 
@@ -87,7 +88,7 @@ async def _telling_to_wait(doors: Doors) -> AsyncIterator[None]:
 
 
 async def _loading(request: web.BaseRequest) -> web.Response:
-    response = LOADING.response(LOADING.anthropic() if "/v1/messages" in request.path else None)
+    response = refusal(LOADING, LOADING.anthropic() if "/v1/messages" in request.path else None)
     response.force_close()  # the next request meets another application
     return response
 

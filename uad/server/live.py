@@ -8,17 +8,16 @@ from contextlib import suppress
 
 from aiohttp import web
 
-from uad.apis.outcome import Json
 from uad.apis.problems import BusyError
-from uad.common.json_out import dumps, frame
+from uad.common.json_out import Json, dumps, frame
 from uad.errors import InvalidRequestError
 from uad.events import DrafterView, EngineView
 from uad.requests.job import drafters_of
-from uad.server.state import STATE, STREAM, State
+from uad.server.replies import begin_stream
+from uad.server.state import STATE, State
 from uad.stats import DrafterStats
 from uad.types import Origin
 
-HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 MAX_WATCHERS = 16
 LEAST_SECONDS, USUAL_SECONDS, MOST_SECONDS = 0.2, 1.0, 60.0
 _PATIENCE = 2.0
@@ -81,9 +80,7 @@ async def live(request: web.Request) -> web.StreamResponse:
         raise BusyError(f"{MAX_WATCHERS} live views are open; close one")
     watch.n_watchers += 1
     try:
-        response = web.StreamResponse(headers=HEADERS)
-        request[STREAM] = response
-        await response.prepare(request)
+        response = await begin_stream(request)
         while not watch.stopping.is_set():
             data = frame(dumps(live_json(state, await watch.view(state))))
             async with asyncio.timeout(state.config.timeout):

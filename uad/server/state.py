@@ -16,13 +16,14 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from uad.apis.problems import BusyError, Problem
+from uad.apis.problems import BusyError
 from uad.checkpoint import DroppedError, checkpoint, wanted_while
 from uad.common.json_out import chunks
 from uad.config import ServerConfig
 from uad.errors import UnavailableError
 from uad.events import Totals
-from uad.server.engine import Backend, Generation
+from uad.requests.backend import Backend
+from uad.server.generation import Generation
 from uad.server.json_in import SMALL, parse_object
 
 T = TypeVar("T")
@@ -171,7 +172,3 @@ async def _each(data: list[bytes]) -> AsyncIterator[bytes]:
 
 
 STATE = web.AppKey("STATE", State)
-STREAM = web.RequestKey("stream", web.StreamResponse)
-"""Where a request keeps the stream that answers it, once it has begun: a late error is told there."""
-FAILED: web.RequestKey[Callable[[Problem], bytes]] = web.RequestKey("failed", Callable)  # type: ignore[arg-type]
-"""Where it keeps how its stream tells an error: the last frames."""

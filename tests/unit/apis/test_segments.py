@@ -29,7 +29,8 @@ def piece(text: str) -> Delta:
 
 
 def test_a_text_that_begins_in_the_piece_that_ends_a_thought_keeps_its_probabilities() -> None:
-    segments = Segments(ScriptedParser([Thought("hm")], [Thought("m."), Content("he")], [Content("llo")]))  # type: ignore[arg-type]
+    parser = ScriptedParser([Thought("hm")], [Thought("m."), Content("he")], [Content("llo")])
+    segments = Segments(parser, "call_")  # type: ignore[arg-type]
     steps = [step for text in ("<think>hm", "m.</think>he", "llo") for step in segments.feed(piece(text))]
     told = [b"".join(one.data for one in step.probs) for step in steps if isinstance(step, Added)]
     assert told == [b"", b"", b"he", b"llo"]

@@ -1,0 +1,117 @@
+"""A chat: what is generated for it, how its answers are read, and how long their thoughts may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from uad.calls.format import AnswerFormat
+from uad.calls.parser import AnswerParser, Start
+from uad.calls.tools import Calls, Tool
+from uad.errors import InvalidRequestError
+from uad.requests.backend import Backend
+from uad.requests.constraint import chat_constraint
+from uad.requests.job import Job, make_job
+from uad.requests.prompt_ids import answer_begun, encode_chat, text_of
+from uad.requests.schemas import ChatBody
+from uad.requests.toolfields import NamedTool
+from uad.types import ThoughtBounds
+
+_TAIL = 64
+"""How many ids at the end of a prompt are looked at for a thought that has begun."""
+_KWARG = "thinking_budget"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How one request's answers are read."""
+
+    format: AnswerFormat
+    calls: Calls
+    start: Start
+    shows_thoughts: bool
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the text is the content."""
+        return self.shows_thoughts and not self.calls.are_possible
+
+    def parser(self) -> AnswerParser:
+        """A new parser, for one sequence."""
+        return AnswerParser(self.format, self.calls, self.start, self.shows_thoughts)
+
+
+def calls_of(body: ChatBody) -> Calls:
+    """What the request says about calls. Raises InvalidRequestError for a choice of a tool that is not there."""
+    tools = tuple(
+        Tool(one.name, one.parameters or {}, bool(one.strict)) for one in (tool.function for tool in body.tools)
+    )
+    choice = body.tool_choice
+    if not isinstance(choice, NamedTool):
+        return Calls(tools, choice, named=False, parallel=body.parallel_tool_calls)
+    if tools and all(tool.name != choice.name for tool in tools):
+        raise InvalidRequestError(f"tool_choice: tools has no function {choice.name!r}", "tool_choice")
+    return Calls(tools, choice.name, named=True, parallel=body.parallel_tool_calls)
+
+
+def _start(engine: Backend, body: ChatBody, tail: str) -> Start:
+    """Where the answer begins, by the beginning that the request gives, or by the end of its prompt."""
+    begun = answer_begun(body.messages)
+    if not begun:
+        return Start(engine.answers.opens_thought(tail))
+    in_thought = engine.answers.continues_thought(begun)
+    return Start(in_thought, in_content=not in_thought)
+
+
+def chat_job(engine: Backend, body: ChatBody, ping: float, default: str) -> tuple[Job, Reading]:
+    """What to generate for a chat, and how to read it. Renders, tokenizes and compiles: for worker threads.
+
+    default: the server's reasoning format.
+    """
+    calls = calls_of(body)
+    prompt = encode_chat(engine, body)
+    if body.verbose or engine.config.verbose:
+        prompt = replace(prompt, text=text_of(engine, prompt.ids))
+    job = make_job(engine, body, [prompt], ping)
+    tail = text_of(engine, prompt.ids[-_TAIL:])
+    start = _start(engine, body, tail)
+    reading = Reading(engine.answers, calls, start, (body.reasoning_format or default) == "none")
+    bound = chat_constraint(engine, body, job.requests[0].constraint, calls, start, tail)
+    shown = () if reading.is_plain else reading.format.shown(with_calls=calls.are_possible)
+    thoughts = thought_bounds(engine, body, start)
+    requests = (replace(one, shown=shown, constraint=bound, thoughts=thoughts) for one in job.requests)
+    return replace(job, requests=tuple(requests)), reading
+
+
+def thought_bounds(engine: Backend, body: ChatBody, start: Start) -> ThoughtBounds | None:
+    """What the loop is told of an answer's thoughts; None where it has none. Tokenizes: for worker threads."""
+    answers = engine.answers
+    if not (answers.thinks or answers.channels or start.in_thought):
+        return None
+    marks = answers.marks
+    if start.in_content and not marks.anywhere:
+        return None
+    budget = budget_of(engine, body)
+    message = body.reasoning_budget_message
+    if message is None:
+        message = engine.config.server.reasoning_budget_message
+    closing = engine.tokenize(message + marks.end.strip()) if budget is not None else []
+    return ThoughtBounds(marks.start, marks.end, start.in_thought, marks.anywhere, budget, tuple(closing))
+
+
+def budget_of(engine: Backend, body: ChatBody) -> int | None:
+    """Most ids of a thought: the request's own bound, else the server's; None: no bound."""
+    asked = body.thinking_budget
+    if asked is None:
+        asked = _of_template(body)
+    if asked is None or asked < 0:
+        asked = engine.config.server.reasoning_budget
+    return asked if asked >= 0 else None
+
+
+def _of_template(body: ChatBody) -> int | None:
+    """The bound among the template's variables, where some clients put it."""
+    value = body.chat_template_kwargs.get(_KWARG)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    where = f"chat_template_kwargs.{_KWARG}"
+    raise InvalidRequestError(f"{where}: must be a whole number of tokens, or -1 for no bound", where)
