@@ -20,7 +20,7 @@ from uad.hub import fetched
 if TYPE_CHECKING:
     import argparse
 
-    from uad.requests.backend import Backend
+    from uad.requests.engine import Backend
     from uad.runtime import Runtime
 
 MODEL_GROUPS = tuple(group for group in GROUPS if group != SERVER)

@@ -8,8 +8,8 @@ from uad.calls.format import AnswerFormat
 from uad.calls.parser import AnswerParser, Start
 from uad.calls.tools import Calls, Tool
 from uad.errors import InvalidRequestError
-from uad.requests.backend import Backend
 from uad.requests.constraint import chat_constraint
+from uad.requests.engine import Backend
 from uad.requests.job import Job, make_job
 from uad.requests.prompt_ids import answer_begun, encode_chat, text_of
 from uad.requests.schemas import ChatBody

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from uad.calls.parser import Start
 from uad.calls.tools import Calls
 from uad.errors import InvalidRequestError, NotSupportedError
-from uad.requests.backend import Backend
+from uad.requests.engine import Backend
 from uad.requests.schemas import ChatBody, GenerationBody
 from uad.types import Constraint, ConstraintKind
 

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Final
 
 from uad.errors import NotSupportedError
-from uad.requests.backend import Backend
+from uad.requests.engine import Backend
 from uad.requests.prompt_ids import Part, Prompt, encode_prompt, filled, mixed_ids, parts_of, text_of
 from uad.requests.schemas import ExtraBody, InfillBody
 from uad.types import FimTokens

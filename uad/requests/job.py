@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from uad.errors import InvalidRequestError
-from uad.requests.backend import Backend
 from uad.requests.constraint import constraint_of
+from uad.requests.engine import Backend
 from uad.requests.prompt_ids import Prompt
 from uad.requests.sampling import sampling_params
 from uad.requests.schemas import ChatBody, CompletionBody, GenerationBody, NativeBody

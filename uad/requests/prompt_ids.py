@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from uad.checkpoint import checkpoint
 from uad.common.json_out import chunks
 from uad.errors import ContextOverflowError, InvalidRequestError
-from uad.requests.backend import Backend, Message
+from uad.requests.engine import Backend, Message
 from uad.requests.schemas import MessageBody, TemplateBody
 
 Part = str | int

@@ -10,7 +10,7 @@ from dataclasses import replace
 from uad.checkpoint import checkpoint
 from uad.common.samplers import SAMPLERS, SETTINGS, sampler_names
 from uad.errors import InvalidRequestError
-from uad.requests.backend import Backend
+from uad.requests.engine import Backend
 from uad.requests.schemas import GenerationBody
 from uad.types import SamplingParams
 

@@ -10,7 +10,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from uad.config import ServerConfig
 from uad.errors import UnavailableError
-from uad.requests.backend import Backend
+from uad.requests.engine import Backend
 from uad.server import chats, completions, info, live, page
 from uad.server.access import allow_origin, errors, guard, name_request
 from uad.server.doors import Doors, url_of

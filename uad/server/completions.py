@@ -8,19 +8,22 @@ from typing import TypeVar
 
 from aiohttp import web
 
+from uad.apis.origins import OriginTeller
+from uad.apis.outcome import Outcome, timings_json
+from uad.apis.problems import Problem
 from uad.apis.shapes import CompletionShape, Identity, NativeShape, Shape
-from uad.apis.teller import Teller
-from uad.common.json_out import DONE
-from uad.requests.backend import Backend
+from uad.common.json_out import DONE, with_member
+from uad.events import Delta, Done, Progress
+from uad.requests.engine import Arrival, Backend, Generation, merge
 from uad.requests.infill import encode_infill, encode_insertion
 from uad.requests.job import Job, check_counts, make_job
 from uad.requests.prompt_ids import Prompt, encode_prompt, split_prompts
 from uad.requests.refuse import checked
 from uad.requests.schemas import CompletionBody, InfillBody, NativeBody
-from uad.server.generation import Generation
 from uad.server.json_in import SMALL
 from uad.server.replies import FAILED, begin_stream, reply
 from uad.server.state import STATE, State
+from uad.stats import Timings
 
 B = TypeVar("B", CompletionBody, NativeBody, InfillBody)
 
@@ -100,6 +103,83 @@ async def _whole(state: State, teller: Teller) -> web.Response:
     if n_chars > SMALL or any(request.logprobs for request in teller.job.requests):
         return await state.reply(n_chars, lambda: teller.shape.whole(teller.outcomes), teller.shape.depth)
     return reply(teller.shape.whole(teller.outcomes))
+
+
+class Teller:
+    """Keeps what each sequence has said so far, and puts new events into the client's form."""
+
+    def __init__(self, job: Job, shape: Shape) -> None:
+        self.job = job
+        self.shape = shape
+        self.outcomes = [Outcome(i) for i in range(len(job.requests))]
+        self._is_opened = [False] * len(job.requests)
+        self._origins = OriginTeller(len(job.requests))
+
+    def hear(self, arrivals: list[Arrival]) -> None:
+        """Take in events of an answer that is sent as a whole."""
+        for index, event in arrivals:
+            if isinstance(event, Delta):
+                self.outcomes[index].observe(event, keep=True)
+            elif isinstance(event, Progress):
+                self.outcomes[index].prompt_probs += event.probs
+            else:
+                self._finish(index, event, keep=True)
+
+    def tell(self, arrivals: list[Arrival]) -> bytes:
+        """The events as frames of the stream."""
+        texts: list[str] = []
+        for index, event in merge(arrivals):
+            outcome = self.outcomes[index]
+            if not self._is_opened[index]:
+                self._is_opened[index] = True
+                texts += self.shape.opening(outcome)
+            if isinstance(event, Delta):
+                outcome.observe(event, keep=False)
+                texts += self._piece(outcome, event)
+            elif isinstance(event, Progress):
+                texts += self._progress(outcome, event)
+            else:
+                texts += self._origins.put(index, (), self._close(index, event))
+        return b"".join(self.shape.frame(text) for text in texts)
+
+    def failed(self, problem: Problem) -> bytes:
+        """An error as the last frames of the stream."""
+        return b"".join(map(self.shape.frame, self.shape.failed(problem)))
+
+    def _piece(self, outcome: Outcome, event: Delta) -> list[str]:
+        texts = [_timed(text, event.timings) for text in self.shape.piece(outcome, event)]
+        return self._origins.put(outcome.index, event.tokens, texts)
+
+    def _progress(self, outcome: Outcome, event: Progress) -> list[str]:
+        """How far the prompt was read, for who asked for it."""
+        outcome.prompt_probs += event.probs
+        if not self.job.requests[outcome.index].progress:
+            return []
+        progress = {
+            "total": event.n_prompt,
+            "cache": event.n_cached,
+            "processed": event.n_past,
+            "time_ms": int(event.ms),
+        }
+        return [_timed(with_member(self.shape.blank(outcome), "prompt_progress", progress), event.timings)]
+
+    def _close(self, index: int, done: Done) -> list[str]:
+        outcome = self.outcomes[index]
+        rest = self._finish(index, done, keep=False)
+        pieces = self.shape.piece(outcome, rest) if rest.text else []
+        is_last = all(outcome.done is not None for outcome in self.outcomes)
+        return [*pieces, *self.shape.closing(outcome, self.outcomes if is_last else [])]
+
+    def _finish(self, index: int, done: Done, keep: bool) -> Delta:
+        rest = Delta(done.request, (), (), done.text)
+        self.outcomes[index].observe(rest, keep)
+        self.outcomes[index].done = done
+        return rest
+
+
+def _timed(text: str, timings: Timings | None) -> str:
+    """The JSON text of an object, with `timings` if there are some."""
+    return text if timings is None else with_member(text, "timings", timings_json([timings]))
 
 
 async def _stream(request: web.Request, generation: Generation, teller: Teller) -> web.StreamResponse:

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from uad.apis.problems import Problem
 from uad.config import ServerConfig
-from uad.requests.backend import Backend
+from uad.requests.engine import Backend
 from uad.server.app import make_app, make_runner
 from uad.server.doors import Doors
 from uad.server.replies import refusal

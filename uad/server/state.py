@@ -22,8 +22,7 @@ from uad.common.json_out import chunks
 from uad.config import ServerConfig
 from uad.errors import UnavailableError
 from uad.events import Totals
-from uad.requests.backend import Backend
-from uad.server.generation import Generation
+from uad.requests.engine import Backend, Generation
 from uad.server.json_in import SMALL, parse_object
 
 T = TypeVar("T")

@@ -32,7 +32,7 @@ ROOMS = {
     "uad.checkpoint": Room(),
     "uad.errors": Room(),
     "uad.console": Room(("rich",)),
-    "uad.common": Room(("uad.errors", "rapidfuzz", "yaml", "numpy")),
+    "uad.common": Room(("uad.errors", "uad.checkpoint", "rapidfuzz", "yaml", "numpy")),
     "uad.gguf": Room(("uad.errors",)),
     "uad.types": Room(("uad.common",)),
     "uad.stats": Room(("uad.common", "uad.types")),
@@ -68,16 +68,13 @@ ROOMS = {
             *("uad.__version__", "numpy", "platformdirs"),
         )
     ),
-    "uad.server": Room(
-        (
-            *(*BASE, "uad.calls", "uad.config", "uad.runtime", "uad.__version__"),
-            *("aiohttp", "numpy", "prometheus_client", "pydantic", "pydantic_core"),
-        )
-    ),
+    "uad.requests": Room((*BASE, "uad.config", "uad.calls", "pydantic")),
+    "uad.apis": Room((*BASE, "uad.calls", "uad.requests", "pydantic")),
+    "uad.server": Room((*BASE, "uad.config", "uad.requests", "uad.apis", "aiohttp", "numpy", "prometheus_client")),
     "uad.bench": Room((*BASE, "uad.config", "uad.console", "uad.hub", "rich", "aiohttp"), lazy=("uad.runtime",)),
     "uad.cli": Room(
         (*BASE, "uad.config", "uad.console", "uad.hub", "uad.__version__", "rich"),
-        lazy=("uad.runtime", "uad.server", "uad.bench"),
+        lazy=("uad.runtime", "uad.requests", "uad.server", "uad.bench"),
     ),
 }
 EXTRA = {

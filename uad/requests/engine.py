@@ -1,0 +1,321 @@
+"""What requests need of a runtime, and the sequences of one request that run on it.
+
+`uad.runtime.Runtime` satisfies the protocol; tests bring a scripted one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Protocol
+
+from uad.calls.format import AnswerFormat
+from uad.calls.parser import Start
+from uad.calls.tools import Calls, Schema
+from uad.config import Config
+from uad.errors import SlowReaderError, UadError
+from uad.events import (
+    AdapterInfo,
+    Delta,
+    Done,
+    EngineView,
+    Event,
+    Failed,
+    Progress,
+    RuntimeInfo,
+    Sink,
+    SlotInfo,
+    Totals,
+)
+from uad.stats import DrafterStats
+from uad.types import Constraint, Request, SamplingParams
+
+Message = Mapping[str, object]
+CAPACITY = 1024
+log = logging.getLogger("uad.server")
+Arrival = tuple[int, Delta | Progress | Done]
+
+
+class Backend(Protocol):
+    """Generation behind one door. Every method may be called from any thread; `submit` and `cancel` return at once."""
+
+    @property
+    def config(self) -> Config:
+        """What the server was started with."""
+        ...
+
+    @property
+    def info(self) -> RuntimeInfo:
+        """The models, the context of a slot in ids, the drafters, and the lines printed at start."""
+        ...
+
+    @property
+    def error(self) -> UadError | None:
+        """The fatal error that stopped the engine; None while it runs."""
+        ...
+
+    @property
+    def answers(self) -> AnswerFormat:
+        """How the target writes thoughts and calls."""
+        ...
+
+    def adapters(self) -> tuple[AdapterInfo, ...]:
+        """The target's LoRA adapters, with how much of each is added for requests that do not say."""
+        ...
+
+    def set_adapters(self, scales: tuple[float, ...]) -> None:
+        """How much of each adapter is added for later requests that do not say; one number for each."""
+
+    def when_stopped(self, tell: Callable[[], object]) -> None:
+        """Call `tell`, on any thread, when a fatal error has stopped the engine and all requests have been told."""
+
+    def submit(self, request: Request, sink: Sink) -> int:
+        """Queue a request, whose events sink gets on another thread; returns its number. Raises InvalidRequestError,
+        ContextOverflowError or UnavailableError."""
+        ...
+
+    def cancel(self, request: int) -> None:
+        """Free the slot of the request with this number within one round; no event follows."""
+
+    def check_length(self, text: str) -> None:
+        """Raises ContextOverflowError where a prompt with this text cannot fit into a slot. Cheaper than `tokenize`."""
+
+    def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
+        """The target's ids of a text. add_special: with BOS, where the model wants one. parse_special: names of
+        specials become their ids."""
+        ...
+
+    def detokenize(self, ids: Sequence[int]) -> bytes:
+        """The bytes of ids, specials as their names. Raises InvalidRequestError for an id outside the vocabulary."""
+        ...
+
+    def piece(self, id_: int) -> bytes:
+        """The bytes of one id, a special as its name."""
+        ...
+
+    def chat_prompt(
+        self,
+        messages: Sequence[Message],
+        template_kwargs: Mapping[str, object],
+        add_generation_prompt: bool = True,
+        prefill: str = "",
+    ) -> list[int]:
+        """The target's ids of a conversation; prefill: how the answer begins. Raises InvalidRequestError or
+        ContextOverflowError."""
+        ...
+
+    def render_chat(
+        self,
+        messages: Sequence[Message],
+        template_kwargs: Mapping[str, object],
+        add_generation_prompt: bool = True,
+        prefill: str = "",
+    ) -> str:
+        """The text of the same prompt. Raises InvalidRequestError."""
+        ...
+
+    def check_constraint(self, constraint: Constraint) -> None:
+        """Compile it: for worker threads. Raises InvalidRequestError."""
+
+    def check_sampling(self, sampling: SamplingParams) -> None:
+        """Find what its samplers need of the vocabulary: for worker threads."""
+
+    def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
+        """What an answer may be by what the request says about calls; tail: the end of the prompt. Raises
+        NotSupportedError.
+        """
+
+    def behind_thoughts(self, bound: Constraint, start: Start, tail: str) -> Constraint:
+        """The same constraint behind a thought, where one has begun or may come first; tail: the end of the prompt."""
+        ...
+
+    def slots(self) -> tuple[SlotInfo, ...]:
+        """What each slot does and holds."""
+        ...
+
+    def totals(self) -> Totals:
+        """Counts over all finished requests since start."""
+        ...
+
+    def drafters(self) -> tuple[DrafterStats, ...]:
+        """What each drafter did since start."""
+        ...
+
+    def look(self, tell: Callable[[EngineView], None]) -> None:
+        """Call `tell`, on another thread and soon, with what the loop does; never once the engine has stopped."""
+
+
+class Inbox:
+    """Events of one HTTP request, in order, each with the number of its sequence.
+
+    `put` belongs to the model thread, everything else to the loop. Past `capacity` events the inbox closes: later
+    events are dropped and `on_overflow` runs once on the loop.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, on_overflow: Callable[[], None], capacity: int = CAPACITY
+    ) -> None:
+        self._loop = loop
+        self._on_overflow = on_overflow
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._events: list[tuple[int, Event]] = []
+        self._is_waking = False
+        self._is_over = False
+        self._ready = asyncio.Event()
+
+    def put(self, index: int, event: Event) -> None:
+        """Hand over one event; returns at once and never raises."""
+        with self._lock:
+            if self._is_over:
+                return
+            self._is_over = len(self._events) >= self._capacity
+            if not self._is_over:
+                self._events.append((index, event))
+            if self._is_waking:
+                return
+            self._is_waking = True
+        try:
+            self._loop.call_soon_threadsafe(self._wake)
+        except RuntimeError:  # the loop is closed: nobody is listening any more
+            return
+
+    def wake(self) -> None:
+        """Make a pending `take` return what there is."""
+        self._ready.set()
+
+    async def take(self, timeout: float | None) -> list[tuple[int, Event]]:
+        """All events that have arrived; waits for the first. Empty after `timeout` seconds of silence, or `wake`."""
+        if not self._events:
+            self._ready.clear()
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._ready.wait()
+            except TimeoutError:
+                return []
+        with self._lock:
+            events, self._events = self._events, []
+        return events
+
+    def _wake(self) -> None:
+        with self._lock:
+            self._is_waking = False
+            is_over, has_events = self._is_over, bool(self._events)
+        if is_over:
+            self._on_overflow()
+        if has_events:  # else a `take` was quicker, and the next one is to wait for its own
+            self._ready.set()
+
+
+class Generation:
+    """A context manager around submitted requests; `take` hands out their events, numbered by position in
+    `requests`.
+    """
+
+    def __init__(self, engine: Backend, requests: Sequence[Request]) -> None:
+        self._engine = engine
+        self._requests = requests
+        self._inbox = Inbox(asyncio.get_running_loop(), self._overflow)
+        self._running: dict[int, int] = {}
+        self._failure: UadError | None = None
+
+    def __enter__(self) -> Generation:
+        try:
+            for index, request in enumerate(self._requests):
+                self._running[index] = self._engine.submit(request, functools.partial(self._inbox.put, index))
+        except BaseException:
+            self.cancel()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cancel()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `take` has something to say still: events to come, or a failure."""
+        return bool(self._running) or self._failure is not None
+
+    def cancel(self) -> None:
+        """Free the slots of all unfinished sequences."""
+        running, self._running = self._running, {}
+        for request in running.values():
+            self._engine.cancel(request)
+
+    def abort(self, failure: UadError) -> None:
+        """Cancel, and raise `failure` from the next `take`; the first one counts."""
+        self.cancel()
+        self._failure = self._failure or failure
+        self._inbox.wake()
+
+    async def take(self, timeout: float | None) -> list[Arrival]:
+        """The events that have arrived, at least one; empty after `timeout` seconds of silence. Raises what a sequence
+        failed with.
+        """
+        if self._failure is None:
+            arrivals = self._sort(await self._inbox.take(timeout))
+            if arrivals:
+                return arrivals
+        if self._failure is not None:
+            raise self._failure
+        return []
+
+    def _sort(self, events: list[tuple[int, Event]]) -> list[Arrival]:
+        arrivals: list[Arrival] = []
+        for index, event in events:
+            if isinstance(event, Failed):
+                self._running.pop(index, None)
+                self.abort(_expected(event.error))
+                break
+            if isinstance(event, Done):
+                self._running.pop(index, None)
+            arrivals.append((index, event))
+        return arrivals
+
+    def _overflow(self) -> None:
+        self.abort(SlowReaderError("the client reads its stream too slowly; the request was cancelled"))
+
+
+def _expected(error: Exception) -> UadError:
+    if isinstance(error, UadError):
+        return error
+    log.error("a request failed for an unexpected reason", exc_info=error)
+    return UadError("the request failed for an internal reason; the server's log has the details")
+
+
+def merge(arrivals: list[Arrival]) -> list[Arrival]:
+    """The same events with neighbouring deltas of one sequence joined: a reader that fell behind gets fewer, larger
+    pieces.
+    """
+    if len(arrivals) < 2:
+        return arrivals
+    merged: list[Arrival] = []
+    last: dict[int, int] = {}
+    for index, event in arrivals:
+        at = last.get(index)
+        before = merged[at][1] if at is not None else None
+        if at is not None and isinstance(event, Delta) and isinstance(before, Delta):
+            merged[at] = index, _joined(before, event)
+        else:
+            last[index] = len(merged)
+            merged.append((index, event))
+    return merged
+
+
+def _joined(a: Delta, b: Delta) -> Delta:
+    return Delta(
+        a.request,
+        a.ids + b.ids,
+        a.origins + b.origins,
+        a.text + b.text,
+        a.probs + b.probs,
+        a.pieces + b.pieces,
+        b.timings,
+        a.tokens + b.tokens,
+    )
