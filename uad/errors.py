@@ -1,10 +1,12 @@
 """The family of errors that users may see, each with a stable code.
 
-Knows nothing of HTTP or of exit codes: `uad.server` and `uad.cli` translate. Every message names the thing that is
+Knows nothing of HTTP or of exit codes: `uad.apis` and `uad.cli` translate. Every message names the thing that is
 wrong and, where there is one, the way out.
 """
 
 from __future__ import annotations
+
+from typing import Self
 
 
 class UadError(Exception):
@@ -31,14 +33,23 @@ class MappingError(UadError):
     code = "invalid_mapping"
 
 
-class InvalidRequestError(UadError):
-    """A request asks for something impossible. `param` is the offending field, spelled as in the request."""
-
-    code = "invalid_request"
+class RequestError(UadError):
+    """Base of what may be wrong with a request. `param` is the offending field, spelled as in the request."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
+
+    @classmethod
+    def at(cls, param: str, why: str) -> Self:
+        """The error of one field, whose name the message begins with."""
+        return cls(f"{param}: {why}", param)
+
+
+class InvalidRequestError(RequestError):
+    """A request asks for something impossible."""
+
+    code = "invalid_request"
 
 
 class ContextOverflowError(InvalidRequestError):
@@ -58,14 +69,10 @@ class ContextOverflowError(InvalidRequestError):
         self.n_ctx = n_ctx
 
 
-class NotSupportedError(UadError):
+class NotSupportedError(RequestError):
     """A known feature of other servers that this one does not have; the text says what to use instead."""
 
     code = "not_supported"
-
-    def __init__(self, message: str, param: str | None = None) -> None:
-        super().__init__(message)
-        self.param = param
 
 
 class UnavailableError(UadError):

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from kit.fake_runtime import FakeRuntime
+from kit.listening import base_url, listen
 from uad.config import ServerConfig
 from uad.server import make_app, make_runner
-from uad.server.app import base_url, listen
 
 CONFIG = ServerConfig(port=0, alias="toy", max_queue=8)
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

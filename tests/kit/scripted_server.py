@@ -13,9 +13,9 @@ from typing import Any
 
 from kit.api_kit import ANSWERS
 from kit.fake_runtime import FakeRuntime, turns
+from kit.listening import listen
 from uad.config import ServerConfig
 from uad.server import make_app, make_runner
-from uad.server.app import listen
 from uad.types import ConstraintKind, Request
 
 THOUGHT = "<think>\nLet me see.\n</think>\n\n"

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from aiohttp import ClientSession
 
 from kit.fake_runtime import FakeRuntime
+from kit.listening import base_url, listen
 from uad.config import ServerConfig
 from uad.server import make_app, make_runner
-from uad.server.app import base_url, listen
 
 CONFIG = ServerConfig(port=0, alias="toy", max_queue=2)
 CHAT = "/v1/chat/completions"

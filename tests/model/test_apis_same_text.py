@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import ClientSession
+from kit.listening import base_url, listen
 from kit.models import config
 from kit.server_kit import CHAT
 
 from uad.config import ServerConfig
 from uad.runtime import Runtime
 from uad.server import make_app, make_runner
-from uad.server.app import base_url, listen
 
 SAID = "Write a Python class named Cart with the fields a, b, c."
 FIELDS = {"temperature": 0.8, "seed": 7, "top_k": 0}

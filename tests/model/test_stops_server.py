@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 from kit.fake_runtime import CONFIG, N_VOCAB, FakeRuntime
+from kit.listening import base_url, listen
 from kit.models import TARGET, config
 from kit.server_kit import CHAT, HELLO, events, post
 
 from uad.config import Config, ServerConfig
 from uad.runtime import Runtime
 from uad.server import make_app, make_runner
-from uad.server.app import base_url, listen
 
 ROUTES = (CHAT, "/v1/completions", "/completion")
 MARK = "<|im_start|>"

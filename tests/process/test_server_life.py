@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from kit.fake_runtime import FakeRuntime
+from kit.listening import base_url, listen
 from kit.server_kit import CHAT, CONFIG, HELLO, get, serving
 
 from uad.config import ServerConfig
@@ -20,7 +21,6 @@ from uad.errors import ConfigError, DecodeError, SlowReaderError, UnavailableErr
 from uad.events import Delta, Done, Failed
 from uad.requests.engine import Generation, Inbox, merge
 from uad.server import make_app, make_runner, serve
-from uad.server.app import base_url, listen
 from uad.stats import Timings, Usage
 from uad.types import Finish, Origin, StopKind
 

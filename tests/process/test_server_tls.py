@@ -9,12 +9,12 @@ import ssl
 import pytest
 from aiohttp import ClientSession
 from kit.fake_runtime import FakeRuntime
+from kit.listening import base_url, listen
 from kit.tls import CERTIFICATE, KEY, LOCKED_KEY, OTHER_KEY
 
 from uad.config import ServerConfig
 from uad.errors import ConfigError
 from uad.server import make_app, make_runner
-from uad.server.app import base_url, listen
 from uad.server.doors import tls_context
 
 

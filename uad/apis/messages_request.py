@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictBool, StrictStr
 
 from uad.apis.dialogue import Dialogue, unsealed
-from uad.apis.translated import Translated, chat_of, refuse_several, renaming, rest_of, tools_at, validated
+from uad.apis.translated import Translated, chat_of, objects_in, refuse_several, renaming, rest_of, tools_at, validated
 from uad.checkpoint import checkpoint
 from uad.common.json_out import Json
 from uad.errors import InvalidRequestError, NotSupportedError
@@ -168,19 +168,19 @@ def _choice(own: MessagesBody) -> Json:
         case "tool":
             out["tool_choice"] = {"type": "function", "function": {"name": own.tool_choice.get("name")}}
         case _:
-            raise InvalidRequestError("tool_choice.type: must be auto, any, tool or none", "tool_choice.type")
+            raise InvalidRequestError.at("tool_choice.type", "must be auto, any, tool or none")
     is_single = own.tool_choice.get("disable_parallel_tool_use") or False
     if not isinstance(is_single, bool):
         where = "tool_choice.disable_parallel_tool_use"
-        raise InvalidRequestError(f"{where}: must be true or false", where)
+        raise InvalidRequestError.at(where, "must be true or false")
     return {**out, "parallel_tool_calls": not is_single}
 
 
 def _tool(tool: Mapping[str, object], where: str) -> CustomTool:
     kind = tool.get("type") or "custom"
     if kind != "custom":
-        raise NotSupportedError(
-            f"{where}: tools of type {str(kind)[:64]!r} are Anthropic's own; send one that has an input_schema", where
+        raise NotSupportedError.at(
+            where, f"tools of type {str(kind)[:64]!r} are Anthropic's own; send one that has an input_schema"
         )
     return validated(CustomTool, tool, where)
 
@@ -210,7 +210,7 @@ def _form(own: MessagesBody) -> Json:
     if given is None:
         return out
     if given.get("type") != "json_schema" or not isinstance(given.get("schema"), dict):
-        raise InvalidRequestError(f"{name}: must be of type json_schema, with a schema that is an object", name)
+        raise InvalidRequestError.at(name, "must be of type json_schema, with a schema that is an object")
     return {
         **out,
         "response_format": {"type": "json_schema", "json_schema": {"schema": given["schema"], "strict": True}},
@@ -316,20 +316,13 @@ def _blocks(
     content: object, where: str, kinds: Mapping[str, object] | tuple[str, ...]
 ) -> list[tuple[str, str, object]]:
     """(where, type, block) of each block of a content. Raises NotSupportedError for one of another type."""
-    if not isinstance(content, list):
-        raise InvalidRequestError(f"{where}: must be a string or a list of blocks", where)
-    if len(content) > MAX_PARTS:
-        raise InvalidRequestError(f"{where}: must hold at most {MAX_PARTS} blocks", where)
     found: list[tuple[str, str, object]] = []
-    for i, block in enumerate(content):
-        at = f"{where}.{i}"
-        if not isinstance(block, dict):
-            raise InvalidRequestError(f"{at}: must be an object", at)
+    for at, block in objects_in(content, where, "blocks", MAX_PARTS):
         kind = block.get("type")
         if not isinstance(kind, str) or kind not in kinds:
             hint = (
                 "image input is not supported: this server reads text" if kind == "image" else "this server reads text"
             )
-            raise NotSupportedError(f"{at}: {hint}; blocks are {', '.join(kinds)} here, not {str(kind)[:64]!r}", at)
+            raise NotSupportedError.at(at, f"{hint}; blocks are {', '.join(kinds)} here, not {str(kind)[:64]!r}")
         found.append((at, kind, block))
     return found

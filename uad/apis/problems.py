@@ -12,6 +12,7 @@ from uad.errors import (
     ContextOverflowError,
     InvalidRequestError,
     NotSupportedError,
+    RequestError,
     SlowReaderError,
     UadError,
     UnavailableError,
@@ -113,7 +114,7 @@ def problem_of(error: Exception) -> Problem:
 
 def _expected(error: UadError) -> Problem:
     status, headers = _status(error)
-    param = error.param if isinstance(error, InvalidRequestError | NotSupportedError) else None
+    param = error.param if isinstance(error, RequestError) else None
     return Problem(status, str(error), KINDS.get(status, "server_error"), param, headers=headers)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictBool, StrictStr
 
 from uad.apis.dialogue import Dialogue, unsealed
-from uad.apis.translated import Translated, chat_of, refuse_several, renaming, rest_of, tools_at, validated
+from uad.apis.translated import Translated, chat_of, objects_in, refuse_several, renaming, rest_of, tools_at, validated
 from uad.checkpoint import checkpoint
 from uad.common.json_out import Json
 from uad.errors import InvalidRequestError, NotSupportedError
@@ -120,7 +120,7 @@ def read_response(members: Mapping[str, object]) -> Translated[ResponsesBody]:
     """The request and its chat. Raises InvalidRequestError, NotSupportedError or ValidationError."""
     _refuse(members)
     if "input" not in members:
-        raise InvalidRequestError("input: field required", "input")
+        raise InvalidRequestError.at("input", "field required")
     own = ResponsesBody.model_validate(members)
     _check(own)
     tools, choice = _tools(own)
@@ -153,10 +153,10 @@ def _check(own: ResponsesBody) -> None:
     if own.background:
         raise NotSupportedError("background is not supported: this server keeps no responses; send false", "background")
     if own.truncation != "disabled":
-        raise NotSupportedError("truncation: only disabled is supported; shorten input yourself", "truncation")
+        raise NotSupportedError.at("truncation", "only disabled is supported; shorten input yourself")
     for i, name in enumerate(own.include):
         if name not in INCLUDES:
-            raise InvalidRequestError(f"include.{i}: must be one of {', '.join(INCLUDES)}", f"include.{i}")
+            raise InvalidRequestError.at(f"include.{i}", f"must be one of {', '.join(INCLUDES)}")
 
 
 def _settings(own: ResponsesBody) -> Json:
@@ -177,7 +177,7 @@ def _format(given: Mapping[str, object]) -> object:
     if given.get("type") != "json_schema":
         return given
     if not isinstance(given.get("schema"), dict):
-        raise InvalidRequestError("text.format.schema: must be a JSON schema, which is an object", "text.format.schema")
+        raise InvalidRequestError.at("text.format.schema", "must be a JSON schema, which is an object")
     return {"type": "json_schema", "json_schema": {name: given[name] for name in ("schema", "strict") if name in given}}
 
 
@@ -214,9 +214,8 @@ def _choice(choice: object) -> object:
         return choice
     if isinstance(choice, dict) and choice.get("type") == "function":
         return {"type": "function", "function": {"name": choice.get("name")}}
-    raise InvalidRequestError(
-        "tool_choice: must be none, auto, required, allowed_tools or a function; nothing else can be called here",
-        "tool_choice",
+    raise InvalidRequestError.at(
+        "tool_choice", "must be none, auto, required, allowed_tools or a function; nothing else can be called here"
     )
 
 
@@ -229,7 +228,7 @@ def _told(tool: FunctionBody, strict: bool | None = None) -> Json:
 def _allowed(choice: Mapping[str, object]) -> set[object]:
     tools = choice.get("tools")
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise InvalidRequestError("tool_choice.tools: must be a list of tools", "tool_choice.tools")
+        raise InvalidRequestError.at("tool_choice.tools", "must be a list of tools")
     return {name for tool in tools if isinstance(name := tool.get("name"), str)}
 
 
@@ -243,29 +242,22 @@ def _messages(own: ResponsesBody) -> list[Json]:
     if isinstance(own.input, str):
         talk.say("user", [own.input])
         return talk.messages
-    if not isinstance(own.input, list):
-        raise InvalidRequestError("input: must be a string or a list of items", "input")
-    if len(own.input) > MAX_ITEMS:
-        raise InvalidRequestError(f"input: must hold at most {MAX_ITEMS} items", "input")
-    for i, item in enumerate(own.input):
+    for where, item in objects_in(own.input, "input", "items", MAX_ITEMS):
         checkpoint()
-        _item(talk, f"input.{i}", item)
+        _item(talk, where, item)
     return talk.messages
 
 
-def _item(talk: Dialogue, where: str, item: object) -> None:
-    if not isinstance(item, dict):
-        raise InvalidRequestError(f"{where}: must be an object", where)
+def _item(talk: Dialogue, where: str, item: Mapping[str, object]) -> None:
     kind = item.get("type") or ("message" if "role" in item else None)
     if kind == "item_reference":
-        raise NotSupportedError(
-            f"{where}: this server keeps no items to refer to; send the item itself, as clients do with store false",
-            where,
+        raise NotSupportedError.at(
+            where, "this server keeps no items to refer to; send the item itself, as clients do with store false"
         )
     put = _ITEMS.get(kind) if isinstance(kind, str) else None
     if put is None:
-        raise NotSupportedError(
-            f"{where}.type: items are {', '.join(_ITEMS)} here, not {str(kind)[:64]!r}; leave it out", f"{where}.type"
+        raise NotSupportedError.at(
+            f"{where}.type", f"items are {', '.join(_ITEMS)} here, not {str(kind)[:64]!r}; leave it out"
         )
     put(talk, where, item)
 
@@ -313,23 +305,16 @@ def texts_of(content: object, where: str) -> list[str]:
         return [content]
     if content is None:
         return []
-    if not isinstance(content, list):
-        raise InvalidRequestError(f"{where}: must be a string or a list of text parts", where)
-    if len(content) > MAX_PARTS:
-        raise InvalidRequestError(f"{where}: must hold at most {MAX_PARTS} parts", where)
-    return [_text(part, f"{where}.{i}") for i, part in enumerate(content)]
+    return [_text(part, at) for at, part in objects_in(content, where, "text parts", MAX_PARTS)]
 
 
-def _text(part: object, where: str) -> str:
-    if not isinstance(part, dict):
-        raise InvalidRequestError(f"{where}: must be an object", where)
+def _text(part: Mapping[str, object], where: str) -> str:
     kind = part.get("type")
     if kind not in (*_TEXTS, "refusal"):
-        raise NotSupportedError(
-            f"{where}: this server reads text parts only, not {str(kind)[:64]!r}; leave images, audio and files out",
-            where,
+        raise NotSupportedError.at(
+            where, f"this server reads text parts only, not {str(kind)[:64]!r}; leave images, audio and files out"
         )
     text = part.get("refusal" if kind == "refusal" else "text")
     if not isinstance(text, str):
-        raise InvalidRequestError(f"{where}.text: must be a string", f"{where}.text")
+        raise InvalidRequestError.at(f"{where}.text", "must be a string")
     return text

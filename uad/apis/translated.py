@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from uad.apis.problems import told
 from uad.common.json_out import Json
-from uad.errors import ContextOverflowError, InvalidRequestError, NotSupportedError
+from uad.errors import ContextOverflowError, InvalidRequestError, NotSupportedError, RequestError
 from uad.requests.refuse import checked
 from uad.requests.schemas import Body, ChatBody
 
@@ -71,8 +71,8 @@ def spelled(spelling: Spelling) -> Iterator[None]:
     except ValidationError as error:
         param, text = told(error)
         own = spelling(param)
-        raise InvalidRequestError(f"{own}: {text}", own) from None
-    except (InvalidRequestError, NotSupportedError) as error:
+        raise InvalidRequestError.at(own, f"{text}") from None
+    except RequestError as error:
         if error.param is None or (own := spelling(error.param)) == error.param:
             raise
         raise type(error)(own + str(error).removeprefix(error.param), own) from None
@@ -107,10 +107,23 @@ def tools_at(places: Sequence[int], spelling: Spelling) -> Spelling:
 def validated(kind: type[M], value: object, where: str) -> M:
     """A value inside of a request, as a body of its own. Raises InvalidRequestError that says where it is wrong."""
     if not isinstance(value, dict):
-        raise InvalidRequestError(f"{where}: must be an object", where)
+        raise InvalidRequestError.at(where, "must be an object")
     try:
         return kind.model_validate({name: member for name, member in value.items() if member is not None})
     except ValidationError as error:
         param, text = told(error)
         at = f"{where}.{param}" if param else where
-        raise InvalidRequestError(f"{at}: {text}", at) from None
+        raise InvalidRequestError.at(at, f"{text}") from None
+
+
+def objects_in(value: object, where: str, called: str, most: int) -> list[tuple[str, dict[str, Any]]]:
+    """The objects of a list, each behind the place where it stands. called: what they are, for InvalidRequestError."""
+    if not isinstance(value, list):
+        raise InvalidRequestError.at(where, f"must be a string or a list of {called}")
+    if len(value) > most:
+        raise InvalidRequestError.at(where, f"must hold at most {most} {called}")
+    found = [(f"{where}.{i}", one) for i, one in enumerate(value)]
+    for at, one in found:
+        if not isinstance(one, dict):
+            raise InvalidRequestError.at(at, "must be an object")
+    return found

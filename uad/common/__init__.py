@@ -1,1 +1,3 @@
-"""What every room may import: reading files, misspelt names, settings, samplers. Imports no room but errors."""
+"""What every room may import: reading files, JSON out, misspelt names, settings, samplers. Imports no room but errors
+and checkpoint.
+"""

@@ -1,3 +1,3 @@
-"""From a request's body to what the runtime is asked: fields checked, prompts tokenized, constraints compiled. Knows no
-HTTP and no form of an answer.
+"""A request on its way to the runtime: its body checked, prompts tokenized, constraints compiled, its sequences run.
+Knows no HTTP and no form of an answer.
 """

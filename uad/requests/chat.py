@@ -49,7 +49,7 @@ def calls_of(body: ChatBody) -> Calls:
     if not isinstance(choice, NamedTool):
         return Calls(tools, choice, named=False, parallel=body.parallel_tool_calls)
     if tools and all(tool.name != choice.name for tool in tools):
-        raise InvalidRequestError(f"tool_choice: tools has no function {choice.name!r}", "tool_choice")
+        raise InvalidRequestError.at("tool_choice", f"tools has no function {choice.name!r}")
     return Calls(tools, choice.name, named=True, parallel=body.parallel_tool_calls)
 
 
@@ -114,4 +114,4 @@ def _of_template(body: ChatBody) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     where = f"chat_template_kwargs.{_KWARG}"
-    raise InvalidRequestError(f"{where}: must be a whole number of tokens, or -1 for no bound", where)
+    raise InvalidRequestError.at(where, "must be a whole number of tokens, or -1 for no bound")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from uad.calls.parser import Start
 from uad.calls.tools import Calls
-from uad.errors import InvalidRequestError, NotSupportedError
+from uad.errors import InvalidRequestError, RequestError
 from uad.requests.engine import Backend
 from uad.requests.schemas import ChatBody, GenerationBody
 from uad.types import Constraint, ConstraintKind
@@ -40,8 +40,10 @@ def _name(body: GenerationBody) -> str:
 def chat_constraint(
     engine: Backend, body: ChatBody, own: Constraint | None, calls: Calls, start: Start, tail: str
 ) -> Constraint | None:
-    """The constraint of a chat, compiled: calls and thoughts may come first. See `with_calls`."""
-    bound = with_calls(engine, body, own, calls, start, tail) if calls.are_possible else own
+    """The constraint of a chat, compiled: calls and thoughts may come first. own: what `constraint_of` says; tail: the
+    end of the prompt. Raises InvalidRequestError.
+    """
+    bound = _with_calls(engine, own, calls, start, tail) if calls.are_possible else own
     if bound is None or bound is not own:
         return bound
     behind = engine.behind_thoughts(bound, start, tail)
@@ -50,18 +52,14 @@ def chat_constraint(
     return behind
 
 
-def with_calls(
-    engine: Backend, body: ChatBody, own: Constraint | None, calls: Calls, start: Start, tail: str
-) -> Constraint | None:
-    """The constraint of a chat with tools, compiled. own: what `constraint_of` says.
-
-    A call that is required takes the server's own constraint's place. Where calls are possible, one may stand in place
-    of the JSON that the answer has to be. tail: the end of the prompt. Raises InvalidRequestError.
+def _with_calls(engine: Backend, own: Constraint | None, calls: Calls, start: Start, tail: str) -> Constraint | None:
+    """A call that is required takes the server's own constraint's place. Where calls are possible, one may stand in
+    place of the JSON that the answer has to be.
     """
     is_named = own is not None and own is not engine.config.constraint
     if calls.are_required and is_named:
-        raise InvalidRequestError(
-            "tool_choice: a call is required, which leaves no room for another constraint; drop one", "tool_choice"
+        raise InvalidRequestError.at(
+            "tool_choice", "a call is required, which leaves no room for another constraint; drop one"
         )
     if own is not None and not calls.are_required and own.kind is not _JSON:
         return own
@@ -82,8 +80,8 @@ def with_calls(
 def _check(engine: Backend, name: str, constraint: Constraint) -> None:
     try:
         engine.check_constraint(constraint)
-    except (InvalidRequestError, NotSupportedError) as error:
-        raise InvalidRequestError(f"{name}: {error}", name) from None
+    except RequestError as error:
+        raise InvalidRequestError.at(name, str(error)) from None
 
 
 def _response_format(name: str, value: object) -> Constraint | None:
@@ -100,13 +98,11 @@ def _response_format(name: str, value: object) -> Constraint | None:
             inner = _object(where, given.get("json_schema"))
             strict = inner.get("strict")
             if strict is not None and not isinstance(strict, bool):
-                raise InvalidRequestError(f"{where}.strict: must be true or false", f"{where}.strict")
+                raise InvalidRequestError.at(f"{where}.strict", "must be true or false")
             return _schema(f"{where}.schema", inner.get("schema", {}))
         case other:
             shown = repr(other)[:64]
-            raise InvalidRequestError(
-                f"{name}.type: must be text, json_object or json_schema, not {shown}", f"{name}.type"
-            )
+            raise InvalidRequestError.at(f"{name}.type", f"must be text, json_object or json_schema, not {shown}")
 
 
 def _structured(name: str, value: object) -> Constraint | None:
@@ -116,7 +112,7 @@ def _structured(name: str, value: object) -> Constraint | None:
     given = {key: inner for key, inner in _object(name, value).items() if inner is not None and inner is not False}
     found = [key for key in given if key in _STRUCTURED]
     if len(found) != 1:
-        raise InvalidRequestError(f"{name}: must have one of {', '.join(_STRUCTURED)}", name)
+        raise InvalidRequestError.at(name, f"must have one of {', '.join(_STRUCTURED)}")
     return _STRUCTURED[found[0]](f"{name}.{found[0]}", given[found[0]])
 
 
@@ -127,42 +123,38 @@ def _schema(name: str, value: object) -> Constraint | None:
     if isinstance(value, str):
         return Constraint(_JSON, value)
     if not isinstance(value, dict) and value is not True:
-        raise InvalidRequestError(f"{name}: must be a JSON schema, which is an object", name)
+        raise InvalidRequestError.at(name, "must be a JSON schema, which is an object")
     try:
         return Constraint(_JSON, json.dumps(value))
     except RecursionError:
-        raise InvalidRequestError(f"{name}: the schema is nested too deeply", name) from None
+        raise InvalidRequestError.at(name, "the schema is nested too deeply") from None
 
 
 def _json_object(name: str, value: object) -> Constraint | None:
     return Constraint(_JSON, '{"type": "object"}') if value else None
 
 
-def _grammar(name: str, value: object) -> Constraint | None:
-    return Constraint(_GRAMMAR, text) if (text := _text(name, value)) else None
+def _grammar(name: str, value: object, kind: ConstraintKind = _GRAMMAR) -> Constraint | None:
+    if value is not None and not isinstance(value, str):
+        raise InvalidRequestError.at(name, "must be a string")
+    return Constraint(kind, value) if value else None
 
 
 def _regex(name: str, value: object) -> Constraint | None:
-    return Constraint(_REGEX, text) if (text := _text(name, value)) else None
+    return _grammar(name, value, _REGEX)
 
 
 def _choice(name: str, value: object) -> Constraint | None:
     if value is None or value == []:
         return None
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-        raise InvalidRequestError(f"{name}: must be a list of strings", name)
+        raise InvalidRequestError.at(name, "must be a list of strings")
     return Constraint(_CHOICE, json.dumps(value))
-
-
-def _text(name: str, value: object) -> str:
-    if value is not None and not isinstance(value, str):
-        raise InvalidRequestError(f"{name}: must be a string", name)
-    return value or ""
 
 
 def _object(name: str, value: object) -> Mapping[str, object]:
     if not isinstance(value, dict):
-        raise InvalidRequestError(f"{name}: must be an object", name)
+        raise InvalidRequestError.at(name, "must be an object")
     return value
 
 

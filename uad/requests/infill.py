@@ -70,10 +70,10 @@ def check_fim(engine: Backend, param: str) -> FimTokens:
     fim = engine.info.fim
     missing = [name for name in ("prefix", "suffix", "middle") if getattr(fim, name) is None]
     if missing:
-        raise NotSupportedError(
-            f"{param}: this model cannot fill in the middle (its vocabulary has no FIM token for the "
-            f"{', the '.join(missing)}); serve one that was trained for it, or send a prompt without what follows",
+        raise NotSupportedError.at(
             param,
+            "this model cannot fill in the middle (its vocabulary has no FIM token for the "
+            f"{', the '.join(missing)}); serve one that was trained for it, or send a prompt without what follows",
         )
     return fim
 

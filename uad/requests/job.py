@@ -52,12 +52,12 @@ def check_counts(engine: Backend, body: GenerationBody, n_prompts: int, limit: i
     """How many sequences the request asks for, or InvalidRequestError where the server could never run them."""
     n_slots, n = engine.info.n_slots, n_choices(body)
     if body.id_slot >= n_slots:
-        raise InvalidRequestError(f"id_slot: must be below {n_slots}, the number of slots", "id_slot")
+        raise InvalidRequestError.at("id_slot", f"must be below {n_slots}, the number of slots")
     if n > limit:
         name = "n" if n == body.n else "best_of"
-        raise InvalidRequestError(f"{name}: must be at most {limit}; start the server with a larger --max-queue", name)
+        raise InvalidRequestError.at(name, f"must be at most {limit}; start the server with a larger --max-queue")
     if n_prompts * n > limit:
-        raise InvalidRequestError(f"prompt: at most {limit // n} prompts in one request", "prompt")
+        raise InvalidRequestError.at("prompt", f"at most {limit // n} prompts in one request")
     return n_prompts * n
 
 
@@ -67,9 +67,9 @@ def n_choices(body: GenerationBody) -> int:
     if best_of is None:
         return body.n
     if best_of < body.n:
-        raise InvalidRequestError(f"best_of: must not be below n, which is {body.n}", "best_of")
+        raise InvalidRequestError.at("best_of", f"must not be below n, which is {body.n}")
     if best_of > body.n and body.stream:
-        raise InvalidRequestError("best_of: the best are known at the end only; leave stream out", "best_of")
+        raise InvalidRequestError.at("best_of", "the best are known at the end only; leave stream out")
     return best_of
 
 
@@ -126,16 +126,14 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
 def _check_echo(prompts: Sequence[Prompt], n_probs: int) -> None:
     most = MAX_ECHOED // (1 + n_probs)
     if any(len(prompt.ids) > most for prompt in prompts):
-        raise InvalidRequestError(
-            f"echo: with logprobs {n_probs} a prompt may have at most {most} tokens; ask for fewer logprobs", "echo"
+        raise InvalidRequestError.at(
+            "echo", f"with logprobs {n_probs} a prompt may have at most {most} tokens; ask for fewer logprobs"
         )
 
 
 def _origins(body: GenerationBody) -> bool:
     if body.return_origins and not body.stream:
-        raise InvalidRequestError(
-            "return_origins: the chunks of a stream have it; set stream to true", "return_origins"
-        )
+        raise InvalidRequestError.at("return_origins", "the chunks of a stream have it; set stream to true")
     return body.return_origins
 
 
@@ -148,10 +146,10 @@ def _choice(model: Request, prompt: Prompt, i: int) -> Request:
 def _check_stops(engine: Backend, body: GenerationBody, max_tokens: int | None) -> None:
     n_vocab = engine.info.target.n_vocab
     if any(id_ >= n_vocab for id_ in body.stop_token_ids):
-        raise InvalidRequestError(f"stop_token_ids: token ids must lie between 0 and {n_vocab - 1}", "stop_token_ids")
+        raise InvalidRequestError.at("stop_token_ids", f"token ids must lie between 0 and {n_vocab - 1}")
     if max_tokens is not None and body.min_tokens > max_tokens:
-        raise InvalidRequestError(
-            f"min_tokens: must not be above max_tokens, which is {max_tokens} for this request", "min_tokens"
+        raise InvalidRequestError.at(
+            "min_tokens", f"must not be above max_tokens, which is {max_tokens} for this request"
         )
 
 
@@ -164,7 +162,7 @@ def _max_tokens(asked: int | None, limit: int) -> int | None:
 def _probs(body: GenerationBody) -> tuple[int, bool]:
     if isinstance(body, ChatBody):
         if body.top_logprobs is not None and not body.logprobs:
-            raise InvalidRequestError("top_logprobs: needs logprobs to be true", "top_logprobs")
+            raise InvalidRequestError.at("top_logprobs", "needs logprobs to be true")
         n_probs = body.top_logprobs if body.top_logprobs is not None else body.n_probs
         return n_probs or 0, body.logprobs or bool(n_probs)
     n_probs = body.n_probs
@@ -198,9 +196,8 @@ def speculative_params(engine: Backend, body: GenerationBody) -> SpeculativePara
     if params.n_min <= params.longest:
         return params
     if "n_min" in changes:
-        raise InvalidRequestError(
-            f"speculative.n_min: must not be above n_max, which is {params.longest} for this request",
-            "speculative.n_min",
+        raise InvalidRequestError.at(
+            "speculative.n_min", f"must not be above n_max, which is {params.longest} for this request"
         )
     return replace(params, n_min=params.longest)
 
@@ -210,9 +207,7 @@ def _with_drafters(params: SpeculativeParams, drafters: Collection[Origin]) -> S
     for one in params.types:
         if one not in drafters:
             here = f"has {', '.join(drafters)}" if drafters else "has no drafter"
-            raise InvalidRequestError(
-                f"speculative.types: this server {here}, not {one}; see --spec-type", "speculative.types"
-            )
+            raise InvalidRequestError.at("speculative.types", f"this server {here}, not {one}; see --spec-type")
     return params if params.types else replace(params, enabled=False)
 
 
@@ -224,13 +219,16 @@ def prediction_of(value: object) -> bytes:
     if value is None:
         return b""
     if not isinstance(value, dict):
-        raise _no_prediction('must be an object: {"type": "content", "content": "the expected answer"}')
+        raise InvalidRequestError.at(
+            "prediction", 'must be an object: {"type": "content", "content": "the expected answer"}'
+        )
     if value.get("type") != "content":
-        raise _no_prediction('its type must be "content", the only one there is')
+        raise InvalidRequestError.at("prediction", 'its type must be "content", the only one there is')
     data = b"".join(text.encode() for text in _predicted_texts(value.get("content")))
     if len(data) > MAX_PREDICTED:
-        raise _no_prediction(
-            f"its content has {len(data)} bytes, of {MAX_PREDICTED} at most; send the part that is answered"
+        raise InvalidRequestError.at(
+            "prediction",
+            f"its content has {len(data)} bytes, of {MAX_PREDICTED} at most; send the part that is answered",
         )
     return data
 
@@ -239,26 +237,24 @@ def _predicted_texts(content: object) -> list[str]:
     if isinstance(content, str):
         return [content]
     if not isinstance(content, list):
-        raise _no_prediction("its content must be a string, or a list of text parts")
+        raise InvalidRequestError.at("prediction", "its content must be a string, or a list of text parts")
     if len(content) > MAX_PREDICTED_PARTS:
-        raise _no_prediction(f"its content has {len(content)} parts, of {MAX_PREDICTED_PARTS} at most")
+        raise InvalidRequestError.at(
+            "prediction", f"its content has {len(content)} parts, of {MAX_PREDICTED_PARTS} at most"
+        )
     return [_predicted_text(part) for part in content]
 
 
 def _predicted_text(part: object) -> str:
     if isinstance(part, dict) and part.get("type") == "text" and isinstance(text := part.get("text"), str):
         return text
-    raise _no_prediction('its content may hold only parts of type "text"')
-
-
-def _no_prediction(message: str) -> InvalidRequestError:
-    return InvalidRequestError(f"prediction: {message}", "prediction")
+    raise InvalidRequestError.at("prediction", 'its content may hold only parts of type "text"')
 
 
 def scales_of(engine: Backend, value: object, where: str = "lora") -> tuple[float, ...]:
     """How much of each adapter a list of {"id", "scale"} adds; 0 where it names one not. Raises InvalidRequestError."""
     if not isinstance(value, list):
-        raise InvalidRequestError(f"{where}: must be a list of objects with id and scale", where)
+        raise InvalidRequestError.at(where, "must be a list of objects with id and scale")
     scales = [0.0] * len(engine.adapters())
     for i, one in enumerate(value):
         id_, scale = (one.get("id"), one.get("scale", 0.0)) if isinstance(one, dict) else (None, None)

@@ -45,7 +45,7 @@ def split_prompts(value: object) -> list[object]:
     if not isinstance(value, list) or any(_is_id(item) for item in value):
         return [value]
     if not value:
-        raise InvalidRequestError("prompt: must not be an empty list", "prompt")
+        raise InvalidRequestError.at("prompt", "must not be an empty list")
     return value
 
 
@@ -53,7 +53,7 @@ def parts_of(value: object, n_vocab: int, param: str) -> list[Part]:
     """The strings and ids of one prompt, checked."""
     if isinstance(value, dict):
         if value.get("multimodal_data"):
-            raise InvalidRequestError(f"{param}: this server reads text only; leave multimodal_data out", param)
+            raise InvalidRequestError.at(param, "this server reads text only; leave multimodal_data out")
         value = value.get("prompt_string")
     items: list[object] = value if isinstance(value, list) else [value] if isinstance(value, str) else [None]
     return list(_checked(items, n_vocab, param))
@@ -63,14 +63,14 @@ def ids_of(value: object, engine: Backend, param: str) -> list[int]:
     """The token ids in a list of numbers, checked."""
     n_vocab = engine.info.target.n_vocab
     if not isinstance(value, list):
-        raise InvalidRequestError(f"{param}: must be a list of token ids", param)
+        raise InvalidRequestError.at(param, "must be a list of token ids")
     ids = [
         int(item)
         for item in value
         if isinstance(item, int | float) and not isinstance(item, bool) and item == item // 1
     ]
     if len(ids) < len(value) or not all(0 <= id_ < n_vocab for id_ in ids):
-        raise InvalidRequestError(f"{param}: must be token ids between 0 and {n_vocab - 1}", param)
+        raise InvalidRequestError.at(param, f"must be token ids between 0 and {n_vocab - 1}")
     return ids
 
 
@@ -139,9 +139,9 @@ def _checked(items: list[object], n_vocab: int, param: str) -> Iterator[Part]:
         if isinstance(item, str):
             yield item
         elif isinstance(item, bool) or not isinstance(item, int):
-            raise InvalidRequestError(f"{param}: must be a string, or a list of token ids and strings", param)
+            raise InvalidRequestError.at(param, "must be a string, or a list of token ids and strings")
         elif not 0 <= item < n_vocab:
-            raise InvalidRequestError(f"{param}: token ids must lie between 0 and {n_vocab - 1}", param)
+            raise InvalidRequestError.at(param, f"token ids must lie between 0 and {n_vocab - 1}")
         else:
             yield item
 
@@ -149,7 +149,7 @@ def _checked(items: list[object], n_vocab: int, param: str) -> Iterator[Part]:
 def filled(prompt: Prompt, param: str) -> Prompt:
     """The prompt. Raises InvalidRequestError where it is empty."""
     if not prompt.ids:
-        raise InvalidRequestError(f"{param}: the prompt has no tokens; send at least one character", param)
+        raise InvalidRequestError.at(param, "the prompt has no tokens; send at least one character")
     return prompt
 
 
@@ -161,23 +161,18 @@ def _split_prefill(body: TemplateBody) -> tuple[str, list[Message]]:
             "add_generation_prompt and continue_final_message cannot both be true", "continue_final_message"
         )
     if body.continue_final_message and not is_open:
-        raise InvalidRequestError(
-            "continue_final_message: the last message must be the assistant's", "continue_final_message"
-        )
+        raise InvalidRequestError.at("continue_final_message", "the last message must be the assistant's")
     if not is_open:
         return "", [_message(message) for message in messages]
     if len(messages) == 1 or messages[-2].role == "assistant":
-        raise InvalidRequestError(
-            "messages: one last assistant message is continued, and it needs a message of another role before it",
-            "messages",
+        raise InvalidRequestError.at(
+            "messages", "one last assistant message is continued, and it needs a message of another role before it"
         )
     if messages[-1].tool_calls:
-        raise InvalidRequestError(
-            "messages: the last assistant message calls tools; their results must follow it", "messages"
-        )
+        raise InvalidRequestError.at("messages", "the last assistant message calls tools; their results must follow it")
     if messages[-1].reasoning_content:
-        raise InvalidRequestError(
-            "messages: the last assistant message is continued and cannot carry reasoning_content", "messages"
+        raise InvalidRequestError.at(
+            "messages", "the last assistant message is continued and cannot carry reasoning_content"
         )
     return answer_begun(messages), [_message(message) for message in messages[:-1]]
 
@@ -215,7 +210,7 @@ def _template_kwargs(body: TemplateBody) -> dict[str, object]:
     elif body.reasoning_effort:
         kwargs["reasoning_effort"] = body.reasoning_effort
     if sum(map(len, chunks([tool.function.told() for tool in body.tools]))) > MAX_TOOL_CHARS:
-        raise InvalidRequestError(f"tools: at most {MAX_TOOL_CHARS} characters as JSON", "tools")
+        raise InvalidRequestError.at("tools", f"at most {MAX_TOOL_CHARS} characters as JSON")
     return {**kwargs, **_template_fields(body)}
 
 
@@ -240,4 +235,4 @@ def _check_kwarg(name: str, value: object) -> None:
             f"{where}: this name is reserved, or none that a template could read", "chat_template_kwargs"
         )
     if sum(map(len, chunks(value))) > MAX_KWARG_CHARS:
-        raise InvalidRequestError(f"{where}: at most {MAX_KWARG_CHARS} characters as JSON", where)
+        raise InvalidRequestError.at(where, f"at most {MAX_KWARG_CHARS} characters as JSON")

@@ -27,7 +27,7 @@ class Feature:
 
 def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidRequestError(f"{name}: must be a number", name)
+        raise InvalidRequestError.at(name, "must be a number")
     return value
 
 
@@ -41,7 +41,7 @@ def _given(name: str, value: object) -> bool:
 
 def _on(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise InvalidRequestError(f"{name}: must be true or false", name)
+        raise InvalidRequestError.at(name, "must be true or false")
     return value
 
 
@@ -86,9 +86,8 @@ def checked(kind: type[B], members: Mapping[str, object]) -> B:
 def check_features(body: Mapping[str, object], known: Collection[str] = ()) -> None:
     """Raise NotSupportedError for the first feature that `body` switches on and this route lacks. known: its fields."""
     if body.get("chat_template"):
-        raise InvalidRequestError(
-            "chat_template: templates are not taken from requests; start the server with --chat-template",
-            "chat_template",
+        raise InvalidRequestError.at(
+            "chat_template", "templates are not taken from requests; start the server with --chat-template"
         )
     for feature in (one for one in FEATURES if one.name not in known):
         value = body.get(feature.name)
@@ -107,7 +106,6 @@ def _check_message(i: int, message: object) -> None:
         kind = part.get("type") if isinstance(part, dict) else None
         if isinstance(kind, str) and kind != "text":
             where = f"messages.{i}.content"
-            raise NotSupportedError(
-                f"{where}: this server reads text parts only; leave images, audio and files out of the conversation",
-                where,
+            raise NotSupportedError.at(
+                where, "this server reads text parts only; leave images, audio and files out of the conversation"
             )

@@ -65,9 +65,9 @@ def _breakers(value: object) -> tuple[str, ...]:
         except ValueError:
             value = None
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise InvalidRequestError(f"{name}: must be a list of strings", name)
+        raise InvalidRequestError.at(name, "must be a list of strings")
     if len(value) > MAX_BREAKERS:
-        raise InvalidRequestError(f"{name}: at most {MAX_BREAKERS} strings", name)
+        raise InvalidRequestError.at(name, f"at most {MAX_BREAKERS} strings")
     return tuple(dict.fromkeys(text[:MAX_BREAKER_CHARS] for text in value if text))
 
 
@@ -80,14 +80,14 @@ def _bad_words(engine: Backend, body: GenerationBody) -> Iterator[tuple[int, ...
                 yield tuple(ids)
     for run in body.bad_words_ids:
         if not run:
-            raise InvalidRequestError("bad_words_ids: a list in it is empty", "bad_words_ids")
+            raise InvalidRequestError.at("bad_words_ids", "a list in it is empty")
         yield _checked_ids(engine, run, "bad_words_ids")
 
 
 def _checked_ids(engine: Backend, ids: Sequence[int], name: str) -> tuple[int, ...]:
     n_vocab = engine.info.target.n_vocab
     if any(id_ >= n_vocab for id_ in ids):
-        raise InvalidRequestError(f"{name}: token ids must lie between 0 and {n_vocab - 1}", name)
+        raise InvalidRequestError.at(name, f"token ids must lie between 0 and {n_vocab - 1}")
     return tuple(dict.fromkeys(ids)) if name == "allowed_token_ids" else tuple(ids)
 
 
@@ -98,27 +98,27 @@ def _biases(engine: Backend, value: object) -> Iterator[tuple[int, float]]:
         ids = _ids(engine, key)
         n += len(ids)
         if n > MAX_BIASES:
-            raise InvalidRequestError(f"logit_bias: at most {MAX_BIASES} tokens, those of texts included", "logit_bias")
+            raise InvalidRequestError.at("logit_bias", f"at most {MAX_BIASES} tokens, those of texts included")
         for id_ in ids:
             yield id_, addend
 
 
 def _pairs(value: object) -> list[tuple[object, object]]:
     if isinstance(value, dict | list) and len(value) > MAX_BIASES:
-        raise InvalidRequestError(f"logit_bias: at most {MAX_BIASES} tokens", "logit_bias")
+        raise InvalidRequestError.at("logit_bias", f"at most {MAX_BIASES} tokens")
     if isinstance(value, dict):
         return list(value.items())
     if isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value):
         return [(key, bias) for key, bias in value]
-    raise InvalidRequestError("logit_bias: must be an object, or a list of [token id or text, bias]", "logit_bias")
+    raise InvalidRequestError.at("logit_bias", "must be an object, or a list of [token id or text, bias]")
 
 
 def _addend(bias: object) -> float:
     if bias is False:
         return -math.inf
     if isinstance(bias, bool) or not isinstance(bias, int | float) or not -1e6 <= bias <= 1e6:
-        raise InvalidRequestError(
-            "logit_bias: a bias must be a number between -1e6 and 1e6, or false to ban the token", "logit_bias"
+        raise InvalidRequestError.at(
+            "logit_bias", "a bias must be a number between -1e6 and 1e6, or false to ban the token"
         )
     return float(bias)
 
@@ -126,16 +126,14 @@ def _addend(bias: object) -> float:
 def _ids(engine: Backend, key: object) -> list[int]:
     if isinstance(key, str) and not _is_integer(key):
         if len(key) > MAX_BIASES:
-            raise InvalidRequestError(f"logit_bias: a text of at most {MAX_BIASES} characters", "logit_bias")
+            raise InvalidRequestError.at("logit_bias", f"a text of at most {MAX_BIASES} characters")
         checkpoint()
         return engine.tokenize(key, add_special=False, parse_special=False)
     if isinstance(key, bool) or not isinstance(key, int | str):
-        raise InvalidRequestError("logit_bias: a token must be an id or text", "logit_bias")
+        raise InvalidRequestError.at("logit_bias", "a token must be an id or text")
     id_ = int(key)
     if not 0 <= id_ < engine.info.target.n_vocab:
-        raise InvalidRequestError(
-            f"logit_bias: token ids must lie between 0 and {engine.info.target.n_vocab - 1}", "logit_bias"
-        )
+        raise InvalidRequestError.at("logit_bias", f"token ids must lie between 0 and {engine.info.target.n_vocab - 1}")
     return [id_]
 
 

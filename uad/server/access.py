@@ -96,23 +96,20 @@ def host_of(url: str) -> str:
 
 def is_loopback(host: str) -> bool:
     """Whether `host` names this machine only."""
-    if host.lower() == "localhost" or host.lower().endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    address = _address(host)
+    return address.is_loopback if address else host.lower() == "localhost" or host.lower().endswith(".localhost")
 
 
 def is_local(host: str) -> bool:
     """Whether `host` is an address, or a name that cannot come from public DNS."""
-    if host == "localhost" or host.endswith(LOCAL_SUFFIXES):
-        return True
+    return host == "localhost" or host.endswith(LOCAL_SUFFIXES) or _address(host) is not None
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        ipaddress.ip_address(host)
+        return ipaddress.ip_address(host)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 @web.middleware

@@ -13,7 +13,6 @@ from uad.errors import UnavailableError
 from uad.requests.engine import Backend
 from uad.server import chats, completions, info, live, page
 from uad.server.access import allow_origin, errors, guard, name_request
-from uad.server.doors import Doors, url_of
 from uad.server.state import STATE, Gate, State
 
 MAX_BODY = 32 * 1024**2  # eight megabytes of text fill a context of two million tokens
@@ -99,17 +98,6 @@ def _without_traceback(record: logging.LogRecord) -> bool:
         record.msg, record.exc_info, record.exc_text = f"{record.msg}: {reason}", None, None
         record.levelno, record.levelname = logging.WARNING, "WARNING"
     return True
-
-
-async def listen(runner: web.AppRunner, config: ServerConfig) -> None:
-    """Open the port for a runner that was set up, or raise ConfigError with the way out."""
-    with await Doors.open(config) as doors:
-        await doors.answer_with(runner)
-
-
-def base_url(runner: web.AppRunner, config: ServerConfig) -> str:
-    """Where the server can be reached, with the port that was really opened."""
-    return url_of(config, runner.addresses[0][1])
 
 
 async def _stop_streams(app: web.Application) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -191,14 +190,9 @@ async def _stream(request: web.Request, generation: Generation, teller: Teller) 
         data = teller.tell(arrivals) if arrivals else teller.shape.ping
         if not generation.is_open:
             break
-        await _write(state, response, data)
+        if data:
+            await state.write(response, data)
         arrivals = await generation.take(ping)
-    await _write(state, response, data + DONE if teller.shape.ends_with_done else data)
+    await state.write(response, data + DONE if teller.shape.ends_with_done else data)
     await response.write_eof()
     return response
-
-
-async def _write(state: State, response: web.StreamResponse, data: bytes) -> None:
-    if data:
-        async with asyncio.timeout(state.config.timeout):
-            await response.write(data)

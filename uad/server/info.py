@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
@@ -121,7 +120,7 @@ def _asks(request: web.Request, name: str) -> bool:
     try:
         return bool(text) and bool(SWITCH.parse(text))
     except ValueError:
-        raise InvalidRequestError(f"{name}: must be 0 or 1", name) from None
+        raise InvalidRequestError.at(name, "must be 0 or 1") from None
 
 
 def _slot(state: State, slot: SlotInfo) -> Json:
@@ -155,9 +154,8 @@ async def adapters(request: web.Request) -> web.Response:
 async def change_adapters(request: web.Request) -> web.Response:
     """POST /lora-adapters [{"id", "scale"}, …]: for requests that come later; those that are not named get 0."""
     state = request.app[STATE]
-    async with asyncio.timeout(state.config.timeout):
-        data = await request.read()
-    state.engine.set_adapters(scales_of(state.engine, parse_list(data), "body"))
+    scales = parse_list(await state.body(request))
+    state.engine.set_adapters(scales_of(state.engine, scales, "body"))
     return reply({"success": True})
 
 

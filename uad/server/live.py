@@ -82,9 +82,7 @@ async def live(request: web.Request) -> web.StreamResponse:
     try:
         response = await begin_stream(request)
         while not watch.stopping.is_set():
-            data = frame(dumps(live_json(state, await watch.view(state))))
-            async with asyncio.timeout(state.config.timeout):
-                await response.write(data)
+            await state.write(response, frame(dumps(live_json(state, await watch.view(state)))))
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await watch.stopping.wait()
@@ -100,7 +98,7 @@ def _pause(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if not LEAST_SECONDS <= seconds <= MOST_SECONDS:
-        raise InvalidRequestError(f"every: must be {LEAST_SECONDS:g} to {MOST_SECONDS:g} seconds", "every")
+        raise InvalidRequestError.at("every", f"must be {LEAST_SECONDS:g} to {MOST_SECONDS:g} seconds")
     return seconds
 
 

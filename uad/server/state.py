@@ -154,10 +154,19 @@ class State:
             body=data[0] if len(data) == 1 else _each(data), content_type="application/json", charset="utf-8"
         )
 
+    async def body(self, request: web.Request) -> bytes:
+        """The body of a request. Raises TimeoutError where it does not arrive within --timeout."""
+        async with asyncio.timeout(self.config.timeout):
+            return await request.read()
+
+    async def write(self, response: web.StreamResponse, data: bytes) -> None:
+        """Send a piece of a stream. Raises TimeoutError where the client does not take it within --timeout."""
+        async with asyncio.timeout(self.config.timeout):
+            await response.write(data)
+
     async def read(self, request: web.Request, build: Callable[[dict[str, object]], T]) -> tuple[T, int]:
         """What `build` makes of the request's JSON object, and the body's bytes; off the loop where they are many."""
-        async with asyncio.timeout(self.config.timeout):
-            data = await request.read()
+        data = await self.body(request)
 
         def made() -> T:
             return build(parse_object(data, self.engine.info.n_ctx))
