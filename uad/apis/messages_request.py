@@ -223,17 +223,14 @@ def _form(own: MessagesBody) -> Json:
 def _messages(own: MessagesBody) -> tuple[list[Json], set[str]]:
     """The chat's messages, and the names of the tools that were found on the way."""
     talk, found = Dialogue(), set[str]()
-    system = [text for text in (_BILLING.sub("", one, count=1) for one in _system(own.system)) if text]
+    given = [] if own.system is None else texts_in(own.system, "system")
+    system = [text for text in (_BILLING.sub("", one, count=1) for one in given) if text]
     if system:
         talk.say("system", system)
     for i, message in enumerate(own.messages):
         checkpoint()
         _turn(talk, f"messages.{i}", message, found)
     return talk.messages, found
-
-
-def _system(value: object) -> list[str]:
-    return [] if value is None else texts_in(value, "system")
 
 
 def _turn(talk: Dialogue, where: str, message: object, found: set[str]) -> None:

@@ -13,17 +13,13 @@ from uad.requests.engine import Backend, Message
 from uad.requests.schemas import MessageBody, TemplateBody
 
 Part = str | int
-TEMPLATE_NAMES = (
-    "messages",
-    "tools",
-    "documents",
-    "add_generation_prompt",
-    "bos_token",
-    "eos_token",
-    "chat_template",
-    "tokenize",
+RESERVED_KWARGS = frozenset(
+    (
+        *("messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "chat_template"),
+        *("tokenize", "continue_final_message", "self"),
+    )
 )
-RESERVED_KWARGS = frozenset((*TEMPLATE_NAMES, "continue_final_message", "self"))
+"""Names that a template has from here, and arguments of the function that renders it."""
 MAX_KWARG_CHARS = 65536
 MAX_TOOL_CHARS = 1 << 22
 _IDS_AT_ONCE = 4096

@@ -89,7 +89,7 @@ def check_features(body: Mapping[str, object], known: Collection[str] = ()) -> N
         raise InvalidRequestError.at(
             "chat_template", "templates are not taken from requests; start the server with --chat-template"
         )
-    for feature in (one for one in FEATURES if one.name not in known):
+    for feature in FEATURES:
         value = body.get(feature.name)
         if value is not None and feature.name not in known and feature.is_active(feature.name, value):
             raise NotSupportedError(f"{feature.name} is not supported: {feature.way_out}", feature.name)
