@@ -15,7 +15,7 @@ from pathlib import Path
 
 from uad.common.names import meant_or_known
 from uad.errors import MappingError
-from uad.templates.yamlfile import Fields, read_yaml
+from uad.mapping.yamlfile import Fields, read_yaml
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_MODES = ("turn", "prefix", "drop")
