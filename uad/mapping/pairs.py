@@ -12,7 +12,7 @@ from pathlib import Path
 from uad.mapping.compile import Replacement
 from uad.mapping.families import FORMAT_KEYS, Family, read_format
 from uad.mapping.recognise import Recognition, Side
-from uad.mapping.yamlfile import Fields, read_yaml
+from uad.mapping.yamlfile import Fields, load_all, read_yaml
 
 PAIR_KEYS = ("pair", "target", "draft", "formats", "replace", "notes")
 _MATCH = ("family", "name", "specials")
@@ -56,9 +56,7 @@ class Pair:
 def load_pair(path: Path) -> Pair:
     """One pair file. Raises MappingError that names file, line, column and what was expected."""
     fields = Fields(path, read_yaml(path), PAIR_KEYS)
-    name = fields.text("pair")
-    if name != path.stem:
-        raise fields.fail("pair", f"the pair is called '{name}' but the file '{path.name}'; they must agree")
+    name = fields.name("pair", "pair")
     rules = tuple(_rule(rule) for rule in fields.children("replace", ("target", "draft")))
     formats = _formats(fields, name)
     if not rules and formats == (None, None):
@@ -70,15 +68,14 @@ def _formats(fields: Fields, name: str) -> tuple[Family | None, Family | None]:
     if not fields.has("formats"):
         return None, None
     formats = fields.child("formats", ("target", "draft"))
-    found = [
-        _format(formats.child(key, FORMAT_KEYS), f"{name}/{key}") if formats.has(key) else None
-        for key in ("target", "draft")
-    ]
-    return found[0], found[1]
+    return _format(formats, "target", name), _format(formats, "draft", name)
 
 
-def _format(fields: Fields, name: str) -> Family:
-    return Family(name=name, title=f"from pair {name}", path=fields.path, specials=(), **vars(read_format(fields)))
+def _format(formats: Fields, key: str, pair: str) -> Family | None:
+    if not formats.has(key):
+        return None
+    name = f"{pair}/{key}"
+    return read_format(formats.child(key, FORMAT_KEYS), name=name, title=f"from pair {name}", specials=())
 
 
 def _rule(fields: Fields) -> Replacement:
@@ -102,12 +99,7 @@ def _match(fields: Fields, key: str) -> Match:
 
 def load_pairs(directories: Iterable[Path]) -> dict[str, Pair]:
     """All pair files; an earlier directory wins over a later one with the same file name."""
-    pairs: dict[str, Pair] = {}
-    for directory in directories:
-        for path in sorted((directory / "pairs").glob("*.yaml")):
-            if path.stem not in pairs:
-                pairs[path.stem] = load_pair(path)
-    return pairs
+    return load_all(directories, "pairs", load_pair)
 
 
 def matching(pairs: Iterable[Pair], target: tuple[Side, Recognition], draft: tuple[Side, Recognition]) -> list[Pair]:

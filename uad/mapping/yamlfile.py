@@ -4,10 +4,11 @@ about.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -18,6 +19,7 @@ from uad.errors import MappingError
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 12
+T = TypeVar("T")
 _STR = "tag:yaml.org,2002:str"
 _BOOL = "tag:yaml.org,2002:bool"
 _KINDS = {yaml.MappingNode: "a mapping", yaml.SequenceNode: "a list", yaml.ScalarNode: "a plain value"}
@@ -82,6 +84,13 @@ class Fields:
             return default
         return self._text(node, f"'{key}'")
 
+    def name(self, key: str, what: str) -> str:
+        """The text of a key, which is the file's name, too. Raises MappingError where it is not."""
+        name = self.text(key)
+        if name != self.path.stem:
+            raise self.fail(key, f"the {what} is called '{name}' but the file '{self.path.name}'; they must agree")
+        return name
+
     def choice(self, key: str, options: Collection[str], default: str) -> str:
         """The same, but one of the options. Raises MappingError for any other."""
         value = self.text(key, default)
@@ -101,6 +110,22 @@ class Fields:
     def texts(self, key: str) -> tuple[str, ...]:
         """The list of texts of a key; empty if it is missing. Raises MappingError where it is no such list."""
         return tuple(self._text(item, f"an entry of '{key}'") for item in self._items(key))
+
+    def record(self, kind: type[T], **given: Any) -> T:
+        """A dataclass from the keys that its fields are called: texts, lists of texts, truth values. The other fields
+        are given. Raises MappingError for a text that is missing and has no default.
+        """
+        read: dict[str, Callable[[str], Any]] = {"str": self.text, "tuple[str, ...]": self.texts, "bool": self.flag}
+        values = {
+            field.name: read[str(field.type)](field.name)
+            for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+            if field.name not in given and (self.has(field.name) or field.default is dataclasses.MISSING)
+        }
+        return kind(**values, **given)
+
+    def record_at(self, key: str, kind: type[T]) -> T | None:
+        """The same from the mapping of a key, which has no other keys; None if it is missing."""
+        return self.child(key, field_names(kind)).record(kind) if self.has(key) else None
 
     def child(self, key: str, allowed: Collection[str]) -> Fields:
         """The mapping of a key, with these keys allowed. Raises MappingError where it is missing or no such mapping."""
@@ -141,6 +166,26 @@ def _compose(path: Path, text: str, loader: Any) -> yaml.Node:
     if root is None:
         raise MappingError(f"{path}:1:1: the file is empty; expected a mapping")
     return root
+
+
+def field_names(kind: type) -> tuple[str, ...]:
+    """What the fields of a dataclass are called."""
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+def files_of(directories: Iterable[Path], kind: str) -> Iterator[Path]:
+    """The YAML files in the folders of this name, directory by directory."""
+    for directory in directories:
+        yield from sorted((directory / kind).glob("*.yaml"))
+
+
+def load_all(directories: Iterable[Path], kind: str, load: Callable[[Path], T]) -> dict[str, T]:
+    """What these files hold, by name. An earlier directory wins over a later one. Raises MappingError."""
+    found: dict[str, T] = {}
+    for path in files_of(directories, kind):
+        if path.stem not in found:
+            found[path.stem] = load(path)
+    return found
 
 
 def read_text(path: Path) -> str:
