@@ -66,13 +66,12 @@ class CallGrammar:
     what stands between them and calls.
     """
 
-    begin: str
-    calls: tuple[CallShape, ...]
-    between: str
-    finish: str
-    many: bool
-    required: bool
-    trigger: str
+    begin: str = ""
+    calls: tuple[CallShape, ...] = ()
+    between: str = ""
+    finish: str = ""
+    many: bool = False
+    trigger: str = ""
     thought: ThoughtFormat = THINK_TAGS
     behind_thought: str = ""
     lazy: tuple[str, ...] = ()
@@ -106,7 +105,6 @@ def grammar_of(format_: CallFormat, calls: Calls, thought: ThoughtFormat = THINK
         between=", " if format_.body in ("list", "python") else "\n" if "\n" in call or begin.endswith("\n") else "",
         finish=finish,
         many=calls.parallel and not calls.named,
-        required=calls.are_required,
         trigger=_trigger(format_),
         thought=ANALYSIS if format_.channels else thought,
         behind_thought=ASSISTANT if format_.channels else "",
@@ -118,9 +116,8 @@ def lead_lark(answers: AnswerFormat, specials: Mapping[str, str], is_thought_ove
     """What may stand before an answer that is no call, as rules of Lark, the first named lead: a thought and what
     follows it. With is_thought_over only the latter.
     """
-    behind = ASSISTANT if answers.channels else ""
-    lark = _Lark(CallGrammar("", (), "", "", False, False, "", answers.marks, behind), specials, _NOTHING)
-    return lark.lead(_HEADER if answers.channels else (), is_thought_over)
+    around = CallGrammar(thought=answers.marks, behind_thought=ASSISTANT if answers.channels else "")
+    return _Lark(around, specials, _NOTHING).lead(_HEADER if answers.channels else (), is_thought_over)
 
 
 def _trigger(format_: CallFormat) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from uad.calls.format import BODIES, CallFormat, Keys, Tags
-from uad.mapping.yamlfile import Fields, field_names, load_all, read_yaml
+from uad.common.yaml_fields import Fields, field_names, load_all, read_yaml
 
 _KEYS = ("calls", *field_names(CallFormat)[1:])
 """A file has the fields of a format; its name is the value of `calls`."""

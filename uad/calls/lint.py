@@ -7,8 +7,8 @@ from pathlib import Path
 
 from uad.calls.files import load_calls
 from uad.calls.recognise import read_call
+from uad.common.yaml_fields import files_of
 from uad.errors import MappingError
-from uad.mapping.yamlfile import files_of
 
 
 def lint_calls(directories: Sequence[Path]) -> tuple[int, tuple[str, ...]]:

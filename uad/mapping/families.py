@@ -15,8 +15,8 @@ from typing import Any
 
 from uad.common.names import meant_or_known
 from uad.common.sequences import first_difference
+from uad.common.yaml_fields import Fields, load_all, read_yaml
 from uad.errors import MappingError
-from uad.mapping.yamlfile import Fields, load_all, read_yaml
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_MODES = ("turn", "prefix", "drop")

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from uad.common.names import meant_or_known
+from uad.common.yaml_fields import files_of, read_text
 from uad.errors import MappingError
 from uad.mapping.families import Family, load_family
 from uad.mapping.pairs import Pair, load_pair
-from uad.mapping.yamlfile import files_of, read_text
 
 _T = TypeVar("_T", Family, Pair)
 

@@ -13,6 +13,7 @@ from uad.calls.files import load_all_calls, load_calls
 from uad.calls.lint import lint_calls
 from uad.common.files import path_of
 from uad.common.names import meant_or_known
+from uad.common.yaml_fields import read_text
 from uad.config import Config
 from uad.errors import ConfigError, InvalidRequestError, MappingError
 from uad.llama.model import Model
@@ -24,7 +25,6 @@ from uad.mapping.families import bundled_mappings, load_families, load_family
 from uad.mapping.lint import Finding, lint
 from uad.mapping.pairs import load_pair, load_pairs
 from uad.mapping.recognise import Side
-from uad.mapping.yamlfile import read_text
 from uad.runtime import parts
 from uad.runtime.remote import connected
 

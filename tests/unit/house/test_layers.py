@@ -41,7 +41,7 @@ ROOMS = {
     "uad.llama": Room((*BASE, "uad.config", "uad.gguf", "uad.vocab.table", "llama_cpp", "numpy")),
     "uad.vocab": Room((*BASE, "numpy", "tokenizers")),
     "uad.templates": Room((*BASE, "jinja2")),
-    "uad.mapping": Room((*BASE, "uad.templates", "uad.vocab", "yaml", "rapidfuzz")),
+    "uad.mapping": Room((*BASE, "uad.templates", "uad.vocab", "rapidfuzz")),
     "uad.calls": Room((*BASE, "uad.templates", "uad.mapping")),
     "uad.sampling": Room((*BASE, "uad.grammar.protocol", "numpy")),
     "uad.grammar": Room((*BASE, "uad.vocab", "uad.drafters.protocol", "llguidance", "numpy")),

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,14 +22,6 @@ T = TypeVar("T")
 _STR = "tag:yaml.org,2002:str"
 _BOOL = "tag:yaml.org,2002:bool"
 _KINDS = {yaml.MappingNode: "a mapping", yaml.SequenceNode: "a list", yaml.ScalarNode: "a plain value"}
-
-
-@dataclass(frozen=True)
-class Text:
-    """A text with the place it was read from, for later complaints."""
-
-    value: str
-    where: str
 
 
 class Fields:
@@ -189,7 +180,7 @@ def load_all(directories: Iterable[Path], kind: str, load: Callable[[Path], T]) 
 
 
 def read_text(path: Path) -> str:
-    """The text of a mapping file. Raises MappingError for one that is too large, unreadable or not UTF-8."""
+    """The text of such a file. Raises MappingError for one that is too large, unreadable or not UTF-8."""
     return files.read_text(path, MAX_BYTES, MappingError)
 
 
