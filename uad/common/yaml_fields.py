@@ -106,9 +106,9 @@ class Fields:
         """A dataclass from the keys that its fields are called: texts, lists of texts, truth values. The other fields
         are given. Raises MappingError for a text that is missing and has no default.
         """
-        read: dict[str, Callable[[str], Any]] = {"str": self.text, "tuple[str, ...]": self.texts, "bool": self.flag}
+        read: dict[str, Callable[[str], Any]] = {"tuple[str, ...]": self.texts, "bool": self.flag}
         values = {
-            field.name: read[str(field.type)](field.name)
+            field.name: read.get(str(field.type), self.text)(field.name)
             for field in dataclasses.fields(kind)  # type: ignore[arg-type]
             if field.name not in given and (self.has(field.name) or field.default is dataclasses.MISSING)
         }

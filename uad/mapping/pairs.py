@@ -9,22 +9,21 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from uad.common.yaml_fields import Fields, load_all, read_yaml
+from uad.common.yaml_fields import Fields, field_names, load_all, read_yaml
 from uad.mapping.compile import Replacement
 from uad.mapping.families import FORMAT_KEYS, Family, read_format
 from uad.mapping.recognise import Recognition, Side
 
 PAIR_KEYS = ("pair", "target", "draft", "formats", "replace", "notes")
-_MATCH = ("family", "name", "specials")
 
 
 @dataclass(frozen=True)
 class Match:
     """Conditions on one side; all that are given must hold. `name` is a pattern with * and ?, compared without case."""
 
-    family: str | None
-    name: str | None
-    specials: tuple[str, ...]
+    family: str | None = None
+    name: str | None = None
+    specials: tuple[str, ...] = ()
 
     def holds(self, side: Side, recognition: Recognition) -> bool:
         """Whether a model meets all conditions; one of no known family counts as "plain"."""
@@ -86,14 +85,10 @@ def _rule(fields: Fields) -> Replacement:
 
 
 def _match(fields: Fields, key: str) -> Match:
-    match = fields.child(key, _MATCH)
-    found = Match(
-        match.text("family") if match.has("family") else None,
-        match.text("name") if match.has("name") else None,
-        match.texts("specials"),
-    )
+    conditions = field_names(Match)
+    found = fields.child(key, conditions).record(Match)
     if not found.weight:
-        raise fields.fail(key, f"'{key}' has no condition; give at least one of {', '.join(_MATCH)}")
+        raise fields.fail(key, f"'{key}' has no condition; give at least one of {', '.join(conditions)}")
     return found
 
 

@@ -17,7 +17,6 @@ from uad.templates.history import (
     Message,
     Placed,
     check_calls,
-    has_calls,
     joined,
     place_calls,
     place_thoughts,
@@ -95,7 +94,7 @@ def _as_taken(placed: Placed, talk: Talk) -> tuple[Placed, Talk]:
     messages = [message for _, message in placed]
     if any(message.get("reasoning_content") for message in messages):
         placed = place_thoughts(placed, calling(talk.template).thoughts)
-    if not tools and not has_calls(messages):
+    if not tools and not any(message.get("tool_calls") for message in messages):
         return placed, talk
     check_calls(placed, MAX_TEXT)
     does = calling(talk.template)

@@ -40,11 +40,6 @@ _NINE = re.compile(r"[a-zA-Z0-9]{9}")
 _FUNCTION_ID = re.compile(r"functions\.(?P<name>.+):\d+")
 
 
-def has_calls(messages: Sequence[Message]) -> bool:
-    """Whether a conversation has calls of tools."""
-    return any(message.get("tool_calls") for message in messages)
-
-
 def check_calls(placed: Placed, limit: int) -> None:
     """Raise InvalidRequestError for what is no list of calls, naming the message, and for more than `limit` characters
     of them.

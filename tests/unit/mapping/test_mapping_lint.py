@@ -172,3 +172,8 @@ def test_rules_that_only_look_cyclic_are_not():
     vocab = toy("t", ("<b>", "<e>"))
     for rules in ((("a", "a"),), (("a", "b"), ("b", "b")), (("a", "b"), ("c", "a"))):
         compile_rules(vocab, vocab, None, PLAIN, [Replacement(old, new, "x") for old, new in rules])
+
+
+def test_a_missing_directory_is_told_once(tmp_path: Path):
+    n_files, found = lint([tmp_path / "nowhere"])
+    assert (n_files, [finding.text for finding in found]) == (0, [f"{tmp_path}/nowhere: no such directory of mappings"])
