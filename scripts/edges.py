@@ -23,12 +23,12 @@ from uad.config import Config, DraftingConfig, ModelConfig
 from uad.decode.drafting import Drafting
 from uad.drafters.model import ModelDrafter
 from uad.llama.context import Context
+from uad.mapping.plan import plan
 from uad.policy.fixed import FixedPolicy
 from uad.policy.protocol import Wish
 from uad.runtime import Stepper
 from uad.runtime.open import open_model
 from uad.runtime.parts import side, template_options
-from uad.templates.plan import plan
 from uad.types import GREEDY, Commit, Draft, Rows, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder
 

@@ -10,7 +10,7 @@ from uad.calls.files import load_all_calls
 from uad.calls.format import AnswerFormat
 from uad.calls.parser import AnswerParser, Start
 from uad.calls.tools import Calls, Tool
-from uad.templates.families import bundled_mappings
+from uad.mapping.families import bundled_mappings
 
 FILES = load_all_calls([bundled_mappings()])
 FORMATS = {name: file.format for name, file in FILES.items()}

@@ -12,10 +12,10 @@ from kit.toys import TARGET_VOCAB, ScriptedModel, make_engine, run
 
 from uad.drafters.coupling import Coupling
 from uad.drafters.mirror import Mirror
+from uad.mapping.compile import compile_rules
+from uad.mapping.families import bundled_mappings, load_families
+from uad.mapping.prompt import encode_parts
 from uad.sampling.noise import Position, token_keys
-from uad.templates.compile import compile_rules
-from uad.templates.families import bundled_mappings, load_families
-from uad.templates.prompt import encode_parts
 from uad.templates.seams import Part
 from uad.types import Request, SamplingParams, SpeculativeParams
 from uad.vocab.encode import Encoder

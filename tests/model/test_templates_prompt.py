@@ -9,9 +9,9 @@ from kit.templates_toys import FAMILY_SPECIALS, family_vocab, toy
 
 from uad.config import TemplateConfig
 from uad.errors import InvalidRequestError
+from uad.mapping.prompt import encode_parts, encode_text
 from uad.runtime.prompts import Prompts
 from uad.templates.conversation import MAX_TEXT, Talk, converse
-from uad.templates.prompt import encode_parts, encode_text
 from uad.templates.render import Rendered, render
 from uad.templates.sandbox import Budget, ChatTemplate
 from uad.templates.seams import Part

@@ -9,9 +9,8 @@ import json
 
 from uad.calls.events import Call
 from uad.calls.format import QUOTE, Tags
-from uad.calls.nested import of_tags
 from uad.calls.source import FormatSource, MalformedError, Wait, words
-from uad.calls.values import escaped, of_gemma, of_json, of_text, quoted
+from uad.calls.values import escaped, of_gemma, of_json, of_tags, of_text, quoted
 
 MAX_HEAD = 256
 """Characters of a call's name with what belongs to it."""

@@ -12,16 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from uad.calls.format import ANALYSIS, QUOTE, AnswerFormat, CallFormat, Tags, ThoughtFormat
+from uad.calls.format import ANALYSIS, QUOTE, THINK_TAGS, AnswerFormat, CallFormat, Tags
 from uad.calls.parts import FreeText, Json, Literal, Maybe, OneOf, Part, Pattern
 from uad.calls.tools import Calls, Schema, Tool, resolved, types_in
 from uad.errors import MappingError
+from uad.mapping.families import ThoughtFormat
 
 _NAME = "look_up"
 _ID = "a1b2c3d4e"
 _IDS = "[a-zA-Z0-9]{9}"
 _CALL_CHANNEL = "<|channel|>commentary to=functions."
-_THOUGHT = ThoughtFormat()
 ASSISTANT = "<|start|>assistant"
 _FINAL = "<|channel|>final"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -66,14 +66,13 @@ class CallGrammar:
     what stands between them and calls.
     """
 
-    begin: str
-    calls: tuple[CallShape, ...]
-    between: str
-    finish: str
-    many: bool
-    required: bool
-    trigger: str
-    thought: ThoughtFormat = _THOUGHT
+    begin: str = ""
+    calls: tuple[CallShape, ...] = ()
+    between: str = ""
+    finish: str = ""
+    many: bool = False
+    trigger: str = ""
+    thought: ThoughtFormat = THINK_TAGS
     behind_thought: str = ""
     lazy: tuple[str, ...] = ()
 
@@ -94,7 +93,7 @@ class CallGrammar:
         return _Lark(self, specials, style).text(opening)
 
 
-def grammar_of(format_: CallFormat, calls: Calls, thought: ThoughtFormat = _THOUGHT) -> CallGrammar | None:
+def grammar_of(format_: CallFormat, calls: Calls, thought: ThoughtFormat = THINK_TAGS) -> CallGrammar | None:
     """What calls of these tools look like in a format; None where an answer may hold none."""
     tools = calls.allowed()
     if not tools:
@@ -106,7 +105,6 @@ def grammar_of(format_: CallFormat, calls: Calls, thought: ThoughtFormat = _THOU
         between=", " if format_.body in ("list", "python") else "\n" if "\n" in call or begin.endswith("\n") else "",
         finish=finish,
         many=calls.parallel and not calls.named,
-        required=calls.are_required,
         trigger=_trigger(format_),
         thought=ANALYSIS if format_.channels else thought,
         behind_thought=ASSISTANT if format_.channels else "",
@@ -118,9 +116,8 @@ def lead_lark(answers: AnswerFormat, specials: Mapping[str, str], is_thought_ove
     """What may stand before an answer that is no call, as rules of Lark, the first named lead: a thought and what
     follows it. With is_thought_over only the latter.
     """
-    behind = ASSISTANT if answers.channels else ""
-    lark = _Lark(CallGrammar("", (), "", "", False, False, "", answers.marks, behind), specials, _NOTHING)
-    return lark.lead(_HEADER if answers.channels else (), is_thought_over)
+    around = CallGrammar(thought=answers.marks, behind_thought=ASSISTANT if answers.channels else "")
+    return _Lark(around, specials, _NOTHING).lead(_HEADER if answers.channels else (), is_thought_over)
 
 
 def _trigger(format_: CallFormat) -> str:
@@ -137,7 +134,7 @@ def _cut(format_: CallFormat, text: str) -> tuple[str, str, str]:
         start, end = _list_of(format_, text)
     else:
         start = text.index(format_.start) if format_.start else 0 if format_.channels else text.index("{")
-        end = text.rindex(format_.end) + len(format_.end) if format_.end else _json_end(text)
+        end = text.rindex(format_.end) + len(format_.end) if format_.end else text.rindex("}") + 1
     return text[:start], text[start:end], text[end:]
 
 
@@ -146,10 +143,6 @@ def _list_of(format_: CallFormat, text: str) -> tuple[int, int]:
     start = opener + 1 + len(re.match(r"\s*", text[opener + 1 :])[0])  # type: ignore[index]
     end = text.rindex("]")
     return start, len(text[:end].rstrip())
-
-
-def _json_end(text: str) -> int:
-    return text.rindex("}") + 1
 
 
 def _parts(format_: CallFormat, call: str, tool: Tool) -> Iterator[Part]:
@@ -180,7 +173,7 @@ def _around_id(text: str) -> Iterator[Part]:
 
 def _arguments(format_: CallFormat, after: str, tool: Tool) -> Iterator[Part]:
     """Arguments one by one in the order of the schema; in tags, those that are not required may be missing."""
-    tags = format_.tags or Tags(key="", key_end="=" if format_.body == "python" else ":")
+    tags = format_.tags or Tags(key="", key_end="=" if format_.body == "python" else ":", value_end="")
     first, last = after.index(f"{tags.key}word"), after.index(f"{tags.key}n")
     yield Literal(after[:first])
     between = after[first:last].partition("tea")[2].removeprefix(_close(tags, "word"))

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from uad.calls.format import BODIES, CallFormat, Keys, Tags
-from uad.templates.yamlfile import Fields, read_yaml
+from uad.common.yaml_fields import Fields, field_names, load_all, read_yaml
 
-_TEXTS = ("begin", "finish", "start", "end", "name_end", "head", "plain")
-_KEYS = ("calls", "title", "body", *_TEXTS, "prefixes", "hints", "lazy", "keys", "tags", "channels", "example")
-_TAGS = ("key", "key_end", "text_ends", "json_ends", "value", "value_end", "lines", "cdata", "nested")
+_KEYS = ("calls", *field_names(CallFormat)[1:])
+"""A file has the fields of a format; its name is the value of `calls`."""
 
 
 @dataclass(frozen=True)
@@ -27,22 +26,14 @@ class CallFile:
 def load_calls(path: Path) -> CallFile:
     """One file. Raises MappingError that names file, line, column and what was expected."""
     fields = Fields(path, read_yaml(path), _KEYS)
-    name = fields.text("calls")
-    if name != path.stem:
-        raise fields.fail("calls", f"the format is called '{name}' but the file '{path.name}'; they must agree")
     example = fields.child("example", ("text", "id"))
-    format_ = CallFormat(
-        name=name,
-        title=fields.text("title"),
+    format_ = fields.record(
+        CallFormat,
+        name=fields.name("calls", "format"),
         body=fields.choice("body", BODIES, "json"),
-        prefixes=fields.texts("prefixes"),
-        hints=fields.texts("hints"),
-        lazy=fields.texts("lazy"),
-        keys=_keys(fields),
-        tags=_tags(fields) if fields.has("tags") else None,
-        channels=fields.flag("channels"),
+        keys=fields.record_at("keys", Keys) or Keys(),
+        tags=fields.record_at("tags", Tags),
         example=example.text("text"),
-        **{key: fields.text(key, "") for key in _TEXTS},
     )
     _check(fields, format_)
     return CallFile(format_, example.text("id", ""), path)
@@ -50,34 +41,7 @@ def load_calls(path: Path) -> CallFile:
 
 def load_all_calls(directories: Iterable[Path]) -> dict[str, CallFile]:
     """All files of the directories by name; an earlier directory wins over a later one."""
-    found: dict[str, CallFile] = {}
-    for directory in directories:
-        for path in sorted((directory / "calls").glob("*.yaml")):
-            if path.stem not in found:
-                found[path.stem] = load_calls(path)
-    return found
-
-
-def _keys(fields: Fields) -> Keys:
-    if not fields.has("keys"):
-        return Keys()
-    keys = fields.child("keys", ("name", "arguments", "id"))
-    return Keys(keys.text("name", "name"), keys.text("arguments", "arguments"), keys.text("id", "id"))
-
-
-def _tags(fields: Fields) -> Tags:
-    tags = fields.child("tags", _TAGS)
-    return Tags(
-        key=tags.text("key"),
-        key_end=tags.text("key_end", ""),
-        text_ends=tags.texts("text_ends"),
-        json_ends=tags.texts("json_ends"),
-        value=tags.text("value", ""),
-        value_end=tags.text("value_end"),
-        lines=tags.flag("lines"),
-        cdata=tags.flag("cdata"),
-        nested=tags.text("nested", ""),
-    )
+    return load_all(directories, "calls", load_calls)
 
 
 def _check(fields: Fields, format_: CallFormat) -> None:

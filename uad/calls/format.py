@@ -6,6 +6,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from uad.mapping.families import ThoughtFormat
+
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+_RECIPIENT = re.compile(r"\bto=([^\s<]+)")
+_FUNCTIONS = "functions."
 BODIES = ("json", "list", "named", "tagged", "python", "gemma")
 """One JSON object; a JSON list of objects; a name and JSON arguments; a name and arguments in tags; Python calls;
 Gemma's own.
@@ -23,7 +28,7 @@ class Keys:
     id: str = "id"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Tags:
     """Arguments in tags: `key` + name + `key_end` + value + `value_end`.
 
@@ -38,7 +43,7 @@ class Tags:
     text_ends: tuple[str, ...] = ()
     json_ends: tuple[str, ...] = ()
     value: str = ""
-    value_end: str = ""
+    value_end: str
     lines: bool = False
     cdata: bool = False
     nested: str = ""
@@ -91,18 +96,15 @@ class CallFormat:
 
     def markers(self) -> Iterator[str]:
         """Every text of the format that a model may write as a special token."""
-        yield from (
-            text for text in (self.begin, self.finish, self.start, self.end, self.name_end, *self.prefixes) if text
-        )
-        yield self.head.replace("\\", "")
+        texts = [self.begin, self.finish, self.start, self.end, self.name_end, *self.prefixes]
+        texts.append(self.head.replace("\\", ""))
         if self.tags is not None:
-            yield from (
-                text for text in (self.tags.key, *self.tags.key_ends, self.tags.value, self.tags.value_end) if text
-            )
+            texts += [self.tags.key, *self.tags.key_ends, self.tags.value, self.tags.value_end]
         if self.channels:
-            yield from CHANNEL_MARKERS
+            texts += CHANNEL_MARKERS
         if self.body == "gemma":
-            yield QUOTE
+            texts.append(QUOTE)
+        return filter(None, texts)
 
 
 CHANNEL_MARKERS = ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|call|>", "<|return|>")
@@ -111,20 +113,7 @@ QUOTE = '<|"|>'
 """Stands around Gemma's strings."""
 
 
-@dataclass(frozen=True)
-class ThoughtFormat:
-    """What stands around thoughts. `drop` are texts around answers that are no part of them."""
-
-    start: str = "<think>"
-    end: str = "</think>"
-    drop: tuple[str, ...] = ()
-    anywhere: bool = False
-
-    def markers(self) -> Iterator[str]:
-        """Every text of the format that a model may write as a special token."""
-        yield from (self.start, self.end, *self.drop)
-
-
+THINK_TAGS = ThoughtFormat()
 ANALYSIS = ThoughtFormat("<|channel|>analysis<|message|>", "<|end|>", anywhere=True)
 """Thoughts in harmony: messages of a channel of their own."""
 
@@ -139,7 +128,7 @@ class AnswerFormat:
     """
 
     calls: tuple[CallFormat, ...] = ()
-    thought: ThoughtFormat = ThoughtFormat()
+    thought: ThoughtFormat = THINK_TAGS
     hidden: tuple[str, ...] = ()
     thinks: bool = False
 
@@ -180,3 +169,23 @@ def head_of(format_: CallFormat, text: str) -> tuple[str, str]:
         return "", ""
     groups = found.groupdict()
     return groups["name"].strip(), groups.get("id") or ""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What stands before a message in harmony, gpt-oss's format. `recipient` is empty for thoughts and for the user."""
+
+    channel: str
+    recipient: str
+
+    @property
+    def tool(self) -> str:
+        """The name of the tool that the message calls; empty where it calls none."""
+        return self.recipient.removeprefix(_FUNCTIONS) if self.recipient.startswith(_FUNCTIONS) else ""
+
+
+def header_of(text: str) -> Header:
+    """From the text before `<|message|>`. Of several channels the last counts."""
+    channels, recipients = _CHANNEL.findall(text), _RECIPIENT.findall(text)
+    recipient = recipients[-1] if recipients else ""
+    return Header(channels[-1] if channels else "final", "" if recipient == "assistant" else recipient)

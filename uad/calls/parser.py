@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from uad.calls.bodies import MAX_BUFFERED, MAX_HEAD, expect, gemma, json_text, next_member, raw, tagged
-from uad.calls.channels import Header, header_of
 from uad.calls.events import Call, Content, Event, Thought, TrimmedText
-from uad.calls.format import CHANNEL_MARKERS, AnswerFormat, CallFormat, head_of
+from uad.calls.format import CHANNEL_MARKERS, AnswerFormat, CallFormat, Header, head_of, header_of
 from uad.calls.source import FormatSource, MalformedError, Wait, Words, words
 from uad.calls.tools import Calls
 from uad.calls.values import of_python
@@ -61,20 +60,17 @@ class AnswerParser:
     def feed(self, text: str) -> list[Event]:
         """The events that this piece brings."""
         self._source.add(text)
-        return self._go_on()
+        self._go_on()
+        return self._drained()
 
     def finish(self) -> list[Event]:
         """What was kept back."""
         self._source.end()
-        self._go_on_once()
+        self._go_on()
         self._said.flush()
         return self._drained()
 
-    def _go_on(self) -> list[Event]:
-        self._go_on_once()
-        return self._drained()
-
-    def _go_on_once(self) -> None:
+    def _go_on(self) -> None:
         if self._run is not None:
             try:
                 next(self._run)
@@ -335,13 +331,8 @@ class AnswerParser:
         """An answer of messages, each with a header that says what it is."""
         ends = words(*(marker for marker in CHANNEL_MARKERS if marker not in ("<|message|>", "<|constrain|>")))
         starts = words("<|start|>", "<|channel|>", "<|message|>", " to=")
-        header = (
-            Header("final", "")
-            if self._start.in_content
-            else Header("analysis", "")
-            if self._start.in_thought
-            else None
-        )
+        begun = "final" if self._start.in_content else "analysis" if self._start.in_thought else ""
+        header = Header(begun, "") if begun else None
         while True:
             if header is None:
                 self._source.set_mark()

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from uad.calls.events import Arguments, CallStart, Content, Event
-from uad.calls.format import AnswerFormat, CallFormat, ThoughtFormat
+from uad.calls.events import Arguments, CallStart, Content
+from uad.calls.format import AnswerFormat, CallFormat
 from uad.calls.parser import AnswerParser
 from uad.calls.tools import Calls, Tool
+from uad.mapping.families import Family, ThoughtFormat
 from uad.templates.calling import NUMBER, TOOL, WORD, Calling
-from uad.templates.families import Family
 from uad.templates.seams import THOUGHTS_BEGIN, THOUGHTS_END
 
 GENERIC = "hermes"
 """The format that models without one of their own are told to write."""
-PROBE = Calls((Tool(TOOL, {"type": "object", "properties": {"word": {"type": "string"}, "n": {"type": "integer"}}}),))
+_PARAMETERS = {"type": "object", "properties": {"word": {"type": "string"}, "n": {"type": "integer"}}}
 
 
 def answer_format(
@@ -48,17 +50,36 @@ def _hinted(template: str, formats: Iterable[CallFormat]) -> CallFormat | None:
 
 def _left_over(answer: str, format_: CallFormat) -> int | None:
     """How many characters of the answer are no part of the probe's call; None where it is not read."""
-    parser = AnswerParser(AnswerFormat((format_,)), PROBE)
+    read = read_call(answer, format_, TOOL, {"word": WORD, "n": NUMBER})
+    return None if read is None else len(read.beside)
+
+
+@dataclass(frozen=True)
+class ReadCall:
+    """One call that was read: its id, and what was said beside it."""
+
+    id: str
+    beside: str
+
+
+def read_call(answer: str, format_: CallFormat, name: str, arguments: Mapping[str, object]) -> ReadCall | None:
+    """The only call of an answer in a format, if it calls this tool with these arguments, a `word` and the number
+    `n`.
+    """
+    parser = AnswerParser(AnswerFormat((format_,)), Calls((Tool(name, _PARAMETERS),)))
     events = parser.feed(answer) + parser.finish()
-    names = [event.name for event in events if isinstance(event, CallStart)]
-    if names != [TOOL] or not _has_arguments(events):
+    calls = [event for event in events if isinstance(event, CallStart)]
+    written = "".join(event.text for event in events if isinstance(event, Arguments))
+    if len(calls) != 1 or not _says(written, arguments):
         return None
-    return sum(len(event.text) for event in events if isinstance(event, Content))
+    return ReadCall(calls[0].id, "".join(event.text for event in events if isinstance(event, Content)))
 
 
-def _has_arguments(events: Iterable[Event]) -> bool:
-    text = "".join(event.text for event in events if isinstance(event, Arguments))
-    return re.sub(r"\s", "", text) in (f'{{"word":"{WORD}","n":{NUMBER}}}', f'{{"n":{NUMBER},"word":"{WORD}"}}')
+def _says(text: str, value: object) -> bool:
+    try:
+        return bool(json.loads(text) == value)
+    except ValueError:
+        return False
 
 
 def thought_format(template: str, family: Family | None) -> ThoughtFormat | None:
@@ -66,7 +87,7 @@ def thought_format(template: str, family: Family | None) -> ThoughtFormat | None
     knows any.
     """
     if family is not None and family.thought is not None:
-        return ThoughtFormat(**vars(family.thought))
+        return family.thought
     if family is not None and family.reasoning is not None and family.reasoning.start.strip():
         return ThoughtFormat(family.reasoning.start.strip(), family.reasoning.end.strip())
     begin, end = re.search(THOUGHTS_BEGIN, template), re.search(THOUGHTS_END, template)

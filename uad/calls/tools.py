@@ -87,13 +87,7 @@ def types_in(schema: Schema, root: Schema) -> frozenset[str]:
             continue
         seen.add(id(one))
         own, constants = one.get("type"), one.get("enum")
-        found |= (
-            {own}
-            if isinstance(own, str)
-            else {kind for kind in own if isinstance(kind, str)}
-            if isinstance(own, list)
-            else set()
-        )
+        found |= {kind for kind in (own if isinstance(own, list) else [own]) if isinstance(kind, str)}
         found |= {type_of(value) for value in constants} if isinstance(constants, list) else set()
         found |= {type_of(one["const"])} if "const" in one else set()
         for name in ("anyOf", "oneOf", "allOf"):

@@ -1,5 +1,5 @@
-"""Arguments that are not written as JSON, made into JSON: texts in tags, Gemma's notation, Python's. Pure functions of
-whole texts.
+"""Arguments that are not written as JSON, made into JSON: texts in tags, tags in tags, Gemma's notation, Python's. Pure
+functions of whole texts.
 """
 
 from __future__ import annotations
@@ -7,19 +7,28 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
-from uad.calls.format import QUOTE
+from uad.calls.tools import Schema, resolved, types_in
 
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
-_BARE = re.compile(r"[^\s,:{}\[\]]+")
+_GEMMA = re.compile(
+    r"""\s*(?: <\|"\|>(?P<text>.*?)<\|"\|>
+    | (?P<mark>[,:{}\[\]])
+    | (?!<\|"\|>)(?: "?(?P<name>[^\s,:{}\[\]"]+)"?(?=\s*:)
+    | (?P<json>"(?:[^"\\]|\\.)*")
+    | (?P<bare>[^\s,:{}\[\]"][^\s,:{}\[\]]*) ))\s*""",
+    re.DOTALL | re.VERBOSE,
+)
+"""A token of Gemma's notation."""
 _STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = "\\'\"abfnrtv01234567xuUN\n"
 _MAX_DEPTH = 64
 _MAX_PYTHON = 1 << 16
+_Node = str | list[tuple[str, "_Node"]]
 
 
 def quoted(text: str) -> str:
@@ -80,78 +89,71 @@ def of_gemma(text: str) -> str:
     """The JSON of `{name:value,…}`, in which strings stand between quotation marks that are tokens. Raises
     ValueError.
     """
-    value, at = _Gemma(text).value(0, 0)
-    if text[at:].strip():
-        raise ValueError("something follows the arguments")
-    return value
-
-
-class _Gemma:
-    """Reads one value at a place: (its JSON, where it ends)."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def value(self, at: int, depth: int) -> tuple[str, int]:
-        at = self._blank(at)
+    pieces, at, depth = [], 0, 0
+    while at < len(text):
+        found = _GEMMA.match(text, at)
+        if found is None:
+            raise ValueError("a string does not end")
+        pieces.append(_gemma_piece(found))
+        at = found.end()
+        depth += (found["mark"] in ("{", "[")) - (found["mark"] in ("}", "]"))
         if depth > _MAX_DEPTH:
             raise ValueError("nested too deeply")
-        if self._text.startswith(QUOTE, at):
-            return self._string(at)
-        if self._text.startswith("{", at):
-            return self._members(at, "}", depth)
-        if self._text.startswith("[", at):
-            return self._members(at, "]", depth)
-        if self._text.startswith('"', at):
-            value, end = json.JSONDecoder().raw_decode(self._text, at)
-            return quoted(value), end
-        found = _BARE.match(self._text, at)
-        if found is None:
-            raise ValueError("a value is missing")
-        word = _WORDS.get(found[0], found[0])
-        return word if any(True for _ in _kinds(word)) else quoted(found[0]), found.end()
+    made = "".join(pieces)
+    json.loads(made)
+    return made
 
-    def _string(self, at: int) -> tuple[str, int]:
-        start = at + len(QUOTE)
-        end = self._text.find(QUOTE, start)
-        if end < 0:
-            raise ValueError("a string does not end")
-        return quoted(self._text[start:end]), end + len(QUOTE)
 
-    def _members(self, at: int, close: str, depth: int) -> tuple[str, int]:
-        out: list[str] = []
-        at = self._blank(at + 1)
-        while not self._text.startswith(close, at):
-            if out:
-                at = self._expect(",", at)
-            name = ""
-            if close == "}":
-                name, at = self._name(at)
-                at = self._expect(":", at)
-            value, at = self.value(at, depth + 1)
-            out.append(f"{name}: {value}" if name else value)
-            at = self._blank(at)
-        return ("{" if close == "}" else "[") + ", ".join(out) + close, at + 1
+def _gemma_piece(found: re.Match[str]) -> str:
+    """The JSON of one token."""
+    if found["mark"]:
+        return found["mark"] + (" " if found["mark"] in (",", ":") else "")
+    if found["name"]:
+        return quoted(found["name"])
+    if found["json"]:
+        return quoted(json.loads(found["json"]))
+    if found["bare"]:
+        word = _WORDS.get(found["bare"], found["bare"])
+        return word if any(True for _ in _kinds(word)) else quoted(word)
+    return quoted(found["text"])
 
-    def _name(self, at: int) -> tuple[str, int]:
-        at = self._blank(at)
-        if self._text.startswith(QUOTE, at):
-            return self._string(at)
-        found = re.compile(r'"?([^\s,:{}\[\]"]+)"?').match(self._text, at)
-        if found is None:
-            raise ValueError("a name is missing")
-        return quoted(found[1]), found.end()
 
-    def _expect(self, text: str, at: int) -> int:
-        at = self._blank(at)
-        if not self._text.startswith(text, at):
-            raise ValueError(f"{text} is missing")
-        return at + len(text)
+def of_tags(raw: str, mark: str, schema: Schema, root: Schema) -> str:
+    """The JSON of a value in which every tag begins with `mark`; a string where the tags do not match."""
+    pieces = re.split(rf"{re.escape(mark)}<(/?)([^<>]+)>", raw)
+    open_: list[tuple[str, list[tuple[str, _Node]]]] = [("", [])]
+    text = pieces[0]
+    for slash, name, behind in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
+        if not slash:
+            open_.append((name, []))
+        elif len(open_) > 1 and open_[-1][0] == name:
+            _, children = open_.pop()
+            open_[-1][1].append((name, children or text))
+        else:
+            return quoted(raw)
+        text = behind
+    if len(open_) > 1:
+        return quoted(raw)
+    try:
+        return _node_json(open_[0][1] or raw, schema, root, 0)
+    except ValueError:
+        return quoted(raw)
 
-    def _blank(self, at: int) -> int:
-        while at < len(self._text) and self._text[at].isspace():
-            at += 1
-        return at
+
+def _node_json(node: _Node, given: object, root: Schema, depth: int) -> str:
+    schema = resolved(given, root) if isinstance(given, Mapping) else {}
+    types = types_in(schema, root)
+    if isinstance(node, str):
+        empty = "[]" if "array" in types else "{}" if "object" in types else ""
+        return empty if empty and not node.strip() else of_text(node, types)
+    if depth > _MAX_DEPTH:
+        raise ValueError("nested too deeply")
+    if "array" in types or all(name == "item" for name, _ in node):
+        return f"[{', '.join(_node_json(child, schema.get('items'), root, depth + 1) for _, child in node)}]"
+    known = schema.get("properties")
+    known = known if isinstance(known, Mapping) else {}
+    members = (f"{quoted(name)}: {_node_json(child, known.get(name), root, depth + 1)}" for name, child in node)
+    return "{" + ", ".join(members) + "}"
 
 
 def of_python(text: str) -> list[tuple[str, str]]:

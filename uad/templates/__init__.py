@@ -1,3 +1,1 @@
-"""Chat formats: families and pairs of rules, recognition, translation of a target's stream into the draft's format,
-prompt rendering.
-"""
+"""A model's own chat template: rendered in a sandbox, with every message's text in the prompt. Knows no vocabulary."""

@@ -6,12 +6,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 from itertools import product
 
-from uad.errors import InvalidRequestError
-from uad.templates.sandbox import Budget, compile_template
+from uad.common.sequences import first_difference
+from uad.templates.sandbox import Budget, probed
 
 ANY_ID, NINE, FUNCTIONS = "any", "nine", "functions"
 """Ids that templates want: any; nine letters and digits (Mistral); `functions.NAME:NUMBER`, counted over a conversation
@@ -92,7 +91,7 @@ class _CallProbe:
         """What the template writes for an answer with one call, with what ends its turn."""
         whole = self._render([_asked(), way.called(TOOL)], [_tool(TOOL)])
         asked = self._render([_asked()], [_tool(TOOL)], prompt=True)
-        return whole[len(_OPEN_NAME.sub("", _common(whole, asked))) :]
+        return whole[len(_OPEN_NAME.sub("", whole[: first_difference(whole, asked)])) :]
 
     def writes_both(self, way: _CallWay) -> bool:
         """Whether two calls in one answer are both there."""
@@ -122,31 +121,12 @@ class _CallProbe:
         """The text; empty where the template refuses. Some want the tools as functions, or as one text under another
         name.
         """
-        variables = {
-            "bos_token": "",
-            "eos_token": "",
-            "add_generation_prompt": prompt,
-            "uad_now": datetime.now(),
-            "datetime": "",
-        }
-        functions = json.dumps(tools)
-        try:
-            compiled = compile_template(self._template)
-            return compiled.render(
-                {**variables, "messages": messages, "tools": tools, "functions": functions}, self._budget.fresh()
-            )
-        except InvalidRequestError:
-            return ""
+        told = {"tools": tools, "functions": json.dumps(tools), "datetime": "", "add_generation_prompt": prompt}
+        return probed(self._template, messages, self._budget, **told)
 
 
 def _asked() -> dict[str, object]:
     return {"role": "user", "content": "wqz question"}
-
-
-def _common(a: str, b: str) -> str:
-    """What both texts begin with."""
-    n = next((i for i, (one, other) in enumerate(zip(a, b, strict=False)) if one != other), min(len(a), len(b)))
-    return a[:n]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from uad.errors import InvalidRequestError
-from uad.templates.sandbox import Budget, compile_template
+from uad.templates.sandbox import Budget, probed
 
 _ONE, _TWO, _OTHER = "Wqz1", "Wqz2", "Wqz3"
 _ROLES = ("user", "system", "assistant", "tool")
@@ -57,6 +57,11 @@ def texts_of(content: object, where: str) -> list[str]:
     return texts
 
 
+def text_of(message: Mapping[str, object], at: int) -> str:
+    """The text of message number `at`, a line for each part."""
+    return "\n".join(texts_of(message.get("content"), f"messages[{at}].content"))
+
+
 def _goes_over_parts(template: str, role: str, budget: Budget) -> bool:
     """Whether both texts are written, and not the list as Python or JSON would show it."""
     text = _render(template, role, _parts(_ONE, _TWO), budget)
@@ -72,20 +77,9 @@ def _render(template: str, role: str, content: object, budget: Budget) -> str:
     """A short conversation with a content in one role; empty where the template refuses it. What the others say is a
     text or a part.
     """
-    for other in (_OTHER, _parts(_OTHER)):
-        variables = {
-            "messages": _talk(role, content, other),
-            "bos_token": "",
-            "eos_token": "",
-            "add_generation_prompt": True,
-        }
-        try:
-            text = compile_template(template).render({**variables, "tools": None}, budget.fresh())
-        except InvalidRequestError:
-            continue
-        if _ONE in text:
-            return text
-    return ""
+    talks = (_talk(role, content, other) for other in (_OTHER, _parts(_OTHER)))
+    texts = (probed(template, talk, budget, add_generation_prompt=True) for talk in talks)
+    return next((text for text in texts if _ONE in text), "")
 
 
 def _talk(role: str, content: object, other: object) -> list[dict[str, object]]:

@@ -14,11 +14,10 @@ from uad.errors import InvalidRequestError
 from uad.templates.calling import calling
 from uad.templates.contents import texts_of
 from uad.templates.history import (
-    BETWEEN,
     Message,
     Placed,
     check_calls,
-    has_calls,
+    joined,
     place_calls,
     place_thoughts,
     plain_schema,
@@ -95,7 +94,7 @@ def _as_taken(placed: Placed, talk: Talk) -> tuple[Placed, Talk]:
     messages = [message for _, message in placed]
     if any(message.get("reasoning_content") for message in messages):
         placed = place_thoughts(placed, calling(talk.template).thoughts)
-    if not tools and not has_calls(messages):
+    if not tools and not any(message.get("tool_calls") for message in messages):
         return placed, talk
     check_calls(placed, MAX_TEXT)
     does = calling(talk.template)
@@ -205,14 +204,4 @@ def _folded(placed: Placed, keeps_first: bool = False) -> Placed:
             turns.append([])
         turns[-1].append((at, {**message, "role": role}))
         joins = is_system
-    return tuple(turn[0] if len(turn) == 1 else _joined(turn) for turn in turns)
-
-
-def _joined(turn: Sequence[tuple[int, Message]]) -> tuple[int, Message]:
-    """Several messages as one, with the number of the last."""
-    at, message = turn[-1]
-    return at, {**message, "content": BETWEEN.join(_text(*one) for one in turn)}
-
-
-def _text(at: int, message: Message) -> str:
-    return "\n".join(texts_of(message.get("content"), f"messages[{at}].content"))
+    return tuple(map(joined, turns))

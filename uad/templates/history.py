@@ -15,7 +15,7 @@ from typing import Any
 
 from uad.errors import InvalidRequestError
 from uad.templates.calling import FUNCTIONS, NINE, Calling
-from uad.templates.contents import texts_of
+from uad.templates.contents import text_of
 
 Message = Mapping[str, object]
 Placed = tuple[tuple[int, Message], ...]
@@ -38,11 +38,6 @@ _CALL = "<tool_call>\n{call}\n</tool_call>"
 _RESULT = "<tool_response>\n{result}\n</tool_response>"
 _NINE = re.compile(r"[a-zA-Z0-9]{9}")
 _FUNCTION_ID = re.compile(r"functions\.(?P<name>.+):\d+")
-
-
-def has_calls(messages: Sequence[Message]) -> bool:
-    """Whether a conversation has calls of tools."""
-    return any(message.get("tool_calls") for message in messages)
 
 
 def check_calls(placed: Placed, limit: int) -> None:
@@ -108,7 +103,7 @@ def place_calls(placed: Placed, tools: Sequence[object], does: Calling) -> Place
     placed = tuple(_renamed(placed, does)) if does.calls else placed
     if not does.parallel and does.calls:
         placed = _one_by_one(placed)
-    placed = tuple((at, _written(message, does)) for at, message in placed)
+    placed = tuple((at, _written(message, does, at)) for at, message in placed)
     if not does.results or not does.calls:
         placed = _results_told(placed)
     return _tools_told(placed, tools) if tools and not does.tools else placed
@@ -118,21 +113,21 @@ def place_thoughts(placed: Placed, member: str) -> Placed:
     """Thoughts that a client sends back, under the name by which the template reads them."""
     if member in ("", "reasoning_content"):
         return placed
-    return tuple((at, _thinking(message, member)) for at, message in placed)
+    return tuple((at, _thinking(message, member, at)) for at, message in placed)
 
 
-def _thinking(message: Message, member: str) -> Message:
+def _thinking(message: Message, member: str, at: int) -> Message:
     thoughts = message.get("reasoning_content")
     if not isinstance(thoughts, str) or not thoughts:
         return message
     rest = {name: value for name, value in message.items() if name != "reasoning_content"}
-    text = "\n".join(texts_of(message.get("content"), "content"))
+    text = text_of(message, at)
     if member == "thinking" and text and message.get("tool_calls"):
         return {**rest, "content": BETWEEN.join((thoughts, text))}  # gpt-oss's template takes one of them beside a call
     return {**rest, member: thoughts}
 
 
-def _written(message: Message, does: Calling) -> Message:
+def _written(message: Message, does: Calling, at: int) -> Message:
     """Calls as the template takes them, or as text where it does not, or where their arguments are no object."""
     calls = message.get("tool_calls")
     if not calls or not isinstance(calls, Sequence):
@@ -142,8 +137,8 @@ def _written(message: Message, does: Calling) -> Message:
     if does.calls and None not in made:
         return {**message, "content": content or does.empty, "tool_calls": made}
     rest = {name: value for name, value in message.items() if name != "tool_calls"}
-    said = "\n".join(texts_of(content, "content"))
-    return {**rest, "content": BETWEEN.join(text for text in (said, *map(_call_text, calls)) if text)}
+    texts = (text_of(message, at), *map(_call_text, calls))
+    return {**rest, "content": BETWEEN.join(text for text in texts if text)}
 
 
 def _with_arguments(call: Any, as_object: bool) -> dict[str, object] | None:
@@ -219,23 +214,27 @@ def _one_by_one(placed: Placed) -> Placed:
     return tuple(out)
 
 
+def joined(turn: Sequence[tuple[int, Message]]) -> tuple[int, Message]:
+    """Several messages as one, with the number of the last."""
+    at, message = turn[-1]
+    if len(turn) == 1:
+        return turn[0]
+    return at, {**message, "content": BETWEEN.join(text_of(one, number) for number, one in turn)}
+
+
 def _results_told(placed: Placed) -> Placed:
     """Results as what the user says, those in a row in one turn."""
-    out: list[tuple[int, Message]] = []
+    turns: list[list[tuple[int, Message]]] = []
     joins = False
     for at, message in placed:
         is_result = message.get("role") == "tool"
         if is_result:
-            text = _RESULT.format(result="\n".join(texts_of(message.get("content"), f"messages[{at}].content")))
-            message = {"role": "user", "content": text}
-        if joins and message.get("role") == "user":
-            before = "\n".join(texts_of(out[-1][1].get("content"), "content"))
-            text = "\n".join(texts_of(message.get("content"), f"messages[{at}].content"))
-            out[-1] = at, {**message, "content": BETWEEN.join((before, text))}
-        else:
-            out.append((at, message))
+            message = {"role": "user", "content": _RESULT.format(result=text_of(message, at))}
+        if not joins or message.get("role") != "user":
+            turns.append([])
+        turns[-1].append((at, message))
         joins = is_result
-    return tuple(out)
+    return tuple(map(joined, turns))
 
 
 def _tools_told(placed: Placed, tools: Sequence[object]) -> Placed:
@@ -243,6 +242,6 @@ def _tools_told(placed: Placed, tools: Sequence[object]) -> Placed:
     told = _TOLD.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
     if placed and placed[0][1].get("role") in ("system", "developer"):
         at, first = placed[0]
-        said = "\n".join(texts_of(first.get("content"), f"messages[{at}].content"))
-        return ((at, {**first, "content": BETWEEN.join(text for text in (said, told) if text)}), *placed[1:])
+        texts = (text_of(first, at), told)
+        return ((at, {**first, "content": BETWEEN.join(text for text in texts if text)}), *placed[1:])
     return ((0, {"role": "system", "content": told}), *placed)

@@ -91,7 +91,7 @@ def _find(template: str, text: str, variables: Mapping[str, object], masked: Mas
 def _run(template: str, variables: Mapping[str, object], budget: Budget) -> str:
     compiled = compile_template(template)
     try:
-        return compiled.render({"tools": None, **variables}, budget)
+        return compiled.render(variables, budget)
     except RefusedError:
         # Most templates expect None where there are no tools; some (for tool use only) read them without asking, or as
         # one text.

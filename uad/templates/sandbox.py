@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NoReturn, cast
@@ -180,6 +180,9 @@ class ChatTemplate:
         now = variables.get("uad_now")
         given = {name: _fixed(value) for name, value in variables.items()}
         own = {
+            "bos_token": "",
+            "eos_token": "",
+            "tools": None,
             "documents": None,
             "uad_budget": budget,
             "strftime_now": _clock(now),
@@ -206,19 +209,16 @@ def _fixed(value: object) -> object:
 
 
 def _check_product(left: Any, right: Any) -> None:
-    size: float = 1
-    for side in (left, right):
-        size *= (
-            len(side)
-            if isinstance(side, (str, list, tuple))
-            else max(abs(side), 1)
-            if isinstance(side, (int, float))
-            else 1
-        )
-    if size > (
-        MAX_OUTPUT if isinstance(left, (str, list, tuple)) or isinstance(right, (str, list, tuple)) else 1 << 64
-    ):
+    is_long = any(isinstance(side, str | list | tuple) for side in (left, right))
+    if _size(left) * _size(right) > (MAX_OUTPUT if is_long else 1 << 64):
         raise InvalidRequestError("the chat template makes a value that is too large; it was stopped", "messages")
+
+
+def _size(value: Any) -> float:
+    """How much a factor multiplies: by its length, or by itself."""
+    if isinstance(value, str | list | tuple):
+        return len(value)
+    return max(abs(value), 1) if isinstance(value, int | float) else 1
 
 
 def _check_growth(text: str, method: str, args: tuple[Any, ...]) -> None:
@@ -257,23 +257,21 @@ def compile_template(source: str) -> ChatTemplate:
     return ChatTemplate(source)
 
 
+def probed(source: str, messages: Sequence[Mapping[str, object]], budget: Budget, **variables: object) -> str:
+    """What a template writes for a conversation that tries it out, with a fresh budget; empty where it refuses."""
+    try:
+        return compile_template(source).render({"messages": messages, **variables}, budget.fresh())
+    except InvalidRequestError:
+        return ""
+
+
 def _environment() -> _Environment:
     environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationTag])
     environment.filters["tojson"] = _tojson
     environment.filters["fromjson"] = json.loads
     environment.filters |= {"replace": _replace, "join": _join, "indent": _indent}
-    for name in (
-        "batch",
-        "center",
-        "filesizeformat",
-        "format",
-        "pprint",
-        "random",
-        "slice",
-        "urlize",
-        "wordwrap",
-        "xmlattr",
-    ):
+    refused = ("batch", "center", "filesizeformat", "format", "pprint", "random", "slice")
+    for name in (*refused, "urlize", "wordwrap", "xmlattr"):
         del environment.filters[name]
     return environment
 

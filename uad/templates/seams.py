@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,7 +110,7 @@ def find_parts(text: str, skeleton: str, masked: Masked) -> Found | None:
     parts = [Part(fixed[0], True)]
     for content, after in zip(chosen, fixed[1:], strict=True):
         parts += [Part(content, False), Part(after, True)]
-    return Found(_merge(parts), dict(zip(order, chosen, strict=True)))
+    return Found(merge(parts), dict(zip(order, chosen, strict=True)))
 
 
 def marks(masked_text: str) -> list[int]:
@@ -179,17 +179,18 @@ def search_parts(text: str, masked: Masked) -> tuple[Part, ...]:
         needles.update({found} - {""})
         needles.update(_LOOKS_SPECIAL.findall(content.replace(found, "\n") if found else content))
     if not needles:
-        return _merge([Part(text, True)])
+        return merge([Part(text, True)])
     pattern = re.compile("|".join(re.escape(needle) for needle in sorted(needles, key=len, reverse=True)))
     parts: list[Part] = []
     at = 0
     for match in pattern.finditer(text):
         parts += [Part(text[at : match.start()], True), Part(match.group(), False)]
         at = match.end()
-    return _merge([*parts, Part(text[at:], True)])
+    return merge([*parts, Part(text[at:], True)])
 
 
-def _merge(parts: Sequence[Part]) -> tuple[Part, ...]:
+def merge(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Neighbouring parts of the same trust as one, so that a special may lie across them; without empty ones."""
     out: list[Part] = []
     for part in parts:
         if not part.text:

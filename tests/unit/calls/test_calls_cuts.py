@@ -12,11 +12,10 @@ from test_calls_formats import CASES, MALFORMED, Case
 
 from uad.calls.events import Content
 from uad.calls.format import AnswerFormat
-from uad.calls.nested import of_tags
 from uad.calls.parser import MAX_AGAIN, AnswerParser
 from uad.calls.source import Words
 from uad.calls.tools import Calls
-from uad.calls.values import escaped, of_gemma, of_json, of_python, of_text, quoted
+from uad.calls.values import escaped, of_gemma, of_json, of_python, of_tags, of_text, quoted
 
 TEXTS = [
     *CASES,

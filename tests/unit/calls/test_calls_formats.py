@@ -18,7 +18,7 @@ from uad.calls.parser import Start
 from uad.calls.recognise import thought_format
 from uad.calls.tools import Calls
 from uad.errors import MappingError
-from uad.templates.families import bundled_mappings, load_families
+from uad.mapping.families import bundled_mappings, load_families
 
 
 @pytest.mark.parametrize("name", sorted(FILES))

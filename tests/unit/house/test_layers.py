@@ -40,11 +40,12 @@ ROOMS = {
     "uad.config": Room((*BASE, "yaml"), lazy=("uad.drafters",)),
     "uad.llama": Room((*BASE, "uad.config", "uad.gguf", "uad.vocab.table", "llama_cpp", "numpy")),
     "uad.vocab": Room((*BASE, "numpy", "tokenizers")),
-    "uad.templates": Room((*BASE, "uad.vocab", "yaml", "rapidfuzz", "jinja2")),
-    "uad.calls": Room((*BASE, "uad.templates")),
+    "uad.templates": Room((*BASE, "jinja2")),
+    "uad.mapping": Room((*BASE, "uad.templates", "uad.vocab", "rapidfuzz")),
+    "uad.calls": Room((*BASE, "uad.templates", "uad.mapping")),
     "uad.sampling": Room((*BASE, "uad.grammar.protocol", "numpy")),
     "uad.grammar": Room((*BASE, "uad.vocab", "uad.drafters.protocol", "llguidance", "numpy")),
-    "uad.drafters": Room((*BASE, "uad.vocab", "uad.templates", "uad.sampling", "numpy")),
+    "uad.drafters": Room((*BASE, "uad.vocab", "uad.mapping", "uad.sampling", "numpy")),
     "uad.policy": Room(BASE),
     "uad.decode": Room(
         (
@@ -63,7 +64,8 @@ ROOMS = {
         (
             *BASE,
             *("uad.gguf", "uad.trim"),
-            *("uad.config", "uad.llama", "uad.vocab", "uad.templates", "uad.calls", "uad.sampling", "uad.grammar"),
+            *("uad.config", "uad.llama", "uad.vocab", "uad.templates", "uad.mapping", "uad.calls"),
+            *("uad.sampling", "uad.grammar"),
             *("uad.drafters", "uad.policy", "uad.decode"),
             *("uad.__version__", "numpy", "platformdirs"),
         )

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from uad.errors import InvalidRequestError
+from uad.mapping.families import Family, Turn
+from uad.mapping.patterns import Item, items_of, named, normalise, parse_marker
+from uad.mapping.plan import Options, default_template, plan
+from uad.mapping.prompt import encode_parts
+from uad.mapping.recognise import Side, bos_name, eos_name
+from uad.mapping.rules import symbols
 from uad.templates.conversation import Talk, converse
-from uad.templates.families import Family, Turn
-from uad.templates.patterns import Item, normalise, parse_marker
-from uad.templates.plan import Options, default_template, plan
-from uad.templates.prompt import encode_parts
-from uad.templates.recognise import Side, bos_name, eos_name
-from uad.templates.rules import symbols
 from uad.vocab.table import VocabTable
 
 
@@ -38,10 +38,10 @@ def compare(target: Side, draft: Side, options: Options, messages: Sequence[Mapp
     ids = _prompt(target, options, messages)
     stream = found.rules.stream()
     translated = normalise([*stream.feed(ids), *stream.flush()])
-    own = _items(_prompt(draft, Options(options.mappings, target_family=options.draft_family), messages), draft.vocab)
+    own = items_of(_prompt(draft, Options(options.mappings, target_family=options.draft_family), messages), draft.vocab)
     return Comparison(
         notes=found.notes,
-        prompt=named(_items(ids, target.vocab), target.vocab),
+        prompt=named(items_of(ids, target.vocab), target.vocab),
         translated=named(translated, draft.vocab),
         own=named(own, draft.vocab),
         is_same=translated == own,
@@ -66,19 +66,6 @@ def same_to_answer(translated: Sequence[Item], own: Sequence[Item], family: Fami
     seen, wanted = tuple(symbols(translated)), tuple(symbols(own))
     body = wanted[: len(wanted) - len(asked)]
     return wanted[len(body) :] == asked and any(seen == body + way for way in ways)
-
-
-def named(items: Sequence[Item], vocab: VocabTable) -> str:
-    """A stream as text, specials by name."""
-    names = vocab.special_names
-    return "".join(
-        item.decode(errors="replace") if isinstance(item, bytes) else names.get(item, f"<{item}>")
-        for item in normalise(items)
-    )
-
-
-def _items(ids: Sequence[int], vocab: VocabTable) -> list[Item]:
-    return normalise([id_ if vocab.is_special(id_) else vocab.pieces[id_] for id_ in ids])
 
 
 def _prompt(side: Side, options: Options, messages: Sequence[Mapping[str, object]]) -> list[int]:

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from uad.common.names import meant_or_known
+from uad.common.sequences import first_difference
+from uad.common.yaml_fields import Fields, load_all, read_yaml
 from uad.errors import MappingError
-from uad.templates.yamlfile import Fields, read_yaml
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_MODES = ("turn", "prefix", "drop")
-FORMAT_KEYS = ("begin", "system", "no_system", "roles", "reasoning", "tool_call")
+REASONING, TOOL_CALL = "reasoning", "tool_call"
+"""Spans inside an answer."""
+FORMAT_KEYS = ("begin", "system", "no_system", "roles", REASONING, TOOL_CALL)
 _KEYS = ("family", "title", "specials", *FORMAT_KEYS, "thought", "write_only", "notes", "example")
 _NO_THOUGHT = re.compile(r"(?:<think>\s*)?</think>\s*$")
 """What says that an answer has no thoughts; it stands where thoughts might have begun."""
@@ -35,16 +38,20 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class ThoughtMarks:
-    """What stands around thoughts in a model's own answer, where that is not what stands around them in a conversation.
+class ThoughtFormat:
+    """What stands around thoughts in a model's own answers.
 
     `drop` are texts around answers that are no part of them. Thoughts may begin `anywhere`, not only at the front.
     """
 
-    start: str
-    end: str
+    start: str = "<think>"
+    end: str = "</think>"
     drop: tuple[str, ...] = ()
     anywhere: bool = False
+
+    def markers(self) -> Iterator[str]:
+        """Every text of the format that a model may write as a special token."""
+        yield from (self.start, self.end, *self.drop)
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ class Family:
     conversation has none. `prompt` asks for an answer, where that is not the start of the assistant's turn. `reasoning`
     and `tool_call` are what stands around thoughts and tool calls inside an assistant's turn; thoughts follow `opening`
     (without a start of their own, all text that does is a thought). A `write_only` family is never looked for in a
-    target's stream.
+    target's stream. `thought` is what stands around thoughts in a model's own answer, where that is not `reasoning`.
     """
 
     name: str
@@ -90,7 +97,7 @@ class Family:
     prompt: str | None = None
     reasoning: Turn | None = None
     tool_call: Turn | None = None
-    thought: ThoughtMarks | None = None
+    thought: ThoughtFormat | None = None
 
     @property
     def opening(self) -> str:
@@ -98,7 +105,7 @@ class Family:
         start = self.roles["assistant"].start
         if self.prompt is None:
             return _NO_THOUGHT.sub("", start).rstrip(" ")
-        n = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(start, self.prompt, strict=False)))
+        n = first_difference(start, self.prompt)
         inside = [
             found.start()
             for text in (start, self.prompt)
@@ -106,6 +113,12 @@ class Family:
             if found.start() < n < found.end()
         ]
         return _NO_THOUGHT.sub("", start[: min(inside, default=n)])
+
+    @property
+    def spans(self) -> dict[str, Turn]:
+        """What stands around thoughts and tool calls inside an answer, where the format has them."""
+        spans = {REASONING: self.reasoning, TOOL_CALL: self.tool_call}
+        return {name: wrap for name, wrap in spans.items() if wrap is not None}
 
     @property
     def asking(self) -> str:
@@ -193,47 +206,32 @@ def bundled_mappings() -> Path:
 def load_family(path: Path) -> Family:
     """One family file. Raises MappingError that names file, line, column and what was expected."""
     fields = Fields(path, read_yaml(path), _KEYS)
-    name = fields.text("family")
-    if name != path.stem:
-        raise fields.fail("family", f"the family is called '{name}' but the file '{path.name}'; they must agree")
-    return Family(
-        name=name,
+    return read_format(
+        fields,
+        name=fields.name("family", "family"),
         title=fields.text("title"),
-        path=path,
         specials=fields.texts("specials"),
         write_only=fields.flag("write_only"),
         notes=fields.text("notes", ""),
         example=_example(fields) if fields.has("example") else None,
         thought=_thought(fields) if fields.has("thought") else None,
-        **vars(read_format(fields)),
     )
 
 
-@dataclass(frozen=True)
-class FormatFields:
-    """The part of a file that describes the format itself; shared by families and pairs."""
-
-    begin: str
-    system: str
-    no_system: str
-    roles: dict[str, Turn]
-    prompt: str | None
-    reasoning: Turn | None
-    tool_call: Turn | None
-
-
-def read_format(fields: Fields) -> FormatFields:
-    """The keys of FORMAT_KEYS."""
+def read_format(fields: Fields, **others: Any) -> Family:
+    """A family from the keys of FORMAT_KEYS, which pairs have as well, and its other fields."""
     roles = fields.child("roles", ROLES)
     assistant = roles.child("assistant", ("start", "end", "prompt")) if roles.has("assistant") else None
-    return FormatFields(
+    return Family(
+        path=fields.path,
         begin=fields.text("begin", ""),
         system=fields.choice("system", SYSTEM_MODES, "turn"),
         no_system=fields.text("no_system", ""),
         roles=_roles(fields),
         prompt=assistant.text("prompt") if assistant is not None and assistant.has("prompt") else None,
-        reasoning=_wrap(fields, "reasoning"),
-        tool_call=_wrap(fields, "tool_call"),
+        reasoning=_wrap(fields, REASONING),
+        tool_call=_wrap(fields, TOOL_CALL),
+        **others,
     )
 
 
@@ -242,14 +240,14 @@ def _wrap(fields: Fields, key: str) -> Turn | None:
         return None
     wrap = fields.child(key, ("start", "end"))
     for side in ("start", "end"):
-        if not wrap.text(side) and (key, side) != ("reasoning", "start"):
+        if not wrap.text(side) and (key, side) != (REASONING, "start"):
             raise wrap.fail(side, f"'{side}' is empty; what stands around {key} must be seen to be followed")
     return Turn(wrap.text("start"), wrap.text("end"))
 
 
-def _thought(fields: Fields) -> ThoughtMarks:
+def _thought(fields: Fields) -> ThoughtFormat:
     marks = fields.child("thought", ("start", "end", "drop", "anywhere"))
-    return ThoughtMarks(marks.text("start"), marks.text("end"), marks.texts("drop"), marks.flag("anywhere"))
+    return ThoughtFormat(marks.text("start"), marks.text("end"), marks.texts("drop"), marks.flag("anywhere"))
 
 
 def _roles(fields: Fields) -> dict[str, Turn]:
@@ -279,14 +277,11 @@ def load_families(directories: Iterable[Path]) -> dict[str, Family]:
     """All families of the directories (each with a `families` folder or none); an earlier directory wins over a later
     one.
     """
-    families: dict[str, Family] = {}
+    directories = tuple(directories)
     for directory in directories:
         if not directory.is_dir():
             raise MappingError(f"{directory}: no such directory of mappings")
-        for path in sorted((directory / "families").glob("*.yaml")):
-            if path.stem not in families:
-                families[path.stem] = load_family(path)
-    return families
+    return load_all(directories, "families", load_family)
 
 
 def find_family(families: Mapping[str, Family], name: str) -> Family:

@@ -9,22 +9,21 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from uad.templates.compile import Replacement
-from uad.templates.families import FORMAT_KEYS, Family, read_format
-from uad.templates.recognise import Recognition, Side
-from uad.templates.yamlfile import Fields, read_yaml
+from uad.common.yaml_fields import Fields, field_names, load_all, read_yaml
+from uad.mapping.compile import Replacement
+from uad.mapping.families import FORMAT_KEYS, Family, read_format
+from uad.mapping.recognise import Recognition, Side
 
 PAIR_KEYS = ("pair", "target", "draft", "formats", "replace", "notes")
-_MATCH = ("family", "name", "specials")
 
 
 @dataclass(frozen=True)
 class Match:
     """Conditions on one side; all that are given must hold. `name` is a pattern with * and ?, compared without case."""
 
-    family: str | None
-    name: str | None
-    specials: tuple[str, ...]
+    family: str | None = None
+    name: str | None = None
+    specials: tuple[str, ...] = ()
 
     def holds(self, side: Side, recognition: Recognition) -> bool:
         """Whether a model meets all conditions; one of no known family counts as "plain"."""
@@ -56,9 +55,7 @@ class Pair:
 def load_pair(path: Path) -> Pair:
     """One pair file. Raises MappingError that names file, line, column and what was expected."""
     fields = Fields(path, read_yaml(path), PAIR_KEYS)
-    name = fields.text("pair")
-    if name != path.stem:
-        raise fields.fail("pair", f"the pair is called '{name}' but the file '{path.name}'; they must agree")
+    name = fields.name("pair", "pair")
     rules = tuple(_rule(rule) for rule in fields.children("replace", ("target", "draft")))
     formats = _formats(fields, name)
     if not rules and formats == (None, None):
@@ -70,15 +67,14 @@ def _formats(fields: Fields, name: str) -> tuple[Family | None, Family | None]:
     if not fields.has("formats"):
         return None, None
     formats = fields.child("formats", ("target", "draft"))
-    found = [
-        _format(formats.child(key, FORMAT_KEYS), f"{name}/{key}") if formats.has(key) else None
-        for key in ("target", "draft")
-    ]
-    return found[0], found[1]
+    return _format(formats, "target", name), _format(formats, "draft", name)
 
 
-def _format(fields: Fields, name: str) -> Family:
-    return Family(name=name, title=f"from pair {name}", path=fields.path, specials=(), **vars(read_format(fields)))
+def _format(formats: Fields, key: str, pair: str) -> Family | None:
+    if not formats.has(key):
+        return None
+    name = f"{pair}/{key}"
+    return read_format(formats.child(key, FORMAT_KEYS), name=name, title=f"from pair {name}", specials=())
 
 
 def _rule(fields: Fields) -> Replacement:
@@ -89,25 +85,16 @@ def _rule(fields: Fields) -> Replacement:
 
 
 def _match(fields: Fields, key: str) -> Match:
-    match = fields.child(key, _MATCH)
-    found = Match(
-        match.text("family") if match.has("family") else None,
-        match.text("name") if match.has("name") else None,
-        match.texts("specials"),
-    )
+    conditions = field_names(Match)
+    found = fields.child(key, conditions).record(Match)
     if not found.weight:
-        raise fields.fail(key, f"'{key}' has no condition; give at least one of {', '.join(_MATCH)}")
+        raise fields.fail(key, f"'{key}' has no condition; give at least one of {', '.join(conditions)}")
     return found
 
 
 def load_pairs(directories: Iterable[Path]) -> dict[str, Pair]:
     """All pair files; an earlier directory wins over a later one with the same file name."""
-    pairs: dict[str, Pair] = {}
-    for directory in directories:
-        for path in sorted((directory / "pairs").glob("*.yaml")):
-            if path.stem not in pairs:
-                pairs[path.stem] = load_pair(path)
-    return pairs
+    return load_all(directories, "pairs", load_pair)
 
 
 def matching(pairs: Iterable[Pair], target: tuple[Side, Recognition], draft: tuple[Side, Recognition]) -> list[Pair]:

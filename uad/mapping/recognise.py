@@ -4,13 +4,13 @@ wins.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rapidfuzz import fuzz
 
 from uad.errors import InvalidRequestError
-from uad.templates.families import Family, Message
+from uad.mapping.families import Family, Message
 from uad.templates.render import render
 from uad.vocab.table import VocabTable
 
@@ -18,6 +18,8 @@ THRESHOLD = 0.8
 _QUESTION, _ANSWER, _MORE = "Qzq7", "Aza8", "Qzq9"
 _PROBE = (Message("user", _QUESTION), Message("assistant", _ANSWER), Message("user", _MORE))
 _SYSTEM = Message("system", "Szs6")
+_Rendered = list[tuple[tuple[Message, ...], str]]
+"""Probe conversations and what a template writes for them."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,20 @@ class Side:
     vocab: VocabTable
     chat_template: str | None
     name: str
+
+    def render(
+        self, messages: Sequence[Message], prompt: bool = True, extra: Mapping[str, str] | None = None
+    ) -> str | None:
+        """What its template writes for a conversation, or None where it refuses. `extra` are fields of the last
+        message.
+        """
+        asked: list[dict[str, object]] = [{"role": message.role, "content": message.content} for message in messages]
+        asked[-1] |= extra or {}
+        bos, eos = bos_name(self.vocab), eos_name(self.vocab)
+        try:
+            return render(self.chat_template or "", asked, bos=bos, eos=eos, add_generation_prompt=prompt).text
+        except InvalidRequestError:
+            return None
 
 
 @dataclass(frozen=True)
@@ -44,23 +60,28 @@ class Recognition:
 def recognise(side: Side, families: Mapping[str, Family]) -> Recognition:
     """The family of a model, by what its template renders, or by its specials alone where it has none."""
     candidates = [family for family in families.values() if not family.write_only]
-    rendered = _render_probes(side) if side.chat_template else []
-    if side.chat_template and not rendered:
+    if not side.chat_template:
+        return _by_specials(side, candidates, "it has no chat template")
+    rendered = _render_probes(side)
+    if not rendered:
         return _by_specials(side, candidates, "its chat template cannot render a plain conversation")
-    if rendered:
-        return _by_rendering(side, candidates, rendered)
-    return _by_specials(side, candidates, "it has no chat template")
+    return _by_rendering(side, candidates, rendered)
 
 
-def _by_rendering(side: Side, candidates: list[Family], rendered: list[tuple[tuple[Message, ...], str]]) -> Recognition:
-    scored = [(_likeness(side, family, rendered), _present(side, family)[0], family) for family in candidates]
+def _by_rendering(side: Side, candidates: list[Family], rendered: _Rendered) -> Recognition:
+    scored = [
+        (
+            _likeness(side, family, rendered),
+            _share(side, family),
+            _tells_system(side, family, rendered),
+            _plainness(family),
+            family,
+        )
+        for family in candidates
+    ]
     if not scored:
         return Recognition(None, 0.0, "there are no families")
-    best = max(entry[:2] for entry in scored)
-    likeness, present, family = max(
-        (entry for entry in scored if entry[:2] == best),
-        key=lambda entry: (_tells_system(side, entry[2], rendered), _plainness(entry[2])),
-    )
+    likeness, present, *_, family = max(scored, key=lambda entry: entry[:-1])
     score = round(0.9 * likeness + 0.1 * present, 3)
     if score < THRESHOLD:
         return Recognition(None, score, f"its template is like no known format (nearest: {family.name}, {score:.2f})")
@@ -71,7 +92,7 @@ def _by_rendering(side: Side, candidates: list[Family], rendered: list[tuple[tup
 
 
 def _by_specials(side: Side, candidates: list[Family], why: str) -> Recognition:
-    full = [family for family in candidates if family.specials and _present(side, family)[0] == 1.0]
+    full = [family for family in candidates if family.specials and _share(side, family) == 1]
     if not full:
         return Recognition(None, 0.0, f"{why}, and no family has all its specials in the vocabulary")
     family = max(full, key=_plainness)
@@ -83,7 +104,7 @@ def _plainness(family: Family) -> tuple[int, bool, int, str]:
     return len(family.specials), family.reasoning is None, -len(family.name), family.name
 
 
-def _tells_system(side: Side, family: Family, rendered: list[tuple[tuple[Message, ...], str]]) -> bool:
+def _tells_system(side: Side, family: Family, rendered: _Rendered) -> bool:
     """Whether the system message is written as the family writes it."""
     turn = family.roles["system"]
     own = f"{turn.start}{_SYSTEM.content}{turn.end}".replace("{bos}", bos_name(side.vocab)).replace(
@@ -92,26 +113,19 @@ def _tells_system(side: Side, family: Family, rendered: list[tuple[tuple[Message
     return any(own in text for messages, text in rendered if _SYSTEM in messages)
 
 
-def _present(side: Side, family: Family) -> tuple[float, list[str]]:
-    """The share of a family's specials that the vocabulary has, and those that it lacks."""
-    missing = [name for name in family.specials if name not in side.vocab.specials]
-    return (1 - len(missing) / len(family.specials) if family.specials else 1.0), missing
+def _share(side: Side, family: Family) -> float:
+    """The share of a family's specials that the vocabulary has."""
+    has = [name in side.vocab.specials for name in family.specials]
+    return sum(has) / len(has) if has else 1.0
 
 
-def _render_probes(side: Side) -> list[tuple[tuple[Message, ...], str]]:
+def _render_probes(side: Side) -> _Rendered:
     """Probe conversations with and without a system message, as far as the template takes them."""
-    out: list[tuple[tuple[Message, ...], str]] = []
-    for messages in ((_SYSTEM, *_PROBE), _PROBE):
-        asked = [{"role": message.role, "content": message.content} for message in messages]
-        try:
-            text = render(side.chat_template or "", asked, bos=bos_name(side.vocab), eos=eos_name(side.vocab)).text
-        except InvalidRequestError:
-            continue
-        out.append((messages, text))
-    return out
+    texts = ((messages, side.render(messages)) for messages in ((_SYSTEM, *_PROBE), _PROBE))
+    return [(messages, text) for messages, text in texts if text is not None]
 
 
-def _likeness(side: Side, family: Family, rendered: list[tuple[tuple[Message, ...], str]]) -> float:
+def _likeness(side: Side, family: Family, rendered: _Rendered) -> float:
     """How alike the renderings are, from the user's first message on: what comes before (dates, tool preambles) says
     little.
     """

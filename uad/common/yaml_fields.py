@@ -4,10 +4,10 @@ about.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -18,17 +18,10 @@ from uad.errors import MappingError
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 12
+T = TypeVar("T")
 _STR = "tag:yaml.org,2002:str"
 _BOOL = "tag:yaml.org,2002:bool"
 _KINDS = {yaml.MappingNode: "a mapping", yaml.SequenceNode: "a list", yaml.ScalarNode: "a plain value"}
-
-
-@dataclass(frozen=True)
-class Text:
-    """A text with the place it was read from, for later complaints."""
-
-    value: str
-    where: str
 
 
 class Fields:
@@ -82,6 +75,13 @@ class Fields:
             return default
         return self._text(node, f"'{key}'")
 
+    def name(self, key: str, what: str) -> str:
+        """The text of a key, which is the file's name, too. Raises MappingError where it is not."""
+        name = self.text(key)
+        if name != self.path.stem:
+            raise self.fail(key, f"the {what} is called '{name}' but the file '{self.path.name}'; they must agree")
+        return name
+
     def choice(self, key: str, options: Collection[str], default: str) -> str:
         """The same, but one of the options. Raises MappingError for any other."""
         value = self.text(key, default)
@@ -101,6 +101,22 @@ class Fields:
     def texts(self, key: str) -> tuple[str, ...]:
         """The list of texts of a key; empty if it is missing. Raises MappingError where it is no such list."""
         return tuple(self._text(item, f"an entry of '{key}'") for item in self._items(key))
+
+    def record(self, kind: type[T], **given: Any) -> T:
+        """A dataclass from the keys that its fields are called: texts, lists of texts, truth values. The other fields
+        are given. Raises MappingError for a text that is missing and has no default.
+        """
+        read: dict[str, Callable[[str], Any]] = {"tuple[str, ...]": self.texts, "bool": self.flag}
+        values = {
+            field.name: read.get(str(field.type), self.text)(field.name)
+            for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+            if field.name not in given and (self.has(field.name) or field.default is dataclasses.MISSING)
+        }
+        return kind(**values, **given)
+
+    def record_at(self, key: str, kind: type[T]) -> T | None:
+        """The same from the mapping of a key, which has no other keys; None if it is missing."""
+        return self.child(key, field_names(kind)).record(kind) if self.has(key) else None
 
     def child(self, key: str, allowed: Collection[str]) -> Fields:
         """The mapping of a key, with these keys allowed. Raises MappingError where it is missing or no such mapping."""
@@ -143,8 +159,28 @@ def _compose(path: Path, text: str, loader: Any) -> yaml.Node:
     return root
 
 
+def field_names(kind: type) -> tuple[str, ...]:
+    """What the fields of a dataclass are called."""
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+def files_of(directories: Iterable[Path], kind: str) -> Iterator[Path]:
+    """The YAML files in the folders of this name, directory by directory."""
+    for directory in directories:
+        yield from sorted((directory / kind).glob("*.yaml"))
+
+
+def load_all(directories: Iterable[Path], kind: str, load: Callable[[Path], T]) -> dict[str, T]:
+    """What these files hold, by name. An earlier directory wins over a later one. Raises MappingError."""
+    found: dict[str, T] = {}
+    for path in files_of(directories, kind):
+        if path.stem not in found:
+            found[path.stem] = load(path)
+    return found
+
+
 def read_text(path: Path) -> str:
-    """The text of a mapping file. Raises MappingError for one that is too large, unreadable or not UTF-8."""
+    """The text of such a file. Raises MappingError for one that is too large, unreadable or not UTF-8."""
     return files.read_text(path, MAX_BYTES, MappingError)
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from uad.errors import MappingError
-from uad.templates.families import Family
-from uad.templates.patterns import Items, parse_marker, parse_rule, show
-from uad.templates.reader import Patterns, has_bare_system, has_bare_thoughts, reader_patterns
-from uad.templates.rules import CompiledRules, Step, Table, symbols
-from uad.templates.turns import OUTSIDE, REASONING, TOOL_CALL, Format, Mark, TurnKind
+from uad.mapping.families import Family
+from uad.mapping.patterns import Items, items_of, parse_marker, parse_rule, show
+from uad.mapping.reader import Patterns, has_bare_system, has_bare_thoughts, reader_patterns
+from uad.mapping.rules import CompiledRules, Step, Table, symbols
+from uad.mapping.turns import OUTSIDE, Format, Mark, TurnKind
 from uad.vocab.table import VocabTable
 
 
@@ -200,11 +200,9 @@ def _backward(
 
 def _spans_back(target: VocabTable, read: Family | None, format_: Format) -> Iterator[tuple[int, tuple[int, ...]]]:
     """The special that begins or ends thoughts and tool calls for the draft, with all that the target writes for it."""
-    wraps = {REASONING: read.reasoning, TOOL_CALL: read.tool_call} if read is not None else {}
-    for name, markers in format_.spans.items():
-        wrap = wraps.get(name)
-        if wrap is None:
-            continue
+    wraps = read.spans if read is not None else {}
+    for name in (name for name in format_.spans if name in wraps):
+        markers, wrap = format_.spans[name], wraps[name]
         for items, text in zip(markers, (wrap.start, wrap.end), strict=True):
             first = next((item for item in items if isinstance(item, int)), None)
             ids = _ids(parse_marker(text, target), target, whole=True)
@@ -254,12 +252,8 @@ def _lines(
             if role != "system" or read.system == "turn"
         ]
     for id_, ids in backward.items():
-        lines.append(f"draft proposes {show((id_,), draft)} -> {show(_named(ids, target), target)} is offered")
+        lines.append(f"draft proposes {show((id_,), draft)} -> {show(items_of(ids, target), target)} is offered")
     return tuple(lines)
-
-
-def _named(ids: tuple[int, ...], vocab: VocabTable) -> Items:
-    return tuple(id_ if vocab.is_special(id_) else vocab.pieces[id_] for id_ in ids)
 
 
 def _role_line(role: str, read: Family, format_: Format, target: VocabTable, draft: VocabTable) -> str:

@@ -9,9 +9,9 @@ import pytest
 from kit.templates_toys import toy
 
 from uad.errors import MappingError
-from uad.templates.compile import Replacement, compile_rules
-from uad.templates.families import bundled_mappings, load_families
-from uad.templates.lint import lint
+from uad.mapping.compile import Replacement, compile_rules
+from uad.mapping.families import bundled_mappings, load_families
+from uad.mapping.lint import lint
 
 GOOD = """\
 family: mine
@@ -172,3 +172,8 @@ def test_rules_that_only_look_cyclic_are_not():
     vocab = toy("t", ("<b>", "<e>"))
     for rules in ((("a", "a"),), (("a", "b"), ("b", "b")), (("a", "b"), ("c", "a"))):
         compile_rules(vocab, vocab, None, PLAIN, [Replacement(old, new, "x") for old, new in rules])
+
+
+def test_a_missing_directory_is_told_once(tmp_path: Path):
+    n_files, found = lint([tmp_path / "nowhere"])
+    assert (n_files, [finding.text for finding in found]) == (0, [f"{tmp_path}/nowhere: no such directory of mappings"])

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from uad.errors import InvalidRequestError
-from uad.templates.patterns import Item, normalise, split_specials, strip_white
-from uad.templates.seams import Part
+from uad.mapping.patterns import Item, normalise, split_specials, strip_white
+from uad.templates.seams import Part, merge
 from uad.vocab.table import VocabTable
 
 Encode = Callable[[bytes], list[int]]
@@ -18,7 +18,7 @@ Encode = Callable[[bytes], list[int]]
 def encode_parts(parts: Iterable[Part], vocab: VocabTable, encode: Encode, *, add_bos: bool = True) -> list[int]:
     """The ids of a prompt. `add_bos` puts the vocabulary's BOS in front where the model wants one and none is there."""
     items: list[Item] = []
-    for part in _joined(parts):
+    for part in merge(parts):
         pieces = split_specials(part.text, vocab) if part.trusted else [part.text]
         items += [_utf8(piece) if isinstance(piece, str) else piece for piece in pieces]
     ids: list[int] = []
@@ -39,17 +39,6 @@ def encode_text(text: str, vocab: VocabTable, encode: Encode, *, add_special: bo
     doubled.
     """
     return encode_parts([Part(text, trusted=parse_special)], vocab, encode, add_bos=add_special)
-
-
-def _joined(parts: Iterable[Part]) -> list[Part]:
-    """Neighbouring parts of the same trust as one, so that a special may lie across them."""
-    out: list[Part] = []
-    for part in parts:
-        if out and out[-1].trusted == part.trusted:
-            out[-1] = Part(out[-1].text + part.text, part.trusted)
-        elif part.text:
-            out.append(part)
-    return out
 
 
 def _utf8(text: str) -> bytes:

@@ -106,11 +106,44 @@ def strip_white(items: list[Item], vocab: VocabTable) -> Items:
     return tuple(normalise(out))
 
 
-def show(items: Iterable[Item], vocab: VocabTable) -> str:
-    """Items as a person reads them, specials by name, in quotes."""
+def items_of(ids: Iterable[int], vocab: VocabTable) -> list[Item]:
+    """A stream of ids with the bytes of those that are text."""
+    return normalise(id_ if vocab.is_special(id_) else vocab.pieces[id_] for id_ in ids)
+
+
+def named(items: Iterable[Item], vocab: VocabTable) -> str:
+    """Items as one text, specials by name."""
     names = vocab.special_names
-    return repr(
-        "".join(
-            item.decode(errors="replace") if isinstance(item, bytes) else names.get(item, f"<{item}>") for item in items
-        )
+    return "".join(
+        item.decode(errors="replace") if isinstance(item, bytes) else names.get(item, f"<{item}>")
+        for item in normalise(items)
     )
+
+
+def show(items: Iterable[Item], vocab: VocabTable) -> str:
+    """Items as a person reads them, in quotes."""
+    return repr(named(items, vocab))
+
+
+def is_white(items: Items) -> bool:
+    """Whether there is nothing but white space."""
+    return all(isinstance(item, bytes) and not item.strip() for item in items)
+
+
+def bare(items: Items) -> Items:
+    """A marker up to its last special: what is there when the text after it has not come."""
+    n = max((at + 1 for at, item in enumerate(items) if isinstance(item, int)), default=0)
+    return items[:n]
+
+
+def rest_of(items: Items, opening: Items) -> Items:
+    """Items without the opening that they begin with; nothing if they do not begin with it."""
+    n = max(len(opening) - 1, 0)
+    if items[:n] != opening[:n] or len(items) < len(opening):
+        return ()
+    if not opening or items[n] == opening[n]:
+        return items[len(opening) :]
+    whole, part = items[n], opening[n]
+    if isinstance(whole, bytes) and isinstance(part, bytes) and whole.startswith(part):
+        return (whole[len(part) :], *items[n + 1 :])
+    return ()

@@ -7,15 +7,14 @@ Must not know files or pairs. What cannot be told from the renderings is said in
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from pathlib import Path
 
+from uad.common.sequences import first_difference
 from uad.errors import InvalidRequestError
-from uad.templates.families import Family, Message, Turn
-from uad.templates.recognise import Side, bos_name, eos_name
-from uad.templates.render import render
+from uad.mapping.families import Family, Message, Turn
+from uad.mapping.recognise import Side, bos_name, eos_name
 
 S, U1, A1, U2, A2, U3, THOUGHT = "Szs6", "Uqa1", "Awx1", "Uqa2", "Awx2", "Uqa3", "Trt5"
 _SYSTEM = Message("system", S)
@@ -81,21 +80,10 @@ class _Probe:
     """Renderings of one template."""
 
     def __init__(self, side: Side) -> None:
-        self._template = side.chat_template or ""
+        self.render = side.render
         self.bos, self.eos = bos_name(side.vocab), eos_name(side.vocab)
         names = sorted((name for name in side.vocab.specials if name), key=len, reverse=True)
         self._atoms = re.compile("|".join([*map(re.escape, names), _LETTER_NAMES, "."]), re.DOTALL)
-
-    def render(
-        self, messages: Sequence[Message], prompt: bool = True, extra: Mapping[str, str] | None = None
-    ) -> str | None:
-        """The text, or None where the template refuses. `extra` are fields of the last message."""
-        asked: list[dict[str, object]] = [{"role": message.role, "content": message.content} for message in messages]
-        asked[-1] |= extra or {}
-        try:
-            return render(self._template, asked, bos=self.bos, eos=self.eos, add_generation_prompt=prompt).text
-        except InvalidRequestError:
-            return None
 
     def texts(self, messages: Sequence[Message]) -> _Texts | None:
         """The rendering taken apart, or None where it fails or does not have all words once and in order."""
@@ -117,13 +105,11 @@ class _Probe:
 
     def common(self, a: str, b: str) -> int:
         """Characters of the common beginning, never inside a name."""
-        pairs = zip(self._atoms.findall(a), self._atoms.findall(b), strict=False)
-        return sum(len(pair[0]) for pair in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        return _n_shared(self._atoms.findall(a), self._atoms.findall(b))
 
     def common_end(self, a: str, b: str) -> int:
         """Characters of the common end, never inside a name."""
-        pairs = zip(reversed(self._atoms.findall(a)), reversed(self._atoms.findall(b)), strict=False)
-        return sum(len(pair[0]) for pair in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        return _n_shared(self._atoms.findall(a)[::-1], self._atoms.findall(b)[::-1])
 
     def agrees(self, family: Family, with_system: bool, without: bool) -> bool:
         """Whether the family renders the probes as the template does."""
@@ -134,6 +120,10 @@ class _Probe:
             family.render(probe, self.bos, self.eos, add_generation_prompt=True) == self.render(probe)
             for probe in probes
         )
+
+
+def _n_shared(a: list[str], b: list[str]) -> int:
+    return sum(map(len, a[: first_difference(a, b)]))
 
 
 @dataclass(frozen=True)
@@ -189,7 +179,7 @@ def _system(
         notes.append(f"the template {why}; here they stand in front of the first user message")
         return "prefix", Turn("", "\n\n")
     if texts.system is None:
-        if probe.render((_SYSTEM, *_TALK), prompt=True) and S in (probe.render((_SYSTEM, *_TALK)) or ""):
+        if S in (probe.render((_SYSTEM, *_TALK)) or ""):
             notes.append(
                 "the template puts the system message behind the first user message; a stream cannot, here it stands "
                 "in front"

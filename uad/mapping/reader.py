@@ -7,10 +7,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import takewhile
 
-from uad.templates.families import Family
-from uad.templates.patterns import Items, normalise, parse_marker
-from uad.templates.rules import Step
-from uad.templates.turns import BEGIN, OUTSIDE, REASONING, TOOL_CALL, Mark, TurnKind, bare, rest_of
+from uad.mapping.families import REASONING, TOOL_CALL, Family
+from uad.mapping.patterns import Items, bare, is_white, normalise, parse_marker, rest_of
+from uad.mapping.rules import Step
+from uad.mapping.turns import BEGIN, OUTSIDE, Mark, TurnKind
 from uad.vocab.table import VocabTable
 
 Patterns = dict[Items, Step]
@@ -134,7 +134,7 @@ def _ends(marker: _Marker, markers: list[_Marker]) -> Patterns:
     assistant = next(other for other in markers if other.role == "assistant")
     implied = (assistant.opens(),) if marker.role == "user" and not assistant.start else ()
     ends: Patterns = {}
-    if _is_white(marker.end):
+    if is_white(marker.end):
         for other in markers:
             if other.start and (marker.end or isinstance(other.start[0], bytes)):
                 items = tuple(normalise((*marker.end, *other.start)))
@@ -144,10 +144,6 @@ def _ends(marker: _Marker, markers: list[_Marker]) -> Patterns:
     if bare(marker.end):
         ends.setdefault(bare(marker.end), Step((marker.closes(whole=False), *implied)))
     return ends
-
-
-def _is_white(items: Items) -> bool:
-    return all(isinstance(item, bytes) and not item.strip() for item in items)
 
 
 def _openings(family: Family, vocab: VocabTable) -> Patterns:
@@ -167,9 +163,7 @@ def _openings(family: Family, vocab: VocabTable) -> Patterns:
 def _add_spans(states: dict[str, Patterns], family: Family, vocab: VocabTable) -> None:
     """Patterns inside thoughts and tool calls, and those that begin them in the middle of an answer."""
     answer = states["assistant"]
-    for name, wrap in ((REASONING, family.reasoning), (TOOL_CALL, family.tool_call)):
-        if wrap is None:
-            continue
+    for name, wrap in family.spans.items():
         start, end = parse_marker(wrap.start, vocab), parse_marker(wrap.end, vocab)
         inside = {end: Step((Mark(name, TurnKind.CLOSE),))}
         if bare(end):

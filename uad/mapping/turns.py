@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from uad.templates.families import Family
-from uad.templates.patterns import Item, Items, parse_marker
+from uad.mapping.families import REASONING, Family
+from uad.mapping.patterns import Item, Items, bare, is_white, parse_marker, rest_of
 from uad.vocab.table import VocabTable
 
 BEGIN, OUTSIDE = "^", ""
@@ -17,7 +17,6 @@ BEGIN, OUTSIDE = "^", ""
 """
 _PREFIX = "prefix"
 _DROPPED = "dropped"
-REASONING, TOOL_CALL = "reasoning", "tool_call"
 
 
 class TurnKind(Enum):
@@ -68,11 +67,9 @@ class Format:
             start, end = parse_marker(turn.start, draft), parse_marker(turn.end, draft)
             turns[role] = (start, end, bare(end) or end)
         opening = parse_marker(family.opening, draft)
-        wraps = {REASONING: family.reasoning, TOOL_CALL: family.tool_call}
         spans = {
             name: (parse_marker(wrap.start, draft), parse_marker(wrap.end, draft))
-            for name, wrap in wraps.items()
-            if wrap
+            for name, wrap in family.spans.items()
         }
         rest = rest_of(turns["assistant"][0], opening)
         return cls(family, begin, parse_marker(family.no_system, draft), turns, opening, rest, spans)
@@ -86,25 +83,6 @@ class Format:
             *(marker for turn in self.turns.values() for marker in turn),
         ]
         return frozenset(item for marker in markers for item in marker if isinstance(item, int))
-
-
-def bare(items: Items) -> Items:
-    """A marker up to its last special: what is there when the text after it has not come."""
-    n = max((at + 1 for at, item in enumerate(items) if isinstance(item, int)), default=0)
-    return items[:n]
-
-
-def rest_of(items: Items, opening: Items) -> Items:
-    """Items without the opening that they begin with; nothing if they do not begin with it."""
-    n = max(len(opening) - 1, 0)
-    if items[:n] != opening[:n] or len(items) < len(opening):
-        return ()
-    if not opening or items[n] == opening[n]:
-        return items[len(opening) :]
-    whole, part = items[n], opening[n]
-    if isinstance(whole, bytes) and isinstance(part, bytes) and whole.startswith(part):
-        return (whole[len(part) :], *items[n + 1 :])
-    return ()
 
 
 class Turns:
@@ -170,7 +148,7 @@ class Turns:
                 out = self._close_span(mark.role)
                 self.state = self.role
             case TurnKind.SETTLE:
-                out = [] if _is_white(self._rest) else self._settle()
+                out = [] if is_white(self._rest) else self._settle()
                 self.state = self.role
         return out
 
@@ -207,7 +185,7 @@ class Turns:
     def _start_answer(self) -> list[Item]:
         self._rest = self._format.rest
         out = list(self._format.opening)
-        return out if self._may_think or _is_white(self._rest) else out + self._settle()
+        return out if self._may_think or is_white(self._rest) else out + self._settle()
 
     def _settle(self) -> list[Item]:
         rest, self._rest = self._rest, ()
@@ -251,7 +229,3 @@ class Turns:
         if written == _PREFIX:
             return list(self._format.turns["system"][1])
         return self._settle() + list(self._format.turns[written][1 if whole else 2])
-
-
-def _is_white(items: Items) -> bool:
-    return all(isinstance(item, bytes) and not item.strip() for item in items)
