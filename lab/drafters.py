@@ -27,9 +27,9 @@ from uad.config.argv import Parser, typed
 from uad.config.drafter_types import LOOKUP_TYPES
 from uad.config.kinds import integer
 from uad.console import Bar, console_on
-from uad.drafters.lookup import LookupDrafter
-from uad.drafters.prediction import PredictionDrafter
 from uad.errors import ConfigError
+from uad.lookup.drafter import LookupDrafter
+from uad.lookup.prediction import PredictionDrafter
 from uad.types import N_MAX_AUTO, Ask, Commit, Origin
 
 HISTORIES = (1024, 8192, 32768, 131072)

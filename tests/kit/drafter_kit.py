@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from uad.drafters.lookup import LookupDrafter
+from uad.lookup.drafter import LookupDrafter
 from uad.types import Ask, Commit, Draft
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from kit.toys import SCRIPT, TARGET_END, TARGET_VOCAB
 
-from uad.drafters import prediction
 from uad.drafters.protocol import Predicted
+from uad.lookup import prediction
 from uad.types import Ask, Commit, Draft, Origin
 from uad.vocab.encode import Encoder
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from uad.drafters.history import GramIndex, agreement, match_length
-from uad.drafters.lookup import Located, LookupDrafter, SlotText
-from uad.drafters.sources import TextSource
+from uad.lookup.drafter import Located, LookupDrafter, SlotText
+from uad.lookup.history import MAX_MATCH, GramIndex, agreement
+from uad.lookup.sources import TextSource
 from uad.types import Draft, Origin
+from uad.vocab.prefix import common_suffix
 
 _N_KEYS = 4096
 """Keys of which it is remembered how much was accepted, per slot; the oldest go first."""
@@ -86,7 +87,7 @@ class NgramMap:
             return None
         name = ids[-n:] if self._n_values == 1 else ids[-n:] + ids[start : start + m]
         self.tried = _Tried(tuple(name), start, len(ids))
-        return Located(TextSource(ids, start - 1), match_length(ids, start, ids, n))
+        return Located(TextSource(ids, start - 1), common_suffix(ids, start, ids, MAX_MATCH, n))
 
     def _choose(self, ends: list[int]) -> int | None:
         """Where the value begins that is to be drafted. A further value than n_values is not counted."""

@@ -79,12 +79,6 @@ class GramIndex:
         return found
 
 
-def match_length(text: list[int], end: int, ids: list[int], known: int) -> int:
-    """How many ids before text[end] are the last of `ids`, up to MAX_MATCH; `known` of them are already known to be."""
-    most = min(MAX_MATCH, end, len(ids))
-    return next((n for n in range(known, most) if text[end - 1 - n] != ids[-1 - n]), max(most, known))
-
-
 def copy(text: list[int], start: int, n: int) -> list[int]:
     """The n ids from text[start] on; a copy that reaches the end of the text goes on with what it has written
     itself.
