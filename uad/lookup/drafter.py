@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from uad.drafters.protocol import Pace
 from uad.lookup.aligner import CopyAligner
 from uad.lookup.history import ID_BYTES
-from uad.lookup.sources import Source
+from uad.lookup.sources import Located
 from uad.types import GREEDY, Ask, Commit, Draft, Origin, SamplingParams
 from uad.vocab.prefix import common_prefix
-
-
-class Located(NamedTuple):
-    """A place to copy from: `length` ids up to it are the text's last ones."""
-
-    source: Source
-    length: int
 
 
 @dataclass(slots=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from uad.lookup.counts import LONGER, LONGEST, SIZES, WIDTH, Followers, NgramCounts, best, longer_key
-from uad.lookup.drafter import Located, LookupDrafter, SlotText
-from uad.lookup.sources import TableWalk, WalkSource
+from uad.lookup.drafter import LookupDrafter, SlotText
+from uad.lookup.sources import Located, TableWalk, WalkSource
 from uad.lookup.store import StoreFile
 from uad.types import Draft, Origin
 

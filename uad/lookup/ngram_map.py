@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from uad.lookup.drafter import Located, LookupDrafter, SlotText
+from uad.lookup.drafter import LookupDrafter, SlotText
 from uad.lookup.history import MAX_MATCH, GramIndex, agreement
-from uad.lookup.sources import TextSource
+from uad.lookup.sources import Located, TextSource
 from uad.types import Draft, Origin
 from uad.vocab.prefix import common_suffix
 

@@ -24,6 +24,13 @@ class Source(Protocol):
         ...
 
 
+class Located(NamedTuple):
+    """A place to copy from: `length` ids up to it are the text's last ones."""
+
+    source: Source
+    length: int
+
+
 class TextSource(NamedTuple):
     """A place in the answer's own text; a copy that reaches the end goes on with what it has written itself."""
 
