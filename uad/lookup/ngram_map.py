@@ -21,9 +21,7 @@ _LEAD = 2
 """How many times as frequent as all others together a value must be."""
 
 
-def drafter(
-    size_n: int = 12, size_m: int = 48, min_hits: int = 1, n_values: int = 1, follow: bool = True
-) -> LookupDrafter:
+def drafter(size_n: int = 12, size_m: int = 48, min_hits: int = 1, n_values: int = 1) -> LookupDrafter:
     """Drafts the value after the key's last occurrence (n_values 1, ngram-map-k), or one of the first n_values that is
     at least twice as frequent as all others together (4, ngram-map-k4v).
 
@@ -31,7 +29,7 @@ def drafter(
     was.
     """
     origin = Origin.NGRAM_MAP_K if n_values == 1 else Origin.NGRAM_MAP_K4V
-    return LookupDrafter(origin, lambda text: NgramMap(text, size_n, size_m, min_hits, n_values), follow=follow)
+    return LookupDrafter(origin, lambda text: NgramMap(text, size_n, size_m, min_hits, n_values))
 
 
 class _Tried(NamedTuple):

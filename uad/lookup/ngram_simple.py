@@ -9,11 +9,11 @@ from uad.types import Draft, Origin
 from uad.vocab.prefix import common_suffix
 
 
-def drafter(size_n: int = 12, size_m: int = 48, min_hits: int = 1, follow: bool = True) -> LookupDrafter:
+def drafter(size_n: int = 12, size_m: int = 48, min_hits: int = 1) -> LookupDrafter:
     """Drafts the size_m ids after the last earlier place of the last size_n ids, if these have at least min_hits
     earlier places.
     """
-    return LookupDrafter(Origin.NGRAM_SIMPLE, lambda text: NgramSimple(text, size_n, size_m, min_hits), follow=follow)
+    return LookupDrafter(Origin.NGRAM_SIMPLE, lambda text: NgramSimple(text, size_n, size_m, min_hits))
 
 
 class NgramSimple:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.drafter_kit import IDS
 
-from uad.lookup.history import AT_ONCE, MAX_MATCH, GramIndex, agreement, copy
+from uad.lookup.history import AT_ONCE, MAX_MATCH, GramIndex, agreement
+from uad.lookup.sources import TextSource
 from uad.vocab.prefix import common_suffix
 
 CHANGES = st.lists(
@@ -88,7 +89,7 @@ def test_a_copy_goes_on_into_itself(text, data, n):
     grown = list(text)
     for i in range(n):
         grown.append(grown[start + i])
-    assert copy(text, start, n) == grown[len(text) :]
+    assert TextSource([0, *text], start).ahead(len(grown) - start)[1:] == grown[start:]
 
 
 def test_agreement_knows_when_it_is_the_last_word():
