@@ -52,8 +52,7 @@ class PredictionDrafter(LookupDrafter):
 
     def end(self, seq: int) -> None:
         """A prediction is of one answer: nothing of it is kept."""
-        super().end(seq)
-        del self._slots[seq]
+        self._slots.pop(seq, None)
 
     def _of(self, seq: int) -> PredictionLookup:
         lookup = self._slots[seq][1]
@@ -100,7 +99,7 @@ class PredictionLookup:
         self._follow(self._walk(0, self._tail()[1]), 0, 1)
 
     def end(self) -> None:
-        """The slot is given up with it."""
+        """The drafter gives the slot up."""
 
     def draft(self, n: int) -> Draft | None:
         n, aligner = min(n, self._n_max), self._text.aligner
@@ -120,7 +119,7 @@ class PredictionLookup:
             return aligner.guess(n)
         tail, joined = self._tail()
         found = self._find(tail)
-        may_return = aligner.n_since and (found is None or found.score < _CLEAR)
+        may_return = aligner.n_since > 0 and (found is None or found.score < _CLEAR)
         if may_return and (guess := aligner.guess(n)) is not None:
             return guess
         if found is None:
