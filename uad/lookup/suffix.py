@@ -252,13 +252,11 @@ class SuffixLookup:
         """Occurrences of the longest suffix that is found, in the text and in both halves of the answers; and the
         source of the last draft, whose place may be older than the occurrences that are looked at.
         """
-        found = self._found(self._text.ids)
-        followed = self._followed()
-        if followed is not None and not any(
-            match.end == followed.end and match.text is followed.text for match in found
-        ):
-            found.append(followed)
-        return [match for match in found if match.length >= self._n_match]
+        found, followed = self._found(self._text.ids), self._followed()
+        if followed is None or followed.length < self._n_match:
+            return found
+        is_known = any(match.end == followed.end and match.text is followed.text for match in found)
+        return found if is_known else [*found, followed]
 
     def _followed(self) -> SuffixMatch | None:
         """The source that is followed, as a match; None within an edit, and where it ends."""
