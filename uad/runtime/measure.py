@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from uad.config import Config, ModelConfig
 from uad.errors import ConfigError
 from uad.llama.context import Context
+from uad.mapping.plan import plan
+from uad.mapping.rules import CompiledRules, Item, normalise
 from uad.policy.cost import CostCurve
 from uad.runtime import parts, profile
 from uad.runtime.agreement import DraftComparison, Reading, Tally, Track, predict
@@ -26,8 +28,6 @@ from uad.runtime.open import open_model
 from uad.runtime.profiling import curve
 from uad.runtime.prompts import Prompts
 from uad.runtime.remote import connected
-from uad.templates.plan import plan
-from uad.templates.rules import CompiledRules, Item, normalise
 from uad.types import Rows, SpecPolicy
 from uad.vocab.encode import Encoder
 

@@ -30,6 +30,8 @@ from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
 from uad.llama.trained import training_note
 from uad.lookup.drafter import LookupDrafter
+from uad.mapping.plan import Options, plan
+from uad.mapping.recognise import Side, bos_name, eos_name
 from uad.policy.fixed import FixedPolicy
 from uad.runtime import drafters, remote
 from uad.runtime.adapters import AdapterTurns
@@ -46,8 +48,6 @@ from uad.sampling.dry import BreakersOf, breakers_of
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
 from uad.sampling.stages import Stage
-from uad.templates.plan import Options, plan
-from uad.templates.recognise import Side, bos_name, eos_name
 from uad.types import Origin, Request
 from uad.vocab.encode import Encoder
 
