@@ -27,9 +27,8 @@ from uad.config.argv import Parser, typed
 from uad.config.drafter_types import LOOKUP_TYPES
 from uad.config.kinds import integer
 from uad.console import Bar, console_on
-from uad.drafters.lookup import LookupDrafter
-from uad.drafters.prediction import PredictionDrafter
 from uad.errors import ConfigError
+from uad.lookup.drafter import LookupDrafter
 from uad.types import N_MAX_AUTO, Ask, Commit, Origin
 
 HISTORIES = (1024, 8192, 32768, 131072)
@@ -43,8 +42,7 @@ they take.
 A scripted target repeats its history with edits (copy), writes words by their frequency (zipf), or repeats nothing
 (random). No model is needed. The last line is JSON."""
 
-AnyLookup = LookupDrafter | PredictionDrafter
-Make = Callable[[], AnyLookup]
+Make = Callable[[], LookupDrafter]
 Text = Callable[[random.Random, int, int], list[int]]
 
 
@@ -136,7 +134,7 @@ def measure(make: Make, workload: str, n_history: int, args: argparse.Namespace)
     )
 
 
-def _read(drafter: AnyLookup, prompt: Sequence[int]) -> None:
+def _read(drafter: LookupDrafter, prompt: Sequence[int]) -> None:
     """Begin, and let the drafter read along until it knows the whole prompt: some take it in pieces."""
     drafter.begin(0, prompt)
     for _ in range(0, len(prompt) + 1, _LEAST_HISTORY):
@@ -144,7 +142,7 @@ def _read(drafter: AnyLookup, prompt: Sequence[int]) -> None:
 
 
 def rounds(
-    drafter: AnyLookup, text: Sequence[int], start: int, n_rounds: int, n_max: int
+    drafter: LookupDrafter, text: Sequence[int], start: int, n_rounds: int, n_max: int
 ) -> Iterator[tuple[float, int]]:
     """Microseconds of propose and observe, and how many ids were committed, round by round."""
     asks, at = [Ask(0, n_max)], start

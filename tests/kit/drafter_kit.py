@@ -7,7 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from uad.drafters.lookup import LookupDrafter
+from uad.drafters.protocol import Pace
+from uad.lookup.aligner import CopyAligner
+from uad.lookup.drafter import LookupDrafter
 from uad.types import Ask, Commit, Draft
 
 
@@ -48,6 +50,19 @@ class Slot:
         self.drafter.observe(Commit(self.seq, tuple(ids), n_drafted=n, n_accepted=agreed))
         self.ids += ids
         return self
+
+
+def alone(drafter: LookupDrafter) -> LookupDrafter:
+    """Every draft is looked up: no copy is followed."""
+    propose = drafter.propose
+
+    def looked_up(asks: Sequence[Ask], pace: Pace | None = None) -> list[Draft]:
+        for ask in asks:
+            drafter._slots[ask.seq][0].aligner = CopyAligner()
+        return propose(asks, pace)
+
+    drafter.propose = looked_up  # type: ignore[method-assign]
+    return drafter
 
 
 IDS = st.integers(0, 4)

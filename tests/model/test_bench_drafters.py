@@ -17,8 +17,8 @@ from kit.toys import TARGET_VOCAB
 from uad.cli import run
 from uad.config import DraftingConfig, LookupConfig
 from uad.config.drafter_types import NgramCacheConfig, NgramConfig, SuffixConfig
-from uad.drafters import ngram_simple
-from uad.drafters.store import fingerprint
+from uad.lookup import ngram_simple
+from uad.lookup.store import fingerprint
 from uad.runtime.drafters import build, build_one, notes
 from uad.types import Origin
 

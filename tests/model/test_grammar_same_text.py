@@ -11,11 +11,11 @@ import pytest
 from kit.grammar_kit import choice, grammar, regex, schema
 from kit.toys import DRAFT_VOCAB, SCRIPT, TARGET_VOCAB, RandomDrafter, ScriptedModel, ToyRules, make_engine, run
 
-from uad.drafters import suffix
 from uad.drafters.model import ModelDrafter
 from uad.drafters.protocol import Drafter, Pace
 from uad.grammar.grammars import Grammars
 from uad.grammar.vocabulary import GrammarVocabulary
+from uad.lookup import suffix
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine

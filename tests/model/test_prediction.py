@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from kit.toys import SCRIPT, TARGET_END, TARGET_VOCAB
 
-from uad.drafters import prediction
 from uad.drafters.protocol import Predicted
+from uad.lookup import prediction
 from uad.types import Ask, Commit, Draft, Origin
 from uad.vocab.encode import Encoder
 
@@ -102,11 +102,13 @@ def test_bytes_that_are_no_text_are_drafted_as_far_as_they_have_tokens() -> None
 def test_a_prediction_ends_with_its_answer() -> None:
     one = drafter()
     write(one, SCRIPT[:10])
-    assert one.memory == len(SCRIPT)
+    assert one.memory >= len(SCRIPT)
     one.end(0)
     assert one.memory == 0
     one.begin(0, (START,))
     assert draft(one).ids == ()
     one.observe(Commit(0, (TARGET_END,)))
-    one.reset()
-    assert one.propose([Ask(0, 8), Ask(1, 8)])[1].ids == ()
+    one.end(0)
+    one.begin(0, (START,))
+    one.predict(0, SCRIPT)
+    assert draft(one).ids

@@ -15,7 +15,7 @@ from kit.toys import (
     run,
 )
 
-from uad.drafters import prediction
+from uad.lookup import prediction
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine

@@ -1,11 +1,13 @@
-"""Files that users name: how a path is written, how text is read from one, and whether there is room for one. The only
-place for that.
+"""Files that users name: how a path is written, how text is read from one, whether there is room for one, and how one
+is replaced as a whole. The only place for that.
 """
 
 from __future__ import annotations
 
 import codecs
+import os
 import shutil
+import tempfile
 from pathlib import Path
 
 from uad.errors import ConfigError, UadError
@@ -82,3 +84,17 @@ def size_text(n: float) -> str:
         if n >= 1 << power:
             return f"{n / (1 << power):.3g} {unit}" if n < 1000 << power else f"{n / (1 << power):.0f} {unit}"
     return f"{n:.0f} bytes"
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that whoever looks finds the old or the new content, whole. Raises OSError."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

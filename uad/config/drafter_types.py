@@ -139,31 +139,31 @@ class DrafterType:
 
 
 def _simple(own: NgramConfig, _: Surroundings) -> object:
-    from uad.drafters import ngram_simple
+    from uad.lookup import ngram_simple
 
     return ngram_simple.drafter(own.size_n, own.size_m, own.min_hits)
 
 
 def _map_k(own: NgramConfig, _: Surroundings) -> object:
-    from uad.drafters import ngram_map
+    from uad.lookup import ngram_map
 
     return ngram_map.drafter(own.size_n, own.size_m, own.min_hits)
 
 
 def _map_k4v(own: NgramConfig, _: Surroundings) -> object:
-    from uad.drafters import ngram_map
+    from uad.lookup import ngram_map
 
     return ngram_map.drafter(own.size_n, own.size_m, own.min_hits, n_values=4)
 
 
 def _mod(own: NgramModConfig, here: Surroundings) -> object:
-    from uad.drafters import ngram_mod
+    from uad.lookup import ngram_mod
 
     return ngram_mod.drafter(own.n_match, own.n_min, own.n_max, here.share, here.n_slots)
 
 
 def _cache(own: NgramCacheConfig, here: Surroundings) -> object:
-    from uad.drafters import ngram_cache
+    from uad.lookup import ngram_cache
 
     static, dynamic = (
         ngram_cache.store_file(path, here.vocabulary) if path else None for path in (own.static, own.dynamic)
@@ -172,14 +172,14 @@ def _cache(own: NgramCacheConfig, here: Surroundings) -> object:
 
 
 def _suffix(own: SuffixConfig, here: Surroundings) -> object:
-    from uad.drafters import suffix
+    from uad.lookup import suffix
 
     file = suffix.store_file(own.store, here.vocabulary) if own.store else None
     return suffix.drafter(own.n_match, own.n_max, own.store_size, file, here.share, here.n_slots)
 
 
 def _prediction(own: PredictionConfig, here: Surroundings) -> object:
-    from uad.drafters import prediction
+    from uad.lookup import prediction
 
     return prediction.drafter(here.encoder, own.n_max)
 

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from uad.drafters.choosing import Row
-from uad.drafters.history import match_length
 from uad.drafters.mirror import Mirror
+from uad.vocab.prefix import common_suffix
 
 # ends of two ids in a row that are kept for comparing, the newest ones; the text's own end may be among them
 _MOST_ENDS: Final = 8
@@ -80,6 +80,6 @@ class Recall:
         else:
             self._length = 0
             for end in reversed(self._ends.get((ids[n - 2], ids[n - 1]), ())) if n >= 2 else ():
-                if end < n - 1 and (length := min(match_length(ids, end + 1, ids, 0), _LONGEST)) > max(self._length, 1):
+                if end < n - 1 and (length := common_suffix(ids, end + 1, ids, _LONGEST)) > max(self._length, 1):
                     self._at, self._length = end + 1, length
         self._n = n

@@ -4,41 +4,38 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TypeAlias
 
 from uad.config import DraftingConfig, LookupConfig
 from uad.config.drafter_types import LOOKUP_TYPES, Surroundings
 from uad.decode.guard import reason
-from uad.drafters.lookup import LookupDrafter
-from uad.drafters.prediction import PredictionDrafter
-from uad.drafters.store import fingerprint
+from uad.lookup.drafter import LookupDrafter
+from uad.lookup.store import fingerprint
 from uad.types import WRITERS, Origin
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
 
 _log = logging.getLogger("uad")
-Lookup: TypeAlias = LookupDrafter | PredictionDrafter
+_BY_REQUEST = [one.origin for one in LOOKUP_TYPES if one.by_request]
 
 
 def build(
     config: DraftingConfig, vocab: VocabTable, n_slots: int, encoder: Encoder | None = None
-) -> tuple[Lookup, ...]:
+) -> tuple[LookupDrafter, ...]:
     """The drafters of `config.types` in that order, without those that have a model or a head; with an encoder of the
     target, behind those that draft from what requests bring. Files that cannot be used are logged and left alone.
 
     Close each of them when no sequence runs any more: that writes their files.
     """
     vocabulary = fingerprint(vocab) if config.lookup.files() else ""
-    by_request = [one.origin for one in LOOKUP_TYPES if one.by_request]
-    named = [Origin(name) for name in config.types if name not in WRITERS and name not in by_request]
-    origins = [*(by_request if encoder is not None else ()), *named]
+    named = [Origin(name) for name in config.types if name not in WRITERS and name not in _BY_REQUEST]
+    origins = [*(_BY_REQUEST if encoder is not None else ()), *named]
     built = [_built(origin, config.lookup, vocabulary, n_slots, encoder) for origin in origins]
     return tuple(one for one in built if one is not None)
 
 
 def _built(
     origin: Origin, config: LookupConfig, vocabulary: str, n_slots: int, encoder: Encoder | None
-) -> Lookup | None:
+) -> LookupDrafter | None:
     """The drafter; None, and a line in the log, where it fails at start: nobody needs it."""
     try:
         return build_one(origin, config, vocabulary, n_slots, encoder)
@@ -49,21 +46,21 @@ def _built(
 
 def build_one(
     origin: Origin, config: LookupConfig, vocabulary: str, n_slots: int, encoder: Encoder | None = None
-) -> Lookup:
+) -> LookupDrafter:
     """One drafter by its name; `vocabulary` is the fingerprint that its files must have, `encoder` the target's. Raises
     ValueError for one that needs a model.
     """
     here = Surroundings(vocabulary, config.share, n_slots, encoder)
     for one in LOOKUP_TYPES:
         if one.origin == origin:
-            drafter: Lookup = one.build(getattr(config, one.section), here)
+            drafter: LookupDrafter = one.build(getattr(config, one.section), here)
             return drafter
     raise ValueError(f"{origin} is not a drafter without a model")
 
 
-def notes(drafters: Sequence[Lookup], config: LookupConfig) -> tuple[str, ...]:
+def notes(drafters: Sequence[LookupDrafter], config: LookupConfig) -> tuple[str, ...]:
     """The line that is printed at start."""
-    names = ", ".join(drafter.origin for drafter in drafters if isinstance(drafter, LookupDrafter))
+    names = ", ".join(drafter.origin for drafter in drafters if drafter.origin not in _BY_REQUEST)
     if not names:
         return ()
     shared = {

@@ -29,12 +29,12 @@ from uad.llama.memory import SavedSequence
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
 from uad.llama.trained import training_note
+from uad.lookup.drafter import LookupDrafter
 from uad.mapping.plan import Options, plan
 from uad.mapping.recognise import Side, bos_name, eos_name
 from uad.policy.fixed import FixedPolicy
 from uad.runtime import drafters, remote
 from uad.runtime.adapters import AdapterTurns
-from uad.runtime.drafters import Lookup
 from uad.runtime.fit import fitted, fitted_alone
 from uad.runtime.heads import open_head, plan_head
 from uad.runtime.open import open_model, tokenizer_notes
@@ -230,7 +230,7 @@ def _only_by_request(every: Sequence[Drafter]) -> bool:
     return all(one.origin is Origin.PREDICTION for one in every)
 
 
-def _open_lookup(config: Config, stack: ExitStack, target: LoadedTarget, encoder: Encoder) -> tuple[Lookup, ...]:
+def _open_lookup(config: Config, stack: ExitStack, target: LoadedTarget, encoder: Encoder) -> tuple[LookupDrafter, ...]:
     """The drafters that need no model. Closing them writes their files."""
     if not target.context.can_take_back or not config.drafting.defaults.enabled:
         return ()
@@ -240,7 +240,7 @@ def _open_lookup(config: Config, stack: ExitStack, target: LoadedTarget, encoder
     return free
 
 
-def _close(drafter: Lookup) -> None:
+def _close(drafter: LookupDrafter) -> None:
     """Write what it keeps in files. A failure is told, and keeps nothing else from being closed."""
     try:
         drafter.close()

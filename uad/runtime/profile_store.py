@@ -19,9 +19,8 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from uad.common.files import path_of, read_text
+from uad.common.files import path_of, read_text, write_atomically
 from uad.config import ModelConfig
-from uad.drafters.store import write_atomically
 from uad.errors import ConfigError, ModelLoadError
 from uad.llama import native
 from uad.llama.amx import rearranges

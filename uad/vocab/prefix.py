@@ -1,4 +1,4 @@
-"""The common beginning of two lists of ids: what a KV cache may keep. Knows no vocabulary."""
+"""The common beginning of two lists of ids, what a KV cache may keep, and their common end. Knows no vocabulary."""
 
 from __future__ import annotations
 
@@ -13,3 +13,9 @@ def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     if tuple(a[:n]) == tuple(b[:n]):
         return n
     return next(compress(count(), map(ne, a, b)))
+
+
+def common_suffix(text: Sequence[int], end: int, ids: Sequence[int], most: int, known: int = 0) -> int:
+    """How many ids before text[end] are the last of `ids`, up to `most`; `known` of them are already known to be."""
+    most = min(most, end, len(ids))
+    return next((n for n in range(known, most) if text[end - 1 - n] != ids[-1 - n]), max(most, known))

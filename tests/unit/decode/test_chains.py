@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from uad.decode.drafting import Drafting
-from uad.drafters import suffix
 from uad.drafters.protocol import Pace
+from uad.lookup import suffix
 from uad.policy.protocol import Chosen, Round, Wish
 from uad.types import GREEDY, Ask, Commit, Draft, Origin, SamplingParams, SpecPolicy, SpeculativeParams
 

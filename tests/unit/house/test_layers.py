@@ -37,7 +37,7 @@ ROOMS = {
     "uad.types": Room(("uad.common",)),
     "uad.stats": Room(("uad.common", "uad.types")),
     "uad.events": Room(("uad.common", "uad.types", "uad.stats")),
-    "uad.config": Room((*BASE, "yaml"), lazy=("uad.drafters",)),
+    "uad.config": Room((*BASE, "yaml"), lazy=("uad.lookup",)),
     "uad.llama": Room((*BASE, "uad.config", "uad.gguf", "uad.vocab.table", "llama_cpp", "numpy")),
     "uad.vocab": Room((*BASE, "numpy", "tokenizers")),
     "uad.templates": Room((*BASE, "jinja2")),
@@ -46,6 +46,7 @@ ROOMS = {
     "uad.sampling": Room((*BASE, "uad.grammar.protocol", "numpy")),
     "uad.grammar": Room((*BASE, "uad.vocab", "uad.drafters.protocol", "llguidance", "numpy")),
     "uad.drafters": Room((*BASE, "uad.vocab", "uad.mapping", "uad.sampling", "numpy")),
+    "uad.lookup": Room((*BASE, "uad.drafters.protocol", "uad.vocab", "numpy")),
     "uad.policy": Room(BASE),
     "uad.decode": Room(
         (
@@ -66,7 +67,7 @@ ROOMS = {
             *("uad.gguf", "uad.trim"),
             *("uad.config", "uad.llama", "uad.vocab", "uad.templates", "uad.mapping", "uad.calls"),
             *("uad.sampling", "uad.grammar"),
-            *("uad.drafters", "uad.policy", "uad.decode"),
+            *("uad.drafters", "uad.lookup", "uad.policy", "uad.decode"),
             *("uad.__version__", "numpy", "platformdirs"),
         )
     ),
@@ -134,6 +135,7 @@ def test_imports_follow_the_table(module):
         ("uad.decode.step", "from uad import drafters", "uad.drafters"),
         ("uad.decode.step", "from uad.drafters import model", "uad.drafters.model"),
         ("uad.drafters.model", "from uad.llama import model", "uad.llama.model"),
+        ("uad.lookup.suffix", "from uad.drafters import mirror", "uad.drafters.mirror"),
         ("uad.bench.report", "import matplotlib.pyplot", "matplotlib.pyplot"),
         ("uad.bench.report", "def f():\n    from uad.policy.cost import CostCurve", "uad.policy.cost"),
         ("uad.runtime.parts", "from experiment import Experiment", "experiment"),

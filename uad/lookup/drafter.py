@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from uad.drafters.aligner import CopyAligner
-from uad.drafters.history import ID_BYTES
 from uad.drafters.protocol import Pace
-from uad.drafters.sources import Source
+from uad.lookup.aligner import CopyAligner
+from uad.lookup.history import ID_BYTES
+from uad.lookup.sources import Located
 from uad.types import GREEDY, Ask, Commit, Draft, Origin, SamplingParams
 from uad.vocab.prefix import common_prefix
-
-
-class Located(NamedTuple):
-    """A place to copy from: `length` ids up to it are the text's last ones."""
-
-    source: Source
-    length: int
 
 
 @dataclass(slots=True)
@@ -29,7 +22,6 @@ class SlotText:
     """
 
     origin: Origin
-    follow: bool
     ids: list[int] = field(default_factory=list)
     n_prompt: int = 0
     n_submitted: int | None = None
@@ -39,8 +31,6 @@ class SlotText:
         """At most n ids of the copy that is followed, else of one that is found, else of what may be a copy behind a
         difference. n_match: ids that a look-up needs.
         """
-        if not self.follow:
-            self.aligner = CopyAligner()
         if not self.aligner.is_copying and (found := find()) is not None:
             return self.aligner.start(found.source, found.length, n).draft(n, self.origin, n_match)
         guess = self.aligner.guess(n)
@@ -81,8 +71,7 @@ class LookupDrafter:
     """A `Drafter` of slots with one `Lookup` each, which `lookup` makes. `observe` only appends ids and aligns the copy
     at hand, so that a drafter that is left alone costs nothing.
 
-    shared: what is part of all of them. save: writes what is to be kept in files. follow: whether a copy is followed
-    until the answer leaves it; else every draft is looked up, as in llama.cpp.
+    shared: what is part of all of them. save: writes what is to be kept in files.
     """
 
     def __init__(
@@ -91,13 +80,11 @@ class LookupDrafter:
         lookup: Callable[[SlotText], Lookup],
         shared: Shared | None = None,
         save: Callable[[], None] | None = None,
-        follow: bool = True,
     ) -> None:
         self._origin = origin
         self._lookup = lookup
         self._shared = shared
         self._save = save
-        self._follow = follow
         self._slots: dict[int, tuple[SlotText, Lookup]] = {}
         self._nothing = Draft(origin=origin, kind=origin)
 
@@ -118,7 +105,7 @@ class LookupDrafter:
         forgotten.
         """
         if seq not in self._slots:
-            new = SlotText(self._origin, self._follow)
+            new = SlotText(self._origin)
             self._slots[seq] = new, self._lookup(new)
         text, lookup = self._slots[seq]
         n_kept = common_prefix(text.ids, prompt)

@@ -10,10 +10,10 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.drafter_kit import STEPS, Slot, play
+from kit.drafter_kit import STEPS, Slot, alone, play
 
-from uad.drafters import ngram_map
-from uad.drafters.lookup import LookupDrafter
+from uad.lookup import ngram_map
+from uad.lookup.drafter import LookupDrafter
 
 KEY = [91, 92]
 A, B, C, D, E = ([i, i + 1, i + 2] for i in (10, 20, 30, 40, 50))
@@ -29,11 +29,11 @@ def text(*values: list[int]) -> list[int]:
 
 
 def k(min_hits: int = 1) -> LookupDrafter:
-    return ngram_map.drafter(2, 3, min_hits, follow=False)
+    return alone(ngram_map.drafter(2, 3, min_hits))
 
 
 def k4v(min_hits: int = 1) -> LookupDrafter:
-    return ngram_map.drafter(2, 3, min_hits, n_values=4, follow=False)
+    return alone(ngram_map.drafter(2, 3, min_hits, n_values=4))
 
 
 BOTH = pytest.mark.parametrize("make", [k, k4v])
@@ -181,7 +181,7 @@ def test_counting_step_by_step_is_a_scan(steps, n, m, min_hits, four):
     """With drafts of which nothing is learned: asked behind each step, by a drafter that does not see what comes of
     it.
     """
-    slot = Slot(ngram_map.drafter(n, m, min_hits, 4 if four else 1, follow=False))
+    slot = Slot(alone(ngram_map.drafter(n, m, min_hits, 4 if four else 1)))
     for step in steps:
         play(slot, step)
         if len(slot.ids) <= 60:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, Self
 
-from uad.drafters.history import copy
-
 
 class Source(Protocol):
     """A place in a text that is copied: an id, and what follows it."""
@@ -24,6 +22,13 @@ class Source(Protocol):
         ...
 
 
+class Located(NamedTuple):
+    """A place to copy from: `length` ids up to it are the text's last ones."""
+
+    source: Source
+    length: int
+
+
 class TextSource(NamedTuple):
     """A place in the answer's own text; a copy that reaches the end goes on with what it has written itself."""
 
@@ -32,8 +37,7 @@ class TextSource(NamedTuple):
 
     def ahead(self, n: int) -> list[int]:
         ids = self.text[self.place : self.place + n + 1]
-        n_missing = n + 1 - len(ids)
-        return ids + copy(ids, 1, n_missing) if n_missing and len(ids) > 1 else ids
+        return ids[:1] + (ids[1:] * -(-n // (len(ids) - 1)))[:n] if 1 < len(ids) <= n else ids
 
     def trust(self, n: int) -> Sequence[float]:
         return ()

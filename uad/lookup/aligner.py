@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from uad.drafters.history import BELIEFS
-from uad.drafters.replacements import LONGEST, Edit, Expected, Placed, Replacements
-from uad.drafters.sources import Source
+from uad.lookup.history import BELIEFS
+from uad.lookup.replacements import LONGEST, Edit, Expected, Placed, Replacements
+from uad.lookup.sources import Located, Source
 from uad.types import Draft, Origin
 from uad.vocab.prefix import common_prefix
 
@@ -56,7 +56,8 @@ class Guess(NamedTuple):
 
 
 class CopyAligner:
-    """Of one answer. `resumed`: what agrees does so since a difference, not since a look-up.
+    """Of one answer. `resumed`: what agrees does so since a difference, not since a look-up. `left`: where the answer
+    last left a source, and how many ids had agreed.
 
     What is `ahead` begins with the source's id before the next one. Behind a difference, `_diverged` is where in it
     that began (0: there is none), `_rejoin` the last id up to which the source may be written (0: not known), with
@@ -65,6 +66,7 @@ class CopyAligner:
 
     def __init__(self) -> None:
         self.resumed = False
+        self.left: Located | None = None
         self._replacements = Replacements()
         self._source: Source | None = None
         self._ahead: Sequence[int] = ()
@@ -84,6 +86,13 @@ class CopyAligner:
     def is_copying(self) -> bool:
         """Whether a source is known that the answer has not left."""
         return self._source is not None and not self._diverged
+
+    @property
+    def n_since(self) -> int:
+        """Ids that the answer has written since it left a source to which it may soon come back; 0 where there is none,
+        or it copies.
+        """
+        return len(self._written) if self._source is not None and self._diverged else 0
 
     @property
     def is_in_edit(self) -> bool:
@@ -139,9 +148,13 @@ class CopyAligner:
             return self._renew(source, n)
         if not self._rejoin or not (self._n_same or self._length >= _KNOWN):
             return None
-        place = source.moved(self._rejoin)
-        expected = self._replacements.expect(place.ahead(n + MARGIN))
-        return Guess(expected.ids[1:], expected.weighed(place.trust(n + MARGIN), 1), self._n_same)
+        return self.glance(source.moved(self._rejoin), self._n_same, n)
+
+    def glance(self, source: Source, length: int, n: int) -> Guess:
+        """What `start` would tell; the source is not followed."""
+        n += MARGIN
+        expected = self._replacements.expect(source.ahead(n))
+        return Guess(expected.ids[1:], expected.weighed(source.trust(n), 1), length)
 
     def _renew(self, source: Source, n: int) -> Guess:
         """Look ahead from the next id."""
@@ -211,6 +224,7 @@ class CopyAligner:
         self._written = list(self._expected.ids[at : self._at])
         if self._source is not None:
             self._ahead = self._source.ahead(self._diverged + _REACH)
+            self.left = Located(self._source.moved(self._diverged - 1), self._length)
         self._search(id_)
 
     def _search(self, id_: int) -> None:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.drafter_kit import STEPS, Slot, play
 
-from uad.drafters import ngram_cache
-from uad.drafters.counts import SIZES, NgramCounts, best
-from uad.drafters.ngram_cache import N_COPIED, drafter, store_file
+from uad.lookup import ngram_cache
+from uad.lookup.counts import SIZES, NgramCounts, best
+from uad.lookup.ngram_cache import N_COPIED, N_DRAFT, drafter, store_file
 
 
 def counted(counts: NgramCounts) -> dict[tuple[int, ...], Counter[int]]:
@@ -58,7 +58,7 @@ def test_ageing_forgets_what_was_seen_once():
 
 @given(STEPS)
 def test_the_context_is_what_is_in_the_slot(steps):
-    slot = Slot(drafter(share="off", follow=False))
+    slot = Slot(drafter(share="off"))
     for step in steps:
         play(slot, step)
         slot.draft()
@@ -100,7 +100,9 @@ def test_evidence_needed_in_the_context(gram, followers, drafted):
 
 def test_it_drafts_on_behind_its_own_ids_for_sixteen_ids():
     text = list(range(40))
-    draft = Slot(drafter(share="off", follow=False), [*text, *text[:8]]).draft()
+    slot = Slot(drafter(share="off"), [*text, *text[:8]])
+    slot.draft(0)
+    draft = slot.lookup._picked(N_DRAFT)
     assert draft.ids == tuple(text[8:24])
     assert draft.kind == "ngram-cache/context-6"
     assert Slot(drafter(share="off"), [*text, *text[:8]]).draft().ids == tuple(text[8 : 8 + N_COPIED]), (

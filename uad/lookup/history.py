@@ -79,22 +79,6 @@ class GramIndex:
         return found
 
 
-def match_length(text: list[int], end: int, ids: list[int], known: int) -> int:
-    """How many ids before text[end] are the last of `ids`, up to MAX_MATCH; `known` of them are already known to be."""
-    most = min(MAX_MATCH, end, len(ids))
-    return next((n for n in range(known, most) if text[end - 1 - n] != ids[-1 - n]), max(most, known))
-
-
-def copy(text: list[int], start: int, n: int) -> list[int]:
-    """The n ids from text[start] on; a copy that reaches the end of the text goes on with what it has written
-    itself.
-    """
-    ids = text[start : start + n]
-    if len(ids) < n:
-        ids = (ids * -(-n // len(ids)))[:n]
-    return ids
-
-
 def agreement(guess: Sequence[int], ids: list[int], start: int) -> tuple[int, bool]:
     """How many guessed ids were then written at ids[start:], and whether that is the last word (else the text ended
     before).
@@ -104,14 +88,9 @@ def agreement(guess: Sequence[int], ids: list[int], start: int) -> tuple[int, bo
     return n, n == len(guess) or n < len(written)
 
 
-def belief(match: int) -> float:
-    """A first guess of how likely the next id of a copy is right, by the length of the match before it, the copied ids
-    included.
+BELIEFS = tuple(match / (match + 2) for match in range(1 << 11))
+"""By the length of the match before it, the copied ids included: a first guess of how likely the next id of a copy is
+right. A draft's probabilities are a slice.
 
-    The policy calibrates it; as each length has a belief of its own, bins of belief are ranges of match length.
-    """
-    return match / (match + 2)
-
-
-BELIEFS = tuple(belief(match) for match in range(1 << 11))
-"""By match length, so that a draft's probabilities are a slice."""
+The policy calibrates it; as each length has a belief of its own, bins of belief are ranges of match length.
+"""

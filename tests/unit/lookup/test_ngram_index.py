@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.drafter_kit import IDS
 
-from uad.drafters.history import AT_ONCE, MAX_MATCH, GramIndex, agreement, copy, match_length
+from uad.lookup.history import AT_ONCE, MAX_MATCH, GramIndex, agreement
+from uad.lookup.sources import TextSource
+from uad.vocab.prefix import common_suffix
 
 CHANGES = st.lists(
     st.one_of(st.lists(IDS, max_size=12), st.lists(IDS, min_size=250, max_size=330), st.integers(0, 400)), max_size=10
@@ -72,13 +74,13 @@ def test_a_long_text_is_indexed_in_several_rounds():
 
 
 @given(st.lists(IDS, max_size=150), st.lists(IDS, max_size=150), st.data())
-def test_match_length_is_exact(text, ids, data):
+def test_a_match_is_measured_exactly(text, ids, data):
     end = data.draw(st.integers(0, len(text)))
     expected = 0
     while expected < min(MAX_MATCH, end, len(ids)) and text[end - expected - 1] == ids[-expected - 1]:
         expected += 1
     known = data.draw(st.integers(0, expected))
-    assert match_length(text, end, ids, known) == expected
+    assert common_suffix(text, end, ids, MAX_MATCH, known) == expected
 
 
 @given(st.lists(IDS, min_size=1, max_size=30), st.data(), st.integers(1, 80))
@@ -87,7 +89,7 @@ def test_a_copy_goes_on_into_itself(text, data, n):
     grown = list(text)
     for i in range(n):
         grown.append(grown[start + i])
-    assert copy(text, start, n) == grown[len(text) :]
+    assert TextSource([0, *text], start).ahead(len(grown) - start)[1:] == grown[start:]
 
 
 def test_agreement_knows_when_it_is_the_last_word():

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from uad.drafters.counts import LONGER, LONGEST, SIZES, WIDTH, Followers, NgramCounts, best, longer_key
-from uad.drafters.lookup import Located, LookupDrafter, SlotText
-from uad.drafters.sources import TableWalk, WalkSource
-from uad.drafters.store import StoreFile
+from uad.lookup.counts import LONGER, LONGEST, SIZES, WIDTH, Followers, NgramCounts, best, longer_key
+from uad.lookup.drafter import LookupDrafter, SlotText
+from uad.lookup.sources import Located, TableWalk, WalkSource
+from uad.lookup.store import StoreFile
 from uad.types import Draft, Origin
 
 KIND = f"statistics of n-grams of {SIZES} ids"
@@ -40,9 +40,7 @@ _PAIR = SIZES[1]
 """The size that static statistics use."""
 
 
-def drafter(
-    static: StoreFile | None = None, dynamic: StoreFile | None = None, share: str = "server", follow: bool = True
-) -> LookupDrafter:
+def drafter(static: StoreFile | None = None, dynamic: StoreFile | None = None, share: str = "server") -> LookupDrafter:
     """Drafts id by id what most often followed the last 12, 6, 2 or 1 ids in the context, else in earlier answers, else
     in a corpus. Where at least 6 were known the way on from there is followed, edits and all.
 
@@ -62,7 +60,6 @@ def drafter(
         lambda text: NgramCache(text, shared if share != "slot" else Statistics(NgramCounts(), shared.pairs)),
         shared if share != "slot" else None,
         save,
-        follow,
     )
 
 
@@ -154,7 +151,7 @@ class NgramCache:
         self._count()
         if n <= 0 or not self._text.ids:
             return None
-        draft = self._text.copy(min(n, N_COPIED), _N_MATCH, self._find) if self._text.follow else None
+        draft = self._text.copy(min(n, N_COPIED), _N_MATCH, self._find)
         return draft if draft is not None and draft.ids else self._picked(min(n, N_DRAFT))
 
     def _count(self) -> None:

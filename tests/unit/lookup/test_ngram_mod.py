@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.drafter_kit import STEPS, Slot, play
+from kit.drafter_kit import STEPS, Slot, alone, play
 
-from uad.drafters import ngram_mod
-from uad.drafters.history import ID_BYTES, belief
-from uad.drafters.lookup import LookupDrafter
-from uad.drafters.ngram_mod import ID, Pool
+from uad.lookup import ngram_mod
+from uad.lookup.drafter import LookupDrafter
+from uad.lookup.history import BELIEFS, ID_BYTES
+from uad.lookup.ngram_mod import ID, Pool
 from uad.vocab.prefix import common_prefix
 
 RNG = random.Random(5)
@@ -53,7 +54,8 @@ def test_it_is_a_dictionary_of_hashes(steps, n, n_max, asked):
     """Drafts are never judged here, so the pool holds what was there when a draft was asked for: the latest follower of
     every hash.
     """
-    slot = Slot(ngram_mod.drafter(n, 1, n_max, "slot", n_slots=64, follow=False))
+    slot = Slot(alone(ngram_mod.drafter(n, 1, n_max, "slot", n_slots=64)))
+    slot.lookup.pool.longer = sys.maxsize
     place = slot.lookup.pool.slot
     table: dict[int, int] = {}
     size = 0
@@ -82,7 +84,7 @@ def test_what_came_as_foreseen_makes_the_next_id_surer():
         slot.write([*draft.ids, TEXT[len(slot.ids) - 72]], draft)
     slot.draft(0)
     assert slot.lookup.size == len(slot.ids)
-    assert slot.draft().p[0] == belief(4 + 45)  # 4 ids and a streak of 45
+    assert slot.draft().p[0] == BELIEFS[4 + 45]  # 4 ids and a streak of 45
 
 
 def test_slots_share_a_pool_or_not():
@@ -151,6 +153,7 @@ def test_a_full_pool_starts_anew_with_the_next_prompt():
 @given(st.lists(st.integers(0, 5), min_size=8, max_size=200), st.integers(1, 5))
 def test_learning_is_a_dictionary_that_marks_what_it_rewrites(ids, n):
     pool, table, rewritten, streak = Pool(n, 1 << 16), {}, set(), 0
+    pool.longer = sys.maxsize
     for i in range(n, len(ids)):
         slot = pool.slot(ids, i, n)
         streak = streak + 1 if table.get(slot) == ids[i] else 0
@@ -184,15 +187,6 @@ def test_what_is_ambiguous_is_told_apart_by_more_ids(at_once):
         assert draft.ids == tuple(text[17:41])
         assert draft.p[7] > draft.p[6]  # no doubt
         slot.end().begin([*slot.ids, 8])
-
-
-def test_look_ups_alone_know_nothing_longer():
-    slot = Slot(
-        ngram_mod.drafter(4, 1, 8, "slot", n_slots=64, follow=False),
-        [*TEXT[:20], *TEXT[50:54], 1, *TEXT[20:30], *TEXT[50:54], 2],
-    )
-    slot.write([*TEXT[16:20], *TEXT[50:54]], slot.draft(0))
-    assert slot.draft(1).ids == (2,)
 
 
 def test_memory_is_constant():

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from uad.drafters.history import GramIndex, match_length
-from uad.drafters.lookup import Located, LookupDrafter, SlotText
-from uad.drafters.sources import TextSource
+from uad.lookup.drafter import LookupDrafter, SlotText
+from uad.lookup.history import MAX_MATCH, GramIndex
+from uad.lookup.sources import Located, TextSource
 from uad.types import Draft, Origin
+from uad.vocab.prefix import common_suffix
 
 
-def drafter(size_n: int = 12, size_m: int = 48, min_hits: int = 1, follow: bool = True) -> LookupDrafter:
+def drafter(size_n: int = 12, size_m: int = 48, min_hits: int = 1) -> LookupDrafter:
     """Drafts the size_m ids after the last earlier place of the last size_n ids, if these have at least min_hits
     earlier places.
     """
-    return LookupDrafter(Origin.NGRAM_SIMPLE, lambda text: NgramSimple(text, size_n, size_m, min_hits), follow=follow)
+    return LookupDrafter(Origin.NGRAM_SIMPLE, lambda text: NgramSimple(text, size_n, size_m, min_hits))
 
 
 class NgramSimple:
@@ -39,7 +40,7 @@ class NgramSimple:
         ids, n = self._text.ids, self.index.n
         ends = self.index.ends(ids[-n:], len(ids), self._min_hits) if len(ids) > n else []
         return (
-            Located(TextSource(ids, ends[0] - 1), match_length(ids, ends[0], ids, n))
+            Located(TextSource(ids, ends[0] - 1), common_suffix(ids, ends[0], ids, MAX_MATCH, n))
             if len(ends) >= self._min_hits
             else None
         )

@@ -15,12 +15,13 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from uad.drafters.aligner import MARGIN
-from uad.drafters.history import BELIEFS, ID_BYTES, MAX_MATCH, GramIndex, match_length
-from uad.drafters.lookup import LookupDrafter, SlotText
-from uad.drafters.sources import TextSource
-from uad.drafters.store import Rows, StoreFile
+from uad.lookup.aligner import MARGIN
+from uad.lookup.drafter import LookupDrafter, SlotText
+from uad.lookup.history import BELIEFS, ID_BYTES, MAX_MATCH, GramIndex
+from uad.lookup.sources import TextSource
+from uad.lookup.store import Rows, StoreFile
 from uad.types import Draft, Origin
+from uad.vocab.prefix import common_suffix
 
 KIND = "answers"
 LEVELS = (2, 5, 12)
@@ -111,7 +112,9 @@ class SuffixIndex:
         for index, most in zip(reversed(self.levels), reversed(_N_ENDS), strict=True):
             n = index.n
             if len(ids) >= n and (ends := index.ends(ids[-n:], len(self.ids), most)):
-                return [SuffixMatch(self.ids, end, match_length(self.ids, end, ids, n), own) for end in ends]
+                return [
+                    SuffixMatch(self.ids, end, common_suffix(self.ids, end, ids, MAX_MATCH, n), own) for end in ends
+                ]
         return []
 
 
@@ -249,13 +252,11 @@ class SuffixLookup:
         """Occurrences of the longest suffix that is found, in the text and in both halves of the answers; and the
         source of the last draft, whose place may be older than the occurrences that are looked at.
         """
-        found = self._found(self._text.ids)
-        followed = self._followed()
-        if followed is not None and not any(
-            match.end == followed.end and match.text is followed.text for match in found
-        ):
-            found.append(followed)
-        return [match for match in found if match.length >= self._n_match]
+        found, followed = self._found(self._text.ids), self._followed()
+        if followed is None or followed.length < self._n_match:
+            return found
+        is_known = any(match.end == followed.end and match.text is followed.text for match in found)
+        return found if is_known else [*found, followed]
 
     def _followed(self) -> SuffixMatch | None:
         """The source that is followed, as a match; None within an edit, and where it ends."""

@@ -11,9 +11,9 @@ from array import array
 from collections.abc import Sequence
 from functools import partial
 
-from uad.drafters.history import agreement
-from uad.drafters.lookup import Located, LookupDrafter, SlotText
-from uad.drafters.sources import TableWalk, WalkSource
+from uad.lookup.drafter import LookupDrafter, SlotText
+from uad.lookup.history import agreement
+from uad.lookup.sources import Located, TableWalk, WalkSource
 from uad.types import Draft, Origin
 
 POOL_SIZE = 1 << 22
@@ -31,15 +31,13 @@ ID = (1 << 30) - 1
 _REWRITTEN = 1 << 30
 """Of an entry: that it had another id before."""
 _LONGER = 2
-"""Times n ids, after which what is ambiguous after n is remembered as well, by who follows copies: so they stay where
-they are.
-"""
+"""Times n ids, after which what is ambiguous after n is remembered as well: so copies stay where they are."""
 _TRUST = 0.5
 """How far a rewritten entry is believed."""
 
 
 def drafter(
-    n_match: int = 24, n_min: int = 48, n_max: int = 64, share: str = "server", n_slots: int = 1, follow: bool = True
+    n_match: int = 24, n_min: int = 48, n_max: int = 64, share: str = "server", n_slots: int = 1
 ) -> LookupDrafter:
     """Drafts ids as long as the pool knows the next one: at least n_min (else nothing), at most n_max.
 
@@ -47,13 +45,12 @@ def drafter(
     emptied for each prompt. Pools of slots share out the same memory.
     """
     size = POOL_SIZE if share == "server" else max(POOL_SIZE >> (n_slots - 1).bit_length(), _LEAST_POOL)
-    new = partial(Pool, n_match, size, _LONGER * n_match if follow else 0)
+    new = partial(Pool, n_match, size)
     shared = new() if share == "server" else None
     return LookupDrafter(
         Origin.NGRAM_MOD,
         lambda text: NgramMod(text, shared or new(), n_min, n_max, share == "off"),
         shared,
-        follow=follow,
     )
 
 
@@ -61,12 +58,12 @@ class Pool:
     """Hash of n ids to the next id, with the mark of a rewritten entry; -1: none. `epoch` counts how often it was
     emptied.
 
-    Of rewritten entries the ids after `longer` ids are kept as well (0: they are not).
+    Of rewritten entries the ids after `longer` ids are kept as well.
     """
 
-    def __init__(self, n: int, size: int = POOL_SIZE, longer: int = 0) -> None:
+    def __init__(self, n: int, size: int = POOL_SIZE) -> None:
         self.n = n
-        self.longer = longer
+        self.longer = _LONGER * n
         self.table = array("i", [-1]) * size
         self.n_used = 0
         self.epoch = 0
@@ -96,7 +93,7 @@ class Pool:
         entry = self.table[self.slot(ids, len(ids), self.n)]
         if entry < 0:
             return None
-        if entry >= _REWRITTEN and 0 < self.longer <= len(ids):
+        if entry >= _REWRITTEN and self.longer <= len(ids):
             longer = self.table[self.slot(ids, len(ids), self.longer)]
             entry = longer if longer >= 0 else entry
         return entry & ID, _TRUST if entry >= _REWRITTEN else 1.0
@@ -111,7 +108,7 @@ class Pool:
             streak = streak + 1 if found >= 0 and found & ID == id_ else 0
             self._put(slot, id_)
         for at, slot in enumerate(slots, start):
-            if self.table[slot] >= _REWRITTEN and 0 < self.longer <= at:
+            if self.table[slot] >= _REWRITTEN and self.longer <= at:
                 self._put(self.slot(ids, at, self.longer), ids[at])
         return streak
 

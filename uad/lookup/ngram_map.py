@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from uad.drafters.history import GramIndex, agreement, match_length
-from uad.drafters.lookup import Located, LookupDrafter, SlotText
-from uad.drafters.sources import TextSource
+from uad.lookup.drafter import LookupDrafter, SlotText
+from uad.lookup.history import MAX_MATCH, GramIndex, agreement
+from uad.lookup.sources import Located, TextSource
 from uad.types import Draft, Origin
+from uad.vocab.prefix import common_suffix
 
 _N_KEYS = 4096
 """Keys of which it is remembered how much was accepted, per slot; the oldest go first."""
@@ -20,9 +21,7 @@ _LEAD = 2
 """How many times as frequent as all others together a value must be."""
 
 
-def drafter(
-    size_n: int = 12, size_m: int = 48, min_hits: int = 1, n_values: int = 1, follow: bool = True
-) -> LookupDrafter:
+def drafter(size_n: int = 12, size_m: int = 48, min_hits: int = 1, n_values: int = 1) -> LookupDrafter:
     """Drafts the value after the key's last occurrence (n_values 1, ngram-map-k), or one of the first n_values that is
     at least twice as frequent as all others together (4, ngram-map-k4v).
 
@@ -30,7 +29,7 @@ def drafter(
     was.
     """
     origin = Origin.NGRAM_MAP_K if n_values == 1 else Origin.NGRAM_MAP_K4V
-    return LookupDrafter(origin, lambda text: NgramMap(text, size_n, size_m, min_hits, n_values), follow=follow)
+    return LookupDrafter(origin, lambda text: NgramMap(text, size_n, size_m, min_hits, n_values))
 
 
 class _Tried(NamedTuple):
@@ -86,7 +85,7 @@ class NgramMap:
             return None
         name = ids[-n:] if self._n_values == 1 else ids[-n:] + ids[start : start + m]
         self.tried = _Tried(tuple(name), start, len(ids))
-        return Located(TextSource(ids, start - 1), match_length(ids, start, ids, n))
+        return Located(TextSource(ids, start - 1), common_suffix(ids, start, ids, MAX_MATCH, n))
 
     def _choose(self, ends: list[int]) -> int | None:
         """Where the value begins that is to be drafted. A further value than n_values is not counted."""

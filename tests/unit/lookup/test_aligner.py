@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.drafter_kit import STEPS, Slot, play
 
-from uad.drafters import ngram_cache, ngram_map, ngram_mod, ngram_simple, suffix
-from uad.drafters.aligner import CopyAligner
-from uad.drafters.lookup import LookupDrafter
-from uad.drafters.replacements import Edit, Replacements
-from uad.drafters.sources import TextSource
+from uad.lookup import ngram_cache, ngram_map, ngram_mod, ngram_simple, suffix
+from uad.lookup.aligner import CopyAligner
+from uad.lookup.drafter import LookupDrafter
+from uad.lookup.replacements import Edit, Replacements
+from uad.lookup.sources import Located, TextSource
 from uad.types import Origin
 from uad.vocab.prefix import common_prefix
 
@@ -226,6 +226,30 @@ def test_a_copy_that_is_left_is_given_up() -> None:
     aligner.observe(range(200, 220))
     aligner.observe([4, 5, 6])
     assert aligner.guess(3) is None
+
+
+def test_it_says_where_the_answer_left_its_source_and_how_long_ago() -> None:
+    aligner = CopyAligner()
+    text = list(range(100))
+    aligner.start(TextSource(text, 0), 8, 8)
+    assert (aligner.left, aligner.n_since) == (None, 0)
+    aligner.observe([1, 2, 50, 51])
+    assert (aligner.left, aligner.n_since) == (Located(TextSource(text, 2), 10), 2)
+    aligner.observe([3, 4])
+    assert aligner.n_since == 0, "it copies again"
+    assert aligner.left == Located(TextSource(text, 2), 10)
+    aligner.observe(range(200, 220))
+    assert aligner.n_since == 0, "it has given up"
+
+
+def test_a_glance_has_the_edits_and_follows_nothing() -> None:
+    aligner = CopyAligner()
+    text = list(range(100))
+    aligner.start(TextSource(text, 0), 8, 8)
+    aligner.observe([1, 2, 50, 4, 5])
+    before = aligner.guess(3)
+    assert list(aligner.glance(TextSource([2, 3, 4, 80], 0), 4, 3).ids[:3]) == [50, 4, 80]
+    assert aligner.guess(3) == before
 
 
 def test_little_that_was_copied_is_not_resumed_at_once() -> None:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.drafter_kit import STEPS, Slot, play
+from kit.drafter_kit import STEPS, Slot, alone, play
 
-from uad.drafters.history import copy
-from uad.drafters.ngram_simple import drafter
+from uad.lookup.ngram_simple import drafter
+from uad.lookup.sources import TextSource
 
 
 def scan(ids: list[int], n: int, m: int, min_hits: int) -> tuple[int, ...]:
     """The written description: the last n ids, looked up backwards; what followed them the last time."""
     ends = [end for end in range(len(ids) - 1, n - 1, -1) if ids[end - n : end] == ids[-n:]]
-    return tuple(copy(ids, ends[0], m)) if len(ends) >= min_hits else ()
+    return tuple(TextSource(ids, ends[0] - 1).ahead(m)[1:]) if len(ends) >= min_hits else ()
 
 
 @given(
     STEPS, st.integers(1, 4), st.integers(1, 9), st.integers(1, 3), st.lists(st.booleans(), min_size=12, max_size=12)
 )
 def test_it_is_the_last_match_of_a_scan(steps, n, m, min_hits, asked):
-    slot = Slot(drafter(n, m, min_hits, follow=False))
+    slot = Slot(alone(drafter(n, m, min_hits)))
     for step, ask in zip(steps, asked, strict=False):
         play(slot, step)
         if ask:  # else it sleeps, and catches up later
@@ -54,7 +54,7 @@ def test_slots_do_not_see_each_other():
 
 
 def test_the_last_match_is_lost_with_the_text_it_was_in():
-    slot = Slot(drafter(2, 3, follow=False), [1, 2, 3, 3, 3, 7])
+    slot = Slot(alone(drafter(2, 3)), [1, 2, 3, 3, 3, 7])
     slot.write([1, 2, 4, 4, 4]).write([1, 2])
     assert slot.draft().ids == (4, 4, 4)
     slot.end().begin([1, 2, 3, 3, 3, 7, 8, 1, 2])  # the answer, say its reasoning, is not in the next prompt

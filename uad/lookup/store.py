@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import tempfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from uad.common.files import write_atomically
 from uad.vocab.table import VocabTable
 
 _log = logging.getLogger("uad")
@@ -140,17 +139,3 @@ class StoreFile:
             write_atomically(self.path, json.dumps(header).encode() + b"\n" + body)
         except OSError as error:
             _log.warning("%s: could not be written: %s", self.path, error.strerror or error)
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that whoever looks finds the old or the new content, whole. Raises OSError."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
