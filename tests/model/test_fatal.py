@@ -19,10 +19,11 @@ from kit.process import Server, uad
 from kit.toys import TARGET_VOCAB, Collector, ScriptedModel, make_engine
 
 from uad.config import Config
+from uad.costs import profile_store
 from uad.drafters.store import StoreFile
 from uad.errors import ConfigError, DecodeError, ModelLoadError, UnavailableError
 from uad.llama.context import Context
-from uad.runtime import Runtime, parts, profile_store, runtime, wiring
+from uad.runtime import Runtime, parts, runtime, wiring
 from uad.runtime.adapters import AdapterTurns
 from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 

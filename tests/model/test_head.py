@@ -12,12 +12,14 @@ from kit.head_models import FAMILIES, Lesson, Part, make_with_head
 from kit.models import DRAFTS, finish
 from kit.tiny_models import make
 
+from uad.commands.inspect import inspect_pair
 from uad.config import Config, DraftingConfig, ModelConfig
+from uad.costs import profile
 from uad.errors import ConfigError
 from uad.llama.footprint import Footprint
 from uad.llama.hidden import HiddenRows
 from uad.policy.cost import CostSample
-from uad.runtime import Runtime, inspect_pair, profile
+from uad.runtime import Runtime
 from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 pytestmark = pytest.mark.model

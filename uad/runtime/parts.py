@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from uad.config import Config, ModelConfig
+from uad.costs.fit import fitted, fitted_alone
 from uad.decode.drafting import Drafting
 from uad.decode.ends import ends_of, name_of
 from uad.decode.guard import reason
@@ -33,7 +34,6 @@ from uad.policy.fixed import FixedPolicy
 from uad.runtime import drafters, remote
 from uad.runtime.adapters import AdapterTurns
 from uad.runtime.drafters import Lookup
-from uad.runtime.fit import fitted, fitted_alone
 from uad.runtime.heads import open_head, plan_head
 from uad.runtime.open import open_model, tokenizer_notes
 from uad.runtime.pacing import Policies, Steps, draft_steps, open_policy

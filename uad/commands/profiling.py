@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from uad.config import Config, ModelConfig
+from uad.costs import profile, profile_store
+from uad.costs.fit import fitted, fitted_alone
 from uad.errors import ConfigError
 from uad.llama import native
 from uad.llama.context import Context
 from uad.llama.model import Model
 from uad.policy.cost import CostSample
-from uad.runtime import profile, profile_store
-from uad.runtime.fit import fitted, fitted_alone
 from uad.runtime.remote import connected
 
 Progress = Callable[[str, float], None]
@@ -23,7 +23,7 @@ Progress = Callable[[str, float], None]
 @dataclass(frozen=True, slots=True)
 class MeasuredCurve:
     """One model's curve: a sample for each size and depth, the file that keeps it, and how much single decodes differed
-    (uad.runtime.profile.spread)."""
+    (uad.costs.profile.spread)."""
 
     role: str
     model: str
@@ -48,16 +48,6 @@ def measure_profiles(
     if config.draft is None:
         return (target,)
     return target, _measure_draft(config, config.draft, n_ctx, n_max, depths, progress)
-
-
-def curve(
-    context: Context, config: ModelConfig, role: str, sizes: Sequence[int], seconds: float
-) -> tuple[tuple[CostSample, ...], bool]:
-    """The stored curve of a loaded model, else a quick one; and whether it was stored. On the thread that owns the
-    context.
-    """
-    stored = profile_store.load(profile_store.key(config, role))
-    return (profile.quick(context, sizes, seconds), False) if stored is None else (stored, True)
 
 
 def _measure_target(
