@@ -16,7 +16,7 @@ from uad.cli import cost_plot
 from uad.cli.models import parse
 from uad.common.files import path_of
 from uad.config.argv import Parser
-from uad.config.flag_groups import CONTEXT, DRAFT, GENERAL, MODEL
+from uad.config.flag_groups import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL
 from uad.console import console_on, note, progress
 from uad.errors import ConfigError
 from uad.hub import fetched
@@ -38,7 +38,8 @@ _CHEAP, _HALF = 0.35, 0.7
 def main(argv: Sequence[str]) -> int:
     """Measure, store and print. Raises UadError."""
     parser = _parser()
-    args, config = parse(parser, argv, (MODEL, CONTEXT, DRAFT, GENERAL), ("target", "draft"), logging.WARNING)
+    groups = (MODEL, CONTEXT, DRAFT, DRAFTING, GENERAL)
+    args, config = parse(parser, argv, groups, ("target", "draft"), logging.WARNING)
     n_max = _whole("--n-max", args.n_max, 1, _MOST_ROWS)
     depths = (
         None if args.depths is None else [_whole("--depths", text, 0, _MOST_DEPTH) for text in args.depths.split(",")]

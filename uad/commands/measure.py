@@ -22,6 +22,7 @@ from uad.costs.fit import fitted_alone
 from uad.costs.profile_store import curve
 from uad.errors import ConfigError
 from uad.llama.context import Context
+from uad.llama.head_file import head_in, refuse_alone
 from uad.policy.cost import CostCurve
 from uad.runtime import parts
 from uad.runtime.open import open_model
@@ -120,6 +121,8 @@ class _OpenPair:
     def __init__(self, config: Config, progress: Progress) -> None:
         if config.draft is None:
             raise ConfigError("inspect --measure needs a target and a draft")
+        for role, path in (("target", config.target.path), ("draft", config.draft.path)):
+            refuse_alone(head_in(path), f"{role} {path}")
         self._progress = progress
         self._n_max = replace(config.drafting.defaults, policy=SpecPolicy.FIXED).longest
         self.notes: list[str] = []
