@@ -26,8 +26,7 @@ from uad.llama.context import Context
 from uad.policy.fixed import FixedPolicy
 from uad.policy.protocol import Wish
 from uad.runtime import Stepper
-from uad.runtime.open import open_model
-from uad.runtime.parts import side, template_options
+from uad.runtime.open import open_model, side, template_options
 from uad.templates.plan import plan
 from uad.types import GREEDY, Commit, Draft, Rows, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder

@@ -16,7 +16,7 @@ from uad.common.names import meant_or_known
 from uad.config import Config
 from uad.errors import ConfigError, InvalidRequestError, MappingError
 from uad.llama.model import Model
-from uad.runtime import parts
+from uad.runtime.open import side, template_options
 from uad.runtime.remote import connected
 from uad.templates import emit
 from uad.templates.check import Comparison, compare
@@ -117,7 +117,7 @@ def check_mapping(config: Config, messages: Sequence[Mapping[str, object]]) -> C
     InvalidRequestError.
     """
     with _sides(config) as (target, draft):
-        return compare(target, draft, parts.template_options(config), messages)
+        return compare(target, draft, template_options(config), messages)
 
 
 def _derive(side: Side) -> Derived:
@@ -138,7 +138,7 @@ def _sides(config: Config) -> Iterator[tuple[Side, Side]]:
     if config.draft is None:
         raise ConfigError("a target and a draft are needed")
     with Model(config.target, "target") as target, Model(config.draft, "draft") as draft:
-        yield parts.side(target, config.templates.chat_template), parts.side(draft)
+        yield side(target, config.templates.chat_template), side(draft)
 
 
 def _applies(path: Path) -> str:

@@ -24,8 +24,7 @@ from uad.errors import ConfigError
 from uad.llama.context import Context
 from uad.llama.head_file import head_in, refuse_alone
 from uad.policy.cost import CostCurve
-from uad.runtime import parts
-from uad.runtime.open import open_model
+from uad.runtime.open import open_model, side, template_options
 from uad.runtime.prompts import Prompts
 from uad.runtime.remote import connected
 from uad.templates.plan import plan
@@ -142,8 +141,8 @@ class _OpenPair:
             )
             self._draft.choose_threads(config.draft)
             self._names = target.info.desc, draft.info.desc
-            options = parts.template_options(config)
-            self._rules = plan(parts.side(target, config.templates.chat_template), parts.side(draft), options).rules
+            options = template_options(config)
+            self._rules = plan(side(target, config.templates.chat_template), side(draft), options).rules
             self._encoders = Encoder(target.vocab), Encoder(draft.vocab)
             self._prompts = Prompts(
                 target.vocab, self._encoders[0], config.templates, target.info.chat_template, target.info.desc
