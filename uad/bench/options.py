@@ -53,11 +53,6 @@ class PolicyOption:
     name: str
     speculative: SpeculativeParams
 
-    @property
-    def is_auto(self) -> bool:
-        """True if the engine chooses the lengths."""
-        return self.speculative.enabled and self.speculative.policy is SpecPolicy.AUTO
-
 
 PLAIN = PolicyOption("plain", SpeculativeParams(enabled=False))
 

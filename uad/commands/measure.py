@@ -11,7 +11,7 @@ where a target's token ends inside a draft's, healing and salvage are left out.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -27,12 +27,11 @@ from uad.policy.cost import CostCurve
 from uad.runtime.open import open_model, side, template_options
 from uad.runtime.prompts import Prompts
 from uad.runtime.remote import connected
+from uad.runtime.target import Progress
 from uad.templates.plan import plan
 from uad.templates.rules import CompiledRules, Item, normalise
 from uad.types import Rows, SpecPolicy
 from uad.vocab.encode import Encoder
-
-Progress = Callable[[str, float], None]
 
 _N_SEQ = 4
 _N_CTX = 2048

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from types import TracebackType
+from typing import Self
 
 from uad.calls.format import AnswerFormat
 from uad.calls.parser import Start
@@ -18,13 +20,25 @@ from uad.types import Clock, Constraint, Request, SamplingParams
 
 
 class Loaded:
-    """What `build` made, and all that may be read of it from any thread."""
+    """What `build` made, and all that may be read of it from any thread. Use with `with`, or call `close()`."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._engine = parts.engine
         self._prompts = parts.prompts
         self.info: RuntimeInfo = parts.info
+
+    def close(self) -> None:
+        """Frees the models."""
+        self._parts.stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     @property
     def clock(self) -> Clock:
