@@ -51,24 +51,19 @@ class Loaded:
         self._engine.check(request)
 
     def _check_ids(self, request: Request) -> None:
-        n_vocab = self.info.target.n_vocab
-        if request.prompt and not 0 <= min(request.prompt) <= max(request.prompt) < n_vocab:
-            raise InvalidRequestError(
-                f"the prompt has a token id outside the vocabulary (0 to {n_vocab - 1})", "prompt"
-            )
-        if not all(0 <= id_ < n_vocab for id_ in request.stop_token_ids):
-            raise InvalidRequestError(
-                f"stop_token_ids: token ids must lie between 0 and {n_vocab - 1}", "stop_token_ids"
-            )
-        if not all(0 <= id_ < n_vocab for id_, _ in request.sampling.logit_bias):
-            raise InvalidRequestError(
-                f"logit_bias names a token id outside the vocabulary (0 to {n_vocab - 1})", "logit_bias"
-            )
-        sampling = request.sampling
+        last, sampling = self.info.target.n_vocab - 1, request.sampling
         if not all(sampling.bad_words):
             raise InvalidRequestError("bad_words: a word without tokens cannot be written anyway", "bad_words")
-        if not all(0 <= id_ < n_vocab for id_ in (*sampling.allowed, *chain.from_iterable(sampling.bad_words))):
-            raise InvalidRequestError(f"token ids must lie between 0 and {n_vocab - 1}", "allowed_token_ids")
+        biased = [id_ for id_, _ in sampling.logit_bias]
+        bound = (*sampling.allowed, *chain.from_iterable(sampling.bad_words))
+        for field, ids, wrong in (
+            ("prompt", request.prompt, f"the prompt has a token id outside the vocabulary (0 to {last})"),
+            ("stop_token_ids", request.stop_token_ids, f"stop_token_ids: token ids must lie between 0 and {last}"),
+            ("logit_bias", biased, f"logit_bias names a token id outside the vocabulary (0 to {last})"),
+            ("allowed_token_ids", bound, f"token ids must lie between 0 and {last}"),
+        ):
+            if ids and not 0 <= min(ids) <= max(ids) <= last:
+                raise InvalidRequestError(wrong, field)
 
     def check_constraint(self, constraint: Constraint) -> None:
         """Compile it ahead of its request, on any thread but the model's. Raises InvalidRequestError, with the place

@@ -19,7 +19,7 @@ from uad.decode.step import Engine
 from uad.drafters.model import ModelDrafter
 from uad.drafters.protocol import Drafter
 from uad.errors import ConfigError, InvalidRequestError, NotSupportedError
-from uad.events import RuntimeInfo
+from uad.events import ModelInfo, RuntimeInfo
 from uad.grammar.drafter import GrammarDrafter
 from uad.grammar.grammars import Grammars
 from uad.grammar.protocol import Matcher
@@ -97,16 +97,15 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         head = open_head(planned, config, stack, target, progress, wiring)
         draft = open_draft(config, stack, target, encoder, progress, wiring)
         free = _open_lookup(config, stack, target, encoder)
-        policies, drafting = None, None
         every: list[Drafter] = [*free, *(one for one in (head.drafter, draft.drafter) if one is not None)]
         grammars, matchers = _grammars(config, model, encoder), dict[int, Matcher]()
         forced = _forced(config, target, matchers)
-        policy_notes: tuple[str, ...] = ()
+        policies, policy_notes = None, tuple[str, ...]()
         if every:
             is_seldom = _only_by_request(every)
             policies, policy_notes = open_policy(config, target, draft.steps, head.steps, wiring, is_seldom)
-        if every or forced:
-            drafting = wiring.drafting((*forced, *every), policies or FixedPolicy, model, matchers)
+        drafts = (*forced, *every)
+        drafting = wiring.drafting(drafts, policies or FixedPolicy, model, matchers) if drafts else None
         breakers = _breakers(model)
         samplers = wiring.samplers(_samplers(context, model, grammars, breakers), model)
         engine = _engine(target, drafting, samplers, wiring, matchers, open_prompt_cache(config, context, wiring.clock))
@@ -119,19 +118,8 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             *grammars.notes,
             *head.notes,
             *draft.notes,
-        )
-        info = RuntimeInfo(
-            target=model.info,
-            draft=draft.info,
-            n_ctx=context.n_ctx,
-            n_slots=config.n_parallel,
-            build=native.build_info(),
-            notes=(*notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
-            drafters=tuple(one.origin for one in every),
-            eog={id_: name_of(id_, model.vocab) for id_ in sorted(model.vocab.eog)},
-            fim=model.vocab.fim,
-            bos_token=bos_name(model.vocab),
-            eos_token=eos_name(model.vocab),
+            *drafters.notes(free, config.drafting.lookup),
+            *policy_notes,
         )
         return Parts(
             config,
@@ -142,12 +130,32 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             breakers,
             target,
             samplers,
-            info,
+            _info(target, every, draft.info, notes),
             draft.drafter,
             policies,
             wiring,
             stack.pop_all(),
         )
+
+
+def _info(
+    target: LoadedTarget, every: Sequence[Drafter], draft: ModelInfo | None, notes: tuple[str, ...]
+) -> RuntimeInfo:
+    """What is told about a runtime in which all of these draft."""
+    context, vocab = target.context, target.model.vocab
+    return RuntimeInfo(
+        target=target.model.info,
+        draft=draft,
+        n_ctx=context.n_ctx,
+        n_slots=context.n_seq,
+        build=native.build_info(),
+        notes=notes,
+        drafters=tuple(one.origin for one in every),
+        eog={id_: name_of(id_, vocab) for id_ in sorted(vocab.eog)},
+        fim=vocab.fim,
+        bos_token=bos_name(vocab),
+        eos_token=eos_name(vocab),
+    )
 
 
 def _with_snapshots(config: Config) -> Config:
