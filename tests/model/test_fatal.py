@@ -23,7 +23,7 @@ from uad.costs import profile_store
 from uad.drafters.store import StoreFile
 from uad.errors import ConfigError, DecodeError, ModelLoadError, UnavailableError
 from uad.llama.context import Context
-from uad.runtime import Runtime, parts, runtime, wiring
+from uad.runtime import Runtime, draft_model, parts, runtime, wiring
 from uad.runtime.adapters import AdapterTurns
 from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
@@ -185,7 +185,7 @@ def test_a_draft_that_fails_at_start_is_left_out_with_one_line(where: str, monke
         case "measuring":
             monkeypatch.setattr(wiring, "curve", fails_for_the_draft(wiring.curve, 2))
         case "rules":
-            monkeypatch.setattr(parts, "plan", fail)
+            monkeypatch.setattr(draft_model, "plan", fail)
         case "first decode":
             real = Context.decode
             monkeypatch.setattr(
