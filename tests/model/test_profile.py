@@ -198,6 +198,7 @@ def test_people_get_a_table_and_the_place(cache, capsys):
         (["--depths", "255"], "--depths: 255"),
         (["--plot", "x.jpeg"], "--plot"),
         (["--nmax", "3"], "--n-max"),
+        (["--spec-type", "draft-mtp"], "no head for multi-token prediction"),
     ],
 )
 def test_wrong_words_are_named(cache, capsys, words, named):
