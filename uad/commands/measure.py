@@ -23,13 +23,13 @@ from uad.costs.profile_store import curve
 from uad.errors import ConfigError
 from uad.llama.context import Context
 from uad.llama.head_file import head_in, refuse_alone
+from uad.mapping.plan import plan
+from uad.mapping.rules import CompiledRules, Item, normalise
 from uad.policy.cost import CostCurve
 from uad.runtime.open import open_model, side, template_options
 from uad.runtime.prompts import Prompts
 from uad.runtime.remote import connected
 from uad.runtime.target import Progress
-from uad.templates.plan import plan
-from uad.templates.rules import CompiledRules, Item, normalise
 from uad.types import Rows, SpecPolicy
 from uad.vocab.encode import Encoder
 

@@ -21,12 +21,12 @@ from platformdirs import user_cache_path
 from uad.common.files import path_of, read_text
 from uad.config import ModelConfig
 from uad.costs import profile
-from uad.drafters.store import write_atomically
 from uad.errors import ConfigError, ModelLoadError
 from uad.llama import native
 from uad.llama.amx import rearranges
 from uad.llama.context import Context, attention, physical_cores
 from uad.llama.devices import devices, has_cpu_kernels, offloads
+from uad.lookup.store import write_atomically
 from uad.policy.cost import CostSample
 
 VERSION = 1

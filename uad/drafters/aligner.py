@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from uad.drafters.history import BELIEFS
-from uad.drafters.replacements import LONGEST, Edit, Expected, Placed, Replacements
-from uad.drafters.sources import Source
+from uad.lookup.history import BELIEFS
+from uad.lookup.replacements import LONGEST, Edit, Expected, Placed, Replacements
+from uad.lookup.sources import Source
 from uad.types import Draft, Origin
 from uad.vocab.prefix import common_prefix
 

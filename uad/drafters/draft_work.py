@@ -13,7 +13,7 @@ import numpy.typing as npt
 from uad.drafters.choosing import Chooser, Row
 from uad.drafters.mirror import Mirror
 from uad.drafters.recall import Recall
-from uad.templates.rules import RuleStream
+from uad.mapping.rules import RuleStream
 from uad.types import Ask, Rows
 from uad.vocab.meter import Meter
 from uad.vocab.prefix import common_prefix

@@ -14,11 +14,11 @@ from uad.events import ModelInfo
 from uad.llama.context import Context
 from uad.llama.model import Model
 from uad.llama.trained import training_note
+from uad.mapping.plan import plan
 from uad.runtime.open import open_model, side, template_options, tokenizer_notes
 from uad.runtime.pacing import Steps, draft_steps
 from uad.runtime.target import LoadedTarget, Progress
 from uad.runtime.wiring import Wiring
-from uad.templates.plan import plan
 from uad.types import Origin
 from uad.vocab.encode import Encoder
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from uad.config import Config, ModelConfig
 from uad.llama.model import Model
-from uad.templates.plan import Options
-from uad.templates.recognise import Side
+from uad.mapping.plan import Options
+from uad.mapping.recognise import Side
 from uad.vocab.hf import hf_tokenize
 
 

@@ -29,6 +29,7 @@ from uad.llama.context import Context
 from uad.llama.memory import SavedSequence
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
+from uad.mapping.recognise import bos_name, eos_name
 from uad.policy.fixed import FixedPolicy
 from uad.runtime import drafters, remote
 from uad.runtime.adapters import AdapterTurns
@@ -45,7 +46,6 @@ from uad.sampling.dry import BreakersOf, breakers_of
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
 from uad.sampling.stages import Stage
-from uad.templates.recognise import bos_name, eos_name
 from uad.types import Origin, Request
 from uad.vocab.encode import Encoder
 

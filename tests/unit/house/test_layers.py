@@ -60,7 +60,7 @@ ROOMS = {
     "uad.trim": Room((*BASE, "uad.gguf")),
     "uad.hub": Room((*BASE, "uad.config", "uad.console"), lazy=("huggingface_hub",)),
     "uad.costs": Room(
-        (*BASE, "uad.config", "uad.llama", "uad.policy.cost", "uad.drafters.store", "numpy", "platformdirs")
+        (*BASE, "uad.config", "uad.llama", "uad.policy.cost", "uad.lookup.store", "numpy", "platformdirs")
     ),
     "uad.runtime": Room(
         (
