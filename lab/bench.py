@@ -27,7 +27,7 @@ from report import write_report
 from uad.bench import run
 from uad.bench.measure import BenchJob, Measured
 from uad.bench.options import BenchOptions, Drafters, Lineup, parse
-from uad.bench.report import Cell
+from uad.bench.report import Cell, is_auto
 from uad.bench.run import Engines, Findings, Pairing, measure_all, show
 from uad.bench.workloads import WorkloadPrompt
 from uad.cli import run as run_command
@@ -55,7 +55,7 @@ class LabOptions(BenchOptions):
         """True if automatic lengths are to be compared with the best possible ones: the draft model's alone are known
         beforehand.
         """
-        return self.oracle and drafters.types == (MODEL_TYPE,) and any(policy.is_auto for policy in self.policies)
+        return self.oracle and drafters.types == (MODEL_TYPE,) and any(is_auto(policy.name) for policy in self.policies)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from experiment import Experiment
 
 from uad.config import ModelConfig
+from uad.costs import profile_store
 from uad.decode.drafting import NO_MATCHERS, Drafting
 from uad.decode.layout import sizes_of_passes
 from uad.decode.target import Target
@@ -25,7 +26,6 @@ from uad.llama.head import HeadContext
 from uad.llama.model import Model
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.protocol import Policy
-from uad.runtime import profile_store
 from uad.types import GREEDY, Ask, Commit, Draft, Origin, Rows, SamplingParams
 
 _CALL_MS = {Origin.MODEL: 0.7}

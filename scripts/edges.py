@@ -27,8 +27,7 @@ from uad.mapping.plan import plan
 from uad.policy.fixed import FixedPolicy
 from uad.policy.protocol import Wish
 from uad.runtime import Stepper
-from uad.runtime.open import open_model
-from uad.runtime.parts import side, template_options
+from uad.runtime.open import open_model, side, template_options
 from uad.types import GREEDY, Commit, Draft, Rows, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder
 

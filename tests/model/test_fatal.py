@@ -19,10 +19,11 @@ from kit.process import Server, uad
 from kit.toys import TARGET_VOCAB, Collector, ScriptedModel, make_engine
 
 from uad.config import Config
+from uad.costs import profile_store
 from uad.errors import ConfigError, DecodeError, ModelLoadError, UnavailableError
 from uad.llama.context import Context
 from uad.lookup.store import StoreFile
-from uad.runtime import Runtime, parts, profile_store, runtime, wiring
+from uad.runtime import Runtime, draft_model, parts, runtime, wiring
 from uad.runtime.adapters import AdapterTurns
 from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
@@ -184,7 +185,7 @@ def test_a_draft_that_fails_at_start_is_left_out_with_one_line(where: str, monke
         case "measuring":
             monkeypatch.setattr(wiring, "curve", fails_for_the_draft(wiring.curve, 2))
         case "rules":
-            monkeypatch.setattr(parts, "plan", fail)
+            monkeypatch.setattr(draft_model, "plan", fail)
         case "first decode":
             real = Context.decode
             monkeypatch.setattr(

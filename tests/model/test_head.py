@@ -12,12 +12,16 @@ from kit.head_models import FAMILIES, Lesson, Part, make_with_head
 from kit.models import DRAFTS, finish
 from kit.tiny_models import make
 
+from uad.commands.inspect import inspect_pair
+from uad.commands.measure import Form, SampleText, measure_pair
+from uad.commands.profiling import measure_profiles
 from uad.config import Config, DraftingConfig, ModelConfig
+from uad.costs import profile
 from uad.errors import ConfigError
 from uad.llama.footprint import Footprint
 from uad.llama.hidden import HiddenRows
-from uad.policy.cost import CostSample
-from uad.runtime import Runtime, inspect_pair, profile
+from uad.policy.cost import CostCurve, CostSample
+from uad.runtime import Runtime
 from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 pytestmark = pytest.mark.model
@@ -160,9 +164,19 @@ def test_what_is_no_head_is_named(folder: Path) -> None:
         (both, headless, HEAD, f"draft {headless}: no head for multi-token prediction in it"),
         (trunk, head, (*HEAD, str(Origin.MODEL)), "a head alone cannot draft as draft-simple"),
         (make("llama", folder), head, HEAD, "a head of another vocabulary"),
+        (head, None, HEAD, f"target {head}: it holds a head for multi-token prediction alone"),
+        (head, None, ("suffix",), f"target {head}: it holds a head for multi-token prediction alone"),
     ):
         with pytest.raises(ConfigError, match=re.escape(reason)):
             Runtime.open(config(target, draft=draft, types=types))
+
+
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_a_head_alone_is_not_compared_with_a_model(role: str, folder: Path) -> None:
+    trunk, head = (make_with_head("qwen35", folder, part=part) for part in (Part.TRUNK, Part.HEAD))
+    target, draft = (head, trunk) if role == "target" else (trunk, head)
+    with pytest.raises(ConfigError, match=f"^{role} {re.escape(str(head))}: it holds a head"):
+        measure_pair(config(target, draft=draft), [SampleText("text", "a b c", Form.READ)], lambda what, share: None)
 
 
 def test_a_head_that_nobody_asked_for_is_mentioned(folder: Path) -> None:
@@ -186,3 +200,24 @@ def test_its_memory_is_reckoned_and_its_price_measured(folder: Path) -> None:
     with Footprint(ModelConfig(path, with_head=True), "head", 2) as footprint:
         trunk, head = footprint.of(4096), footprint.of(4096, is_head=True)
     assert 0 < head.kv < trunk.kv, "one layer of keys and values, no state"
+
+
+@pytest.mark.parametrize("in_its_own_file", [False, True])
+def test_the_server_finds_the_curve_that_profile_stored(
+    in_its_own_file: bool, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured_again(context: object, sizes: object, seconds: float) -> None:
+        pytest.fail(f"no stored curve was found for {context}")
+
+    monkeypatch.setenv("UAD_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(profile, "quick", measured_again)
+    parts = (Part.TRUNK, Part.HEAD) if in_its_own_file else (Part.BOTH,)
+    target, *own = (make_with_head("qwen35", folder, part=part) for part in parts)
+    settings = config(target, slots=2, draft=own[0] if own else None)
+    curves = {one.role: one for one in measure_profiles(settings, 3, (0, 8), lambda what, share: None)}
+    assert list(curves) == ["target", "head"]
+    with Runtime.open(settings) as runtime:
+        policies = runtime._parts.policies
+        assert policies is not None
+        assert policies.last.machine.head.ms(2) == pytest.approx(CostCurve(curves["head"].samples).ms(2), abs=1e-4)
+        assert not any("measured quickly" in note for note in runtime.info.notes)

@@ -10,8 +10,9 @@ from kit.models import config, finish
 from kit.tiny_models import make, make_adapter
 
 from uad.config import LoraConfig, ModelConfig
+from uad.costs import profile_store
 from uad.errors import ModelLoadError
-from uad.runtime import Runtime, profile_store
+from uad.runtime import Runtime
 from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 PLAIN = SpeculativeParams(enabled=False)

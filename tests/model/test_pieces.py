@@ -11,15 +11,15 @@ from kit.vocab_kit import encoder
 
 from uad.checkpoint import DroppedError, wanted_while
 from uad.errors import InvalidRequestError
-from uad.runtime import pieces
-from uad.runtime.pieces import LONGEST, encode_in_pieces
+from uad.runtime import prompts
+from uad.runtime.prompts import LONGEST, encode_in_pieces
 from uad.vocab.table import VocabTable
 
 WORDS = ["word", " ", "\n", "x" * 99, "'s", "東京", " 42", "é", ";;", "\t", "\U0001f642"]
 
 
 def test_pieces_change_no_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "PIECE", 16)
+    monkeypatch.setattr(prompts, "PIECE", 16)
     whole, draw = encoder("target-chatml"), random.Random(0)
     for _ in range(200):
         data = "".join(draw.choices(WORDS, k=draw.randrange(60))).encode()

@@ -53,11 +53,6 @@ class PolicyOption:
     name: str
     speculative: SpeculativeParams
 
-    @property
-    def is_auto(self) -> bool:
-        """True if the engine chooses the lengths."""
-        return self.speculative.enabled and self.speculative.policy is SpecPolicy.AUTO
-
 
 PLAIN = PolicyOption("plain", SpeculativeParams(enabled=False))
 
@@ -205,8 +200,16 @@ class BenchOptions:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `uad bench`."""
-    add = parser.add_argument
-    whole, file = typed(integer(1)), typed(FILE)
+    _add_models(parser)
+    _add_answers(parser)
+    _add_conditions(parser)
+    for group in (MODEL, CONTEXT, DRAFT, LOOKUP):
+        add_group(parser, group, without=OWN)
+
+
+def _add_models(parser: argparse.ArgumentParser) -> None:
+    """Which models are measured."""
+    add, file = parser.add_argument, typed(FILE)
     add(
         "-m", "--target", "--model", action="append", type=file, metavar="GGUF", help="target model; repeat for several"
     )
@@ -216,6 +219,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     target = "target model from a Hugging Face repository; repeat for several"
     add("-hf", "-hfr", "--hf-repo", action="append", type=repo, metavar=form, help=target)
     add("-hfd", "-hfrd", "--hf-repo-draft", action="append", type=repo, metavar=form, help="the same for drafts")
+
+
+def _add_answers(parser: argparse.ArgumentParser) -> None:
+    """What they are asked for, under which policies, and how often."""
+    add, whole = parser.add_argument, typed(integer(1))
     names = f"{', '.join(bundled())}, all (these), {', '.join(category_names())}, categories (these)"
     add("--workload", action="append", metavar="NAMES", help=f"comma list of {names}, or a .toml file (default: chat)")
     policies = f"auto, auto:N_MAX, fixed, fixed:N_MAX, fixed:N_MAX:P_MIN, plain, matrix ({', '.join(_MATRIX)})"
@@ -256,6 +264,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-s", "--seed", type=seed, default=1, metavar="N", help="seed of the sampled answers (default: %(default)s)")
     repeats = "counted runs of each prompt under each policy; the median counts (default: %(default)s)"
     add("--repeats", type=whole, default=3, metavar="N", help=repeats)
+
+
+def _add_conditions(parser: argparse.ArgumentParser) -> None:
+    """What drafts and how, what else is asked, and what is printed."""
+    add = parser.add_argument
     add("--exact", action="store_true", help="bitwise the plain text, whatever the target's weights, as on `uad serve`")
     replaced = "replace this target text by that draft text; repeatable"
     add("--spec-replace", action="append", nargs=2, default=[], metavar=("TARGET", "DRAFT"), help=replaced)
@@ -276,8 +289,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--spec-share", type=typed(choice(*SHARES)), default="off", metavar="|".join(SHARES), help=share)
     context = "context per sequence in tokens (default: what the prompts need)"
     add("-c", "--ctx-size", type=typed(integer(0)), default=0, metavar="N", help=context)
-    for group in (MODEL, CONTEXT, DRAFT, LOOKUP):
-        add_group(parser, group, without=OWN)
 
 
 def parse(args: argparse.Namespace) -> BenchOptions:

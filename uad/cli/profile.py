@@ -15,14 +15,14 @@ from rich.text import Text
 from uad.cli import cost_plot
 from uad.cli.models import parse
 from uad.common.files import path_of
-from uad.config.argv import Parser
-from uad.config.flag_groups import CONTEXT, DRAFT, GENERAL, MODEL
+from uad.config.argv import Parser, typed
+from uad.config.flag_groups import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL
+from uad.config.kinds import integer, several
 from uad.console import console_on, note, progress
-from uad.errors import ConfigError
 from uad.hub import fetched
 
 if TYPE_CHECKING:
-    from uad.runtime.profiling import MeasuredCurve
+    from uad.commands.profiling import MeasuredCurve
 
 _DESCRIPTION = """Measure what a pass of n rows costs with these models on this machine, behind texts of several
 lengths.
@@ -31,27 +31,24 @@ The curves go to the user's cache directory ($UAD_CACHE_DIR if set), where `uad 
 them. Without them it measures for two seconds at start. Let the machine rest meanwhile: a busy one gives the curve of a
 busy one."""
 _EPILOG = "example: uad profile TARGET.gguf DRAFT.gguf -c 4096 --plot cost.png"
-_MOST_ROWS, _MOST_DEPTH = 512, 10_000_000
+_ROWS, _DEPTHS = integer(1, 512), several(integer(0, 10_000_000))
 _CHEAP, _HALF = 0.35, 0.7
 
 
 def main(argv: Sequence[str]) -> int:
     """Measure, store and print. Raises UadError."""
     parser = _parser()
-    args, config = parse(parser, argv, (MODEL, CONTEXT, DRAFT, GENERAL), ("target", "draft"), logging.WARNING)
-    n_max = _whole("--n-max", args.n_max, 1, _MOST_ROWS)
-    depths = (
-        None if args.depths is None else [_whole("--depths", text, 0, _MOST_DEPTH) for text in args.depths.split(",")]
-    )
+    groups = (MODEL, CONTEXT, DRAFT, DRAFTING, GENERAL)
+    args, config = parse(parser, argv, groups, ("target", "draft"), logging.WARNING)
     plot = None if args.plot is None else path_of(args.plot)
 
-    from uad.runtime.profile import BUSY
-    from uad.runtime.profiling import measure_profiles
+    from uad.commands.profiling import measure_profiles
+    from uad.costs.profile import BUSY
 
     if plot is not None:
         cost_plot.check(plot)
     with progress(sys.stderr) as report:
-        found = measure_profiles(fetched(config, report), n_max, depths, report)
+        found = measure_profiles(fetched(config, report), args.n_max, args.depths, report)
     if plot is not None:
         cost_plot.draw(found, plot)
     for one in found:
@@ -72,23 +69,21 @@ def _parser() -> Parser:
     parser.add_argument("target", metavar="TARGET", nargs="?", help="GGUF file of the target model")
     parser.add_argument("draft", metavar="DRAFT", nargs="?", help="GGUF file of the draft model")
     parser.add_argument(
-        "--n-max", metavar="N", default="24", help="measure passes of 1 to N rows (default: %(default)s)"
+        "--n-max",
+        metavar="N",
+        type=typed(_ROWS),
+        default=24,
+        help="measure passes of 1 to N rows (default: %(default)s)",
     )
     parser.add_argument(
         "--depths",
         metavar="N,N,…",
+        type=typed(_DEPTHS),
         help="how many tokens come before (default: 0,512,2048,8192, as far as the context goes)",
     )
     parser.add_argument("--plot", metavar="FILE", help="draw the curves: a .png, .svg or .pdf file")
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of tables")
     return parser
-
-
-def _whole(name: str, text: str, low: int, high: int) -> int:
-    value = int(text) if text.strip().isascii() and text.strip().isdigit() else -1
-    if not low <= value <= high:
-        raise ConfigError(f"{name}: {text!r} is not a whole number from {low} to {high}")
-    return value
 
 
 def _values(one: MeasuredCurve) -> dict[str, object]:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from uad.config.argv import Parser, typed
 from uad.config.kinds import DEVICES, ONE_NAME, THREADS, integer
 from uad.console import note
-
-if TYPE_CHECKING:
-    from uad.runtime.worker import WorkerConfig
 
 _DESCRIPTION = """Serve this machine's devices over llama.cpp's RPC backend, for `uad serve --rpc HOST:PORT` elsewhere.
 
@@ -43,25 +38,14 @@ def main(argv: Sequence[str]) -> int:
     add("--allow-network", action="store_true", help="listen on other addresses than loopback, unencrypted as it is")
     add("--list-devices", action="store_true", help="print this machine's devices and leave")
     args = parser.parse(argv)
-    if args.list_devices:
-        from uad.runtime.worker import device_lines
 
+    from uad.commands.worker import Worker, WorkerConfig, device_lines
+
+    if args.list_devices:
         print("\n".join(device_lines()))
         return 0
-    _serve(_config(args))
-    return 0
-
-
-def _config(args: argparse.Namespace) -> WorkerConfig:
-    from uad.runtime.worker import WorkerConfig
-
-    return WorkerConfig(args.host, args.port, args.device, args.threads, args.cache, args.allow_network)
-
-
-def _serve(config: WorkerConfig) -> None:
-    from uad.runtime.worker import Worker
-
-    worker = Worker(config)
+    worker = Worker(WorkerConfig(args.host, args.port, args.device, args.threads, args.cache, args.allow_network))
     for line in worker.notes:
         note(line)
     worker.serve()
+    return 0

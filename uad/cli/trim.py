@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from uad.common.files import path_of, size_text
-from uad.config.argv import Parser
+from uad.config.argv import Parser, typed
+from uad.config.kinds import integer
 from uad.console import progress, set_up_logging
-from uad.errors import ConfigError
 
 if TYPE_CHECKING:
-    from uad.runtime.trimming import Trimmed
+    from uad.commands.trimming import Trimmed
 
 _DESCRIPTION = """Write a smaller draft: it keeps the tokens that a corpus uses most, and what these are made of.
 
@@ -27,20 +27,19 @@ languages."""
 _EPILOG = """examples: uad trim DRAFT.gguf -o SMALL.gguf
           uad trim DRAFT.gguf -o SMALL.gguf --type q4_0
           uad trim DRAFT.gguf -o SMALL.gguf --corpus notes/ src/ answers.txt --keep 12000"""
-_LEAST, _MOST = 1, 10_000_000
+_KEEP = integer(1, 10_000_000)
 
 
 def main(argv: Sequence[str]) -> int:
     """Count, cut, write and say what became of it. Raises UadError."""
     parser = _parser()
     args = parser.parse(argv)
-    keep = None if args.keep is None else _whole(args.keep)
     set_up_logging(logging.WARNING)
 
-    from uad.runtime.trimming import trim
+    from uad.commands.trimming import trim
 
     with progress(sys.stderr) as report:
-        trimmed = trim(args.draft, args.output, args.corpus or (), keep, report, args.type)
+        trimmed = trim(args.draft, args.output, args.corpus or (), args.keep, report, args.type)
     print("\n".join(summary(trimmed)))
     return 0
 
@@ -60,7 +59,10 @@ def _parser() -> Parser:
         help="text files, or folders of them, that say which tokens are needed; your own texts make it better",
     )
     parser.add_argument(
-        "--keep", metavar="N", help="keep at most N tokens, bytes and specials included (default: 16384)"
+        "--keep",
+        metavar="N",
+        type=typed(_KEEP),
+        help="keep at most N tokens, bytes and specials included (default: 16384)",
     )
     parser.add_argument(
         "--type",
@@ -68,13 +70,6 @@ def _parser() -> Parser:
         help="also write the weights in q4_0, q8_0 or bf16: on CPUs q4_0 is mostly the fastest (default: as they are)",
     )
     return parser
-
-
-def _whole(text: str) -> int:
-    value = int(text) if text.strip().isascii() and text.strip().isdigit() and len(text) < 20 else 0
-    if not _LEAST <= value <= _MOST:
-        raise ConfigError(f"--keep: {text!r} is not a whole number from {_LEAST} to {_MOST}")
-    return value
 
 
 def summary(trimmed: Trimmed) -> list[str]:

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from uad.errors import ModelLoadError
+from uad.errors import ConfigError, ModelLoadError
 from uad.gguf import GgufFile
 
 # architectures whose heads llama.cpp 0.3.36's can run; others (exaone, bailingmoe2, dots …) load theirs for nothing
@@ -72,6 +72,15 @@ def head_in(path: Path) -> HeadFile | None:
     if not n_heads or f"blk.{n_blocks - n_heads}.nextn.eh_proj.weight" not in names:
         return None
     return HeadFile(arch, n_heads, is_alone="blk.0.attn_norm.weight" not in names)
+
+
+def refuse_alone(found: HeadFile | None, what: str) -> None:
+    """Raises ConfigError for a file that is to write text and holds a head alone: llama.cpp ends the process there."""
+    if found is not None and found.is_alone:
+        raise ConfigError(
+            f"{what}: it holds a head for multi-token prediction alone, which writes no text by itself; name its model "
+            "here, and the head as --model-draft of `uad serve`"
+        )
 
 
 def _tensors(path: Path) -> set[str]:

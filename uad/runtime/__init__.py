@@ -2,8 +2,7 @@
 and no terminal.
 """
 
-from uad.runtime.inspect import PairReport, inspect_pair
 from uad.runtime.runtime import Runtime
 from uad.runtime.stepper import Stepper
 
-__all__ = ["PairReport", "Runtime", "Stepper", "inspect_pair"]
+__all__ = ["Runtime", "Stepper"]

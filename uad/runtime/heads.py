@@ -18,7 +18,7 @@ from uad.drafters.head import HeadDrafter
 from uad.errors import ConfigError, ModelLoadError
 from uad.llama import nextn
 from uad.llama.head import HeadContext
-from uad.llama.head_file import HeadFile, head_in
+from uad.llama.head_file import HeadFile, head_in, refuse_alone
 from uad.llama.model import Model
 from uad.runtime.open import open_model
 from uad.runtime.pacing import Steps, draft_steps
@@ -57,27 +57,25 @@ def plan_head(config: Config) -> PlannedHead:
     there, or that cannot be run.
     """
     draft, types = config.draft, config.drafting.types
-    own = head_in(draft.path) if draft is not None else None
+    its, own = head_in(config.target.path), head_in(draft.path) if draft is not None else None
+    refuse_alone(its, f"target {config.target.path}")
     notes: tuple[str, ...] = ()
     if draft is not None and own is not None and own.is_alone and HEAD_TYPE not in types:
         types = tuple(HEAD_TYPE if name == MODEL_TYPE else name for name in types)
         notes = (f"{draft.path.name} holds a head alone: it drafts as {HEAD_TYPE}",)
     if HEAD_TYPE not in types or not config.drafting.defaults.enabled:
-        return PlannedHead(config, notes=_hint(config))
+        return PlannedHead(config, notes=_hint(config, its))
     nextn.check()
     config = replace(config, drafting=replace(config.drafting, types=types))
     if draft is not None and (MODEL_TYPE not in types or (own is not None and own.is_alone)):
         return PlannedHead(replace(config, draft=None), True, _own_file(draft, own, types), notes)
-    _checked(head_in(config.target.path), f"target {config.target.path}", "give its head as --model-draft FILE, or ")
+    _checked(its, f"target {config.target.path}", "give its head as --model-draft FILE, or ")
     return PlannedHead(replace(config, target=replace(config.target, with_head=True)), True)
 
 
-def _hint(config: Config) -> tuple[str, ...]:
+def _hint(config: Config, found: HeadFile | None) -> tuple[str, ...]:
     """A line where the target's file has a head that nobody asked for."""
-    if not config.drafting.defaults.enabled:
-        return ()
-    found = head_in(config.target.path)
-    if found is None or found.obstacle:
+    if not config.drafting.defaults.enabled or found is None or found.obstacle:
         return ()
     return (f"the target's file has a head for multi-token prediction: --spec-type {HEAD_TYPE} drafts with it",)
 
@@ -127,20 +125,30 @@ def open_head(
 def _opened(
     planned: PlannedHead, config: Config, stack: ExitStack, target: LoadedTarget, progress: Progress, wiring: Wiring
 ) -> OpenedHead:
-    model = target.model
-    if planned.file is not None:
-        model = stack.enter_context(open_model(planned.file, "draft", lambda share: progress("loading head", share)))
-        _same_vocabulary(model, target.model, planned.file.path)
-    settings = _settings(target, planned.file)
     window = config.drafting.window or target.context.n_ctx
-    context = HeadContext(model, settings, target.context, target.model, window + 1)
-    stack.callback(context.close)
+    context, settings = open_context(planned, stack, target, window, progress)
     drafter = HeadDrafter(
         wiring.head(context), _choosers(target.model), target.model.vocab, config.drafting.window, wiring.clock
     )
     where = planned.file.path.name if planned.file is not None else "the target's file"
     note = f"head of {where}: drafts from the target's hidden rows, of the last {window} tokens at first"
     return OpenedHead(drafter, draft_steps(config, context, settings, wiring, "head"), (*planned.notes, note))
+
+
+def open_context(
+    planned: PlannedHead, stack: ExitStack, target: LoadedTarget, window: int, progress: Progress
+) -> tuple[HeadContext, ModelConfig]:
+    """The context of the planned head on the stack, and what it was made with; it reads the target's hidden rows of the
+    last `window` ids. Raises ModelLoadError, or ConfigError for a head of another model.
+    """
+    model = target.model
+    if planned.file is not None:
+        model = stack.enter_context(open_model(planned.file, "draft", lambda share: progress("loading head", share)))
+        _same_vocabulary(model, target.model, planned.file.path)
+    settings = _settings(target, planned.file)
+    context = HeadContext(model, settings, target.context, target.model, window + 1)
+    stack.callback(context.close)
+    return context, settings
 
 
 def _settings(target: LoadedTarget, file: ModelConfig | None) -> ModelConfig:

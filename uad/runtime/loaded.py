@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from types import TracebackType
+from typing import Self
 
 from uad.calls.format import AnswerFormat
 from uad.calls.parser import Start
@@ -18,13 +20,25 @@ from uad.types import Clock, Constraint, Request, SamplingParams
 
 
 class Loaded:
-    """What `build` made, and all that may be read of it from any thread."""
+    """What `build` made, and all that may be read of it from any thread. Use with `with`, or call `close()`."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._engine = parts.engine
         self._prompts = parts.prompts
         self.info: RuntimeInfo = parts.info
+
+    def close(self) -> None:
+        """Frees the models."""
+        self._parts.stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     @property
     def clock(self) -> Clock:
@@ -37,24 +51,19 @@ class Loaded:
         self._engine.check(request)
 
     def _check_ids(self, request: Request) -> None:
-        n_vocab = self.info.target.n_vocab
-        if request.prompt and not 0 <= min(request.prompt) <= max(request.prompt) < n_vocab:
-            raise InvalidRequestError(
-                f"the prompt has a token id outside the vocabulary (0 to {n_vocab - 1})", "prompt"
-            )
-        if not all(0 <= id_ < n_vocab for id_ in request.stop_token_ids):
-            raise InvalidRequestError(
-                f"stop_token_ids: token ids must lie between 0 and {n_vocab - 1}", "stop_token_ids"
-            )
-        if not all(0 <= id_ < n_vocab for id_, _ in request.sampling.logit_bias):
-            raise InvalidRequestError(
-                f"logit_bias names a token id outside the vocabulary (0 to {n_vocab - 1})", "logit_bias"
-            )
-        sampling = request.sampling
+        last, sampling = self.info.target.n_vocab - 1, request.sampling
         if not all(sampling.bad_words):
             raise InvalidRequestError("bad_words: a word without tokens cannot be written anyway", "bad_words")
-        if not all(0 <= id_ < n_vocab for id_ in (*sampling.allowed, *chain.from_iterable(sampling.bad_words))):
-            raise InvalidRequestError(f"token ids must lie between 0 and {n_vocab - 1}", "allowed_token_ids")
+        biased = [id_ for id_, _ in sampling.logit_bias]
+        bound = (*sampling.allowed, *chain.from_iterable(sampling.bad_words))
+        for field, ids, wrong in (
+            ("prompt", request.prompt, f"the prompt has a token id outside the vocabulary (0 to {last})"),
+            ("stop_token_ids", request.stop_token_ids, f"stop_token_ids: token ids must lie between 0 and {last}"),
+            ("logit_bias", biased, f"logit_bias names a token id outside the vocabulary (0 to {last})"),
+            ("allowed_token_ids", bound, f"token ids must lie between 0 and {last}"),
+        ):
+            if ids and not 0 <= min(ids) <= max(ids) <= last:
+                raise InvalidRequestError(wrong, field)
 
     def check_constraint(self, constraint: Constraint) -> None:
         """Compile it ahead of its request, on any thread but the model's. Raises InvalidRequestError, with the place

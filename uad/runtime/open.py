@@ -1,5 +1,5 @@
-"""Opens a model together with the tokenizer that its configuration names. Must not know contexts, roles beyond error
-texts, or drafting.
+"""Opens a model together with the tokenizer that its configuration names, and says what rules between chat formats need
+of it. Must not know contexts, roles beyond error texts, or drafting.
 """
 
 from __future__ import annotations
@@ -7,8 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from uad.config import ModelConfig
+from uad.config import Config, ModelConfig
 from uad.llama.model import Model
+from uad.mapping.plan import Options
+from uad.mapping.recognise import Side
 from uad.vocab.hf import hf_tokenize
 
 
@@ -34,3 +36,14 @@ def tokenizer_notes(config: ModelConfig, role: str) -> tuple[str, ...]:
         if config.tokenizer is None
         else (f"{role} tokenizer: {config.tokenizer}; its tokens agree with the model's",)
     )
+
+
+def template_options(config: Config) -> Options:
+    """The slice of the configuration that rules are made of."""
+    t = config.templates
+    return Options(mappings=t.mappings, replace=t.replace, target_family=t.target_family, draft_family=t.draft_family)
+
+
+def side(model: Model, template: str | None = None) -> Side:
+    """What recognition and rules need of a model; `template` replaces the chat template of its file."""
+    return Side(model.vocab, template or model.info.chat_template, model.info.desc)

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from uad.config import Config, ModelConfig
+from uad.config import Config
+from uad.costs.fit import fitted, fitted_alone
 from uad.decode.drafting import Drafting
 from uad.decode.ends import ends_of, name_of
 from uad.decode.guard import reason
@@ -17,7 +18,7 @@ from uad.decode.scheduler import SamplerFactory
 from uad.decode.step import Engine
 from uad.drafters.model import ModelDrafter
 from uad.drafters.protocol import Drafter
-from uad.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError
+from uad.errors import ConfigError, InvalidRequestError, NotSupportedError
 from uad.events import ModelInfo, RuntimeInfo
 from uad.grammar.drafter import GrammarDrafter
 from uad.grammar.grammars import Grammars
@@ -28,17 +29,14 @@ from uad.llama.context import Context
 from uad.llama.memory import SavedSequence
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
-from uad.llama.trained import training_note
 from uad.lookup.drafter import LookupDrafter
-from uad.mapping.plan import Options, plan
-from uad.mapping.recognise import Side, bos_name, eos_name
+from uad.mapping.recognise import bos_name, eos_name
 from uad.policy.fixed import FixedPolicy
 from uad.runtime import drafters, remote
 from uad.runtime.adapters import AdapterTurns
-from uad.runtime.fit import fitted, fitted_alone
+from uad.runtime.draft_model import open_draft
 from uad.runtime.heads import open_head, plan_head
-from uad.runtime.open import open_model, tokenizer_notes
-from uad.runtime.pacing import Policies, Steps, draft_steps, open_policy
+from uad.runtime.pacing import Policies, open_policy
 from uad.runtime.prompt_cache import open_prompt_cache
 from uad.runtime.prompts import Prompts
 from uad.runtime.remote import connected
@@ -94,21 +92,20 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         _check_bias(config, model.info.n_vocab)
         encoder = Encoder(model.vocab)
         prompts = Prompts(
-            model.vocab, encoder, config.templates, model.info.chat_template, _name(model.info), context.n_ctx
+            model.vocab, encoder, config.templates, model.info.chat_template, model.info.desc, context.n_ctx
         )
         head = open_head(planned, config, stack, target, progress, wiring)
-        draft = _open_draft(config, stack, target, encoder, progress, wiring)
+        draft = open_draft(config, stack, target, encoder, progress, wiring)
         free = _open_lookup(config, stack, target, encoder)
-        policies, drafting = None, None
         every: list[Drafter] = [*free, *(one for one in (head.drafter, draft.drafter) if one is not None)]
         grammars, matchers = _grammars(config, model, encoder), dict[int, Matcher]()
         forced = _forced(config, target, matchers)
-        policy_notes: tuple[str, ...] = ()
+        policies, policy_notes = None, tuple[str, ...]()
         if every:
             is_seldom = _only_by_request(every)
             policies, policy_notes = open_policy(config, target, draft.steps, head.steps, wiring, is_seldom)
-        if every or forced:
-            drafting = wiring.drafting((*forced, *every), policies or FixedPolicy, model, matchers)
+        drafts = (*forced, *every)
+        drafting = wiring.drafting(drafts, policies or FixedPolicy, model, matchers) if drafts else None
         breakers = _breakers(model)
         samplers = wiring.samplers(_samplers(context, model, grammars, breakers), model)
         engine = _engine(target, drafting, samplers, wiring, matchers, open_prompt_cache(config, context, wiring.clock))
@@ -121,19 +118,8 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             *grammars.notes,
             *head.notes,
             *draft.notes,
-        )
-        info = RuntimeInfo(
-            target=model.info,
-            draft=draft.info,
-            n_ctx=context.n_ctx,
-            n_slots=config.n_parallel,
-            build=native.build_info(),
-            notes=(*notes, *drafters.notes(free, config.drafting.lookup), *policy_notes),
-            drafters=tuple(one.origin for one in every),
-            eog={id_: name_of(id_, model.vocab) for id_ in sorted(model.vocab.eog)},
-            fim=model.vocab.fim,
-            bos_token=bos_name(model.vocab),
-            eos_token=eos_name(model.vocab),
+            *drafters.notes(free, config.drafting.lookup),
+            *policy_notes,
         )
         return Parts(
             config,
@@ -144,12 +130,32 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             breakers,
             target,
             samplers,
-            info,
+            _info(target, every, draft.info, notes),
             draft.drafter,
             policies,
             wiring,
             stack.pop_all(),
         )
+
+
+def _info(
+    target: LoadedTarget, every: Sequence[Drafter], draft: ModelInfo | None, notes: tuple[str, ...]
+) -> RuntimeInfo:
+    """What is told about a runtime in which all of these draft."""
+    context, vocab = target.context, target.model.vocab
+    return RuntimeInfo(
+        target=target.model.info,
+        draft=draft,
+        n_ctx=context.n_ctx,
+        n_slots=context.n_seq,
+        build=native.build_info(),
+        notes=notes,
+        drafters=tuple(one.origin for one in every),
+        eog={id_: name_of(id_, vocab) for id_ in sorted(vocab.eog)},
+        fim=vocab.fim,
+        bos_token=bos_name(vocab),
+        eos_token=eos_name(vocab),
+    )
 
 
 def _with_snapshots(config: Config) -> Config:
@@ -248,114 +254,6 @@ def _close(drafter: LookupDrafter) -> None:
         _log.warning(
             "%s could not write what it has learned (%s); its file is as it was", drafter.origin, reason(error)
         )
-
-
-def template_options(config: Config) -> Options:
-    """The slice of the configuration that rules are made of."""
-    t = config.templates
-    return Options(mappings=t.mappings, replace=t.replace, target_family=t.target_family, draft_family=t.draft_family)
-
-
-def side(model: Model, template: str | None = None) -> Side:
-    """What recognition and rules need of a model; `template` replaces the chat template of its file."""
-    return Side(model.vocab, template or model.info.chat_template, _name(model.info))
-
-
-def _name(info: ModelInfo) -> str:
-    return info.desc
-
-
-@dataclass(frozen=True)
-class _OpenedDraft:
-    """The draft model's part, or why there is none."""
-
-    notes: tuple[str, ...]
-    drafter: ModelDrafter | None = None
-    steps: Steps | None = None
-    info: ModelInfo | None = None
-
-
-def _open_draft(
-    config: Config, stack: ExitStack, target: LoadedTarget, encoder: Encoder, progress: Progress, wiring: Wiring
-) -> _OpenedDraft:
-    """The draft model's part on the stack; where it loads and then fails, none, and the line that says so."""
-    if config.draft is None:
-        return _OpenedDraft(
-            ("no draft model",) if set(config.drafting.types) - {Origin.MODEL} else ("no draft model: plain decoding",)
-        )
-    if not target.context.can_take_back:
-        return _OpenedDraft(
-            (
-                (
-                    f"the memory of {_name(target.model.info)} cannot take drafts back: plain decoding, the draft is "
-                    "not "
-                    "loaded"
-                ),
-            )
-        )
-    model = stack.enter_context(open_model(config.draft, "draft", lambda share: progress("loading draft", share)))
-    with ExitStack() as attempt:
-        try:
-            opened = _draft_of(config, config.draft, attempt, model, target, encoder, wiring)
-        except (ConfigError, ModelLoadError, MappingError):  # the user's
-            raise
-        except Exception as error:
-            _log.debug("the draft model failed at start", exc_info=error)
-            return _OpenedDraft((f"draft {_name(model.info)} failed at start ({reason(error)}): plain decoding",))
-        stack.enter_context(attempt.pop_all())
-        return opened
-
-
-def _draft_of(
-    config: Config,
-    own: ModelConfig,
-    stack: ExitStack,
-    model: Model,
-    target: LoadedTarget,
-    encoder: Encoder,
-    wiring: Wiring,
-) -> _OpenedDraft:
-    draft = stack.enter_context(Context(model, _draft_config(own, model, target.context), config.n_parallel, "draft"))
-    if not draft.can_take_back:
-        return _OpenedDraft((f"the memory of the draft {_name(model.info)} cannot take back ids: plain decoding",))
-    draft.choose_threads(own)
-    rules = plan(side(target.model, config.templates.chat_template), side(model), template_options(config))
-    drafter = ModelDrafter(
-        wiring.draft(draft),
-        encoder.sharing(),
-        rules.rules,
-        heal=config.drafting.heal,
-        salvage=config.drafting.salvage,
-        window=config.drafting.window,
-        clock=wiring.clock,
-    )
-    notes = (
-        *tokenizer_notes(own, "draft"),
-        *training_note(own, "draft", draft.n_ctx, model.info.n_ctx_train, model.meta),
-        *rules.notes,
-        *_window_note(draft, target.context),
-    )
-    return _OpenedDraft(notes, drafter, draft_steps(config, draft, own, wiring), model.info)
-
-
-def _draft_config(config: ModelConfig, model: Model, target: Context) -> ModelConfig:
-    """Unless told otherwise the draft gets as many positions per slot as the target, or as many as it was trained
-    on.
-    """
-    if config.n_ctx:
-        return config
-    return replace(config, n_ctx=min(target.n_ctx, model.info.n_ctx_train) * target.n_seq)
-
-
-def _window_note(draft: Context, target: Context) -> tuple[str, ...]:
-    if draft.n_ctx >= target.n_ctx:
-        return ()
-    return (
-        (
-            f"the draft's context has {draft.n_ctx} of the target's {target.n_ctx} tokens: past that it drafts from a "
-            "window"
-        ),
-    )
 
 
 def _breakers(model: Model) -> BreakersOf:

@@ -10,13 +10,13 @@ from functools import cached_property, partial
 from uad.calls.files import load_all_calls
 from uad.calls.format import AnswerFormat
 from uad.calls.recognise import answer_format
+from uad.checkpoint import checkpoint
 from uad.config import TemplateConfig
 from uad.errors import ConfigError, ContextOverflowError, InvalidRequestError
 from uad.mapping.families import bundled_mappings, find_family, load_families
 from uad.mapping.plan import Options, default_template
 from uad.mapping.prompt import encode_parts, encode_text
 from uad.mapping.recognise import Side, bos_name, eos_name, recognise
-from uad.runtime.pieces import encode_in_pieces
 from uad.templates.calling import calling
 from uad.templates.conversation import Talk, converse
 from uad.templates.prefill import without_thoughts
@@ -27,6 +27,9 @@ from uad.vocab.table import VocabTable
 _log = logging.getLogger("uad")
 _THINKING = ("enable_thinking", "thinking")
 """What templates call the switch of thoughts."""
+PIECE = 1 << 16  # bytes
+# bytes without a safe boundary; whatever is done with them stops other threads for a tenth of a second
+LONGEST = 1 << 20
 Message = Mapping[str, object]
 
 
@@ -128,3 +131,32 @@ def _defaults(template: str, kwargs: Mapping[str, object]) -> Mapping[str, objec
         return settle_kwargs(template, kwargs) if kwargs else {}
     except InvalidRequestError as error:
         raise ConfigError(f"--chat-template-kwargs: {error}") from None
+
+
+def encode_in_pieces(encoder: Encoder, data: bytes) -> list[int]:
+    """What `encoder.encode(data)` gives. Raises InvalidRequestError where there is no safe boundary for a megabyte."""
+    if len(data) <= PIECE:
+        return encoder.encode(data)
+    ids: list[int] = []
+    start = 0
+    while start < len(data):
+        checkpoint()
+        end = _end(encoder, data, start)
+        ids += encoder.encode(data[start:end])
+        start = end
+    return ids
+
+
+def _end(encoder: Encoder, data: bytes, start: int) -> int:
+    """The last safe boundary within a piece, or within twice of one and so on."""
+    floor, limit = start, start + PIECE
+    while limit < len(data):
+        cut = encoder.boundaries.last(data, limit, floor)
+        if cut > floor:
+            return cut
+        if limit - start >= LONGEST:
+            raise InvalidRequestError(
+                f"the text holds {LONGEST} bytes without white space or punctuation; it is not tokenized"
+            )
+        floor, limit = limit, limit + (limit - start)
+    return len(data)

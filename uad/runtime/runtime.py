@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from types import TracebackType
 
 from uad.config import Config
 from uad.decode.step import Engine
@@ -31,7 +30,7 @@ _LAST_WORDS_S = 10.0  # for clients to be told, once llama.cpp has given up
 
 
 class Runtime(Loaded):
-    """A loaded target, perhaps with a draft, and the thread that runs them. Use with `with`, or call `close()`."""
+    """A loaded target, perhaps with a draft, and the thread that runs them."""
 
     def __init__(self, config: Config, progress: Progress) -> None:
         self.config = config
@@ -71,14 +70,6 @@ class Runtime(Loaded):
             return
         self._thread.join()
         self._forget()
-
-    def __enter__(self) -> Runtime:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- requests
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from types import TracebackType
 from typing import Self
 
 from uad.config import Config
@@ -19,7 +18,7 @@ from uad.types import Request
 
 
 class Stepper(Loaded):
-    """Use with `with`, or call `close()`."""
+    """The target, perhaps with a draft: `step` makes a round for all requests."""
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
@@ -55,15 +54,3 @@ class Stepper(Loaded):
     def step(self) -> None:
         """One round for all requests."""
         self._engine.step()
-
-    def close(self) -> None:
-        """Frees the models."""
-        self._parts.stack.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -23,6 +23,7 @@ from uad.runtime.open import open_model, tokenizer_notes
 _LONG = 4096  # tokens
 _WITHOUT_IT = ("f32", "f16", "bf16")  # cache types of V that do not need flash attention
 Progress = Callable[[str, float], None]
+"""Told what is being done and the share of it that is done."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
 from uad.config import ModelConfig
+from uad.costs.profile_store import curve
 from uad.decode.drafting import NO_MATCHERS, Drafting
 from uad.decode.scheduler import SamplerFactory
 from uad.decode.target import Target
@@ -19,7 +20,6 @@ from uad.llama.head import HeadContext
 from uad.llama.model import Model
 from uad.policy.cost import CostSample
 from uad.policy.protocol import Policy
-from uad.runtime.profiling import curve
 
 
 class Wiring:

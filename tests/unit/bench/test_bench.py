@@ -13,7 +13,7 @@ from rich.console import Console
 
 from uad.bench.measure import Answer, ArmPair, BenchJob, EngineArm, Measured, Sample, groups, make_job, turns
 from uad.bench.options import PLAIN, Drafters, Lineup, parse, parse_policy
-from uad.bench.report import GroupResult, Labels, make_cell, summarize
+from uad.bench.report import GroupResult, Labels, is_auto, make_cell, summarize
 from uad.bench.run import Engines, add_arguments, bench
 from uad.bench.table import guessed, print_table
 from uad.bench.workloads import WorkloadPrompt, bundled, load
@@ -476,7 +476,8 @@ def test_policies():
     assert parse_policy("fixed:16:0.5").speculative == replace(fixed, n_max=16, p_min=0.5)
     assert parse_policy("auto").speculative == SpeculativeParams(policy=SpecPolicy.AUTO)
     assert parse_policy("auto:8").speculative == SpeculativeParams(policy=SpecPolicy.AUTO, n_max=8)
-    assert [parse_policy(name).is_auto for name in ("auto", "auto:3", "fixed:4", "plain")] == [True, True, False, False]
+    names = ("auto", "auto:3", "fixed:4", "plain")
+    assert [is_auto(parse_policy(name).name) for name in names] == [True, True, False, False]
     assert parse_policy("fixed:4").name == "fixed:4"
 
 

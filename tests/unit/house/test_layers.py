@@ -61,14 +61,20 @@ ROOMS = {
     ),
     "uad.trim": Room((*BASE, "uad.gguf")),
     "uad.hub": Room((*BASE, "uad.config", "uad.console"), lazy=("huggingface_hub",)),
+    "uad.costs": Room(
+        (*BASE, "uad.config", "uad.llama", "uad.policy.cost", "uad.lookup.store", "numpy", "platformdirs")
+    ),
     "uad.runtime": Room(
         (
             *BASE,
-            *("uad.gguf", "uad.trim"),
             *("uad.config", "uad.llama", "uad.vocab", "uad.templates", "uad.mapping", "uad.calls"),
-            *("uad.sampling", "uad.grammar"),
-            *("uad.drafters", "uad.lookup", "uad.policy", "uad.decode"),
-            *("uad.__version__", "numpy", "platformdirs"),
+            *("uad.sampling", "uad.grammar", "uad.drafters", "uad.lookup", "uad.policy", "uad.decode", "uad.costs"),
+        )
+    ),
+    "uad.commands": Room(
+        (
+            *(*BASE, "uad.config", "uad.gguf", "uad.llama", "uad.vocab", "uad.templates", "uad.mapping", "uad.calls"),
+            *("uad.policy", "uad.trim", "uad.costs", "uad.runtime", "numpy"),
         )
     ),
     "uad.requests": Room((*BASE, "uad.config", "uad.calls", "pydantic")),
@@ -77,7 +83,7 @@ ROOMS = {
     "uad.bench": Room((*BASE, "uad.config", "uad.console", "uad.hub", "rich", "aiohttp"), lazy=("uad.runtime",)),
     "uad.cli": Room(
         (*BASE, "uad.config", "uad.console", "uad.hub", "uad.__version__", "rich"),
-        lazy=("uad.runtime", "uad.requests", "uad.server", "uad.bench"),
+        lazy=("uad.costs", "uad.runtime", "uad.commands", "uad.requests", "uad.server", "uad.bench"),
     ),
 }
 EXTRA = {

@@ -11,8 +11,7 @@ from uad.errors import ConfigError
 from uad.llama.head_file import head_in
 from uad.llama.model import Model
 from uad.mapping.plan import plan
-from uad.runtime import parts
-from uad.runtime.open import open_model
+from uad.runtime.open import open_model, side, template_options
 from uad.runtime.remote import connected, notes
 from uad.trim.estimate import saving
 from uad.vocab.encode import Encoder
@@ -82,9 +81,7 @@ def inspect_pair(config: Config) -> PairReport:
     if config.draft is None:
         raise ConfigError("inspect needs a target and a draft")
     with open_model(config.target, "target") as target, open_model(config.draft, "draft") as draft:
-        rules = plan(
-            parts.side(target, config.templates.chat_template), parts.side(draft), parts.template_options(config)
-        )
+        rules = plan(side(target, config.templates.chat_template), side(draft), template_options(config))
         return PairReport(
             (
                 ("Target", _model_rows(target)),

@@ -25,7 +25,7 @@ from uad.mapping.families import bundled_mappings, load_families, load_family
 from uad.mapping.lint import Finding, lint
 from uad.mapping.pairs import load_pair, load_pairs
 from uad.mapping.recognise import Side
-from uad.runtime import parts
+from uad.runtime.open import side, template_options
 from uad.runtime.remote import connected
 
 __all__ = [
@@ -117,7 +117,7 @@ def check_mapping(config: Config, messages: Sequence[Mapping[str, object]]) -> C
     InvalidRequestError.
     """
     with _sides(config) as (target, draft):
-        return compare(target, draft, parts.template_options(config), messages)
+        return compare(target, draft, template_options(config), messages)
 
 
 def _derive(side: Side) -> Derived:
@@ -138,7 +138,7 @@ def _sides(config: Config) -> Iterator[tuple[Side, Side]]:
     if config.draft is None:
         raise ConfigError("a target and a draft are needed")
     with Model(config.target, "target") as target, Model(config.draft, "draft") as draft:
-        yield parts.side(target, config.templates.chat_template), parts.side(draft)
+        yield side(target, config.templates.chat_template), side(draft)
 
 
 def _applies(path: Path) -> str:

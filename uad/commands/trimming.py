@@ -4,7 +4,7 @@ file written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from uad.errors import ModelLoadError
 from uad.gguf import GgufFile
 from uad.llama.quantize import check_type, quantize
 from uad.llama.vocab import load_vocab
+from uad.runtime.target import Progress
 from uad.trim.choose import DEFAULT_KEEP, choose, share
 from uad.trim.corpus import bundled, count, named
 from uad.trim.cut import Sizes, check_output, check_source, write_trimmed
@@ -19,9 +20,6 @@ from uad.trim.merging import Ways
 from uad.trim.vocabulary import Vocabulary, read_vocabulary
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
-
-Report = Callable[[str, float], None]
-"""Told what is being done and the share of it that is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class Trimmed:
 
 
 def trim(
-    source: Path, out: Path, corpus: Sequence[Path], keep: int | None, report: Report, kind: str | None = None
+    source: Path, out: Path, corpus: Sequence[Path], keep: int | None, report: Progress, kind: str | None = None
 ) -> Trimmed:
     """Write `out`, the draft `source` with at most `keep` tokens (a default if None): those that the corpus uses most,
     and what they need.

@@ -2,7 +2,7 @@
 text.
 
 The target answers or continues prompts greedily; then both models read what it wrote, each in its own tokens and its
-own chat format (by the rules that drafting uses), and uad.runtime.agreement compares. Since the body is the target's
+own chat format (by the rules that drafting uses), and uad.commands.agreement compares. Since the body is the target's
 own greedy answer, the tokens at which a greedy draft goes on rightly are exactly those that would be accepted, but for
 two simplifications that lie on different sides: a guess that ends inside the draft's usual token counts as right, and
 where a target's token ends inside a draft's, healing and salvage are left out.
@@ -11,27 +11,27 @@ where a target's token ends inside a draft's, healing and salvage are left out.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from uad.commands.agreement import DraftComparison, Reading, Tally, Track, predict
 from uad.config import Config, ModelConfig
+from uad.costs import profile
+from uad.costs.fit import fitted_alone
+from uad.costs.profile_store import curve
 from uad.errors import ConfigError
 from uad.llama.context import Context
+from uad.llama.head_file import head_in, refuse_alone
 from uad.mapping.plan import plan
 from uad.mapping.rules import CompiledRules, Item, normalise
 from uad.policy.cost import CostCurve
-from uad.runtime import parts, profile
-from uad.runtime.agreement import DraftComparison, Reading, Tally, Track, predict
-from uad.runtime.fit import fitted_alone
-from uad.runtime.open import open_model
-from uad.runtime.profiling import curve
+from uad.runtime.open import open_model, side, template_options
 from uad.runtime.prompts import Prompts
 from uad.runtime.remote import connected
+from uad.runtime.target import Progress
 from uad.types import Rows, SpecPolicy
 from uad.vocab.encode import Encoder
-
-Progress = Callable[[str, float], None]
 
 _N_SEQ = 4
 _N_CTX = 2048
@@ -62,7 +62,7 @@ class SampleText:
 class Line:
     """The result for one kind of text, shares from 0 to 1.
 
-    places: compared places (see uad.runtime.agreement); `kl` and `kl_byte` are means over them, in nats. same: the
+    places: compared places (see uad.commands.agreement); `kl` and `kl_byte` are means over them, in nats. same: the
     likeliest tokens are the same bytes; alike: one begins with the other. *_mass: the probability that lies on tokens
     which both can express. The rest is None where the target wrote nothing: `accepted` tokens of those it wrote, and by
     replay with the best fixed length: that length, tokens per pass, speed-up.
@@ -119,6 +119,8 @@ class _OpenPair:
     def __init__(self, config: Config, progress: Progress) -> None:
         if config.draft is None:
             raise ConfigError("inspect --measure needs a target and a draft")
+        for role, path in (("target", config.target.path), ("draft", config.draft.path)):
+            refuse_alone(head_in(path), f"{role} {path}")
         self._progress = progress
         self._n_max = replace(config.drafting.defaults, policy=SpecPolicy.FIXED).longest
         self.notes: list[str] = []
@@ -138,8 +140,8 @@ class _OpenPair:
             )
             self._draft.choose_threads(config.draft)
             self._names = target.info.desc, draft.info.desc
-            options = parts.template_options(config)
-            self._rules = plan(parts.side(target, config.templates.chat_template), parts.side(draft), options).rules
+            options = template_options(config)
+            self._rules = plan(side(target, config.templates.chat_template), side(draft), options).rules
             self._encoders = Encoder(target.vocab), Encoder(draft.vocab)
             self._prompts = Prompts(
                 target.vocab, self._encoders[0], config.templates, target.info.chat_template, target.info.desc

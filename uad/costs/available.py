@@ -5,7 +5,7 @@ reads files.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,13 +65,12 @@ def _groups(root: Path) -> Iterator[Limit]:
                 yield from _walk(root, fields[3], fields[4], path, _limit_v1)
 
 
-def _walk(root: Path, mounted: str, at: str, path: str, read: object) -> Iterator[Limit]:
+def _walk(root: Path, mounted: str, at: str, path: str, read: Callable[[Path], int | None]) -> Iterator[Limit]:
     """From the group at `path` up to the one that is mounted; a container may see only itself, under another name."""
     top = root / at.lstrip("/")
     relative = path.removeprefix(mounted.rstrip("/")) if (path + "/").startswith(mounted.rstrip("/") + "/") else ""
     folder = top / relative.lstrip("/")
     folder = folder if folder.is_dir() else top
-    assert callable(read)
     while True:
         limit = read(folder)
         if limit is not None:

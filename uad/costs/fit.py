@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 from uad.common.files import size_text
 from uad.config import Config, ModelConfig
+from uad.costs.available import Limit, available
 from uad.errors import ConfigError
 from uad.llama.devices import memory_left
 from uad.llama.footprint import Footprint
-from uad.runtime.available import Limit, available
 
 _STEP = 256  # llama.cpp's grain of contexts, in positions of a sequence
 # positions that are chosen though weights have to be read from the file again and again, as in llama-server's --fit-ctx
@@ -122,33 +122,30 @@ class _ContextSums:
         return self._known[n_ctx]
 
     def _reckon(self, n_ctx: int) -> Total:
-        need, one = self._target.of(n_ctx), self._target
-        host, device, mapped = need.host + one.weights, need.device + one.device, one.mapped
-        parts = [f"target {size_text(need.host + need.device)} (KV cache {size_text(need.kv)})"]
-        if (other := self._draft) is not None and self._config.draft is not None:
-            n_seq = self._config.n_parallel
-            n_draft = self._config.draft.n_ctx or min(n_ctx // n_seq, other.n_ctx_train) * n_seq
-            need = other.of(max(n_draft, n_seq))
-            host, device, mapped = (
-                host + need.host + other.weights,
-                device + need.device + other.device,
-                mapped + other.mapped,
-            )
-            parts.append(f"draft {size_text(need.host + need.device)}")
+        needs = {"target": self._target.of(n_ctx)}
+        if self._draft is not None:
+            needs["draft"] = self._draft.of(self._draft_ctx(n_ctx, self._draft))
         if self._head is not None:
-            need = self._head.of(n_ctx, is_head=True)
-            host, device = host + need.host, device + need.device
-            parts.append(f"head {size_text(need.host + need.device)}")
-            if self._head is not one:
-                host, device = host + self._head.weights, device + self._head.device
-                mapped += self._head.mapped
-        weights = (
-            one.weights
-            + one.mapped
-            + one.device
-            + (other.weights + other.mapped + other.device if other is not None else 0)
+            needs["head"] = self._head.of(n_ctx, is_head=True)
+        files = {one for one in (self._target, self._draft, self._head) if one is not None}
+        weights, mapped = sum(one.weights for one in files), sum(one.mapped for one in files)
+        on_devices = sum(one.device for one in files)
+        sizes = {role: size_text(need.host + need.device) for role, need in needs.items()}
+        sizes["target"] += f" (KV cache {size_text(needs['target'].kv)})"
+        sizes["weights"] = size_text(weights + mapped + on_devices)
+        return Total(
+            weights + sum(need.host for need in needs.values()),
+            mapped,
+            on_devices + sum(need.device for need in needs.values()),
+            tuple(f"{role} {size}" for role, size in sizes.items()),
+            self._device_room,
         )
-        return Total(host, mapped, device, (*parts, f"weights {size_text(weights)}"), self._device_room)
+
+    def _draft_ctx(self, n_ctx: int, draft: Footprint) -> int:
+        """Positions of the draft's context in all beside so many of the target's."""
+        n_seq, own = self._config.n_parallel, self._config.draft
+        given = own.n_ctx if own is not None else 0
+        return max(given or min(n_ctx // n_seq, draft.n_ctx_train) * n_seq, n_seq)
 
 
 def choose(

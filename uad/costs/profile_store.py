@@ -1,5 +1,4 @@
 """Measured cost curves in the user's cache directory: one JSON file for a model on a machine with certain settings.
-Measures nothing.
 
 A file holds one model's curve, so that a target keeps its curve with every draft. Its name is made of all that changes
 what a decode costs. The length of the context and the number of slots do not: a curve is that of one sequence, which
@@ -21,10 +20,11 @@ from platformdirs import user_cache_path
 
 from uad.common.files import path_of, read_text, write_atomically
 from uad.config import ModelConfig
+from uad.costs import profile
 from uad.errors import ConfigError, ModelLoadError
 from uad.llama import native
 from uad.llama.amx import rearranges
-from uad.llama.context import attention, physical_cores
+from uad.llama.context import Context, attention, physical_cores
 from uad.llama.devices import devices, has_cpu_kernels, offloads
 from uad.policy.cost import CostSample
 
@@ -96,9 +96,14 @@ def fingerprint(path: Path, role: str = "model") -> str:
 
 
 def folder() -> Path:
-    """Where curves are kept: $UAD_CACHE_DIR if set, else the user's cache directory, and in it `profiles`."""
+    """Where curves are kept, in `cache_folder()`."""
+    return cache_folder() / "profiles"
+
+
+def cache_folder() -> Path:
+    """$UAD_CACHE_DIR if set, else the user's cache directory; it need not exist."""
     given = os.environ.get("UAD_CACHE_DIR")
-    return (path_of(given) if given else user_cache_path("uad", appauthor=False)) / "profiles"
+    return path_of(given) if given else user_cache_path("uad", appauthor=False)
 
 
 def path(key: ProfileKey) -> Path:
@@ -118,6 +123,16 @@ def load(key: ProfileKey) -> tuple[CostSample, ...] | None:
     except (OSError, ConfigError) as error:
         _log.warning("the stored cost curve is not used: %s; `uad profile` writes a new one", error)
         return None
+
+
+def curve(
+    context: Context, config: ModelConfig, role: str, sizes: Sequence[int], seconds: float
+) -> tuple[tuple[CostSample, ...], bool]:
+    """The stored curve of a loaded model, else a quick one; and whether it was stored. On the thread that owns the
+    context.
+    """
+    stored = load(key(config, role))
+    return (profile.quick(context, sizes, seconds), False) if stored is None else (stored, True)
 
 
 def read(file: Path) -> tuple[CostSample, ...]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -68,19 +68,8 @@ class Tally:
 
     def add(self, other: Tally) -> None:
         """Add the sums of another one to these; its runs come behind these."""
-        for name in (
-            "n_places",
-            "n_target",
-            "n_draft",
-            "n_same",
-            "n_alike",
-            "kl",
-            "kl_byte",
-            "target_mass",
-            "draft_mass",
-            "runs",
-        ):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ import socket
 import threading
 from dataclasses import dataclass
 
-from platformdirs import user_cache_path
-
-from uad.common.files import path_of, size_text
+from uad.common.files import size_text
+from uad.costs.profile_store import cache_folder
 from uad.errors import ConfigError, UadError
 from uad.llama import rpc
 from uad.llama.context import physical_cores
@@ -110,8 +109,7 @@ def _check_port(host: str, port: int) -> None:
 
 
 def _cache_folder() -> str:
-    given = os.environ.get("UAD_CACHE_DIR")
-    folder = (path_of(given) if given else user_cache_path("uad", appauthor=False)) / "rpc"
+    folder = cache_folder() / "rpc"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,0 +1,154 @@
+"""Cost curves, measured on scripted machines."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from uad.costs import profile
+from uad.costs.profile import full, medians, plausible_ids, quick, spread
+from uad.errors import ConfigError
+from uad.policy.cost import CostSample
+
+
+class Machine:
+    """A context whose decodes take scripted times; `slow(i)` multiplies the time of the i-th timed decode."""
+
+    def __init__(self, ms, n_ctx=4096, n_batch=2048, n_alike=60, slow=lambda i: 1.0):
+        self.ms, self.slow = ms, slow
+        self.n_ctx, self.n_batch, self.n_alike, self.n_vocab = n_ctx, n_batch, n_alike, 1000
+        self.now, self.held, self.sizes = 100.0, 0, []
+
+    def clock(self):
+        return self.now
+
+    def decode(self, rows):
+        (row,) = rows
+        assert row.pos == self.held, "a gap or an overlap in the cache"
+        assert all(0 <= id_ < self.n_vocab for id_ in row.ids)
+        assert self.held + len(row.ids) <= self.n_ctx
+        if row.n_logits:
+            assert row.n_logits == len(row.ids)
+            self.now += self.ms(len(row.ids), row.pos) * self.slow(len(self.sizes)) / 2000
+            self.sizes.append(len(row.ids))
+        self.held += len(row.ids)
+
+    def logits(self):
+        self.now += self.ms(self.sizes[-1], self.held - self.sizes[-1]) * self.slow(len(self.sizes) - 1) / 2000
+        return np.zeros((1, 1), np.float32)
+
+    def keep(self, seq): ...
+
+    def take_back(self, seq, n):
+        self.held = n
+        return n
+
+    def clear(self, seq):
+        self.held = 0
+
+
+def linear(single, more):
+    return lambda n, depth: single * (1 + more * (n - 1)) + depth / 1000
+
+
+@given(single=st.floats(0.01, 5000), more=st.floats(0, 1), seconds=st.sampled_from([0.3, 1.2, 2.0]))
+def test_a_quick_measurement_keeps_its_time_and_always_knows_one_row(single, more, seconds):
+    machine = Machine(linear(single, more))
+    found = quick(machine, range(1, 17), seconds, machine.clock)
+    ones = [sample.ms for sample in found if sample.n == 1]
+    assert len(ones) >= (1 if single / 1e3 > seconds / 2 else 3)
+    assert machine.now - 100 <= max(seconds, 6.001 * single / 1e3)
+    assert machine.held == 0
+    assert all(sample.depth == 0 and sample.ms == pytest.approx(linear(single, more)(sample.n, 0)) for sample in found)
+
+
+def test_the_most_telling_sizes_come_first():
+    machine = Machine(linear(1, 0.5))
+    quick(machine, range(1, 25), 2.0, machine.clock)
+    # a cold one, three of one row, a cold one of several, and the first of the rounds
+    assert machine.sizes[:7] == [1, 1, 1, 1, 1, 8, 1]
+    assert machine.sizes[7:15] == [8, 4, 16, 2, 3, 6, 12, 5]
+
+
+def test_a_fast_model_is_measured_often_a_slow_one_once():
+    fast, slow = Machine(linear(0.05, 0.2)), Machine(linear(150, 0.3))
+    assert all(sum(sample.n == n for sample in quick(fast, range(1, 17), 2.0, fast.clock)) == 25 for n in range(1, 17))
+    sizes = {sample.n for sample in quick(slow, range(1, 17), 1.7, slow.clock)}
+    assert {1, 2, 4} <= sizes
+
+
+def test_sizes_that_are_more_than_one_pass_are_left_out():
+    machine = Machine(linear(0.1, 0.2), n_alike=6)
+    assert {sample.n for sample in quick(machine, (2, 6, 7, 30), 1.0, machine.clock)} == {1, 2, 6}
+
+
+def test_the_first_decodes_do_not_count():
+    machine = Machine(linear(1, 0.5), slow=lambda i: 40.0 if i == 0 else 1.0)
+    assert max(sample.ms for sample in quick(machine, (1, 2), 1.0, machine.clock)) == pytest.approx(1.5)
+
+
+def test_a_disturbed_first_decode_does_not_pass_for_a_slow_model():
+    machine = Machine(linear(1, 0.5), slow=lambda i: 900.0 if i == 0 else 1.0)
+    found = quick(machine, range(1, 17), 1.7, machine.clock)
+    assert {sample.n for sample in found} == set(range(1, 17))
+    assert max(sample.ms for sample in found if sample.n == 1) == pytest.approx(1)
+
+
+def test_a_full_measurement_has_every_size_behind_every_depth():
+    machine, told = Machine(linear(1, 0.25)), []
+    found = medians(full(machine, range(1, 5), (512, 0), told.append, machine.clock))
+    assert [(sample.n, sample.depth) for sample in found] == [(n, depth) for depth in (0, 512) for n in range(1, 5)]
+    assert all(sample.ms == pytest.approx(linear(1, 0.25)(sample.n, sample.depth)) for sample in found)
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+    assert machine.held == 0
+
+
+def test_a_burst_of_foreign_load_is_shared_out_and_does_not_count():
+    """A fifth of the time ten times as slow, in one piece: in a round, every size suffers once."""
+    machine = Machine(linear(100, 0.5), slow=lambda i: 10.0 if 10 <= i < 18 else 1.0)
+    every = full(machine, range(1, 9), (0,), lambda share: None, machine.clock)
+    found = medians(every)
+    assert [sum(one.n == n for one in every) for n in range(1, 9)] == [15, *[5] * 7]
+    assert 1.0 <= spread(every) < profile.BUSY
+    assert [sample.ms for sample in found] == pytest.approx([linear(100, 0.5)(n, 0) for n in range(1, 9)])
+
+
+def test_what_all_else_is_compared_with_is_not_measured_at_three_moments_only():
+    """Two short bursts where rounds end and begin: with rounds up and down, four of five single rows fell into them."""
+    machine = Machine(linear(100, 0.5), slow=lambda i: 3.0 if 16 <= i < 20 or 32 <= i < 36 else 1.0)
+    found = medians(full(machine, range(1, 9), (0,), lambda share: None, machine.clock))
+    assert [sample.ms for sample in found] == pytest.approx([linear(100, 0.5)(n, 0) for n in range(1, 9)])
+
+
+def test_a_busy_machine_is_noticed():
+    machine = Machine(linear(1, 0.25), slow=lambda i: (1.0, 3.0, 1.1)[i % 3])
+    assert spread(full(machine, range(1, 9), (0,), lambda share: None, machine.clock)) > profile.BUSY
+    assert spread([CostSample(1, 0, 2.5), CostSample(2, 0, 3.0), CostSample(1, 512, 2.75)]) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "depths", "named"), [((1, 100), (0,), "--n-max"), ((1, 8), (0, 4090), "--depths"), ((), (0,), "--n-max")]
+)
+def test_what_does_not_fit_is_refused(sizes, depths, named):
+    machine = Machine(linear(1, 1))
+    with pytest.raises(ConfigError, match=named):
+        full(machine, sizes, depths, lambda share: None, machine.clock)
+    assert machine.sizes == []
+
+
+def test_depths_follow_the_context():
+    assert profile.fitting_depths(Machine(linear(1, 1)), 24) == (0, 512, 2048)
+    assert profile.fitting_depths(Machine(linear(1, 1), n_ctx=24), 24) == (0,)
+
+
+def test_plausible_ids_are_spread_over_the_vocabulary():
+    ids = plausible_ids(0, 512, 32_000)
+    assert len(set(ids)) == 512
+    assert max(ids) - min(ids) > 30_000
+    assert plausible_ids(100, 8, 32_000) == ids[100:108]
+    assert 3000 < median(plausible_ids(0, 999, 7919 * 2)) < 13_000

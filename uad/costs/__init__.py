@@ -1,0 +1,3 @@
+"""What contexts take of this machine's memory and decodes of its time: reckoned, measured and stored. Decides nothing
+about drafts.
+"""

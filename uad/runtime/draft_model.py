@@ -1,0 +1,113 @@
+"""Opens the draft model of a runtime as a drafter, or says why nothing is drafted with it."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from uad.config import Config, ModelConfig
+from uad.decode.guard import reason
+from uad.drafters.model import ModelDrafter
+from uad.errors import ConfigError, MappingError, ModelLoadError
+from uad.events import ModelInfo
+from uad.llama.context import Context
+from uad.llama.model import Model
+from uad.llama.trained import training_note
+from uad.mapping.plan import plan
+from uad.runtime.open import open_model, side, template_options, tokenizer_notes
+from uad.runtime.pacing import Steps, draft_steps
+from uad.runtime.target import LoadedTarget, Progress
+from uad.runtime.wiring import Wiring
+from uad.types import Origin
+from uad.vocab.encode import Encoder
+
+_log = logging.getLogger("uad")
+
+
+@dataclass(frozen=True)
+class OpenedDraft:
+    """The draft model's part, or why there is none."""
+
+    notes: tuple[str, ...]
+    drafter: ModelDrafter | None = None
+    steps: Steps | None = None
+    info: ModelInfo | None = None
+
+
+def open_draft(
+    config: Config, stack: ExitStack, target: LoadedTarget, encoder: Encoder, progress: Progress, wiring: Wiring
+) -> OpenedDraft:
+    """The draft model's part on the stack; where it loads and then fails, none, and the line that says so."""
+    if config.draft is None:
+        return OpenedDraft(
+            ("no draft model",) if set(config.drafting.types) - {Origin.MODEL} else ("no draft model: plain decoding",)
+        )
+    if not target.context.can_take_back:
+        return OpenedDraft(
+            (
+                f"the memory of {target.model.info.desc} cannot take drafts back: plain decoding, the draft is not "
+                "loaded",
+            )
+        )
+    model = stack.enter_context(open_model(config.draft, "draft", lambda share: progress("loading draft", share)))
+    with ExitStack() as attempt:
+        try:
+            opened = _draft_of(config, config.draft, attempt, model, target, encoder, wiring)
+        except (ConfigError, ModelLoadError, MappingError):  # the user's
+            raise
+        except Exception as error:
+            _log.debug("the draft model failed at start", exc_info=error)
+            return OpenedDraft((f"draft {model.info.desc} failed at start ({reason(error)}): plain decoding",))
+        stack.enter_context(attempt.pop_all())
+        return opened
+
+
+def _draft_of(
+    config: Config,
+    own: ModelConfig,
+    stack: ExitStack,
+    model: Model,
+    target: LoadedTarget,
+    encoder: Encoder,
+    wiring: Wiring,
+) -> OpenedDraft:
+    draft = stack.enter_context(Context(model, _draft_config(own, model, target.context), config.n_parallel, "draft"))
+    if not draft.can_take_back:
+        return OpenedDraft((f"the memory of the draft {model.info.desc} cannot take back ids: plain decoding",))
+    draft.choose_threads(own)
+    rules = plan(side(target.model, config.templates.chat_template), side(model), template_options(config))
+    drafter = ModelDrafter(
+        wiring.draft(draft),
+        encoder.sharing(),
+        rules.rules,
+        heal=config.drafting.heal,
+        salvage=config.drafting.salvage,
+        window=config.drafting.window,
+        clock=wiring.clock,
+    )
+    notes = (
+        *tokenizer_notes(own, "draft"),
+        *training_note(own, "draft", draft.n_ctx, model.info.n_ctx_train, model.meta),
+        *rules.notes,
+        *_window_note(draft, target.context),
+    )
+    return OpenedDraft(notes, drafter, draft_steps(config, draft, own, wiring), model.info)
+
+
+def _draft_config(config: ModelConfig, model: Model, target: Context) -> ModelConfig:
+    """Unless told otherwise the draft gets as many positions per slot as the target, or as many as it was trained
+    on.
+    """
+    if config.n_ctx:
+        return config
+    return replace(config, n_ctx=min(target.n_ctx, model.info.n_ctx_train) * target.n_seq)
+
+
+def _window_note(draft: Context, target: Context) -> tuple[str, ...]:
+    if draft.n_ctx >= target.n_ctx:
+        return ()
+    return (
+        f"the draft's context has {draft.n_ctx} of the target's {target.n_ctx} tokens: past that it drafts from a "
+        "window",
+    )
