@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from uad.config.flag import ENV, Given, Layer, read
 from uad.config.flags import FLAGS
-from uad.config.foreign import REFUSED
-from uad.config.given import Given, Layer, read
+from uad.config.foreign import REFUSED, check_refused
 from uad.config.kinds import FALSE
-from uad.errors import ConfigError
-
-_PREFIX = "LLAMA_ARG_"
 
 
 def from_environ(environ: Mapping[str, str]) -> Layer:
@@ -26,11 +23,11 @@ def from_environ(environ: Mapping[str, str]) -> Layer:
             if text := environ.get(name):
                 given.append(read(flag, [text], name))
             if flag.off:
-                known.add(no := name.replace(_PREFIX, _PREFIX + "NO_"))
+                known.add(no := name.replace(ENV, ENV + "NO_"))
                 if (text := environ.get(no)) and read(flag, [text], no).value:
                     given.append(read(flag, ["off"], no))
     _refuse(environ, known)
-    ignored = [name for name, text in environ.items() if name.startswith(_PREFIX) and text and name not in known]
+    ignored = [name for name, text in environ.items() if name.startswith(ENV) and text and name not in known]
     return Layer(tuple(given), tuple(sorted(ignored)))
 
 
@@ -38,6 +35,6 @@ def _refuse(environ: Mapping[str, str], known: Collection[str]) -> None:
     """llama-server names variables after flags; one that says no asks for nothing."""
     for refused in REFUSED:
         for flag in refused.names.split():
-            name = _PREFIX + flag.removeprefix("--").replace("-", "_").upper()
+            name = ENV + flag.removeprefix("--").replace("-", "_").upper()
             if name not in known and (text := environ.get(name)) and text.lower() not in FALSE:
-                raise ConfigError(refused.told(name))
+                check_refused(flag, name)

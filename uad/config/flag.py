@@ -1,26 +1,32 @@
-"""One row of the table of flags, and the help text that is made from it."""
+"""One row of the table of flags, the help text that is made from it, and a value that was given for it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from uad.config.kinds import Kind
+from uad.common.files import check_text
+from uad.common.settings import INT32_MAX, Setting
+from uad.config.kinds import FILE, Kind, integer, number
 from uad.config.slices import Config, ModelConfig
+from uad.errors import ConfigError
+
+ENV = "LLAMA_ARG_"
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
     """One setting under all its names, which are separated by spaces.
 
-    `off` are the names that say no. `bare` is what the flag means without a value, where it may have none. `many`
-    values add up. `env` are full variable names. `default` replaces the default shown in the help; "" shows none.
+    `path` is the place of its value in `Config`, such as "target.n_ctx". `off` are the names that say no. `bare` is
+    what the flag means without a value, where it may have none. `many` values add up. `env` are full variable names.
+    `metavar` and `default` replace what the kind and the dataclasses have for the help; a `default` of "" shows none.
     """
 
     names: str
     path: str
     kind: Kind
-    group: str
     help: str
     metavar: str = ""
     env: str = ""
@@ -32,7 +38,12 @@ class Flag:
     @property
     def name(self) -> str:
         """The name to use in messages: the first long one."""
-        return next(name for name in (*self.names.split(), *self.off.split()) if name.startswith("--"))
+        return next(name for name in self.all_names if name.startswith("--"))
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """Its names on the command line, those that say no last."""
+        return (*self.names.split(), *self.off.split())
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -58,3 +69,47 @@ def default_text(flag: Flag) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def setting_flag(path: str, setting: Setting) -> Flag:
+    """The flag of a field of settings that says all about it itself."""
+    if setting.default is None:
+        kind = FILE
+    elif setting.is_whole:
+        kind = integer(int(setting.low), int(min(setting.high, INT32_MAX)))
+    else:
+        kind = number(setting.low, setting.high)
+    env = ENV + setting.env if setting.env else ""
+    return Flag(setting.flags, path, kind, setting.help, setting.metavar, env, default=setting.default_text)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One value of one flag. `where` is how the user wrote it: "--port", "LLAMA_ARG_PORT" or "uad.yaml:3: port"."""
+
+    flag: Flag
+    value: object
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Everything from one source, in the order given; `ignored` are names that were accepted without effect."""
+
+    given: tuple[Given, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+
+def read(flag: Flag, texts: Sequence[str], where: str, negated: bool = False) -> Given:
+    """The checked value of a flag. Raises ConfigError naming the place and what was expected."""
+    if not flag.kind.is_path:
+        for text in texts:
+            check_text(text, where)
+    try:
+        value = flag.kind.parse(*texts)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    except (ValueError, OverflowError, TypeError, RecursionError) as error:
+        shown = " ".join(repr(text if len(text) <= 60 else text[:60] + "…") for text in texts)
+        raise ConfigError(f"{where}: expected {flag.kind.expects}, got {shown}") from error
+    return Given(flag, not value if negated else value, where)

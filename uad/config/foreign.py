@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from uad.errors import ConfigError
+
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
@@ -21,10 +23,6 @@ class Refused:
 
     names: str
     reason: str
-
-    def told(self, where: str) -> str:
-        """The complaint about such a flag, named as it was given."""
-        return f"{where} is known to llama-server, not supported by uad: {self.reason}"
 
 
 IGNORED: tuple[Ignored, ...] = (
@@ -118,3 +116,10 @@ REFUSED: tuple[Refused, ...] = (
     Refused("--models-dir --models-preset --models-max", _ROUTER),
     Refused("--completion-bash --usage", "see `uad serve --help`"),
 )
+
+
+def check_refused(name: str, where: str) -> None:
+    """Raises ConfigError, which says why, where uad refuses the flag of this name; where: as the user wrote it."""
+    for refused in REFUSED:
+        if name in refused.names.split():
+            raise ConfigError(f"{where} is known to llama-server, not supported by uad: {refused.reason}")

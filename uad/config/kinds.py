@@ -30,6 +30,7 @@ class Kind:
 
     arity 0 is a switch, which takes a text only from the environment and YAML. `yaml` are the types that YAML may give.
     `is_path` values in a configuration file are relative to that file. Kinds of repeatable flags parse to tuples.
+    `metavar` stands for the value in help texts, where the flag has no word of its own.
     """
 
     expects: str
@@ -37,6 +38,7 @@ class Kind:
     yaml: tuple[type, ...] = (str,)
     arity: int = 1
     is_path: bool = False
+    metavar: str = ""
 
 
 def integer(low: int, high: int = INT32_MAX) -> Kind:
@@ -49,7 +51,7 @@ def integer(low: int, high: int = INT32_MAX) -> Kind:
         return value
 
     span = f"from {low} to {high}" if high != INT32_MAX else f"of {low} or more"
-    return Kind(f"a whole number {span}", parse, (int,))
+    return Kind(f"a whole number {span}", parse, (int,), metavar="N")
 
 
 def number(low: float = -math.inf, high: float = math.inf) -> Kind:
@@ -62,7 +64,7 @@ def number(low: float = -math.inf, high: float = math.inf) -> Kind:
         return value
 
     span = "" if low == -math.inf else f" of {low:g} or more" if high == math.inf else f" from {low:g} to {high:g}"
-    return Kind(f"a number{span}", parse, (int, float))
+    return Kind(f"a number{span}", parse, (int, float), metavar="N")
 
 
 def choice(*names: str) -> Kind:
@@ -313,33 +315,37 @@ def _breaker(text: str) -> tuple[str, ...]:
 SWITCH = Kind("on or off", _switch, (bool,), arity=0)
 ON_OFF = Kind("on or off", _switch, (bool,))
 ONE_NAME = Kind("one name, without a comma", _one_name)
-FILE = Kind("a file name", _path, is_path=True)
-DRAFT_FILE = Kind("a file name", _draft_path, is_path=True)
+FILE = Kind("a file name", _path, is_path=True, metavar="FILE")
+DRAFT_FILE = Kind("a file name", _draft_path, is_path=True, metavar="FILE")
 LOAD_MODE = Kind("one of auto, none, mmap, mlock, mmap+mlock", _load_mode)
 SPEC_POLICY = Kind(f"one of {', '.join(SpecPolicy)}", SpecPolicy)
 SPEC_TYPE = Kind(f"one or more of {', '.join(SPEC_TYPES)}, separated by commas, or none", _spec_type)
-THREADS = Kind("a number of threads, or -1 for the physical cores", _threads, (int,))
-PARALLEL = Kind("a whole number from 1 to 1024, or -1 for one", _parallel, (int,))
+THREADS = Kind("a number of threads, or -1 for the physical cores", _threads, (int,), metavar="N")
+PARALLEL = Kind("a whole number from 1 to 1024, or -1 for one", _parallel, (int,), metavar="N")
 FLASH_ATTENTION = Kind("one of on, off, auto", _flash_attention, (str, bool, int))
 TEXT = Kind("a text", _text)
 ON_OFF_AUTO = Kind("one of on, off, auto", _flash_attention, (str, bool, int))
-GPU_LAYERS = Kind("a whole number, auto or all", _gpu_layers, (int, str))
+GPU_LAYERS = Kind("a whole number, auto or all", _gpu_layers, (int, str), metavar="N")
 ENDPOINTS = Kind(f"HOST:PORT of a worker, or up to {MOST_WORKERS} with commas between them, each once", _endpoints)
 DEVICES = Kind("names of devices with commas between them, each once, or none", _devices)
 SHARES = Kind("a share for each device with commas between them, such as 3,1", _shares, (str, int, float))
-ROPE_SCALE = Kind("a number above 0", _rope_scale, (int, float))
-SEED = Kind(f"a whole number from 0 to {RANDOM_SEED}, or -1 for a random seed", _seed, (int,))
+ROPE_SCALE = Kind("a number above 0", _rope_scale, (int, float), metavar="N")
+SEED = Kind(f"a whole number from 0 to {RANDOM_SEED}, or -1 for a random seed", _seed, (int,), metavar="N")
 PREFIX = Kind("a path such as /llm, with a slash at its start and none at its end", _prefix)
 PING = Kind("a number of seconds, 1 or more, or 0 or -1 for none", _ping, (int, float))
 TEMPLATE = Kind("a Jinja template", _template)
-TEMPLATE_FILE = Kind("a file with a Jinja template", _template_file, is_path=True)
+TEMPLATE_FILE = Kind("a file with a Jinja template", _template_file, is_path=True, metavar="FILE")
 OBJECT = Kind('a JSON object, such as {"enable_thinking": false}', _object, (str, dict))
 GRAMMAR = Kind("a grammar", _grammar)
-GRAMMAR_FILE = Kind("a file with a grammar", lambda text: _grammar(read_text(_path(text))), is_path=True)
+GRAMMAR_FILE = Kind(
+    "a file with a grammar", lambda text: _grammar(read_text(_path(text))), is_path=True, metavar="FILE"
+)
 JSON_SCHEMA = Kind("a JSON schema, such as {}", _schema)
-JSON_SCHEMA_FILE = Kind("a file with a JSON schema", lambda text: _schema(read_text(_path(text))), is_path=True)
+JSON_SCHEMA_FILE = Kind(
+    "a file with a JSON schema", lambda text: _schema(read_text(_path(text))), is_path=True, metavar="FILE"
+)
 KEYS = Kind("one or more keys, separated by commas", _keys)
-KEY_FILE = Kind("a file with one key per line", _key_file, is_path=True)
+KEY_FILE = Kind("a file with one key per line", _key_file, is_path=True, metavar="FILE")
 DIRECTORY = Kind("a directory", _directory, is_path=True)
 PAIR = Kind("two texts, the target's and the draft's", _pair, arity=2)
 SAMPLERS = Kind("names of samplers, separated by ;", _samplers)

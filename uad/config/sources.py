@@ -186,5 +186,5 @@ PLACES = Kind("PATTERN=BUFFER such as exps=CPU, or several with commas between t
 ALL_EXPERTS = Kind("on or off", _all_experts, (bool,), arity=0)
 FIRST_EXPERTS = Kind("a number of layers", _first_layers(_EXPERTS), (int,))
 FIRST_DENSE = Kind("a number of layers", _first_layers(_DENSE), (int,))
-LORAS = Kind("a file name, or several with commas between them", _loras, is_path=True)
+LORAS = Kind("a file name, or several with commas between them", _loras, is_path=True, metavar="FILE")
 LORAS_SCALED = Kind("FILE:SCALE, or several with commas between them", _scaled, is_path=True)
