@@ -24,7 +24,16 @@ def words_of(target: ModelConfig) -> list[str]:
 
 def _word(value: object) -> str:
     """A value as its flag takes it; a list without entries is one of devices."""
-    if isinstance(value, tuple):
-        words = [one.word if isinstance(one, LoraConfig | KvOverride | Place) else str(one) for one in value]
-        return ",".join(words) or "none"
-    return str(value)
+    match value:
+        case tuple():
+            return ",".join(_word(one) for one in value) or "none"
+        case LoraConfig():
+            return f"{value.path}:{value.scale}"
+        case KvOverride(key, bool() as on):
+            return f"{key}=bool:{str(on).lower()}"
+        case KvOverride(key, other):
+            return f"{key}={type(other).__name__}:{other}"
+        case Place():
+            return value.word
+        case _:
+            return str(value)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from uad.common.names import did_you_mean
-from uad.config.flag import Flag, Given, Layer, read
+from uad.config.flag import Flag, Given, Layer, checked, read
 from uad.config.flags import FLAGS, GROUPS
 from uad.config.foreign import IGNORED, check_refused
 from uad.config.kinds import Kind
@@ -92,11 +92,10 @@ def add_flags(parser: Parser, groups: Sequence[str]) -> None:
     """Give a parser the flags of these groups, and llama-server's harmless ones."""
     for title in groups:
         add_group(parser, title)
-    for ignored in IGNORED:
-        nargs = None if ignored.nargs == 1 else ignored.nargs
-        parser.add_argument(
-            *ignored.names.split(), action=_Ignore, nargs=nargs, dest="ignored", help=argparse.SUPPRESS, default=()
-        )
+    for n_values, names in IGNORED.items():
+        for name in names.split():
+            nargs = None if n_values == 1 else n_values
+            parser.add_argument(name, action=_Ignore, nargs=nargs, dest="ignored", help=argparse.SUPPRESS, default=())
 
 
 def add_group(parser: argparse.ArgumentParser, title: str, without: Sequence[str] = ()) -> None:
@@ -128,11 +127,9 @@ def typed(kind: Kind) -> Callable[[str], Any]:
 
     def parse(text: str) -> object:
         try:
-            return kind.parse(text)
+            return checked(kind, [text])
         except ConfigError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
-        except (ValueError, OverflowError) as error:
-            raise argparse.ArgumentTypeError(f"expected {kind.expects}, got {text!r}") from error
 
     return parse
 

@@ -117,7 +117,7 @@ CONTEXT_FLAGS: Final = (
     Flag(
         "-fa --flash-attn",
         "target.flash_attn",
-        kinds.FLASH_ATTENTION,
+        kinds.ON_OFF_AUTO,
         "flash attention: on, off or auto",
         "MODE",
         ENV + "FLASH_ATTN",

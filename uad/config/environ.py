@@ -33,8 +33,7 @@ def from_environ(environ: Mapping[str, str]) -> Layer:
 
 def _refuse(environ: Mapping[str, str], known: Collection[str]) -> None:
     """llama-server names variables after flags; one that says no asks for nothing."""
-    for refused in REFUSED:
-        for flag in refused.names.split():
-            name = ENV + flag.removeprefix("--").replace("-", "_").upper()
-            if name not in known and (text := environ.get(name)) and text.lower() not in FALSE:
-                check_refused(flag, name)
+    for flag in " ".join(REFUSED.values()).split():
+        name = ENV + flag.removeprefix("--").replace("-", "_").upper()
+        if name not in known and (text := environ.get(name)) and text.lower() not in FALSE:
+            check_refused(flag, name)

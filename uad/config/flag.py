@@ -106,10 +106,16 @@ def read(flag: Flag, texts: Sequence[str], where: str, negated: bool = False) ->
         for text in texts:
             check_text(text, where)
     try:
-        value = flag.kind.parse(*texts)
+        value = checked(flag.kind, texts)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
+    return Given(flag, not value if negated else value, where)
+
+
+def checked(kind: Kind, texts: Sequence[str]) -> object:
+    """The value that these texts are. Raises ConfigError, which says what was expected."""
+    try:
+        return kind.parse(*texts)
     except (ValueError, OverflowError, TypeError, RecursionError) as error:
         shown = " ".join(repr(text if len(text) <= 60 else text[:60] + "…") for text in texts)
-        raise ConfigError(f"{where}: expected {flag.kind.expects}, got {shown}") from error
-    return Given(flag, not value if negated else value, where)
+        raise ConfigError(f"expected {kind.expects}, got {shown}") from error

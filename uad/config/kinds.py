@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from uad.common.files import path_of, read_text
 from uad.common.samplers import NAMED, sampler_names
@@ -16,6 +17,7 @@ from uad.config.drafter_types import SPEC_TYPES
 from uad.errors import ConfigError
 from uad.types import Constraint, ConstraintKind, SpecPolicy
 
+T = TypeVar("T")
 RANDOM_SEED = 2**32 - 1
 MOST_WORKERS = 16  # of llama.cpp's RPC backend
 TRUE = ("on", "true", "1", "enabled", "yes")
@@ -34,7 +36,7 @@ class Kind:
     """
 
     expects: str
-    parse: Callable[..., object]
+    parse: Callable[..., Any]
     yaml: tuple[type, ...] = (str,)
     arity: int = 1
     is_path: bool = False
@@ -82,12 +84,17 @@ def several(kind: Kind) -> Kind:
     """A comma list of values of a kind, each once, as a tuple."""
 
     def parse(text: str) -> tuple[object, ...]:
-        values = tuple(kind.parse(part.strip()) for part in text.split(","))
-        if len(set(values)) < len(values):
-            raise ValueError
-        return values
+        return each_once(text, kind.parse)
 
     return Kind(f"{kind.expects}, or several with commas between them, each once", parse)
+
+
+def each_once(text: str, parse: Callable[[str], T]) -> tuple[T, ...]:
+    """The values of a comma list, in which none occurs twice."""
+    values = tuple(parse(part.strip()) for part in text.split(","))
+    if len(set(values)) < len(values):
+        raise ValueError
+    return values
 
 
 def _switch(text: str) -> bool:
@@ -157,23 +164,23 @@ def _spec_type(text: str) -> tuple[str, ...]:
 
 def _endpoint(text: str) -> str:
     """A worker's address as llama.cpp takes it: a name or an IPv4 address, and a port."""
-    host, _, port = text.strip().rpartition(":")
+    host, _, port = text.rpartition(":")
     if not re.fullmatch(r"[A-Za-z0-9._-]+", host) or not port.isdecimal() or not 0 < int(port) <= 65535:
         raise ValueError
-    return text.strip()
+    return text
 
 
 def _endpoints(text: str) -> tuple[str, ...]:
-    found = tuple(_endpoint(part) for part in text.split(","))
-    if len(set(found)) < len(found) or len(found) > MOST_WORKERS:
+    found = each_once(text, _endpoint)
+    if len(found) > MOST_WORKERS:
         raise ValueError
     return found
 
 
 def _devices(text: str) -> tuple[str, ...]:
     """Names of devices, each once; none for `none`."""
-    names = tuple(_text(part.strip()) for part in text.split(","))
-    if len(set(names)) < len(names) or ("none" in names and len(names) > 1):
+    names = each_once(text, _text)
+    if "none" in names and len(names) > 1:
         raise ValueError
     return () if names == ("none",) else names
 
@@ -185,21 +192,11 @@ def _shares(text: str) -> tuple[float, ...]:
     return values
 
 
-def _threads(text: str) -> int:
-    value = int(text)
-    if not -1 <= value <= 4096:
-        raise ValueError
-    return max(value, 0)
-
-
 def _parallel(text: str) -> int:
-    value = int(text)
-    if not (value == -1 or 1 <= value <= 1024):
-        raise ValueError
-    return max(value, 1)
+    return 1 if int(text) == -1 else integer(1, 1024).parse(text)
 
 
-def _flash_attention(text: str) -> str:
+def _on_off_auto(text: str) -> str:
     return "auto" if text in ("auto", "-1") else "on" if _switch(text) else "off"
 
 
@@ -216,10 +213,7 @@ def _rope_scale(text: str) -> float:
 
 
 def _seed(text: str) -> int | None:
-    value = int(text)
-    if not -1 <= value <= RANDOM_SEED:
-        raise ValueError
-    return None if value in (-1, RANDOM_SEED) else value
+    return None if int(text) in (-1, RANDOM_SEED) else int(integer(0, RANDOM_SEED).parse(text))
 
 
 def _prefix(text: str) -> str:
@@ -320,11 +314,15 @@ DRAFT_FILE = Kind("a file name", _draft_path, is_path=True, metavar="FILE")
 LOAD_MODE = Kind("one of auto, none, mmap, mlock, mmap+mlock", _load_mode)
 SPEC_POLICY = Kind(f"one of {', '.join(SpecPolicy)}", SpecPolicy)
 SPEC_TYPE = Kind(f"one or more of {', '.join(SPEC_TYPES)}, separated by commas, or none", _spec_type)
-THREADS = Kind("a number of threads, or -1 for the physical cores", _threads, (int,), metavar="N")
+THREADS = Kind(
+    "a number of threads, or -1 for the physical cores",
+    lambda text: max(integer(-1, 4096).parse(text), 0),
+    (int,),
+    metavar="N",
+)
 PARALLEL = Kind("a whole number from 1 to 1024, or -1 for one", _parallel, (int,), metavar="N")
-FLASH_ATTENTION = Kind("one of on, off, auto", _flash_attention, (str, bool, int))
 TEXT = Kind("a text", _text)
-ON_OFF_AUTO = Kind("one of on, off, auto", _flash_attention, (str, bool, int))
+ON_OFF_AUTO = Kind("one of on, off, auto", _on_off_auto, (str, bool, int))
 GPU_LAYERS = Kind("a whole number, auto or all", _gpu_layers, (int, str), metavar="N")
 ENDPOINTS = Kind(f"HOST:PORT of a worker, or up to {MOST_WORKERS} with commas between them, each once", _endpoints)
 DEVICES = Kind("names of devices with commas between them, each once, or none", _devices)

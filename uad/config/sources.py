@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from uad.common.files import path_of
-from uad.config.kinds import SWITCH, Kind
+from uad.config.kinds import SWITCH, Kind, integer, number
 from uad.errors import ConfigError
 
 _OVERRIDE = re.compile(r"(?P<key>[^=]+)=(?P<type>int|float|bool|str):(?P<value>.*)", re.DOTALL)
 _MOST_BYTES = 127  # of llama.cpp's fields
 _EXPERTS, _DENSE = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps", r"\.ffn_(up|down|gate)\."
 _MOST_LAYERS = 4096
+_INT64 = integer(-(2**63), 2**63 - 1)
 _REPO = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>[\w.-]+))?")
 
 
@@ -51,11 +51,6 @@ class LoraConfig:
     path: Path
     scale: float = 1.0
 
-    @property
-    def word(self) -> str:
-        """As --lora-scaled takes it."""
-        return f"{self.path}:{self.scale}"
-
 
 @dataclass(frozen=True, slots=True)
 class KvOverride:
@@ -63,12 +58,6 @@ class KvOverride:
 
     key: str
     value: bool | int | float | str
-
-    @property
-    def word(self) -> str:
-        """As --override-kv takes it."""
-        text = str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
-        return f"{self.key}={type(self.value).__name__}:{text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +102,9 @@ def _loras(text: str) -> tuple[LoraConfig, ...]:
 
 def _scaled(text: str) -> tuple[LoraConfig, ...]:
     pairs = [part.strip().rpartition(":") for part in text.split(",")]
-    if not all(path and math.isfinite(float(scale)) for path, _, scale in pairs):
+    if not all(path for path, _, _ in pairs):
         raise ValueError
-    return tuple(LoraConfig(path_of(path), float(scale)) for path, _, scale in pairs)
+    return tuple(LoraConfig(path_of(path), number().parse(scale)) for path, _, scale in pairs)
 
 
 def _overrides(text: str) -> tuple[KvOverride, ...]:
@@ -129,9 +118,9 @@ def _override(text: str) -> KvOverride:
     key, value = found["key"], found["value"]
     match found["type"]:
         case "int":
-            return KvOverride(key, _int64(value))
+            return KvOverride(key, _INT64.parse(value))
         case "float":
-            return KvOverride(key, _finite(value))
+            return KvOverride(key, number().parse(value))
         case "bool":
             return KvOverride(key, ("false", "true").index(value) == 1)
         case _:
@@ -156,26 +145,9 @@ def _all_experts(text: str) -> tuple[Place, ...]:
 
 def _first_layers(tensors: str) -> Callable[[str], tuple[Place, ...]]:
     def parse(text: str) -> tuple[Place, ...]:
-        n = int(text)
-        if not 0 <= n <= _MOST_LAYERS:
-            raise ValueError
-        return tuple(Place(rf"blk\.{i}{tensors}", "CPU") for i in range(n))
+        return tuple(Place(rf"blk\.{i}{tensors}", "CPU") for i in range(integer(0, _MOST_LAYERS).parse(text)))
 
     return parse
-
-
-def _int64(text: str) -> int:
-    value = int(text)
-    if not -(2**63) <= value < 2**63:
-        raise ValueError
-    return value
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError
-    return value
 
 
 HUB_MODEL = Kind("a repository such as user/model-GGUF or user/model-GGUF:Q4_K_M", hub_model)

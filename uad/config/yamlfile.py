@@ -65,7 +65,7 @@ def _find(name: str, where: str) -> Flag | None:
     for long, flag in long_names:
         if long == f"--{name}":
             return flag
-    if any(f"--{name}" in ignored.names.split() for ignored in IGNORED):
+    if any(f"--{name}" in names.split() for names in IGNORED.values()):
         return None
     check_refused(f"--{name}", where)
     raise ConfigError(f"{where} is not a known key; {did_you_mean(name, [long[2:] for long, _ in long_names])}")

@@ -32,7 +32,7 @@ def leaves(value, prefix=""):
 
 
 def test_no_name_is_used_twice():
-    foreign = [name for entry in (*IGNORED, *REFUSED) for name in entry.names.split()]
+    foreign = [name for names in (*IGNORED.values(), *REFUSED.values()) for name in names.split()]
     assert [name for name, n in Counter(NAMES + foreign).items() if n > 1] == []
 
 
@@ -72,7 +72,7 @@ def test_help_mentions_every_flag_once_with_its_variable():
     words = text.replace(",", " ").split()
     assert [name for name in NAMES if words.count(name) < 1] == []
     assert [flag.env for flag in FLAGS if flag.env and flag.env.split()[0] not in text] == []
-    assert not any(name in words for entry in IGNORED for name in entry.names.split())
+    assert not any(name in words for names in IGNORED.values() for name in names.split())
 
 
 def test_help_shows_defaults_from_the_slices():
