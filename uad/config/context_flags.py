@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from uad.config import kinds, sources
-from uad.config.flag import ENV, Flag
+from uad.config.flag import Flag
 from uad.config.kinds import SWITCH, choice, integer, number
 from uad.config.slices import KV_TYPES
 
 _FILE = "the model file's"
 
 
-def placed(role: str, end: str, env: str = "") -> tuple[Flag, ...]:
+def placed(role: str, end: str, has_variables: bool) -> tuple[Flag, ...]:
     """Flags of where tensors lie; end: what llama-server puts behind the names of the draft's."""
     short = end[1:2]
     spec = "--spec-draft" if end else ""
@@ -38,7 +38,7 @@ def placed(role: str, end: str, env: str = "") -> tuple[Flag, ...]:
         dense = "the same for layers without experts"
         whole.insert(2, ("-ncffn --n-cpu-ffn", sources.FIRST_DENSE, dense, "N", "N_CPU_FFN"))
     return tuple(
-        Flag(names, f"{role}.places", kind, text, metavar, env + name if env else "", many=True)
+        Flag(names, f"{role}.places", kind, text, metavar, name if has_variables else "", many=True)
         for names, kind, text, metavar, name in whole
     )
 
@@ -50,36 +50,36 @@ CONTEXT_FLAGS: Final = (
         integer(0),
         "context in tokens, shared out evenly among the slots of --parallel; 0 is the model's own, as far as memory "
         "goes",
-        env=ENV + "CTX_SIZE",
+        env="CTX_SIZE",
     ),
     Flag(
         "-n --predict --n-predict",
         "n_predict",
         integer(-1),
         "most tokens per answer; -1 is no limit",
-        env=ENV + "N_PREDICT",
+        env="N_PREDICT",
     ),
-    Flag("-b --batch-size", "target.n_batch", integer(1), "most tokens per decode call", env=ENV + "BATCH"),
+    Flag("-b --batch-size", "target.n_batch", integer(1), "most tokens per decode call", env="BATCH"),
     Flag(
         "-ub --ubatch-size",
         "target.n_ubatch",
         integer(1),
         "most tokens computed at once; on CPUs at most 60 (128 with -fa off)",
-        env=ENV + "UBATCH",
+        env="UBATCH",
     ),
     Flag(
         "-np --parallel",
         "n_parallel",
         kinds.PARALLEL,
         "slots: answers that run side by side; -1 is one",
-        env=ENV + "N_PARALLEL",
+        env="N_PARALLEL",
     ),
     Flag(
         "-t --threads",
         "target.n_threads",
         kinds.THREADS,
         "threads for generation",
-        env=ENV + "THREADS",
+        env="THREADS",
         default="physical cores",
     ),
     Flag("-tb --threads-batch", "target.n_threads_batch", kinds.THREADS, "threads for prompts", default="as --threads"),
@@ -88,16 +88,16 @@ CONTEXT_FLAGS: Final = (
         "target.n_gpu_layers",
         kinds.GPU_LAYERS,
         "layers kept on the GPU: a number, auto or all",
-        env=ENV + "N_GPU_LAYERS",
+        env="N_GPU_LAYERS",
         default="auto",
     ),
-    *placed("target", "", ENV),
+    *placed("target", "", has_variables=True),
     Flag(
         "-kvo --kv-offload",
         "target.kv_offload",
         SWITCH,
         "keep the KV cache on the GPU, beside the layers there",
-        env=ENV + "KV_OFFLOAD",
+        env="KV_OFFLOAD",
         off="-nkvo --no-kv-offload",
     ),
     Flag(
@@ -112,7 +112,7 @@ CONTEXT_FLAGS: Final = (
         "target.no_host",
         SWITCH,
         "no buffers of the host's memory for the GPU, which lets others be used",
-        env=ENV + "NO_HOST",
+        env="NO_HOST",
     ),
     Flag(
         "-fa --flash-attn",
@@ -120,7 +120,7 @@ CONTEXT_FLAGS: Final = (
         kinds.ON_OFF_AUTO,
         "flash attention: on, off or auto",
         "MODE",
-        ENV + "FLASH_ATTN",
+        "FLASH_ATTN",
         bare="on",
     ),
     Flag(
@@ -129,7 +129,7 @@ CONTEXT_FLAGS: Final = (
         SWITCH,
         "the cache of a sliding window holds all positions, not only the window: more memory, any prefix can be used "
         "again",
-        env=ENV + "SWA_FULL",
+        env="SWA_FULL",
     ),
     Flag(
         "-cram --cache-ram",
@@ -137,7 +137,7 @@ CONTEXT_FLAGS: Final = (
         integer(-1),
         "memory in MiB for conversations that left their slot, until they come back; 0 is none, -1 no limit",
         "MIB",
-        ENV + "CACHE_RAM",
+        "CACHE_RAM",
     ),
     Flag(
         "-ctxcp --ctx-checkpoints --swa-checkpoints",
@@ -145,14 +145,14 @@ CONTEXT_FLAGS: Final = (
         integer(0),
         "copies of the state per slot from which later prompts go on, for models with a recurrent state or a sliding "
         "window",
-        env=ENV + "CTX_CHECKPOINTS",
+        env="CTX_CHECKPOINTS",
     ),
     Flag(
         "-cms --checkpoint-min-step",
         "target.checkpoint_step",
         integer(0),
         "tokens between two of these copies at least",
-        env=ENV + "CHECKPOINT_MIN_SPACING_NT",
+        env="CHECKPOINT_MIN_SPACING_NT",
     ),
     Flag(
         "-ctk --cache-type-k",
@@ -160,16 +160,9 @@ CONTEXT_FLAGS: Final = (
         choice(*KV_TYPES),
         f"type of cached keys: {', '.join(KV_TYPES)}",
         "TYPE",
-        ENV + "CACHE_TYPE_K",
+        "CACHE_TYPE_K",
     ),
-    Flag(
-        "-ctv --cache-type-v",
-        "target.type_v",
-        choice(*KV_TYPES),
-        "type of cached values",
-        "TYPE",
-        ENV + "CACHE_TYPE_V",
-    ),
+    Flag("-ctv --cache-type-v", "target.type_v", choice(*KV_TYPES), "type of cached values", "TYPE", "CACHE_TYPE_V"),
     Flag(
         "-fit --fit",
         "fit",
@@ -177,7 +170,7 @@ CONTEXT_FLAGS: Final = (
         "compare contexts with the memory that there is: without -c the largest that fits is chosen, one that does "
         "not fit is refused",
         "MODE",
-        ENV + "FIT",
+        "FIT",
         bare="on",
     ),
     Flag(
@@ -186,7 +179,7 @@ CONTEXT_FLAGS: Final = (
         choice("none", "linear", "yarn"),
         "how positions of the target are stretched beyond its trained context: none, linear or yarn",
         "TYPE",
-        ENV + "ROPE_SCALING_TYPE",
+        "ROPE_SCALING_TYPE",
         default=_FILE,
     ),
     Flag(
@@ -194,7 +187,7 @@ CONTEXT_FLAGS: Final = (
         "target.rope_freq_scale",
         kinds.ROPE_SCALE,
         "stretch them by a factor of N",
-        env=ENV + "ROPE_SCALE",
+        env="ROPE_SCALE",
         default=_FILE,
     ),
     *(
@@ -204,7 +197,7 @@ CONTEXT_FLAGS: Final = (
             kind,
             text,
             "N",
-            ENV + name.replace("-", "_").upper(),
+            name.replace("-", "_").upper(),
             default=_FILE,
         )
         for name, kind, text in (
@@ -224,7 +217,7 @@ CONTEXT_FLAGS: Final = (
         "use the devices of workers on other machines (uad rpc-worker), by addresses with commas between them; "
         "unencrypted",
         "HOST:PORT",
-        ENV + "RPC",
+        "RPC",
     ),
     Flag(
         "-dev --device",
@@ -232,7 +225,7 @@ CONTEXT_FLAGS: Final = (
         kinds.DEVICES,
         "devices that layers are put on, by name, with commas between them; none is the CPU alone",
         "NAMES",
-        ENV + "DEVICE",
+        "DEVICE",
         default="all",
     ),
     Flag(
@@ -241,7 +234,7 @@ CONTEXT_FLAGS: Final = (
         kinds.SHARES,
         "shares of the devices, such as 3,1",
         "N,N",
-        ENV + "TENSOR_SPLIT",
+        "TENSOR_SPLIT",
         default="by free memory",
     ),
 )

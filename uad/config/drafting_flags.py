@@ -8,7 +8,7 @@ from typing import Final
 
 from uad.config import kinds
 from uad.config.drafter_types import BESIDE_A_MODEL, LOOKUP_TYPES, MODEL_TYPE, SHARES, SPEC_TYPES, DrafterType
-from uad.config.flag import ENV, Flag, setting_flag
+from uad.config.flag import Flag, setting_flag
 from uad.config.kinds import SWITCH, choice, integer, number
 from uad.types import N_MAX_AUTO, N_MAX_FIXED
 
@@ -31,14 +31,14 @@ DRAFTING_FLAGS: Final = (
         "who decides how far to draft: auto (what pays on this machine, at most --spec-draft-n-max) or fixed (n-max, "
         "n-min, p-min)",
         "POLICY",
-        ENV + "SPEC_POLICY",
+        "SPEC_POLICY",
     ),
     Flag(
         _N_MAX,
         "drafting.defaults.n_max",
         integer(0),
         "most tokens per draft of the draft model; 0: nothing drafts",
-        env=f"{ENV}SPEC_DRAFT_N_MAX {ENV}DRAFT_MAX",
+        env="SPEC_DRAFT_N_MAX DRAFT_MAX",
         default=f"{N_MAX_FIXED} where they are fixed, {N_MAX_AUTO} where the policy chooses",
     ),
     Flag(
@@ -46,7 +46,7 @@ DRAFTING_FLAGS: Final = (
         "drafting.defaults.n_min",
         integer(0),
         "shorter drafts are not tried",
-        env=f"{ENV}SPEC_DRAFT_N_MIN {ENV}DRAFT_MIN",
+        env="SPEC_DRAFT_N_MIN DRAFT_MIN",
     ),
     Flag(
         "--spec-draft-p-min --draft-p-min",
@@ -54,7 +54,7 @@ DRAFTING_FLAGS: Final = (
         number(0, 1),
         "a draft ends before a token less likely than this",
         "P",
-        f"{ENV}SPEC_DRAFT_P_MIN {ENV}DRAFT_P_MIN",
+        "SPEC_DRAFT_P_MIN DRAFT_P_MIN",
     ),
     Flag(
         "--spec-type",
@@ -62,7 +62,7 @@ DRAFTING_FLAGS: Final = (
         kinds.SPEC_TYPE,
         f"drafters, separated by commas: {', '.join(SPEC_TYPES)}; or none",
         "TYPES",
-        ENV + "SPEC_TYPE",
+        "SPEC_TYPE",
         default=f"{MODEL_TYPE}, with {BESIDE_A_MODEL} beside it where the policy is automatic",
     ),
     Flag("--spec-default", "drafting.spec_default", SWITCH, "ngram-mod as well, as in llama-server"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from uad.config.flag import ENV, Given, Layer, read
+from uad.config.flag import VARIABLE, Given, Layer, read
 from uad.config.flags import FLAGS
 from uad.config.foreign import REFUSED, check_refused
 from uad.config.kinds import FALSE
@@ -18,22 +18,22 @@ def from_environ(environ: Mapping[str, str]) -> Layer:
     known: set[str] = set()
     given: list[Given] = []
     for flag in FLAGS:
-        for name in flag.env.split():
+        for name in flag.variables:
             known.add(name)
             if text := environ.get(name):
                 given.append(read(flag, [text], name))
             if flag.off:
-                known.add(no := name.replace(ENV, ENV + "NO_"))
+                known.add(no := name.replace(VARIABLE, VARIABLE + "NO_"))
                 if (text := environ.get(no)) and read(flag, [text], no).value:
                     given.append(read(flag, ["off"], no))
     _refuse(environ, known)
-    ignored = [name for name, text in environ.items() if name.startswith(ENV) and text and name not in known]
+    ignored = [name for name, text in environ.items() if name.startswith(VARIABLE) and text and name not in known]
     return Layer(tuple(given), tuple(sorted(ignored)))
 
 
 def _refuse(environ: Mapping[str, str], known: Collection[str]) -> None:
     """llama-server names variables after flags; one that says no asks for nothing."""
     for flag in " ".join(REFUSED.values()).split():
-        name = ENV + flag.removeprefix("--").replace("-", "_").upper()
+        name = VARIABLE + flag.removeprefix("--").replace("-", "_").upper()
         if name not in known and (text := environ.get(name)) and text.lower() not in FALSE:
             check_refused(flag, name)

@@ -12,7 +12,7 @@ from uad.config.kinds import FILE, Kind, integer, number
 from uad.config.slices import Config, ModelConfig
 from uad.errors import ConfigError
 
-ENV = "LLAMA_ARG_"
+VARIABLE = "LLAMA_ARG_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,8 @@ class Flag:
     """One setting under all its names, which are separated by spaces.
 
     `path` is the place of its value in `Config`, such as "target.n_ctx". `off` are the names that say no. `bare` is
-    what the flag means without a value, where it may have none. `many` values add up. `env` are full variable names.
+    what the flag means without a value, where it may have none. `many` values add up. `env` are variables
+    without the start that llama-server gives them, `whole_env` those that have another.
     `metavar` and `default` replace what the kind and the dataclasses have for the help; a `default` of "" shows none.
     """
 
@@ -30,6 +31,7 @@ class Flag:
     help: str
     metavar: str = ""
     env: str = ""
+    whole_env: str = ""
     off: str = ""
     bare: str | None = None
     many: bool = False
@@ -46,6 +48,11 @@ class Flag:
         return (*self.names.split(), *self.off.split())
 
     @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables that set it."""
+        return (*(VARIABLE + name for name in self.env.split()), *self.whole_env.split())
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """Places in `Config`; with several, the kind parses to a tuple of as many values."""
         return tuple(self.path.split())
@@ -55,7 +62,7 @@ class Flag:
         default = (
             f"default: {shown}" if (shown := self.default if self.default is not None else default_text(self)) else ""
         )
-        facts = [part for part in (default, f"env: {self.env.split()[0]}" if self.env else "") if part]
+        facts = [part for part in (default, f"env: {self.variables[0]}" if self.variables else "") if part]
         return f"{self.help} ({'; '.join(facts)})" if facts else self.help
 
 
@@ -79,8 +86,7 @@ def setting_flag(path: str, setting: Setting) -> Flag:
         kind = integer(int(setting.low), int(min(setting.high, INT32_MAX)))
     else:
         kind = number(setting.low, setting.high)
-    env = ENV + setting.env if setting.env else ""
-    return Flag(setting.flags, path, kind, setting.help, setting.metavar, env, default=setting.default_text)
+    return Flag(setting.flags, path, kind, setting.help, setting.metavar, setting.env, default=setting.default_text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from uad.config import kinds
 from uad.config.context_flags import CONTEXT_FLAGS
 from uad.config.drafting_flags import DRAFTING_FLAGS, LOOKUP_FLAGS
-from uad.config.flag import ENV, Flag
+from uad.config.flag import Flag
 from uad.config.kinds import SWITCH
 from uad.config.model_flags import DRAFT_FLAGS, MODEL_FLAGS
 from uad.config.server_flags import SAMPLING_FLAGS, SERVER_FLAGS, TEMPLATE_FLAGS, TOKENIZER_FLAGS
@@ -32,7 +32,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     SERVER: SERVER_FLAGS,
     GENERAL: (
         Flag("-v --verbose --log-verbose", "verbose", SWITCH, "show llama.cpp's log too"),
-        Flag("--log-file", "log_file", kinds.FILE, "write the log into this file too", env=ENV + "LOG_FILE"),
+        Flag("--log-file", "log_file", kinds.FILE, "write the log into this file too", env="LOG_FILE"),
         CONFIG_FILE,
     ),
 }

@@ -11,19 +11,22 @@ IGNORED: dict[int | str, str] = {
         "--jinja --no-jinja --skip-chat-parsing --no-skip-chat-parsing --prefill-assistant --no-prefill-assistant "
         "--cont-batching -cb --no-cont-batching -nocb --kv-unified -kvu --no-kv-unified -no-kvu --no-context-shift "
         "--warmup --no-warmup --cache-idle-slots --no-cache-idle-slots --perf --no-perf --escape -e --no-escape "
-        "--backend-sampling -bs --spec-draft-backend-sampling --no-spec-draft-backend-sampling --log-disable --log-prefix "
-        "--no-log-prefix --log-timestamps --no-log-timestamps --log-jsonl --no-log-jsonl --no-mmproj --no-mmproj-auto "
-        "--mmproj-auto --mmproj-offload --no-mmproj-offload --models-autoload --no-models-autoload"
+        "--backend-sampling -bs --spec-draft-backend-sampling --no-spec-draft-backend-sampling "
+        "--log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --log-jsonl --no-log-jsonl "
+        "--no-mmproj --no-mmproj-auto --mmproj-auto --mmproj-offload --no-mmproj-offload "
+        "--models-autoload --no-models-autoload"
     ),
     "?": "--log-colors",
     1: (
         "--verbosity -lv --log-verbosity --tags --keep --threads-http --slot-prompt-similarity -sps --defrag-thold -dt "
-        "--cache-reuse --lazy-mode -lzm --fit-target -fitt --fit-ctx -fitc --prio --prio-batch --poll --poll-batch "
-        "--cpu-mask -C --cpu-range -Cr --cpu-strict --cpu-mask-batch -Cb --cpu-range-batch -Crb --cpu-strict-batch "
+        "--cache-reuse --lazy-mode -lzm --fit-target -fitt --fit-ctx -fitc "
+        "--prio --prio-batch --poll --poll-batch --cpu-mask -C --cpu-range -Cr "
+        "--cpu-strict --cpu-mask-batch -Cb --cpu-range-batch -Crb --cpu-strict-batch "
         "--cpu-mask-draft -Cd --spec-draft-cpu-mask --cpu-range-draft -Crd --spec-draft-cpu-range --cpu-strict-draft "
-        "--spec-draft-cpu-strict --prio-draft --spec-draft-prio --poll-draft --spec-draft-poll --cpu-mask-batch-draft "
-        "-Cbd --spec-draft-cpu-mask-batch --cpu-strict-batch-draft --spec-draft-cpu-strict-batch --prio-batch-draft "
-        "--spec-draft-prio-batch --poll-batch-draft --spec-draft-poll-batch --spec-draft-p-split --draft-p-split"
+        "--spec-draft-cpu-strict --prio-draft --spec-draft-prio --poll-draft --spec-draft-poll "
+        "--cpu-mask-batch-draft -Cbd --spec-draft-cpu-mask-batch --cpu-strict-batch-draft "
+        "--spec-draft-cpu-strict-batch --prio-batch-draft --spec-draft-prio-batch --poll-batch-draft "
+        "--spec-draft-poll-batch --spec-draft-p-split --draft-p-split"
     ),
 }
 """Names of flags that change nothing here, by how many values they take, as argparse says it: 0, 1 or "?"."""

@@ -6,20 +6,20 @@ from typing import Final
 
 from uad.config import kinds, sources
 from uad.config.context_flags import placed
-from uad.config.flag import ENV, Flag
+from uad.config.flag import Flag
 from uad.config.kinds import SWITCH, choice, integer
 from uad.config.slices import KV_TYPES
 
 _SAME = "the target's"
 
 MODEL_FLAGS: Final = (
-    Flag("-m --model --target", "target.path", kinds.FILE, "GGUF file of the target model", env=ENV + "MODEL"),
+    Flag("-m --model --target", "target.path", kinds.FILE, "GGUF file of the target model", env="MODEL"),
     Flag(
         "-md --model-draft --draft --spec-draft-model",
         "draft.path",
         kinds.DRAFT_FILE,
         "GGUF file of the draft model, with any tokenizer",
-        env=f"{ENV}SPEC_DRAFT_MODEL {ENV}MODEL_DRAFT",
+        env="SPEC_DRAFT_MODEL MODEL_DRAFT",
     ),
     Flag(
         "-hf -hfr --hf-repo",
@@ -28,7 +28,7 @@ MODEL_FLAGS: Final = (
         "the target from a Hugging Face repository, fetched into its cache; QUANT is Q4_K_M unless given, else Q8_0, "
         "else that of the first file",
         "USER/REPO[:QUANT]",
-        ENV + "HF_REPO",
+        "HF_REPO",
         default="",
     ),
     Flag(
@@ -37,7 +37,7 @@ MODEL_FLAGS: Final = (
         sources.HUB_FILE,
         "the file of that repository to load",
         "FILE",
-        ENV + "HF_FILE",
+        "HF_FILE",
         default="",
     ),
     Flag(
@@ -46,7 +46,7 @@ MODEL_FLAGS: Final = (
         sources.HUB_MODEL,
         "the same for the draft",
         "USER/REPO[:QUANT]",
-        ENV + "SPEC_DRAFT_HF_REPO",
+        "SPEC_DRAFT_HF_REPO",
         default="",
     ),
     Flag(
@@ -55,10 +55,10 @@ MODEL_FLAGS: Final = (
         sources.HUB_TOKEN,
         "token for repositories that are private or gated",
         "TOKEN",
-        "HF_TOKEN",
+        whole_env="HF_TOKEN",
         default="the one that `hf auth login` stored",
     ),
-    Flag("--offline", "hub.offline", SWITCH, "models of hubs come from the cache only", env=ENV + "OFFLINE"),
+    Flag("--offline", "hub.offline", SWITCH, "models of hubs come from the cache only", env="OFFLINE"),
     Flag(
         "--lora",
         "target.loras",
@@ -97,24 +97,17 @@ MODEL_FLAGS: Final = (
         choice("distribute", "isolate", "numactl"),
         "on machines with several memory nodes: distribute, isolate or numactl",
         "TYPE",
-        ENV + "NUMA",
+        "NUMA",
     ),
-    Flag("--mlock", "target.mlock", SWITCH, "keep the models in RAM", env=ENV + "MLOCK", off="--no-mlock"),
-    Flag(
-        "--mmap",
-        "target.mmap",
-        SWITCH,
-        "map the model files instead of reading them",
-        env=ENV + "MMAP",
-        off="--no-mmap",
-    ),
+    Flag("--mlock", "target.mlock", SWITCH, "keep the models in RAM", env="MLOCK", off="--no-mlock"),
+    Flag("--mmap", "target.mmap", SWITCH, "map the model files instead of reading them", env="MMAP", off="--no-mmap"),
     Flag(
         "--repack",
         "target.repack",
         SWITCH,
         "rearrange weights for this processor's kernels (off: slower; --exact switches it off where it must, as with "
         "K-quants)",
-        env=ENV + "REPACK",
+        env="REPACK",
         off="--no-repack -nr",
     ),
     Flag(
@@ -123,7 +116,7 @@ MODEL_FLAGS: Final = (
         kinds.LOAD_MODE,
         "both in one word: auto, none, mmap, mlock, mmap+mlock",
         "MODE",
-        ENV + "LOAD_MODE",
+        "LOAD_MODE",
         default="auto",
     ),
 )
@@ -136,7 +129,7 @@ DRAFT_FLAGS: Final = (
         "NAMES",
         default="as --device if given, else this machine's",
     ),
-    *placed("draft", "-draft"),
+    *placed("draft", "-draft", has_variables=False),
     Flag(
         "-cd --ctx-size-draft",
         "draft.n_ctx",
@@ -162,7 +155,7 @@ DRAFT_FLAGS: Final = (
         "draft.n_gpu_layers",
         kinds.GPU_LAYERS,
         "the draft's layers kept on the GPU",
-        env=ENV + "N_GPU_LAYERS_DRAFT",
+        env="N_GPU_LAYERS_DRAFT",
         default=_SAME,
     ),
     Flag(
@@ -171,7 +164,7 @@ DRAFT_FLAGS: Final = (
         choice(*KV_TYPES),
         "type of the draft's cached keys",
         "TYPE",
-        ENV + "SPEC_DRAFT_CACHE_TYPE_K",
+        "SPEC_DRAFT_CACHE_TYPE_K",
     ),
     Flag(
         "-ctvd --cache-type-v-draft --spec-draft-type-v",
@@ -179,6 +172,6 @@ DRAFT_FLAGS: Final = (
         choice(*KV_TYPES),
         "type of the draft's cached values",
         "TYPE",
-        ENV + "SPEC_DRAFT_CACHE_TYPE_V",
+        "SPEC_DRAFT_CACHE_TYPE_V",
     ),
 )

@@ -6,10 +6,8 @@ from typing import Final
 
 from uad.common.samplers import ORDER, SETTINGS
 from uad.config import kinds
-from uad.config.flag import ENV, Flag, setting_flag
+from uad.config.flag import Flag, setting_flag
 from uad.config.kinds import SWITCH, choice, integer, number
-
-_KWARGS = f"{ENV}CHAT_TEMPLATE_KWARGS LLAMA_CHAT_TEMPLATE_KWARGS"
 
 TOKENIZER_FLAGS: Final = (
     Flag(
@@ -75,29 +73,31 @@ SAMPLING_FLAGS: Final = (
     Flag("--ignore-eos", "sampling.ignore_eos", SWITCH, "go on past the end of the answer"),
 )
 TEMPLATE_FLAGS: Final = (
-    Flag(
-        "--chat-template",
-        "templates.chat_template",
-        kinds.TEMPLATE,
-        "use this template",
-        "JINJA",
-        ENV + "CHAT_TEMPLATE",
-    ),
+    Flag("--chat-template", "templates.chat_template", kinds.TEMPLATE, "use this template", "JINJA", "CHAT_TEMPLATE"),
     Flag(
         "--chat-template-file",
         "templates.chat_template",
         kinds.TEMPLATE_FILE,
         "use the template in this file",
-        env=ENV + "CHAT_TEMPLATE_FILE",
+        env="CHAT_TEMPLATE_FILE",
     ),
-    Flag("--chat-template-kwargs", "templates.kwargs", kinds.OBJECT, "its variables", "JSON", _KWARGS, default=""),
+    Flag(
+        "--chat-template-kwargs",
+        "templates.kwargs",
+        kinds.OBJECT,
+        "its variables",
+        "JSON",
+        "CHAT_TEMPLATE_KWARGS",
+        "LLAMA_CHAT_TEMPLATE_KWARGS",
+        default="",
+    ),
     Flag(
         "-rea --reasoning",
         "templates.reasoning",
         kinds.ON_OFF_AUTO,
         "whether models think before they answer, where the template or the prompt's end can say so; auto is on",
         "on|off|auto",
-        ENV + "REASONING",
+        "REASONING",
     ),
     Flag(
         "--reasoning-effort",
@@ -105,7 +105,7 @@ TEMPLATE_FLAGS: Final = (
         kinds.TEXT,
         "how much, for templates that know levels such as low, medium, high; default: as the template has it",
         "LEVEL",
-        ENV + "REASONING_EFFORT",
+        "REASONING_EFFORT",
     ),
     Flag("--mappings", "templates.mappings", kinds.DIRECTORY, "more mapping rules; repeatable", "DIR", many=True),
     Flag(
@@ -134,32 +134,25 @@ TEMPLATE_FLAGS: Final = (
     ),
 )
 SERVER_FLAGS: Final = (
-    Flag("--host", "server.host", kinds.ONE_NAME, "address to listen on", "HOST", ENV + "HOST"),
-    Flag("--port", "server.port", integer(0, 65535), "port; 0 takes a free one and prints it", "PORT", ENV + "PORT"),
+    Flag("--host", "server.host", kinds.ONE_NAME, "address to listen on", "HOST", "HOST"),
+    Flag("--port", "server.port", integer(0, 65535), "port; 0 takes a free one and prints it", "PORT", "PORT"),
     Flag(
         "-a --alias",
         "server.alias",
         kinds.ONE_NAME,
         "name of the model in the API",
         "NAME",
-        ENV + "ALIAS",
+        "ALIAS",
         default="the file's name",
     ),
-    Flag(
-        "--api-prefix",
-        "server.api_prefix",
-        kinds.PREFIX,
-        "path in front of every route",
-        "/PATH",
-        ENV + "API_PREFIX",
-    ),
+    Flag("--api-prefix", "server.api_prefix", kinds.PREFIX, "path in front of every route", "/PATH", "API_PREFIX"),
     Flag(
         "--api-key",
         "server.api_keys",
         kinds.KEYS,
         "accepted keys, separated by commas",
         "KEYS",
-        "LLAMA_API_KEY",
+        whole_env="LLAMA_API_KEY",
         many=True,
     ),
     Flag(
@@ -167,30 +160,24 @@ SERVER_FLAGS: Final = (
         "server.api_keys",
         kinds.KEY_FILE,
         "file with one key per line; lines that begin with # are comments",
-        env=ENV + "API_KEY_FILE",
+        env="API_KEY_FILE",
         many=True,
     ),
     *(
-        Flag(f"--ssl-{name}-file", f"server.ssl_{name}", kinds.FILE, text, env=f"{ENV}SSL_{name.upper()}_FILE")
+        Flag(f"--ssl-{name}-file", f"server.ssl_{name}", kinds.FILE, text, env=f"SSL_{name.upper()}_FILE")
         for name, text in (
             ("key", "private key (PEM): the server speaks HTTPS"),
             ("cert", "its certificate (PEM), with those that vouch for it"),
         )
     ),
-    Flag(
-        "--reuse-port",
-        "server.reuse_port",
-        SWITCH,
-        "other processes may listen on the same port",
-        env=ENV + "REUSE_PORT",
-    ),
+    Flag("--reuse-port", "server.reuse_port", SWITCH, "other processes may listen on the same port", env="REUSE_PORT"),
     Flag(
         "-to --timeout",
         "server.timeout",
         number(0.001),
         "seconds until a silent connection is closed",
         "SECONDS",
-        ENV + "TIMEOUT",
+        "TIMEOUT",
     ),
     Flag(
         "--sse-ping-interval",
@@ -198,26 +185,26 @@ SERVER_FLAGS: Final = (
         kinds.PING,
         "seconds between pings in silent streams, 1 or more; 0 or -1 is none",
         "SECONDS",
-        ENV + "SSE_PING_INTERVAL",
+        "SSE_PING_INTERVAL",
     ),
     Flag(
         "--cache-prompt",
         "server.cache_prompt",
         SWITCH,
         "a prompt goes on behind what its slot holds of it, for requests that do not say",
-        env=ENV + "CACHE_PROMPT",
+        env="CACHE_PROMPT",
         off="--no-cache-prompt",
     ),
-    Flag("--slots", "server.slots", SWITCH, "GET /slots", env=ENV + "ENDPOINT_SLOTS", off="--no-slots"),
+    Flag("--slots", "server.slots", SWITCH, "GET /slots", env="ENDPOINT_SLOTS", off="--no-slots"),
     Flag(
         "--ui --webui",
         "server.ui",
         SWITCH,
         "the page at /: chat, race and live view, which show who wrote each token",
-        env=ENV + "UI",
+        env="UI",
         off="--no-ui --no-webui",
     ),
-    Flag("--metrics", "server.metrics", SWITCH, "GET /metrics for Prometheus", env=ENV + "ENDPOINT_METRICS"),
+    Flag("--metrics", "server.metrics", SWITCH, "GET /metrics for Prometheus", env="ENDPOINT_METRICS"),
     Flag(
         "--spm-infill",
         "server.spm_infill",
@@ -236,14 +223,14 @@ SERVER_FLAGS: Final = (
         choice("none", "auto", "deepseek"),
         "where thoughts go in chats: none leaves them in the text, the others put them into reasoning_content",
         "FORMAT",
-        ENV + "THINK",
+        "THINK",
     ),
     Flag(
         "--reasoning-budget",
         "server.reasoning_budget",
         integer(-1),
         "most tokens of a thought in chats; -1: no bound, 0: it is closed at once",
-        env=ENV + "THINK_BUDGET",
+        env="THINK_BUDGET",
     ),
     Flag(
         "--reasoning-budget-message",
@@ -251,7 +238,7 @@ SERVER_FLAGS: Final = (
         kinds.TEXT,
         "what a thought says last that is closed at its bound",
         "MESSAGE",
-        ENV + "THINK_BUDGET_MESSAGE",
+        "THINK_BUDGET_MESSAGE",
         default="",
     ),
 )

@@ -71,7 +71,7 @@ def test_help_mentions_every_flag_once_with_its_variable():
     text = parser.format_help()
     words = text.replace(",", " ").split()
     assert [name for name in NAMES if words.count(name) < 1] == []
-    assert [flag.env for flag in FLAGS if flag.env and flag.env.split()[0] not in text] == []
+    assert [flag.name for flag in FLAGS if flag.variables and flag.variables[0] not in text] == []
     assert not any(name in words for names in IGNORED.values() for name in names.split())
 
 
