@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from uad.config import kinds, sources
 from uad.config.flag import Flag
-from uad.config.kinds import SWITCH, choice, integer, number
-from uad.config.slices import KV_TYPES
+from uad.config.kinds import KV_TYPE, KV_TYPES, SWITCH, choice, integer, number
 
 _FILE = "the model file's"
 
@@ -43,7 +40,7 @@ def placed(role: str, end: str, has_variables: bool) -> tuple[Flag, ...]:
     )
 
 
-CONTEXT_FLAGS: Final = (
+CONTEXT_FLAGS = (
     Flag(
         "-c --ctx-size",
         "target.n_ctx",
@@ -157,20 +154,18 @@ CONTEXT_FLAGS: Final = (
     Flag(
         "-ctk --cache-type-k",
         "target.type_k",
-        choice(*KV_TYPES),
+        KV_TYPE,
         f"type of cached keys: {', '.join(KV_TYPES)}",
-        "TYPE",
-        "CACHE_TYPE_K",
+        env="CACHE_TYPE_K",
     ),
-    Flag("-ctv --cache-type-v", "target.type_v", choice(*KV_TYPES), "type of cached values", "TYPE", "CACHE_TYPE_V"),
+    Flag("-ctv --cache-type-v", "target.type_v", KV_TYPE, "type of cached values", env="CACHE_TYPE_V"),
     Flag(
         "-fit --fit",
         "fit",
         kinds.ON_OFF,
         "compare contexts with the memory that there is: without -c the largest that fits is chosen, one that does "
         "not fit is refused",
-        "MODE",
-        "FIT",
+        env="FIT",
         bare="on",
     ),
     Flag(
@@ -224,8 +219,7 @@ CONTEXT_FLAGS: Final = (
         "target.devices",
         kinds.DEVICES,
         "devices that layers are put on, by name, with commas between them; none is the CPU alone",
-        "NAMES",
-        "DEVICE",
+        env="DEVICE",
         default="all",
     ),
     Flag(

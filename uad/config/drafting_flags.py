@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
 
 from uad.config import kinds
 from uad.config.drafter_types import BESIDE_A_MODEL, LOOKUP_TYPES, MODEL_TYPE, SHARES, SPEC_TYPES, DrafterType
@@ -21,9 +20,7 @@ def _lookup_flags(one: DrafterType) -> Iterator[Flag]:
         yield setting_flag(f"drafting.lookup.{one.section}.{name}", own)
 
 
-_N_MAX = "--spec-draft-n-max --draft-max --draft-n"
-_N_MIN = "--spec-draft-n-min --draft-min --draft-n-min"
-DRAFTING_FLAGS: Final = (
+DRAFTING_FLAGS = (
     Flag(
         "--spec-policy",
         "drafting.defaults.policy",
@@ -34,7 +31,7 @@ DRAFTING_FLAGS: Final = (
         "SPEC_POLICY",
     ),
     Flag(
-        _N_MAX,
+        "--spec-draft-n-max --draft-max --draft-n",
         "drafting.defaults.n_max",
         integer(0),
         "most tokens per draft of the draft model; 0: nothing drafts",
@@ -42,7 +39,7 @@ DRAFTING_FLAGS: Final = (
         default=f"{N_MAX_FIXED} where they are fixed, {N_MAX_AUTO} where the policy chooses",
     ),
     Flag(
-        _N_MIN,
+        "--spec-draft-n-min --draft-min --draft-n-min",
         "drafting.defaults.n_min",
         integer(0),
         "shorter drafts are not tried",
@@ -92,7 +89,6 @@ DRAFTING_FLAGS: Final = (
         "drafting.grammar",
         kinds.ON_OFF,
         "draft what a request's grammar or schema forces; needs no draft model and no --spec-type",
-        "MODE",
         bare="on",
     ),
     Flag("--heal", "drafting.heal", SWITCH, "re-choose draft bytes where words are cut at the edge", off="--no-heal"),
@@ -104,7 +100,7 @@ DRAFTING_FLAGS: Final = (
         off="--no-salvage",
     ),
 )
-LOOKUP_FLAGS: Final = (
+LOOKUP_FLAGS = (
     Flag(
         "--spec-share",
         "drafting.lookup.share",

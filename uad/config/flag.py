@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from uad.common.files import check_text
 from uad.common.settings import INT32_MAX, Setting
@@ -94,7 +95,7 @@ class Given:
     """One value of one flag. `where` is how the user wrote it: "--port", "LLAMA_ARG_PORT" or "uad.yaml:3: port"."""
 
     flag: Flag
-    value: object
+    value: Any
     where: str
 
 

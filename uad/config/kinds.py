@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ RANDOM_SEED = 2**32 - 1
 MOST_WORKERS = 16  # of llama.cpp's RPC backend
 TRUE = ("on", "true", "1", "enabled", "yes")
 FALSE = ("off", "false", "0", "disabled", "no")
+KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 HEADS = ("draft-eagle3", "draft-dflash", "draft-dspark")
 """Drafters of llama-server that are models trained for one target, and that uad does not run."""
 
@@ -244,10 +245,6 @@ def _object(text: str) -> dict[str, object]:
     return value
 
 
-def _template_file(text: str) -> str:
-    return _template(read_text(_path(text)))
-
-
 def _grammar(text: str) -> Constraint:
     return Constraint(ConstraintKind.GRAMMAR, _text(text))
 
@@ -255,6 +252,11 @@ def _grammar(text: str) -> Constraint:
 def _schema(text: str) -> Constraint:
     json.loads(text)
     return Constraint(ConstraintKind.JSON_SCHEMA, text)
+
+
+def _in_file(what: str, parse: Callable[[str], object]) -> Kind:
+    """The name of a file whose text is parsed."""
+    return Kind(f"a file with {what}", lambda text: parse(read_text(_path(text))), is_path=True, metavar="FILE")
 
 
 def _keys(text: str) -> tuple[str, ...]:
@@ -307,8 +309,8 @@ def _breaker(text: str) -> tuple[str, ...]:
 
 
 SWITCH = Kind("on or off", _switch, (bool,), arity=0)
-ON_OFF = Kind("on or off", _switch, (bool,))
-ONE_NAME = Kind("one name, without a comma", _one_name)
+ON_OFF = Kind("on or off", _switch, (bool,), metavar="MODE")
+ONE_NAME = Kind("one name, without a comma", _one_name, metavar="NAME")
 FILE = Kind("a file name", _path, is_path=True, metavar="FILE")
 DRAFT_FILE = Kind("a file name", _draft_path, is_path=True, metavar="FILE")
 LOAD_MODE = Kind("one of auto, none, mmap, mlock, mmap+mlock", _load_mode)
@@ -325,23 +327,19 @@ TEXT = Kind("a text", _text)
 ON_OFF_AUTO = Kind("one of on, off, auto", _on_off_auto, (str, bool, int))
 GPU_LAYERS = Kind("a whole number, auto or all", _gpu_layers, (int, str), metavar="N")
 ENDPOINTS = Kind(f"HOST:PORT of a worker, or up to {MOST_WORKERS} with commas between them, each once", _endpoints)
-DEVICES = Kind("names of devices with commas between them, each once, or none", _devices)
+DEVICES = Kind("names of devices with commas between them, each once, or none", _devices, metavar="NAMES")
 SHARES = Kind("a share for each device with commas between them, such as 3,1", _shares, (str, int, float))
 ROPE_SCALE = Kind("a number above 0", _rope_scale, (int, float), metavar="N")
 SEED = Kind(f"a whole number from 0 to {RANDOM_SEED}, or -1 for a random seed", _seed, (int,), metavar="N")
 PREFIX = Kind("a path such as /llm, with a slash at its start and none at its end", _prefix)
 PING = Kind("a number of seconds, 1 or more, or 0 or -1 for none", _ping, (int, float))
 TEMPLATE = Kind("a Jinja template", _template)
-TEMPLATE_FILE = Kind("a file with a Jinja template", _template_file, is_path=True, metavar="FILE")
+TEMPLATE_FILE = _in_file("a Jinja template", _template)
 OBJECT = Kind('a JSON object, such as {"enable_thinking": false}', _object, (str, dict))
 GRAMMAR = Kind("a grammar", _grammar)
-GRAMMAR_FILE = Kind(
-    "a file with a grammar", lambda text: _grammar(read_text(_path(text))), is_path=True, metavar="FILE"
-)
+GRAMMAR_FILE = _in_file("a grammar", _grammar)
 JSON_SCHEMA = Kind("a JSON schema, such as {}", _schema)
-JSON_SCHEMA_FILE = Kind(
-    "a file with a JSON schema", lambda text: _schema(read_text(_path(text))), is_path=True, metavar="FILE"
-)
+JSON_SCHEMA_FILE = _in_file("a JSON schema", _schema)
 KEYS = Kind("one or more keys, separated by commas", _keys)
 KEY_FILE = Kind("a file with one key per line", _key_file, is_path=True, metavar="FILE")
 DIRECTORY = Kind("a directory", _directory, is_path=True)
@@ -349,4 +347,5 @@ PAIR = Kind("two texts, the target's and the draft's", _pair, arity=2)
 SAMPLERS = Kind("names of samplers, separated by ;", _samplers)
 SAMPLER_LETTERS = Kind("letters of samplers", lambda text: _known_samplers(list(text)))
 BREAKER = Kind("a text", _breaker)
+KV_TYPE = replace(choice(*KV_TYPES), metavar="TYPE")
 LOGIT_BIAS = Kind("ID+BIAS or ID-BIAS, such as 42-1.5 or 42-inf", _logit_bias)

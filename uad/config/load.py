@@ -53,7 +53,7 @@ def config_from(args: argparse.Namespace, environ: Mapping[str, str]) -> Config:
     """The configuration that parsed arguments, the environment and the file of --config give. Raises ConfigError."""
     line = layer_of(args)
     files = [given.value for given in line.given if given.flag is CONFIG_FILE]
-    layers = [*(from_yaml(path) for path in files[-1:] if isinstance(path, Path)), from_environ(environ), line]
+    layers = [*(from_yaml(path) for path in files[-1:]), from_environ(environ), line]
     values = merge(layers)
     config = replace(_build(values), notes=(*_notes(layers), *_draft_note(values)))
     _check(config, values)
@@ -104,7 +104,7 @@ def merge(layers: Iterable[Layer]) -> dict[str, Given]:
     for layer in layers:
         own: dict[str, Given] = {}
         for given in (given for given in layer.given if given.flag.paths):
-            several = given.value if len(given.flag.paths) > 1 and isinstance(given.value, tuple) else (given.value,)
+            several = given.value if len(given.flag.paths) > 1 else (given.value,)
             for path, value in zip(given.flag.paths, several, strict=True):
                 before = own.get(path)
                 total = before.value + value if before and given.flag.many else value
@@ -130,16 +130,13 @@ def _check_shared(config: Config, layers: Sequence[Layer]) -> None:
 
 def _draft_note(values: Mapping[str, Given]) -> list[str]:
     given = values.get("drafting.types")
-    if (
-        "draft.path" not in values
-        or given is None
-        or not isinstance(given.value, tuple)
-        or not given.value
-        or MODEL_TYPE in given.value
-        or HEAD_TYPE in given.value
-    ):
-        return []
-    return [f"{given.where} is without {MODEL_TYPE}: the draft model is not loaded"]
+    if "draft.path" in values and given is not None and given.value and not _loads_a_model(given.value):
+        return [f"{given.where} is without {MODEL_TYPE}: the draft model is not loaded"]
+    return []
+
+
+def _loads_a_model(types: Collection[str]) -> bool:
+    return MODEL_TYPE in types or HEAD_TYPE in types
 
 
 def _section(values: Mapping[str, Given], section: str) -> dict[str, Any]:
@@ -155,7 +152,7 @@ def _build(values: Mapping[str, Given]) -> Config:
     hub = HubConfig(**_section(values, "hub"))
     target = _with_file(_target(_section(values, "target")), hub.file)
     drafting = _drafting(values)
-    drafts = drafting.defaults.enabled and not {MODEL_TYPE, HEAD_TYPE}.isdisjoint(drafting.types)
+    drafts = drafting.defaults.enabled and _loads_a_model(drafting.types)
     return Config(
         target=target,
         draft=_draft(target, _section(values, "draft")) if "draft.path" in values and drafts else None,

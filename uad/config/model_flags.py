@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from uad.config import kinds, sources
 from uad.config.context_flags import placed
 from uad.config.flag import Flag
-from uad.config.kinds import SWITCH, choice, integer
-from uad.config.slices import KV_TYPES
+from uad.config.kinds import KV_TYPE, SWITCH, choice, integer
 
 _SAME = "the target's"
 
-MODEL_FLAGS: Final = (
+MODEL_FLAGS = (
     Flag("-m --model --target", "target.path", kinds.FILE, "GGUF file of the target model", env="MODEL"),
     Flag(
         "-md --model-draft --draft --spec-draft-model",
@@ -27,8 +24,7 @@ MODEL_FLAGS: Final = (
         sources.HUB_MODEL,
         "the target from a Hugging Face repository, fetched into its cache; QUANT is Q4_K_M unless given, else Q8_0, "
         "else that of the first file",
-        "USER/REPO[:QUANT]",
-        "HF_REPO",
+        env="HF_REPO",
         default="",
     ),
     Flag(
@@ -36,8 +32,7 @@ MODEL_FLAGS: Final = (
         "hub.file",
         sources.HUB_FILE,
         "the file of that repository to load",
-        "FILE",
-        "HF_FILE",
+        env="HF_FILE",
         default="",
     ),
     Flag(
@@ -45,8 +40,7 @@ MODEL_FLAGS: Final = (
         "draft.path",
         sources.HUB_MODEL,
         "the same for the draft",
-        "USER/REPO[:QUANT]",
-        "SPEC_DRAFT_HF_REPO",
+        env="SPEC_DRAFT_HF_REPO",
         default="",
     ),
     Flag(
@@ -120,13 +114,12 @@ MODEL_FLAGS: Final = (
         default="auto",
     ),
 )
-DRAFT_FLAGS: Final = (
+DRAFT_FLAGS = (
     Flag(
         "-devd --device-draft --spec-draft-device",
         "draft.devices",
         kinds.DEVICES,
         "the draft's devices",
-        "NAMES",
         default="as --device if given, else this machine's",
     ),
     *placed("draft", "-draft", has_variables=False),
@@ -161,17 +154,15 @@ DRAFT_FLAGS: Final = (
     Flag(
         "-ctkd --cache-type-k-draft --spec-draft-type-k",
         "draft.type_k",
-        choice(*KV_TYPES),
+        KV_TYPE,
         "type of the draft's cached keys",
-        "TYPE",
-        "SPEC_DRAFT_CACHE_TYPE_K",
+        env="SPEC_DRAFT_CACHE_TYPE_K",
     ),
     Flag(
         "-ctvd --cache-type-v-draft --spec-draft-type-v",
         "draft.type_v",
-        choice(*KV_TYPES),
+        KV_TYPE,
         "type of the draft's cached values",
-        "TYPE",
-        "SPEC_DRAFT_CACHE_TYPE_V",
+        env="SPEC_DRAFT_CACHE_TYPE_V",
     ),
 )

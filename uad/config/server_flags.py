@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from uad.common.samplers import ORDER, SETTINGS
 from uad.config import kinds
 from uad.config.flag import Flag, setting_flag
 from uad.config.kinds import SWITCH, choice, integer, number
 
-TOKENIZER_FLAGS: Final = (
+TOKENIZER_FLAGS = (
     Flag(
         "--target-tokenizer",
         "target.tokenizer",
@@ -19,7 +17,7 @@ TOKENIZER_FLAGS: Final = (
     ),
     Flag("--draft-tokenizer", "draft.tokenizer", kinds.FILE, "the same for the draft"),
 )
-SAMPLING_FLAGS: Final = (
+SAMPLING_FLAGS = (
     *(setting_flag(f"sampling.{name}", setting) for name, setting in SETTINGS.items() if setting.flags),
     Flag(
         "--samplers",
@@ -72,7 +70,7 @@ SAMPLING_FLAGS: Final = (
     Flag("-jf --json-schema-file", "constraint", kinds.JSON_SCHEMA_FILE, "the same from a file"),
     Flag("--ignore-eos", "sampling.ignore_eos", SWITCH, "go on past the end of the answer"),
 )
-TEMPLATE_FLAGS: Final = (
+TEMPLATE_FLAGS = (
     Flag("--chat-template", "templates.chat_template", kinds.TEMPLATE, "use this template", "JINJA", "CHAT_TEMPLATE"),
     Flag(
         "--chat-template-file",
@@ -121,19 +119,11 @@ TEMPLATE_FLAGS: Final = (
         "templates.target_family",
         kinds.ONE_NAME,
         "chat format of the target",
-        "NAME",
         default="recognised",
     ),
-    Flag(
-        "--draft-family",
-        "templates.draft_family",
-        kinds.ONE_NAME,
-        "chat format of the draft",
-        "NAME",
-        default="recognised",
-    ),
+    Flag("--draft-family", "templates.draft_family", kinds.ONE_NAME, "chat format of the draft", default="recognised"),
 )
-SERVER_FLAGS: Final = (
+SERVER_FLAGS = (
     Flag("--host", "server.host", kinds.ONE_NAME, "address to listen on", "HOST", "HOST"),
     Flag("--port", "server.port", integer(0, 65535), "port; 0 takes a free one and prints it", "PORT", "PORT"),
     Flag(
@@ -141,8 +131,7 @@ SERVER_FLAGS: Final = (
         "server.alias",
         kinds.ONE_NAME,
         "name of the model in the API",
-        "NAME",
-        "ALIAS",
+        env="ALIAS",
         default="the file's name",
     ),
     Flag("--api-prefix", "server.api_prefix", kinds.PREFIX, "path in front of every route", "/PATH", "API_PREFIX"),

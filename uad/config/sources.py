@@ -150,8 +150,10 @@ def _first_layers(tensors: str) -> Callable[[str], tuple[Place, ...]]:
     return parse
 
 
-HUB_MODEL = Kind("a repository such as user/model-GGUF or user/model-GGUF:Q4_K_M", hub_model)
-HUB_FILE = Kind("a .gguf file of the repository, such as model-Q4_K_M.gguf", _hub_file)
+HUB_MODEL = Kind(
+    "a repository such as user/model-GGUF or user/model-GGUF:Q4_K_M", hub_model, metavar="USER/REPO[:QUANT]"
+)
+HUB_FILE = Kind("a .gguf file of the repository, such as model-Q4_K_M.gguf", _hub_file, metavar="FILE")
 HUB_TOKEN = Kind("a token", _token)
 KV_OVERRIDES = Kind("KEY=TYPE:VALUE (TYPE: int, float, bool or str), or several with commas between them", _overrides)
 PLACES = Kind("PATTERN=BUFFER such as exps=CPU, or several with commas between them", _places)

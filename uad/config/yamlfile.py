@@ -61,14 +61,13 @@ def _layer(path: Path, root: yaml.MappingNode) -> Layer:
 
 def _find(name: str, where: str) -> Flag | None:
     """The flag of a key, None for one that is ignored."""
-    long_names = [(long, flag) for flag in FLAGS if flag.path for long in flag.all_names if long.startswith("--")]
-    for long, flag in long_names:
-        if long == f"--{name}":
-            return flag
+    known = {long[2:]: flag for flag in FLAGS if flag.path for long in flag.all_names if long.startswith("--")}
+    if name in known:
+        return known[name]
     if any(f"--{name}" in names.split() for names in IGNORED.values()):
         return None
     check_refused(f"--{name}", where)
-    raise ConfigError(f"{where} is not a known key; {did_you_mean(name, [long[2:] for long, _ in long_names])}")
+    raise ConfigError(f"{where} is not a known key; {did_you_mean(name, known)}")
 
 
 def _value(node: yaml.Node, loader: yaml.SafeLoader, where: str) -> object:
