@@ -191,8 +191,7 @@ CONTEXT_FLAGS = (
             f"target.{name.replace('-', '_')}",
             kind,
             text,
-            "N",
-            name.replace("-", "_").upper(),
+            env=name.replace("-", "_").upper(),
             default=_FILE,
         )
         for name, kind, text in (

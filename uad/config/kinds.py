@@ -292,16 +292,11 @@ def _logit_bias(text: str) -> tuple[tuple[int, float], ...]:
     return ((int(match[1]), float(match[2])),)
 
 
-def _samplers(text: str) -> tuple[str, ...]:
-    return _known_samplers([word.strip() for word in text.split(";") if word.strip()])
-
-
-def _known_samplers(words: Sequence[str]) -> tuple[str, ...]:
-    names = [(word, next(sampler_names([word]), None)) for word in words]
-    unknown = [word for word, name in names if name is None]
-    if unknown:
-        raise ConfigError(f"there is no sampler {unknown[0]!r}; those that there are: {', '.join(NAMED)}")
-    return tuple(name for _, name in names if name is not None)
+def _samplers(words: Sequence[str]) -> tuple[str, ...]:
+    for word in words:
+        if not list(sampler_names([word])):
+            raise ConfigError(f"there is no sampler {word!r}; those that there are: {', '.join(NAMED)}")
+    return tuple(sampler_names(words))
 
 
 def _breaker(text: str) -> tuple[str, ...]:
@@ -344,8 +339,11 @@ KEYS = Kind("one or more keys, separated by commas", _keys)
 KEY_FILE = Kind("a file with one key per line", _key_file, is_path=True, metavar="FILE")
 DIRECTORY = Kind("a directory", _directory, is_path=True)
 PAIR = Kind("two texts, the target's and the draft's", _pair, arity=2)
-SAMPLERS = Kind("names of samplers, separated by ;", _samplers)
-SAMPLER_LETTERS = Kind("letters of samplers", lambda text: _known_samplers(list(text)))
+SAMPLERS = Kind(
+    "names of samplers, separated by ;",
+    lambda text: _samplers([word.strip() for word in text.split(";") if word.strip()]),
+)
+SAMPLER_LETTERS = Kind("letters of samplers", lambda text: _samplers(list(text)))
 BREAKER = Kind("a text", _breaker)
 KV_TYPE = replace(choice(*KV_TYPES), metavar="TYPE")
 LOGIT_BIAS = Kind("ID+BIAS or ID-BIAS, such as 42-1.5 or 42-inf", _logit_bias)

@@ -25,23 +25,14 @@ MODEL_FLAGS = (
         "the target from a Hugging Face repository, fetched into its cache; QUANT is Q4_K_M unless given, else Q8_0, "
         "else that of the first file",
         env="HF_REPO",
-        default="",
     ),
-    Flag(
-        "-hff --hf-file",
-        "hub.file",
-        sources.HUB_FILE,
-        "the file of that repository to load",
-        env="HF_FILE",
-        default="",
-    ),
+    Flag("-hff --hf-file", "hub.file", sources.HUB_FILE, "the file of that repository to load", env="HF_FILE"),
     Flag(
         "-hfd -hfrd --hf-repo-draft --spec-draft-hf",
         "draft.path",
         sources.HUB_MODEL,
         "the same for the draft",
         env="SPEC_DRAFT_HF_REPO",
-        default="",
     ),
     Flag(
         "-hft --hf-token",

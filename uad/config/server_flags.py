@@ -228,6 +228,5 @@ SERVER_FLAGS = (
         "what a thought says last that is closed at its bound",
         "MESSAGE",
         "THINK_BUDGET_MESSAGE",
-        default="",
     ),
 )
