@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.models import DRAFTS, TARGET
 
+from uad.backend.devices import devices
 from uad.cli import cost_plot, main
 from uad.config import ModelConfig, load_config
 from uad.errors import ConfigError, ModelLoadError
-from uad.llama.devices import devices
 from uad.policy.cost import CostSample
 from uad.runtime import profile, profile_store
 from uad.runtime.profile import full, medians, plausible_ids, quick, spread

@@ -11,10 +11,10 @@ import pytest
 from kit.models import TARGET
 from kit.process import free_port
 
+from uad.backend import devices, rpc
+from uad.backend.devices import Device, has_cpu_kernels, named, offloads, used
 from uad.config import ModelConfig
 from uad.errors import ConfigError
-from uad.llama import devices, rpc
-from uad.llama.devices import Device, has_cpu_kernels, named, offloads, used
 from uad.runtime import profile_store
 from uad.runtime.worker import Worker, WorkerConfig, device_lines
 

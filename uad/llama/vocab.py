@@ -8,8 +8,8 @@ from pathlib import Path
 
 import llama_cpp.llama_cpp as lib
 
+from uad.backend import native
 from uad.errors import ModelLoadError
-from uad.llama import native
 from uad.llama.model import PRE, made_quick, metadata, read_vocab, vocab_overrides
 from uad.vocab.table import VocabTable
 

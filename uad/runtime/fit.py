@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from uad.backend.devices import memory_left
 from uad.common.files import size_text
 from uad.config import Config, ModelConfig
 from uad.errors import ConfigError
-from uad.llama.devices import memory_left
 from uad.llama.footprint import Footprint
 from uad.runtime.available import Limit, available
 

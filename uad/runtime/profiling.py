@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from uad.backend import native
 from uad.config import Config, ModelConfig
 from uad.errors import ConfigError
-from uad.llama import native
 from uad.llama.context import Context
 from uad.llama.model import Model
 from uad.policy.cost import CostSample

@@ -38,7 +38,8 @@ ROOMS = {
     "uad.stats": Room(("uad.common", "uad.types")),
     "uad.events": Room(("uad.common", "uad.types", "uad.stats")),
     "uad.config": Room((*BASE, "yaml"), lazy=("uad.drafters",)),
-    "uad.llama": Room((*BASE, "uad.config", "uad.gguf", "uad.vocab.table", "llama_cpp", "numpy")),
+    "uad.backend": Room((*BASE, "uad.config", "llama_cpp", "numpy")),
+    "uad.llama": Room((*BASE, "uad.backend", "uad.config", "uad.gguf", "uad.vocab.table", "llama_cpp", "numpy")),
     "uad.vocab": Room((*BASE, "numpy", "tokenizers")),
     "uad.templates": Room((*BASE, "uad.vocab", "yaml", "rapidfuzz", "jinja2")),
     "uad.calls": Room((*BASE, "uad.templates")),
@@ -63,7 +64,16 @@ ROOMS = {
         (
             *BASE,
             *("uad.gguf", "uad.trim"),
-            *("uad.config", "uad.llama", "uad.vocab", "uad.templates", "uad.calls", "uad.sampling", "uad.grammar"),
+            *(
+                "uad.backend",
+                "uad.config",
+                "uad.llama",
+                "uad.vocab",
+                "uad.templates",
+                "uad.calls",
+                "uad.sampling",
+                "uad.grammar",
+            ),
             *("uad.drafters", "uad.policy", "uad.decode"),
             *("uad.__version__", "numpy", "platformdirs"),
         )
