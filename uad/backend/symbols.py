@@ -1,4 +1,6 @@
-"""What `backend/` and `llama/` use of llama.cpp by name, so that `native.start` can say what an installed version lacks."""
+"""What `backend/` and `llama/` use of llama.cpp by name, so that `native.start` can say what an installed version
+lacks.
+"""
 
 from __future__ import annotations
 

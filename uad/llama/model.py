@@ -9,8 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import llama_cpp.llama_cpp as lib
 
@@ -35,6 +34,7 @@ _VOCAB_NONE, _VOCAB_SPM, _VOCAB_BPE, _VOCAB_UGM = 0, 1, 2, 4
 _KIND, _TOKENS, _MERGES = "tokenizer.ggml.model", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
 PRE = "tokenizer.ggml.pre"
 _TEMPLATE = "tokenizer.chat_template"
+_LOAD_MODES = {(False, False): 0, (True, False): 1, (False, True): 2, (True, True): 3}  # by mmap and mlock
 
 
 class Model:
@@ -45,11 +45,9 @@ class Model:
     ) -> None:
         self.path = config.path
         self._log = native.start()
-        check_file(config.path, role)
+        check_files(config, role)
         self._handle: ctypes.c_void_p | None = _load(config, role, progress, self._log)
         try:
-            for one in config.loras:
-                check_file(one.path, "adapter")
             self.adapters = Adapters(self._handle, config.loras, config.apply_loras, role)
             self.native_vocab = lib.llama_model_get_vocab(self._handle)
             self.info = self._read_info()
@@ -109,17 +107,21 @@ class Model:
             lib.llama_model_free(self._handle)
             self._handle = None
 
-    def __enter__(self) -> Model:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
-def check_file(path: Path, role: str) -> None:
-    """Raises ModelLoadError unless the path is a readable file that begins like a GGUF file; role: whose it is."""
+def check_files(config: ModelConfig, role: str) -> None:
+    """Raises ModelLoadError unless the files of a model and of its adapters can be read and begin like GGUF files."""
+    _check_file(config.path, role)
+    for one in config.loras:
+        _check_file(one.path, "adapter")
+
+
+def _check_file(path: Path, role: str) -> None:
     if not path.exists():
         raise ModelLoadError(f"{role} {path}: no such file")
     if not path.is_file():
@@ -147,21 +149,24 @@ def _check_parts(path: Path, role: str) -> None:
         raise ModelLoadError(f"{role} {path}: of {part.count} parts are missing in its folder: {', '.join(missing)}")
 
 
-def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | None, log: native.Log) -> ctypes.c_void_p:
+def model_params(config: ModelConfig) -> Any:
+    """llama.cpp's parameters of a model. Raises ConfigError for devices and buffers that are not there."""
     params = lib.llama_model_default_params()
     params.n_gpu_layers = config.n_gpu_layers
-    params.load_mode = {(True, False): 1, (False, False): 0, (False, True): 2, (True, True): 3}[
-        config.mmap, config.mlock
-    ]
+    params.load_mode = _LOAD_MODES[config.mmap, config.mlock]
     params.use_extra_bufts = amx.rearranges(config)
+    params.check_tensors = config.check_tensors
+    params.no_host = config.no_host
+    params.kv_overrides = vocab_overrides(replaced=config.overrides)
     place(params, config)
+    placement.put(params, config.places)
     if config.with_head:
         nextn.load_heads(params)
-    overrides = vocab_overrides(replaced=config.overrides)
-    params.kv_overrides = overrides
-    params.check_tensors, params.no_host = config.check_tensors, config.no_host
-    places = placement.put(params, config.places)
-    callback = None
+    return params
+
+
+def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | None, log: native.Log) -> ctypes.c_void_p:
+    params = model_params(config)
     if progress is not None:
         report = progress
 
@@ -173,7 +178,6 @@ def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | No
         params.progress_callback = callback
     log.clear()
     handle = lib.llama_model_load_from_file(os.fsencode(config.path), params)
-    del places
     if handle:
         return handle  # type: ignore[no-any-return]
     reason = log.reason()

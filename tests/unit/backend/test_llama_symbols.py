@@ -46,7 +46,9 @@ def used_names(tree: ast.Module) -> set[str]:
 
 
 def set_fields(tree: ast.Module) -> set[tuple[str, str]]:
-    """(structure, field) of every `params.field = …` in a function where `params = lib.llama_…_default_params()`."""
+    """(structure, field) of every `params.field = …` in a function where `params` are llama.cpp's default ones, or what
+    `model_params` or `context_params` made of them.
+    """
     found = set()
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
         made = ""
@@ -56,6 +58,7 @@ def set_fields(tree: ast.Module) -> set[tuple[str, str]]:
             target = node.targets[0]
             if isinstance(target, ast.Name) and target.id == "params" and isinstance(node.value, ast.Call):
                 made = ast.unparse(node.value.func).removeprefix("lib.").replace("_default_params", "_params")
+                made = f"llama_{made}" if made in ("model_params", "context_params") else made
             elif (
                 made
                 and isinstance(target, ast.Attribute)

@@ -33,7 +33,7 @@ ROOMS = {
     "uad.errors": Room(),
     "uad.console": Room(("rich",)),
     "uad.common": Room(("uad.errors", "rapidfuzz", "yaml", "numpy")),
-    "uad.gguf": Room(("uad.errors",)),
+    "uad.gguf": Room(("uad.common", "uad.errors")),
     "uad.types": Room(("uad.common",)),
     "uad.stats": Room(("uad.common", "uad.types")),
     "uad.events": Room(("uad.common", "uad.types", "uad.stats")),
