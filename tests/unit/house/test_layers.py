@@ -91,7 +91,7 @@ ROOMS = {
     ),
 }
 EXTRA = {
-    "uad.llama.model": ("uad.vocab.quick", "uad.vocab.bounded", "uad.vocab.letters", "uad.vocab.markers"),
+    "uad.llama.vocab": ("uad.vocab.quick", "uad.vocab.bounded", "uad.vocab.letters", "uad.vocab.markers"),
     "uad.llama.samplers": ("uad.sampling.stages",),
     "uad.cli.cost_plot": ("matplotlib",),
 }
