@@ -1,5 +1,5 @@
-"""All sources together: command line over environment over file over defaults, built into slices and checked against
-each other.
+"""All sources together: command line over environment, which is read here, over file over defaults; built into slices
+and checked against each other.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any, NoReturn
 
 from uad.config.argv import Parser, add_flags, layer_of
 from uad.config.drafter_types import BESIDE_A_MODEL, HEAD_TYPE, LOOKUP_TYPES, MODEL_TYPE, LookupConfig
-from uad.config.environ import from_environ
-from uad.config.flag import Given, Layer
+from uad.config.flag import VARIABLE, Given, Layer, read
 from uad.config.flags import CONFIG_FILE, FLAGS, GROUPS
+from uad.config.foreign import REFUSED, check_refused
+from uad.config.kinds import FALSE
 from uad.config.slices import Config, DraftingConfig, ModelConfig, ServerConfig, TemplateConfig
 from uad.config.sources import HubConfig, HubModel
 from uad.config.yamlfile import from_yaml
@@ -94,6 +95,36 @@ def lookup_from(args: argparse.Namespace, share: str) -> LookupConfig:
     lookup = replace(_lookup(values), share=share)
     _check_lookup(lookup, partial(_fail, values))
     return lookup
+
+
+def from_environ(environ: Mapping[str, str]) -> Layer:
+    """Values from the environment, by llama-server's names; an empty variable counts as unset, LLAMA_ARG_NO_X says no
+    to a switch.
+
+    Raises ConfigError, also for what is refused on the command line.
+    """
+    known: set[str] = set()
+    given: list[Given] = []
+    for flag in FLAGS:
+        for name in flag.variables:
+            known.add(name)
+            if text := environ.get(name):
+                given.append(read(flag, [text], name))
+            if flag.off:
+                known.add(no := name.replace(VARIABLE, VARIABLE + "NO_"))
+                if (text := environ.get(no)) and read(flag, [text], no).value:
+                    given.append(read(flag, ["off"], no))
+    _refuse(environ, known)
+    ignored = [name for name, text in environ.items() if name.startswith(VARIABLE) and text and name not in known]
+    return Layer(tuple(given), tuple(sorted(ignored)))
+
+
+def _refuse(environ: Mapping[str, str], known: Collection[str]) -> None:
+    """llama-server names variables after flags; one that says no asks for nothing."""
+    for flag in " ".join(REFUSED.values()).split():
+        name = VARIABLE + flag.removeprefix("--").replace("-", "_").upper()
+        if name not in known and (text := environ.get(name)) and text.lower() not in FALSE:
+            check_refused(flag, name)
 
 
 def merge(layers: Iterable[Layer]) -> dict[str, Given]:

@@ -33,6 +33,7 @@ SAMPLING_FLAGS = (
         kinds.SAMPLER_LETTERS,
         "the same as letters, such as edskypmxt",
         "LETTERS",
+        default="",
     ),
     Flag(
         "--dry-sequence-breaker",
@@ -101,9 +102,10 @@ TEMPLATE_FLAGS = (
         "--reasoning-effort",
         "templates.reasoning_effort",
         kinds.TEXT,
-        "how much, for templates that know levels such as low, medium, high; default: as the template has it",
+        "how much, for templates that know levels such as low, medium, high",
         "LEVEL",
         "REASONING_EFFORT",
+        default="as the template has it",
     ),
     Flag("--mappings", "templates.mappings", kinds.DIRECTORY, "more mapping rules; repeatable", "DIR", many=True),
     Flag(

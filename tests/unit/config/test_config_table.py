@@ -81,3 +81,8 @@ def test_help_shows_defaults_from_the_slices():
     assert "default: 0.95" in by_name["--top-p"].help_text()
     assert "default: on" in by_name["--mmap"].help_text()
     assert "default" not in by_name["--api-key"].help_text()
+
+
+def test_defaults_in_the_help_are_words_of_users():
+    texts = [flag.help_text() for flag in FLAGS]
+    assert [text for text in texts if "default: (" in text or "default: default" in text] == []
