@@ -183,9 +183,10 @@ class BareLoop:
     """
 
     def __init__(self, target: ModelConfig) -> None:
+        from uad.costs.fit import fitted
+
         from uad.llama.context import Context
         from uad.llama.model import Model
-        from uad.runtime.fit import fitted
 
         config = fitted(Config(target=target)).config
         with ExitStack() as stack:

@@ -20,8 +20,8 @@ from uad.hub import fetched
 if TYPE_CHECKING:
     import argparse
 
+    from uad.requests.engine import Backend
     from uad.runtime import Runtime
-    from uad.server.engine import Backend
 
 MODEL_GROUPS = tuple(group for group in GROUPS if group != SERVER)
 

@@ -22,7 +22,7 @@ from uad.errors import ConfigError
 from uad.hub import fetched
 
 if TYPE_CHECKING:
-    from uad.runtime.profiling import MeasuredCurve
+    from uad.commands.profiling import MeasuredCurve
 
 _DESCRIPTION = """Measure what a pass of n rows costs with these models on this machine, behind texts of several
 lengths.
@@ -45,8 +45,8 @@ def main(argv: Sequence[str]) -> int:
     )
     plot = None if args.plot is None else path_of(args.plot)
 
-    from uad.runtime.profile import BUSY
-    from uad.runtime.profiling import measure_profiles
+    from uad.commands.profiling import measure_profiles
+    from uad.costs.profile import BUSY
 
     if plot is not None:
         cost_plot.check(plot)

@@ -13,7 +13,7 @@ from uad.config.flags import GROUPS
 from uad.console import note
 
 if TYPE_CHECKING:
-    from uad.server.engine import Backend
+    from uad.requests.engine import Backend
 
 _DESCRIPTION = (
     "Serve a target model over HTTP (OpenAI's and llama-server's API), sped up by a draft model with any tokenizer."

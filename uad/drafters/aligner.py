@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from uad.common.sequences import common_prefix
-from uad.drafters.history import BELIEFS
-from uad.drafters.replacements import LONGEST, Edit, Expected, Placed, Replacements
-from uad.drafters.sources import Source
+from uad.lookup.history import BELIEFS
+from uad.lookup.replacements import LONGEST, Edit, Expected, Placed, Replacements
+from uad.lookup.sources import Source
 from uad.types import Draft, Origin
 
 _REACH = 16

@@ -14,7 +14,7 @@ from uad.common.sequences import common_prefix
 from uad.drafters.choosing import Chooser, Row
 from uad.drafters.mirror import Mirror
 from uad.drafters.recall import Recall
-from uad.templates.rules import RuleStream
+from uad.mapping.rules import RuleStream
 from uad.types import Ask, Rows
 from uad.vocab.meter import Meter
 from uad.vocab.table import VocabTable

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from uad.common.sequences import common_prefix
-from uad.drafters.aligner import CopyAligner
-from uad.drafters.history import ID_BYTES
 from uad.drafters.protocol import Pace
-from uad.drafters.sources import Source
+from uad.lookup.aligner import CopyAligner
+from uad.lookup.history import ID_BYTES
+from uad.lookup.sources import Source
 from uad.types import GREEDY, Ask, Commit, Draft, Origin, SamplingParams
 
 

@@ -24,9 +24,9 @@ from uad.backend.amx import rearranges
 from uad.backend.devices import devices, has_cpu_kernels, offloads
 from uad.common.files import path_of, read_text
 from uad.config import ModelConfig
-from uad.drafters.store import write_atomically
 from uad.errors import ConfigError, ModelLoadError
 from uad.llama.context import attention, physical_cores
+from uad.lookup.store import write_atomically
 from uad.policy.cost import CostSample
 
 VERSION = 1
