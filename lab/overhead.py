@@ -19,6 +19,7 @@ from statistics import median
 from typing import IO, Self
 
 from rich.console import Console
+from words import words_of
 
 from uad.bench.client import Client, streaming
 from uad.bench.measure import turns
@@ -26,8 +27,8 @@ from uad.bench.options import OWN, context_for
 from uad.bench.workloads import WorkloadPrompt, load
 from uad.cli import run
 from uad.config import Config, ModelConfig
-from uad.config.argv import Parser, add_group, typed, words_of
-from uad.config.flag_groups import CONTEXT, MODEL
+from uad.config.argv import Parser, add_group, typed
+from uad.config.flags import CONTEXT, MODEL
 from uad.config.kinds import FILE, integer
 from uad.config.load import models_from
 from uad.console import Bar, set_up_logging

@@ -18,13 +18,13 @@ from rich.table import Table
 from uad.bench.workloads import PROMPT_DIR
 from uad.cli import run
 from uad.common.files import path_of
+from uad.common.sequences import common_prefix
 from uad.config.argv import Parser, typed
 from uad.config.kinds import integer
 from uad.console import console_on
 from uad.lookup import prediction
 from uad.types import Ask, Commit
 from uad.vocab.encode import Encoder
-from uad.vocab.prefix import common_prefix
 
 _TEXTS = ("code", "mixed")
 _SIZE = 6000  # bytes of a text

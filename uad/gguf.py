@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import mmap
 import struct
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
+from uad.common.splits import files_of
 from uad.errors import ModelLoadError
 
 STRING, ARRAY = 8, 9
@@ -112,12 +113,10 @@ class GgufFile:
             self.close()
             raise
 
-    def __enter__(self) -> GgufFile:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -263,6 +262,13 @@ def _mapped(path: Path) -> mmap.mmap:
         raise ModelLoadError(f"{path}: cannot be read ({error.strerror})") from error
     except ValueError as error:  # an empty file
         raise ModelLoadError(f"{path}: not a GGUF file") from error
+
+
+def all_tensors(path: Path) -> Iterator[Tensor]:
+    """The tensors of a file, and those of the other parts of one that was split. Raises ModelLoadError."""
+    for part in files_of(path):
+        with GgufFile(part) as file:
+            yield from file.tensors
 
 
 def read_texts(path: Path, keys: Collection[str]) -> dict[str, list[str]]:

@@ -58,7 +58,7 @@ def quantized(kind: str, folder: Path) -> Path:
     """The bundled target in another number type, written once."""
     import llama_cpp.llama_cpp as lib
 
-    from uad.llama import native
+    from uad.backend import native
 
     out = folder / f"target-{kind}.gguf"
     if not out.exists():

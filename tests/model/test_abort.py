@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from uad.llama import abort
+from uad.backend import abort
 
 GIVES_UP = """
-from uad.llama import abort, ggml, native
+from uad.backend import abort, ggml, native
 from ctypes import c_char_p, c_int
 native.start()
 abort.listen(lambda message: print(f"told: {message}"))

@@ -16,7 +16,7 @@ GIVES_UP = """
 import sys, threading
 from ctypes import c_char_p, c_int
 from uad.cli import main, serve
-from uad.llama import ggml
+from uad.backend import ggml
 from uad.llama.context import Context
 
 real, greeting = Context.decode, serve.greeting

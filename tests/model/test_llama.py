@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from kit.models import DRAFTS, TARGET
 
+from uad.backend import amx
 from uad.common.samplers import SAMPLERS, SETTINGS
 from uad.config import ModelConfig, load_config
 from uad.errors import ConfigError, DecodeError
-from uad.llama import amx
 from uad.llama.context import Context, attention
 from uad.llama.memory import Way
 from uad.llama.model import Model

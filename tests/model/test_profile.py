@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from kit.models import DRAFTS, TARGET
 
+from uad.backend.devices import devices
 from uad.cli import cost_plot, main
 from uad.commands.profiling import MeasuredCurve
 from uad.config import ModelConfig, load_config
 from uad.costs import profile_store
 from uad.errors import ConfigError, ModelLoadError
-from uad.llama.devices import devices
 from uad.policy.cost import CostSample
 
 SAMPLES = (CostSample(1, 0, 2.5), CostSample(2, 0, 3.0), CostSample(1, 512, 2.75))

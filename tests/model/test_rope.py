@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from kit.models import DRAFTS, TARGET, config
+from words import words_of
 
 from uad.config import ModelConfig, load_config
-from uad.config.argv import words_of
 from uad.errors import ConfigError
 from uad.llama.context import Context, context_params
 from uad.llama.model import Model

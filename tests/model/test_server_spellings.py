@@ -8,7 +8,7 @@ from kit.server_kit import CHAT, HELLO, get, post
 from pydantic import BaseModel
 
 from uad.config import ServerConfig
-from uad.config.environ import from_environ
+from uad.config.load import from_environ
 from uad.errors import ConfigError
 from uad.requests.schemas import ChatBody, CompletionBody, NativeBody, TokenizeBody
 

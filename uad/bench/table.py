@@ -14,7 +14,7 @@ from rich.text import Text
 from uad.bench.measure import Answer, Sample
 from uad.bench.report import PEER, Cell, GroupResult, Labels, Standing, same_text, share, summarize
 from uad.common.origins import COLOURS, WORDS, kind_of
-from uad.common.sequences import first_difference
+from uad.common.sequences import common_prefix
 
 SLOWER, FASTER = 0.98, 1.05
 """Ratios outside of which a cell is slower or faster than plain, and not only noise."""
@@ -176,5 +176,5 @@ def _difference(group: GroupResult, labels: Labels) -> str:
 
 def _first_difference(ours: Sequence[Answer], theirs: Sequence[Answer]) -> int | None:
     """Smallest index at which two runs of a group differ; None if they do not."""
-    starts = [first_difference(a.ids, b.ids) for a, b in zip(ours, theirs, strict=True) if a.ids != b.ids]
+    starts = [common_prefix(a.ids, b.ids) for a, b in zip(ours, theirs, strict=True) if a.ids != b.ids]
     return min(starts, default=None)

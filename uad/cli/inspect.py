@@ -20,7 +20,7 @@ from uad.cli.models import parse
 from uad.common.files import path_of, read_text
 from uad.config import Config
 from uad.config.argv import Parser
-from uad.config.flag_groups import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL, TEMPLATES, TOKENIZERS
+from uad.config.flags import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL, TEMPLATES, TOKENIZERS
 from uad.console import console_on, progress
 from uad.errors import ConfigError
 from uad.hub import fetched

@@ -21,7 +21,7 @@ from uad.cli.models import parse
 from uad.common.files import path_of, read_text
 from uad.common.names import did_you_mean
 from uad.config.argv import Parser
-from uad.config.flag_groups import GENERAL, TEMPLATES
+from uad.config.flags import GENERAL, TEMPLATES
 from uad.console import console_on, note
 from uad.errors import ConfigError, MappingError
 

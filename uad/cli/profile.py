@@ -16,7 +16,7 @@ from uad.cli import cost_plot
 from uad.cli.models import parse
 from uad.common.files import path_of
 from uad.config.argv import Parser, typed
-from uad.config.flag_groups import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL
+from uad.config.flags import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL
 from uad.config.kinds import integer, several
 from uad.console import console_on, note, progress
 from uad.hub import fetched

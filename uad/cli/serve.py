@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from uad.cli.models import has_template, parse, runtime
 from uad.config import ServerConfig
 from uad.config.argv import Parser
-from uad.config.flag_groups import GROUPS
+from uad.config.flags import GROUPS
 from uad.console import note
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _ANY = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
 
 def main(argv: Sequence[str]) -> int:
     """Serve until interrupted. Raises UadError."""
-    _, config = parse(Parser("uad serve", _DESCRIPTION, _EPILOG), argv, GROUPS)
+    _, config = parse(Parser("uad serve", _DESCRIPTION, _EPILOG), argv, tuple(GROUPS))
     from uad.server import serve
 
     def ready(opened: Backend, url: str) -> None:

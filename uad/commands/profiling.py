@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from uad.backend import native
 from uad.config import Config, ModelConfig
 from uad.costs import profile, profile_store
 from uad.costs.fit import fitted, fitted_alone
 from uad.errors import ConfigError
-from uad.llama import native
 from uad.llama.context import Context
 from uad.llama.model import Model
 from uad.policy.cost import CostSample

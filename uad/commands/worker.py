@@ -8,12 +8,12 @@ import socket
 import threading
 from dataclasses import dataclass
 
+from uad.backend import rpc
+from uad.backend.devices import Device, every, named
 from uad.common.files import size_text
 from uad.costs.profile_store import cache_folder
 from uad.errors import ConfigError, UadError
-from uad.llama import rpc
 from uad.llama.context import physical_cores
-from uad.llama.devices import Device, every, named
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,21 @@
-"""Where two sequences part."""
+"""Where two sequences part, and how far they end alike."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress, count
+from operator import ne
 
 
-def first_difference(a: Sequence[object], b: Sequence[object]) -> int:
-    """Index of the first items that are not equal; the length of the shorter sequence where there are none."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+def common_prefix(a: Sequence[object], b: Sequence[object]) -> int:
+    """Number of leading items that a and b share."""
+    n = min(len(a), len(b))
+    if tuple(a[:n]) == tuple(b[:n]):
+        return n
+    return next(compress(count(), map(ne, a, b)))
+
+
+def common_suffix(text: Sequence[int], end: int, ids: Sequence[int], most: int, known: int = 0) -> int:
+    """How many ids before text[end] are the last of `ids`, up to `most`; `known` of them are already known to be."""
+    most = min(most, end, len(ids))
+    return next((n for n in range(known, most) if text[end - 1 - n] != ids[-1 - n]), max(most, known))

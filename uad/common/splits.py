@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 _PART = re.compile(r"(?P<stem>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})(?P<end>\.gguf)", re.IGNORECASE)
 
@@ -26,3 +27,9 @@ def part_of(name: str) -> SplitPart | None:
     """What a file's name says about the parts it belongs to; None for a file that is whole."""
     found = _PART.fullmatch(name)
     return SplitPart(found["stem"], int(found["index"]), int(found["count"]), found["end"]) if found else None
+
+
+def files_of(path: Path) -> tuple[Path, ...]:
+    """All parts of the file that this path belongs to, in order; the path alone where the file is whole."""
+    part = part_of(path.name)
+    return tuple(path.with_name(name) for name in part.names()) if part else (path,)

@@ -5,12 +5,11 @@
 from uad.config.drafter_types import HEAD_TYPE, MODEL_TYPE, SHARES, LookupConfig
 from uad.config.kinds import SPEC_TYPE
 from uad.config.load import load_config
-from uad.config.slices import KV_TYPES, Config, DraftingConfig, ModelConfig, ServerConfig, TemplateConfig
+from uad.config.slices import Config, DraftingConfig, ModelConfig, ServerConfig, TemplateConfig
 from uad.config.sources import HubConfig, HubModel, KvOverride, LoraConfig, Place
 
 __all__ = [
     "HEAD_TYPE",
-    "KV_TYPES",
     "MODEL_TYPE",
     "SHARES",
     "SPEC_TYPE",

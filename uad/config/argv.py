@@ -7,13 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from uad.common.names import did_you_mean
-from uad.config.flag import Flag
-from uad.config.flags import FLAGS
-from uad.config.foreign import IGNORED, REFUSED
-from uad.config.given import Given, Layer, read
+from uad.config.flag import Flag, Given, Layer, checked, read
+from uad.config.flags import FLAGS, GROUPS
+from uad.config.foreign import IGNORED, check_refused
 from uad.config.kinds import Kind
-from uad.config.slices import ModelConfig
-from uad.config.sources import KvOverride, LoraConfig, Place
 from uad.errors import ConfigError
 
 _WIDTH = 36
@@ -42,7 +39,9 @@ class Parser(argparse.ArgumentParser):
         args, rest = self.parse_known_args(list(argv))
         for word in rest:
             if word.startswith("-") and word != "-":
-                raise ConfigError(self._unknown(word.partition("=")[0]))
+                name = word.partition("=")[0]
+                check_refused(name, name)
+                raise ConfigError(self._unknown(name))
         if rest:
             raise ConfigError(f"unexpected argument {rest[0]!r}")
         return args
@@ -50,10 +49,7 @@ class Parser(argparse.ArgumentParser):
     def _unknown(self, name: str) -> str:
         shown = {name for action in self._actions if action.help != argparse.SUPPRESS for name in action.option_strings}
         alike = [known for known in shown if known.startswith("--") == name.startswith("--")]
-        for refused in REFUSED:
-            if name in refused.names.split():
-                return refused.told(name)
-        if any(name in (*flag.names.split(), *flag.off.split()) for flag in FLAGS):
+        if any(name in flag.all_names for flag in FLAGS):
             return f"{name} is a flag of `uad serve`, not of `{self.prog}`"
         return f"unknown flag {name}; {did_you_mean(name, alike or shown)}"
 
@@ -71,29 +67,15 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 class _Collect(argparse.Action):
-    """Appends the checked value of a flag to `namespace.given`, so that order and repetition are kept."""
-
-    def __init__(
-        self,
-        option_strings: Sequence[str],
-        dest: str,
-        flag: Flag,
-        nargs: Any = None,
-        metavar: Any = None,
-        help: str = "",
-        default: object = None,
-    ) -> None:
-        super().__init__(option_strings, dest, nargs=nargs, metavar=metavar, help=help, default=argparse.SUPPRESS)
-        self.flag = flag
+    """Appends the checked value of a flag, `const`, to `namespace.given`, so that order and repetition are kept."""
 
     def __call__(
         self, parser: object, namespace: argparse.Namespace, values: object, option_string: str | None = None
     ) -> None:
-        name = option_string or self.flag.name
+        flag: Flag = self.const
+        name = option_string or flag.name
         texts = [values] if isinstance(values, str) else list(values) if isinstance(values, list) else []
-        given = read(
-            self.flag, [str(text) for text in texts] or [self.flag.bare or "on"], name, name in self.flag.off.split()
-        )
+        given = read(flag, [str(text) for text in texts] or [flag.bare or "on"], name, name in flag.off.split())
         namespace.given = (*namespace.given, given)
 
 
@@ -110,34 +92,31 @@ def add_flags(parser: Parser, groups: Sequence[str]) -> None:
     """Give a parser the flags of these groups, and llama-server's harmless ones."""
     for title in groups:
         add_group(parser, title)
-    for ignored in IGNORED:
-        nargs = None if ignored.nargs == 1 else ignored.nargs
-        parser.add_argument(
-            *ignored.names.split(), action=_Ignore, nargs=nargs, dest="ignored", help=argparse.SUPPRESS, default=()
-        )
+    for n_values, names in IGNORED.items():
+        for name in names.split():
+            nargs = None if n_values == 1 else n_values
+            parser.add_argument(name, action=_Ignore, nargs=nargs, dest="ignored", help=argparse.SUPPRESS, default=())
 
 
 def add_group(parser: argparse.ArgumentParser, title: str, without: Sequence[str] = ()) -> None:
     """Give a parser the flags of one group, but for those of these names."""
     group = parser.add_argument_group(title)
-    for flag in FLAGS:
-        if flag.group == title and flag.name not in without:
+    for flag in GROUPS[title]:
+        if flag.name not in without:
             _add(group, flag)
 
 
 def _add(group: argparse._ArgumentGroup, flag: Flag) -> None:
-    arity = flag.kind.arity
-    nargs = "?" if flag.bare else arity if arity != 1 else None
-    metavar = tuple(flag.metavar.split()) if arity == 2 else flag.metavar or None
-    names = (*flag.names.split(), *flag.off.split())
+    arity, metavar = flag.kind.arity, flag.metavar or flag.kind.metavar or None
     group.add_argument(
-        *names,
+        *flag.all_names,
         action=_Collect,
-        flag=flag,
-        nargs=nargs,
-        metavar=metavar,
+        const=flag,
+        nargs="?" if flag.bare else arity if arity != 1 else None,
+        metavar=tuple(flag.metavar.split()) if arity == 2 else metavar,
         help=flag.help_text().replace("%", "%%"),
         dest="given",
+        default=argparse.SUPPRESS,
     )
 
 
@@ -148,11 +127,9 @@ def typed(kind: Kind) -> Callable[[str], Any]:
 
     def parse(text: str) -> object:
         try:
-            return kind.parse(text)
+            return checked(kind, [text])
         except ConfigError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
-        except (ValueError, OverflowError) as error:
-            raise argparse.ArgumentTypeError(f"expected {kind.expects}, got {text!r}") from error
 
     return parse
 
@@ -161,30 +138,6 @@ def give(args: argparse.Namespace, name: str, text: str) -> None:
     """Set a flag from a positional argument, as if it had been given last. Raises ConfigError."""
     flag = next(flag for flag in FLAGS if name in flag.names.split())
     args.given = (*args.given, read(flag, [text], name.lstrip("-").upper()))
-
-
-def words_of(target: ModelConfig) -> list[str]:
-    """The flags of `uad serve` that have a target loaded and run so; defaults are left out."""
-    default, words = ModelConfig(target.path), ["--model", str(target.path)]
-    for flag in {flag.path: flag for flag in FLAGS}.values():  # the last one of a place takes the value as it is kept
-        part, _, name = flag.path.partition(".")
-        if (
-            part != "target"
-            or name == "path"
-            or len(flag.paths) > 1
-            or (value := getattr(target, name)) == getattr(default, name)
-        ):
-            continue
-        words += [flag.name if value else flag.off.split()[0]] if isinstance(value, bool) else [flag.name, _word(value)]
-    return words
-
-
-def _word(value: object) -> str:
-    """A value as its flag takes it; a list without entries is one of devices."""
-    if isinstance(value, tuple):
-        words = [one.word if isinstance(one, LoraConfig | KvOverride | Place) else str(one) for one in value]
-        return ",".join(words) or "none"
-    return str(value)
 
 
 def layer_of(args: argparse.Namespace) -> Layer:

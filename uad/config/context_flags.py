@@ -1,25 +1,17 @@
-"""Flags of contexts and speed; and of where tensors lie, for target and draft."""
+"""Flags of contexts and speed; of the devices that models are on, and where tensors lie, for target and draft."""
 
 from __future__ import annotations
 
-from typing import Final
-
 from uad.config import kinds, sources
 from uad.config.flag import Flag
-from uad.config.flag_groups import (
-    CONTEXT,
-    DRAFT,
-    ENV,
-)
-from uad.config.kinds import SWITCH, choice, integer, number
-from uad.config.slices import KV_TYPES
+from uad.config.kinds import KV_TYPE, KV_TYPES, SWITCH, choice, integer, number
 
 _FILE = "the model file's"
 
 
-def placed(role: str, end: str, env: str = "") -> tuple[Flag, ...]:
+def placed(role: str, end: str, has_variables: bool) -> tuple[Flag, ...]:
     """Flags of where tensors lie; end: what llama-server puts behind the names of the draft's."""
-    short, group = end[1:2], DRAFT if end else CONTEXT
+    short = end[1:2]
     spec = "--spec-draft" if end else ""
     others = (f" {spec}-override-tensor", f" {spec}-cpu-moe", f" {spec}-n-cpu-moe {spec}-ncmoe") if end else ("",) * 3
     whole = [
@@ -43,94 +35,72 @@ def placed(role: str, end: str, env: str = "") -> tuple[Flag, ...]:
         dense = "the same for layers without experts"
         whole.insert(2, ("-ncffn --n-cpu-ffn", sources.FIRST_DENSE, dense, "N", "N_CPU_FFN"))
     return tuple(
-        Flag(names, f"{role}.places", kind, group, text, metavar, env + name if env else "", many=True)
+        Flag(names, f"{role}.places", kind, text, metavar, name if has_variables else "", many=True)
         for names, kind, text, metavar, name in whole
     )
 
 
-CONTEXT_FLAGS: Final = (
+CONTEXT_FLAGS = (
     Flag(
         "-c --ctx-size",
         "target.n_ctx",
         integer(0),
-        CONTEXT,
         "context in tokens, shared out evenly among the slots of --parallel; 0 is the model's own, as far as memory "
         "goes",
-        "N",
-        ENV + "CTX_SIZE",
+        env="CTX_SIZE",
     ),
     Flag(
         "-n --predict --n-predict",
         "n_predict",
         integer(-1),
-        CONTEXT,
         "most tokens per answer; -1 is no limit",
-        "N",
-        ENV + "N_PREDICT",
+        env="N_PREDICT",
     ),
-    Flag("-b --batch-size", "target.n_batch", integer(1), CONTEXT, "most tokens per decode call", "N", ENV + "BATCH"),
+    Flag("-b --batch-size", "target.n_batch", integer(1), "most tokens per decode call", env="BATCH"),
     Flag(
         "-ub --ubatch-size",
         "target.n_ubatch",
         integer(1),
-        CONTEXT,
         "most tokens computed at once; on CPUs at most 60 (128 with -fa off)",
-        "N",
-        ENV + "UBATCH",
+        env="UBATCH",
     ),
     Flag(
         "-np --parallel",
         "n_parallel",
         kinds.PARALLEL,
-        CONTEXT,
         "slots: answers that run side by side; -1 is one",
-        "N",
-        ENV + "N_PARALLEL",
+        env="N_PARALLEL",
     ),
     Flag(
         "-t --threads",
         "target.n_threads",
         kinds.THREADS,
-        CONTEXT,
         "threads for generation",
-        "N",
-        ENV + "THREADS",
+        env="THREADS",
         default="physical cores",
     ),
-    Flag(
-        "-tb --threads-batch",
-        "target.n_threads_batch",
-        kinds.THREADS,
-        CONTEXT,
-        "threads for prompts",
-        "N",
-        default="as --threads",
-    ),
+    Flag("-tb --threads-batch", "target.n_threads_batch", kinds.THREADS, "threads for prompts", default="as --threads"),
     Flag(
         "-ngl --gpu-layers --n-gpu-layers",
         "target.n_gpu_layers",
         kinds.GPU_LAYERS,
-        CONTEXT,
         "layers kept on the GPU: a number, auto or all",
-        "N",
-        ENV + "N_GPU_LAYERS",
+        env="N_GPU_LAYERS",
         default="auto",
     ),
-    *placed("target", "", ENV),
+    *placed("target", "", has_variables=True),
     Flag(
         "-kvo --kv-offload",
         "target.kv_offload",
         SWITCH,
-        CONTEXT,
         "keep the KV cache on the GPU, beside the layers there",
-        env=ENV + "KV_OFFLOAD",
+        env="KV_OFFLOAD",
         off="-nkvo --no-kv-offload",
     ),
     Flag(
         "--op-offload",
         "target.op_offload",
         SWITCH,
-        CONTEXT,
         "large operations on the GPU, also with weights that are not there",
         off="--no-op-offload",
     ),
@@ -138,104 +108,81 @@ CONTEXT_FLAGS: Final = (
         "--no-host",
         "target.no_host",
         SWITCH,
-        CONTEXT,
         "no buffers of the host's memory for the GPU, which lets others be used",
-        env=ENV + "NO_HOST",
+        env="NO_HOST",
     ),
     Flag(
         "-fa --flash-attn",
         "target.flash_attn",
-        kinds.FLASH_ATTENTION,
-        CONTEXT,
+        kinds.ON_OFF_AUTO,
         "flash attention: on, off or auto",
         "MODE",
-        ENV + "FLASH_ATTN",
+        "FLASH_ATTN",
         bare="on",
     ),
     Flag(
         "--swa-full",
         "target.swa_full",
         SWITCH,
-        CONTEXT,
         "the cache of a sliding window holds all positions, not only the window: more memory, any prefix can be used "
         "again",
-        env=ENV + "SWA_FULL",
+        env="SWA_FULL",
     ),
     Flag(
         "-cram --cache-ram",
         "cache_ram",
         integer(-1),
-        CONTEXT,
         "memory in MiB for conversations that left their slot, until they come back; 0 is none, -1 no limit",
         "MIB",
-        ENV + "CACHE_RAM",
+        "CACHE_RAM",
     ),
     Flag(
         "-ctxcp --ctx-checkpoints --swa-checkpoints",
         "target.n_checkpoints",
         integer(0),
-        CONTEXT,
         "copies of the state per slot from which later prompts go on, for models with a recurrent state or a sliding "
         "window",
-        "N",
-        ENV + "CTX_CHECKPOINTS",
+        env="CTX_CHECKPOINTS",
     ),
     Flag(
         "-cms --checkpoint-min-step",
         "target.checkpoint_step",
         integer(0),
-        CONTEXT,
         "tokens between two of these copies at least",
-        "N",
-        ENV + "CHECKPOINT_MIN_SPACING_NT",
+        env="CHECKPOINT_MIN_SPACING_NT",
     ),
     Flag(
         "-ctk --cache-type-k",
         "target.type_k",
-        choice(*KV_TYPES),
-        CONTEXT,
+        KV_TYPE,
         f"type of cached keys: {', '.join(KV_TYPES)}",
-        "TYPE",
-        ENV + "CACHE_TYPE_K",
+        env="CACHE_TYPE_K",
     ),
-    Flag(
-        "-ctv --cache-type-v",
-        "target.type_v",
-        choice(*KV_TYPES),
-        CONTEXT,
-        "type of cached values",
-        "TYPE",
-        ENV + "CACHE_TYPE_V",
-    ),
+    Flag("-ctv --cache-type-v", "target.type_v", KV_TYPE, "type of cached values", env="CACHE_TYPE_V"),
     Flag(
         "-fit --fit",
         "fit",
         kinds.ON_OFF,
-        CONTEXT,
         "compare contexts with the memory that there is: without -c the largest that fits is chosen, one that does "
         "not fit is refused",
-        "MODE",
-        ENV + "FIT",
+        env="FIT",
         bare="on",
     ),
     Flag(
         "--rope-scaling",
         "target.rope_scaling",
         choice("none", "linear", "yarn"),
-        CONTEXT,
         "how positions of the target are stretched beyond its trained context: none, linear or yarn",
         "TYPE",
-        ENV + "ROPE_SCALING_TYPE",
+        "ROPE_SCALING_TYPE",
         default=_FILE,
     ),
     Flag(
         "--rope-scale",
         "target.rope_freq_scale",
         kinds.ROPE_SCALE,
-        CONTEXT,
         "stretch them by a factor of N",
-        "N",
-        ENV + "ROPE_SCALE",
+        env="ROPE_SCALE",
         default=_FILE,
     ),
     *(
@@ -243,10 +190,8 @@ CONTEXT_FLAGS: Final = (
             f"--{name}",
             f"target.{name.replace('-', '_')}",
             kind,
-            CONTEXT,
             text,
-            "N",
-            ENV + name.replace("-", "_").upper(),
+            env=name.replace("-", "_").upper(),
             default=_FILE,
         )
         for name, kind, text in (
@@ -258,5 +203,31 @@ CONTEXT_FLAGS: Final = (
             ("yarn-beta-slow", number(-1), "for YaRN: high correction dimension"),
             ("yarn-beta-fast", number(-1), "for YaRN: low correction dimension"),
         )
+    ),
+    Flag(
+        "--rpc",
+        "rpc",
+        kinds.ENDPOINTS,
+        "use the devices of workers on other machines (uad rpc-worker), by addresses with commas between them; "
+        "unencrypted",
+        "HOST:PORT",
+        "RPC",
+    ),
+    Flag(
+        "-dev --device",
+        "target.devices",
+        kinds.DEVICES,
+        "devices that layers are put on, by name, with commas between them; none is the CPU alone",
+        env="DEVICE",
+        default="all",
+    ),
+    Flag(
+        "-ts --tensor-split",
+        "target.tensor_split",
+        kinds.SHARES,
+        "shares of the devices, such as 3,1",
+        "N,N",
+        "TENSOR_SPLIT",
+        default="by free memory",
     ),
 )

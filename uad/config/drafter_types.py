@@ -41,20 +41,14 @@ class NgramCacheConfig:
     """ngram-cache: files of statistics; `dynamic` is updated by answers."""
 
     static: Path | None = setting(
-        *(
-            None,
-            "file of statistics that stays as it is, such as a dynamic one of an earlier run",
-            "-lcs --lookup-cache-static",
-        ),
-        metavar="FILE",
+        None,
+        "file of statistics that stays as it is, such as a dynamic one of an earlier run",
+        "-lcs --lookup-cache-static",
     )
     dynamic: Path | None = setting(
-        *(
-            None,
-            "file of statistics that answers are added to; written when the server stops",
-            "-lcd --lookup-cache-dynamic",
-        ),
-        metavar="FILE",
+        None,
+        "file of statistics that answers are added to; written when the server stops",
+        "-lcd --lookup-cache-dynamic",
     )
 
 
@@ -69,7 +63,7 @@ class SuffixConfig:
     store_size: int = setting(
         1 << 18, "tokens of earlier answers that are remembered; 0 remembers none", low=0, high=1 << 24
     )
-    store: Path | None = setting(None, "file that keeps them; written when the server stops", metavar="FILE")
+    store: Path | None = setting(None, "file that keeps them; written when the server stops")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,37 +1,39 @@
-"""The table of flags. Command line, environment, configuration file and help text are all made from it; nothing is
-written twice.
+"""The table of flags, by the groups that help texts show. Command line, environment, configuration file and help text
+are all made from it; nothing is written twice.
 
-Names follow llama-server where it has the flag. A path is the place of a value in `Config`, such as "target.n_ctx".
+Names follow llama-server where it has the flag.
 """
 
 from __future__ import annotations
 
 from uad.config import kinds
 from uad.config.context_flags import CONTEXT_FLAGS
-from uad.config.device_flags import DEVICE_FLAGS
-from uad.config.drafting_flags import DRAFTING_FLAGS
+from uad.config.drafting_flags import DRAFTING_FLAGS, LOOKUP_FLAGS
 from uad.config.flag import Flag
-from uad.config.flag_groups import ENV, GENERAL
 from uad.config.kinds import SWITCH
 from uad.config.model_flags import DRAFT_FLAGS, MODEL_FLAGS
 from uad.config.server_flags import SAMPLING_FLAGS, SERVER_FLAGS, TEMPLATE_FLAGS, TOKENIZER_FLAGS
 
-CONFIG_FILE = Flag("--config", "", kinds.FILE, GENERAL, "YAML file whose keys are long flag names", "FILE.yaml")
-_GENERAL = (
-    Flag("-v --verbose --log-verbose", "verbose", SWITCH, GENERAL, "show llama.cpp's log too"),
-    Flag("--log-file", "log_file", kinds.FILE, GENERAL, "write the log into this file too", "FILE", ENV + "LOG_FILE"),
-    CONFIG_FILE,
-)
+MODEL, CONTEXT, DRAFT, DRAFTING = "models", "context and speed", "draft model", "drafting"
+LOOKUP = "drafting without a model"
+TOKENIZERS = "tokenizers"
+SAMPLING, TEMPLATES, SERVER, GENERAL = "sampling defaults", "chat templates", "server", "general"
 
-FLAGS: tuple[Flag, ...] = (
-    *MODEL_FLAGS,
-    *CONTEXT_FLAGS,
-    *DEVICE_FLAGS,
-    *DRAFT_FLAGS,
-    *DRAFTING_FLAGS,
-    *TOKENIZER_FLAGS,
-    *SAMPLING_FLAGS,
-    *TEMPLATE_FLAGS,
-    *SERVER_FLAGS,
-    *_GENERAL,
-)
+CONFIG_FILE = Flag("--config", "", kinds.FILE, "YAML file whose keys are long flag names", "FILE.yaml")
+GROUPS: dict[str, tuple[Flag, ...]] = {
+    MODEL: MODEL_FLAGS,
+    CONTEXT: CONTEXT_FLAGS,
+    DRAFT: DRAFT_FLAGS,
+    DRAFTING: DRAFTING_FLAGS,
+    LOOKUP: LOOKUP_FLAGS,
+    TOKENIZERS: TOKENIZER_FLAGS,
+    SAMPLING: SAMPLING_FLAGS,
+    TEMPLATES: TEMPLATE_FLAGS,
+    SERVER: SERVER_FLAGS,
+    GENERAL: (
+        Flag("-v --verbose --log-verbose", "verbose", SWITCH, "show llama.cpp's log too"),
+        Flag("--log-file", "log_file", kinds.FILE, "write the log into this file too", env="LOG_FILE"),
+        CONFIG_FILE,
+    ),
+}
+FLAGS = tuple(flag for flags in GROUPS.values() for flag in flags)

@@ -6,8 +6,9 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from uad.common.files import path_of, read_text
 from uad.common.samplers import NAMED, sampler_names
@@ -16,10 +17,12 @@ from uad.config.drafter_types import SPEC_TYPES
 from uad.errors import ConfigError
 from uad.types import Constraint, ConstraintKind, SpecPolicy
 
+T = TypeVar("T")
 RANDOM_SEED = 2**32 - 1
 MOST_WORKERS = 16  # of llama.cpp's RPC backend
 TRUE = ("on", "true", "1", "enabled", "yes")
 FALSE = ("off", "false", "0", "disabled", "no")
+KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 HEADS = ("draft-eagle3", "draft-dflash", "draft-dspark")
 """Drafters of llama-server that are models trained for one target, and that uad does not run."""
 
@@ -30,13 +33,15 @@ class Kind:
 
     arity 0 is a switch, which takes a text only from the environment and YAML. `yaml` are the types that YAML may give.
     `is_path` values in a configuration file are relative to that file. Kinds of repeatable flags parse to tuples.
+    `metavar` stands for the value in help texts, where the flag has no word of its own.
     """
 
     expects: str
-    parse: Callable[..., object]
+    parse: Callable[..., Any]
     yaml: tuple[type, ...] = (str,)
     arity: int = 1
     is_path: bool = False
+    metavar: str = ""
 
 
 def integer(low: int, high: int = INT32_MAX) -> Kind:
@@ -49,7 +54,7 @@ def integer(low: int, high: int = INT32_MAX) -> Kind:
         return value
 
     span = f"from {low} to {high}" if high != INT32_MAX else f"of {low} or more"
-    return Kind(f"a whole number {span}", parse, (int,))
+    return Kind(f"a whole number {span}", parse, (int,), metavar="N")
 
 
 def number(low: float = -math.inf, high: float = math.inf) -> Kind:
@@ -62,7 +67,7 @@ def number(low: float = -math.inf, high: float = math.inf) -> Kind:
         return value
 
     span = "" if low == -math.inf else f" of {low:g} or more" if high == math.inf else f" from {low:g} to {high:g}"
-    return Kind(f"a number{span}", parse, (int, float))
+    return Kind(f"a number{span}", parse, (int, float), metavar="N")
 
 
 def choice(*names: str) -> Kind:
@@ -80,12 +85,17 @@ def several(kind: Kind) -> Kind:
     """A comma list of values of a kind, each once, as a tuple."""
 
     def parse(text: str) -> tuple[object, ...]:
-        values = tuple(kind.parse(part.strip()) for part in text.split(","))
-        if len(set(values)) < len(values):
-            raise ValueError
-        return values
+        return each_once(text, kind.parse)
 
     return Kind(f"{kind.expects}, or several with commas between them, each once", parse)
+
+
+def each_once(text: str, parse: Callable[[str], T]) -> tuple[T, ...]:
+    """The values of a comma list, in which none occurs twice."""
+    values = tuple(parse(part.strip()) for part in text.split(","))
+    if len(set(values)) < len(values):
+        raise ValueError
+    return values
 
 
 def _switch(text: str) -> bool:
@@ -155,23 +165,23 @@ def _spec_type(text: str) -> tuple[str, ...]:
 
 def _endpoint(text: str) -> str:
     """A worker's address as llama.cpp takes it: a name or an IPv4 address, and a port."""
-    host, _, port = text.strip().rpartition(":")
+    host, _, port = text.rpartition(":")
     if not re.fullmatch(r"[A-Za-z0-9._-]+", host) or not port.isdecimal() or not 0 < int(port) <= 65535:
         raise ValueError
-    return text.strip()
+    return text
 
 
 def _endpoints(text: str) -> tuple[str, ...]:
-    found = tuple(_endpoint(part) for part in text.split(","))
-    if len(set(found)) < len(found) or len(found) > MOST_WORKERS:
+    found = each_once(text, _endpoint)
+    if len(found) > MOST_WORKERS:
         raise ValueError
     return found
 
 
 def _devices(text: str) -> tuple[str, ...]:
     """Names of devices, each once; none for `none`."""
-    names = tuple(_text(part.strip()) for part in text.split(","))
-    if len(set(names)) < len(names) or ("none" in names and len(names) > 1):
+    names = each_once(text, _text)
+    if "none" in names and len(names) > 1:
         raise ValueError
     return () if names == ("none",) else names
 
@@ -183,21 +193,11 @@ def _shares(text: str) -> tuple[float, ...]:
     return values
 
 
-def _threads(text: str) -> int:
-    value = int(text)
-    if not -1 <= value <= 4096:
-        raise ValueError
-    return max(value, 0)
-
-
 def _parallel(text: str) -> int:
-    value = int(text)
-    if not (value == -1 or 1 <= value <= 1024):
-        raise ValueError
-    return max(value, 1)
+    return 1 if int(text) == -1 else integer(1, 1024).parse(text)
 
 
-def _flash_attention(text: str) -> str:
+def _on_off_auto(text: str) -> str:
     return "auto" if text in ("auto", "-1") else "on" if _switch(text) else "off"
 
 
@@ -214,10 +214,7 @@ def _rope_scale(text: str) -> float:
 
 
 def _seed(text: str) -> int | None:
-    value = int(text)
-    if not -1 <= value <= RANDOM_SEED:
-        raise ValueError
-    return None if value in (-1, RANDOM_SEED) else value
+    return None if int(text) in (-1, RANDOM_SEED) else int(integer(0, RANDOM_SEED).parse(text))
 
 
 def _prefix(text: str) -> str:
@@ -248,10 +245,6 @@ def _object(text: str) -> dict[str, object]:
     return value
 
 
-def _template_file(text: str) -> str:
-    return _template(read_text(_path(text)))
-
-
 def _grammar(text: str) -> Constraint:
     return Constraint(ConstraintKind.GRAMMAR, _text(text))
 
@@ -259,6 +252,11 @@ def _grammar(text: str) -> Constraint:
 def _schema(text: str) -> Constraint:
     json.loads(text)
     return Constraint(ConstraintKind.JSON_SCHEMA, text)
+
+
+def _in_file(what: str, parse: Callable[[str], object]) -> Kind:
+    """The name of a file whose text is parsed."""
+    return Kind(f"a file with {what}", lambda text: parse(read_text(_path(text))), is_path=True, metavar="FILE")
 
 
 def _keys(text: str) -> tuple[str, ...]:
@@ -294,16 +292,11 @@ def _logit_bias(text: str) -> tuple[tuple[int, float], ...]:
     return ((int(match[1]), float(match[2])),)
 
 
-def _samplers(text: str) -> tuple[str, ...]:
-    return _known_samplers([word.strip() for word in text.split(";") if word.strip()])
-
-
-def _known_samplers(words: Sequence[str]) -> tuple[str, ...]:
-    names = [(word, next(sampler_names([word]), None)) for word in words]
-    unknown = [word for word, name in names if name is None]
-    if unknown:
-        raise ConfigError(f"there is no sampler {unknown[0]!r}; those that there are: {', '.join(NAMED)}")
-    return tuple(name for _, name in names if name is not None)
+def _samplers(words: Sequence[str]) -> tuple[str, ...]:
+    for word in words:
+        if not list(sampler_names([word])):
+            raise ConfigError(f"there is no sampler {word!r}; those that there are: {', '.join(NAMED)}")
+    return tuple(sampler_names(words))
 
 
 def _breaker(text: str) -> tuple[str, ...]:
@@ -311,38 +304,46 @@ def _breaker(text: str) -> tuple[str, ...]:
 
 
 SWITCH = Kind("on or off", _switch, (bool,), arity=0)
-ON_OFF = Kind("on or off", _switch, (bool,))
-ONE_NAME = Kind("one name, without a comma", _one_name)
-FILE = Kind("a file name", _path, is_path=True)
-DRAFT_FILE = Kind("a file name", _draft_path, is_path=True)
+ON_OFF = Kind("on or off", _switch, (bool,), metavar="MODE")
+ONE_NAME = Kind("one name, without a comma", _one_name, metavar="NAME")
+FILE = Kind("a file name", _path, is_path=True, metavar="FILE")
+DRAFT_FILE = Kind("a file name", _draft_path, is_path=True, metavar="FILE")
 LOAD_MODE = Kind("one of auto, none, mmap, mlock, mmap+mlock", _load_mode)
 SPEC_POLICY = Kind(f"one of {', '.join(SpecPolicy)}", SpecPolicy)
 SPEC_TYPE = Kind(f"one or more of {', '.join(SPEC_TYPES)}, separated by commas, or none", _spec_type)
-THREADS = Kind("a number of threads, or -1 for the physical cores", _threads, (int,))
-PARALLEL = Kind("a whole number from 1 to 1024, or -1 for one", _parallel, (int,))
-FLASH_ATTENTION = Kind("one of on, off, auto", _flash_attention, (str, bool, int))
+THREADS = Kind(
+    "a number of threads, or -1 for the physical cores",
+    lambda text: max(integer(-1, 4096).parse(text), 0),
+    (int,),
+    metavar="N",
+)
+PARALLEL = Kind("a whole number from 1 to 1024, or -1 for one", _parallel, (int,), metavar="N")
 TEXT = Kind("a text", _text)
-ON_OFF_AUTO = Kind("one of on, off, auto", _flash_attention, (str, bool, int))
-GPU_LAYERS = Kind("a whole number, auto or all", _gpu_layers, (int, str))
+ON_OFF_AUTO = Kind("one of on, off, auto", _on_off_auto, (str, bool, int))
+GPU_LAYERS = Kind("a whole number, auto or all", _gpu_layers, (int, str), metavar="N")
 ENDPOINTS = Kind(f"HOST:PORT of a worker, or up to {MOST_WORKERS} with commas between them, each once", _endpoints)
-DEVICES = Kind("names of devices with commas between them, each once, or none", _devices)
+DEVICES = Kind("names of devices with commas between them, each once, or none", _devices, metavar="NAMES")
 SHARES = Kind("a share for each device with commas between them, such as 3,1", _shares, (str, int, float))
-ROPE_SCALE = Kind("a number above 0", _rope_scale, (int, float))
-SEED = Kind(f"a whole number from 0 to {RANDOM_SEED}, or -1 for a random seed", _seed, (int,))
+ROPE_SCALE = Kind("a number above 0", _rope_scale, (int, float), metavar="N")
+SEED = Kind(f"a whole number from 0 to {RANDOM_SEED}, or -1 for a random seed", _seed, (int,), metavar="N")
 PREFIX = Kind("a path such as /llm, with a slash at its start and none at its end", _prefix)
 PING = Kind("a number of seconds, 1 or more, or 0 or -1 for none", _ping, (int, float))
 TEMPLATE = Kind("a Jinja template", _template)
-TEMPLATE_FILE = Kind("a file with a Jinja template", _template_file, is_path=True)
+TEMPLATE_FILE = _in_file("a Jinja template", _template)
 OBJECT = Kind('a JSON object, such as {"enable_thinking": false}', _object, (str, dict))
 GRAMMAR = Kind("a grammar", _grammar)
-GRAMMAR_FILE = Kind("a file with a grammar", lambda text: _grammar(read_text(_path(text))), is_path=True)
+GRAMMAR_FILE = _in_file("a grammar", _grammar)
 JSON_SCHEMA = Kind("a JSON schema, such as {}", _schema)
-JSON_SCHEMA_FILE = Kind("a file with a JSON schema", lambda text: _schema(read_text(_path(text))), is_path=True)
+JSON_SCHEMA_FILE = _in_file("a JSON schema", _schema)
 KEYS = Kind("one or more keys, separated by commas", _keys)
-KEY_FILE = Kind("a file with one key per line", _key_file, is_path=True)
+KEY_FILE = Kind("a file with one key per line", _key_file, is_path=True, metavar="FILE")
 DIRECTORY = Kind("a directory", _directory, is_path=True)
 PAIR = Kind("two texts, the target's and the draft's", _pair, arity=2)
-SAMPLERS = Kind("names of samplers, separated by ;", _samplers)
-SAMPLER_LETTERS = Kind("letters of samplers", lambda text: _known_samplers(list(text)))
+SAMPLERS = Kind(
+    "names of samplers, separated by ;",
+    lambda text: _samplers([word.strip() for word in text.split(";") if word.strip()]),
+)
+SAMPLER_LETTERS = Kind("letters of samplers", lambda text: _samplers(list(text)))
 BREAKER = Kind("a text", _breaker)
+KV_TYPE = replace(choice(*KV_TYPES), metavar="TYPE")
 LOGIT_BIAS = Kind("ID+BIAS or ID-BIAS, such as 42-1.5 or 42-inf", _logit_bias)

@@ -1,5 +1,5 @@
-"""All sources together: command line over environment over file over defaults, built into slices and checked against
-each other.
+"""All sources together: command line over environment, which is read here, over file over defaults; built into slices
+and checked against each other.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 
 from uad.config.argv import Parser, add_flags, layer_of
 from uad.config.drafter_types import BESIDE_A_MODEL, HEAD_TYPE, LOOKUP_TYPES, MODEL_TYPE, LookupConfig
-from uad.config.environ import from_environ
-from uad.config.flag_groups import GROUPS
-from uad.config.flags import CONFIG_FILE, FLAGS
-from uad.config.given import Given, Layer
+from uad.config.flag import VARIABLE, Given, Layer, read
+from uad.config.flags import CONFIG_FILE, FLAGS, GROUPS
+from uad.config.foreign import REFUSED, check_refused
+from uad.config.kinds import FALSE
 from uad.config.slices import Config, DraftingConfig, ModelConfig, ServerConfig, TemplateConfig
 from uad.config.sources import HubConfig, HubModel
 from uad.config.yamlfile import from_yaml
@@ -46,7 +46,7 @@ _INHERITED = (
 def load_config(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     """The configuration of `uad serve` with these words. Reads only the files they name. Raises ConfigError."""
     parser = Parser("uad serve", "")
-    add_flags(parser, GROUPS)
+    add_flags(parser, tuple(GROUPS))
     return config_from(parser.parse(argv), environ)
 
 
@@ -54,7 +54,7 @@ def config_from(args: argparse.Namespace, environ: Mapping[str, str]) -> Config:
     """The configuration that parsed arguments, the environment and the file of --config give. Raises ConfigError."""
     line = layer_of(args)
     files = [given.value for given in line.given if given.flag is CONFIG_FILE]
-    layers = [*(from_yaml(path) for path in files[-1:] if isinstance(path, Path)), from_environ(environ), line]
+    layers = [*(from_yaml(path) for path in files[-1:]), from_environ(environ), line]
     values = merge(layers)
     config = replace(_build(values), notes=(*_notes(layers), *_draft_note(values)))
     _check(config, values)
@@ -97,6 +97,36 @@ def lookup_from(args: argparse.Namespace, share: str) -> LookupConfig:
     return lookup
 
 
+def from_environ(environ: Mapping[str, str]) -> Layer:
+    """Values from the environment, by llama-server's names; an empty variable counts as unset, LLAMA_ARG_NO_X says no
+    to a switch.
+
+    Raises ConfigError, also for what is refused on the command line.
+    """
+    known: set[str] = set()
+    given: list[Given] = []
+    for flag in FLAGS:
+        for name in flag.variables:
+            known.add(name)
+            if text := environ.get(name):
+                given.append(read(flag, [text], name))
+            if flag.off:
+                known.add(no := name.replace(VARIABLE, VARIABLE + "NO_"))
+                if (text := environ.get(no)) and read(flag, [text], no).value:
+                    given.append(read(flag, ["off"], no))
+    _refuse(environ, known)
+    ignored = [name for name, text in environ.items() if name.startswith(VARIABLE) and text and name not in known]
+    return Layer(tuple(given), tuple(sorted(ignored)))
+
+
+def _refuse(environ: Mapping[str, str], known: Collection[str]) -> None:
+    """llama-server names variables after flags; one that says no asks for nothing."""
+    for flag in " ".join(REFUSED.values()).split():
+        name = VARIABLE + flag.removeprefix("--").replace("-", "_").upper()
+        if name not in known and (text := environ.get(name)) and text.lower() not in FALSE:
+            check_refused(flag, name)
+
+
 def merge(layers: Iterable[Layer]) -> dict[str, Given]:
     """Path to value; later layers win whole. Within a layer the last one wins, and flags that may be repeated add
     up.
@@ -105,7 +135,7 @@ def merge(layers: Iterable[Layer]) -> dict[str, Given]:
     for layer in layers:
         own: dict[str, Given] = {}
         for given in (given for given in layer.given if given.flag.paths):
-            several = given.value if len(given.flag.paths) > 1 and isinstance(given.value, tuple) else (given.value,)
+            several = given.value if len(given.flag.paths) > 1 else (given.value,)
             for path, value in zip(given.flag.paths, several, strict=True):
                 before = own.get(path)
                 total = before.value + value if before and given.flag.many else value
@@ -131,16 +161,13 @@ def _check_shared(config: Config, layers: Sequence[Layer]) -> None:
 
 def _draft_note(values: Mapping[str, Given]) -> list[str]:
     given = values.get("drafting.types")
-    if (
-        "draft.path" not in values
-        or given is None
-        or not isinstance(given.value, tuple)
-        or not given.value
-        or MODEL_TYPE in given.value
-        or HEAD_TYPE in given.value
-    ):
-        return []
-    return [f"{given.where} is without {MODEL_TYPE}: the draft model is not loaded"]
+    if "draft.path" in values and given is not None and given.value and not _loads_a_model(given.value):
+        return [f"{given.where} is without {MODEL_TYPE}: the draft model is not loaded"]
+    return []
+
+
+def _loads_a_model(types: Collection[str]) -> bool:
+    return MODEL_TYPE in types or HEAD_TYPE in types
 
 
 def _section(values: Mapping[str, Given], section: str) -> dict[str, Any]:
@@ -156,7 +183,7 @@ def _build(values: Mapping[str, Given]) -> Config:
     hub = HubConfig(**_section(values, "hub"))
     target = _with_file(_target(_section(values, "target")), hub.file)
     drafting = _drafting(values)
-    drafts = drafting.defaults.enabled and not {MODEL_TYPE, HEAD_TYPE}.isdisjoint(drafting.types)
+    drafts = drafting.defaults.enabled and _loads_a_model(drafting.types)
     return Config(
         target=target,
         draft=_draft(target, _section(values, "draft")) if "draft.path" in values and drafts else None,

@@ -12,8 +12,6 @@ from uad.config.drafter_types import MODEL_TYPE, LookupConfig
 from uad.config.sources import HubConfig, HubModel, KvOverride, LoraConfig, Place
 from uad.types import Constraint, SamplingParams, SpeculativeParams
 
-KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
-
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from uad.common.files import path_of
-from uad.config.kinds import SWITCH, Kind
+from uad.config.kinds import SWITCH, Kind, integer, number
 from uad.errors import ConfigError
 
+T = TypeVar("T")
 _OVERRIDE = re.compile(r"(?P<key>[^=]+)=(?P<type>int|float|bool|str):(?P<value>.*)", re.DOTALL)
 _MOST_BYTES = 127  # of llama.cpp's fields
 _EXPERTS, _DENSE = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps", r"\.ffn_(up|down|gate)\."
 _MOST_LAYERS = 4096
+_INT64 = integer(-(2**63), 2**63 - 1)
 _REPO = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>[\w.-]+))?")
 
 
@@ -51,11 +53,6 @@ class LoraConfig:
     path: Path
     scale: float = 1.0
 
-    @property
-    def word(self) -> str:
-        """As --lora-scaled takes it."""
-        return f"{self.path}:{self.scale}"
-
 
 @dataclass(frozen=True, slots=True)
 class KvOverride:
@@ -63,12 +60,6 @@ class KvOverride:
 
     key: str
     value: bool | int | float | str
-
-    @property
-    def word(self) -> str:
-        """As --override-kv takes it."""
-        text = str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
-        return f"{self.key}={type(self.value).__name__}:{text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +95,22 @@ def _token(text: str) -> str:
     return text
 
 
-def _loras(text: str) -> tuple[LoraConfig, ...]:
-    paths = [part.strip() for part in text.split(",")]
-    if not all(paths):
+def _each(parse: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    """Parses a comma list."""
+    return lambda text: tuple(parse(part) for part in text.split(","))
+
+
+def _lora(text: str) -> LoraConfig:
+    if not text.strip():
         raise ValueError
-    return tuple(LoraConfig(path_of(path)) for path in paths)
+    return LoraConfig(path_of(text.strip()))
 
 
-def _scaled(text: str) -> tuple[LoraConfig, ...]:
-    pairs = [part.strip().rpartition(":") for part in text.split(",")]
-    if not all(path and math.isfinite(float(scale)) for path, _, scale in pairs):
+def _scaled(text: str) -> LoraConfig:
+    path, _, scale = text.strip().rpartition(":")
+    if not path:
         raise ValueError
-    return tuple(LoraConfig(path_of(path), float(scale)) for path, _, scale in pairs)
-
-
-def _overrides(text: str) -> tuple[KvOverride, ...]:
-    return tuple(_override(part) for part in text.split(","))
+    return LoraConfig(path_of(path), number().parse(scale))
 
 
 def _override(text: str) -> KvOverride:
@@ -129,25 +120,24 @@ def _override(text: str) -> KvOverride:
     key, value = found["key"], found["value"]
     match found["type"]:
         case "int":
-            return KvOverride(key, _int64(value))
+            return KvOverride(key, _INT64.parse(value))
         case "float":
-            return KvOverride(key, _finite(value))
+            return KvOverride(key, number().parse(value))
         case "bool":
             return KvOverride(key, ("false", "true").index(value) == 1)
         case _:
             return KvOverride(key, value)
 
 
-def _places(text: str) -> tuple[Place, ...]:
-    pairs = [part.rpartition("=") for part in text.split(",")]
-    if not all(pattern and buffer for pattern, _, buffer in pairs):
+def _place(text: str) -> Place:
+    pattern, _, buffer = text.rpartition("=")
+    if not pattern or not buffer:
         raise ValueError
-    for pattern, _, _ in pairs:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ConfigError(f"{pattern!r} is no regular expression ({error})") from error
-    return tuple(Place(pattern, buffer) for pattern, _, buffer in pairs)
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"{pattern!r} is no regular expression ({error})") from error
+    return Place(pattern, buffer)
 
 
 def _all_experts(text: str) -> tuple[Place, ...]:
@@ -156,35 +146,22 @@ def _all_experts(text: str) -> tuple[Place, ...]:
 
 def _first_layers(tensors: str) -> Callable[[str], tuple[Place, ...]]:
     def parse(text: str) -> tuple[Place, ...]:
-        n = int(text)
-        if not 0 <= n <= _MOST_LAYERS:
-            raise ValueError
-        return tuple(Place(rf"blk\.{i}{tensors}", "CPU") for i in range(n))
+        return tuple(Place(rf"blk\.{i}{tensors}", "CPU") for i in range(integer(0, _MOST_LAYERS).parse(text)))
 
     return parse
 
 
-def _int64(text: str) -> int:
-    value = int(text)
-    if not -(2**63) <= value < 2**63:
-        raise ValueError
-    return value
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError
-    return value
-
-
-HUB_MODEL = Kind("a repository such as user/model-GGUF or user/model-GGUF:Q4_K_M", hub_model)
-HUB_FILE = Kind("a .gguf file of the repository, such as model-Q4_K_M.gguf", _hub_file)
+HUB_MODEL = Kind(
+    "a repository such as user/model-GGUF or user/model-GGUF:Q4_K_M", hub_model, metavar="USER/REPO[:QUANT]"
+)
+HUB_FILE = Kind("a .gguf file of the repository, such as model-Q4_K_M.gguf", _hub_file, metavar="FILE")
 HUB_TOKEN = Kind("a token", _token)
-KV_OVERRIDES = Kind("KEY=TYPE:VALUE (TYPE: int, float, bool or str), or several with commas between them", _overrides)
-PLACES = Kind("PATTERN=BUFFER such as exps=CPU, or several with commas between them", _places)
+KV_OVERRIDES = Kind(
+    "KEY=TYPE:VALUE (TYPE: int, float, bool or str), or several with commas between them", _each(_override)
+)
+PLACES = Kind("PATTERN=BUFFER such as exps=CPU, or several with commas between them", _each(_place))
 ALL_EXPERTS = Kind("on or off", _all_experts, (bool,), arity=0)
 FIRST_EXPERTS = Kind("a number of layers", _first_layers(_EXPERTS), (int,))
 FIRST_DENSE = Kind("a number of layers", _first_layers(_DENSE), (int,))
-LORAS = Kind("a file name, or several with commas between them", _loras, is_path=True)
-LORAS_SCALED = Kind("FILE:SCALE, or several with commas between them", _scaled, is_path=True)
+LORAS = Kind("a file name, or several with commas between them", _each(_lora), is_path=True, metavar="FILE")
+LORAS_SCALED = Kind("FILE:SCALE, or several with commas between them", _each(_scaled), is_path=True)

@@ -12,10 +12,9 @@ import yaml
 from uad.common.files import path_of, read_text
 from uad.common.names import did_you_mean
 from uad.common.strict_yaml import explained
-from uad.config.flag import Flag
+from uad.config.flag import Flag, Given, Layer, read
 from uad.config.flags import FLAGS
-from uad.config.foreign import IGNORED, REFUSED
-from uad.config.given import Given, Layer, read
+from uad.config.foreign import IGNORED, check_refused
 from uad.errors import ConfigError
 
 _NAMES = {
@@ -62,22 +61,13 @@ def _layer(path: Path, root: yaml.MappingNode) -> Layer:
 
 def _find(name: str, where: str) -> Flag | None:
     """The flag of a key, None for one that is ignored."""
-    long_names = [
-        (long, flag)
-        for flag in FLAGS
-        if flag.path
-        for long in (*flag.names.split(), *flag.off.split())
-        if long.startswith("--")
-    ]
-    for long, flag in long_names:
-        if long == f"--{name}":
-            return flag
-    if any(f"--{name}" in ignored.names.split() for ignored in IGNORED):
+    known = {long[2:]: flag for flag in FLAGS if flag.path for long in flag.all_names if long.startswith("--")}
+    if name in known:
+        return known[name]
+    if any(f"--{name}" in names.split() for names in IGNORED.values()):
         return None
-    for refused in REFUSED:
-        if f"--{name}" in refused.names.split():
-            raise ConfigError(refused.told(where))
-    raise ConfigError(f"{where} is not a known key; {did_you_mean(name, [long[2:] for long, _ in long_names])}")
+    check_refused(f"--{name}", where)
+    raise ConfigError(f"{where} is not a known key; {did_you_mean(name, known)}")
 
 
 def _value(node: yaml.Node, loader: yaml.SafeLoader, where: str) -> object:

@@ -18,14 +18,14 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
+from uad.backend import native
+from uad.backend.amx import rearranges
+from uad.backend.devices import devices, has_cpu_kernels, offloads
 from uad.common.files import path_of, read_text, write_atomically
 from uad.config import ModelConfig
 from uad.costs import profile
 from uad.errors import ConfigError, ModelLoadError
-from uad.llama import native
-from uad.llama.amx import rearranges
 from uad.llama.context import Context, attention, physical_cores
-from uad.llama.devices import devices, has_cpu_kernels, offloads
 from uad.policy.cost import CostSample
 
 VERSION = 1

@@ -50,8 +50,7 @@ def summary(done: Done) -> str:
     by = ", ".join(f"{one.origin} {one.n_accepted}/{one.n_drafted}" for one in d.by.values())
     return line + (
         f"; drafted {d.n_drafted}, accepted {d.n_accepted} ({100 * d.accept_rate:.0f} %; {by}), "
-        f"mean accepted run {d.mean_accepted_run:.1f}, rejected {d.n_rejected}, healed {d.n_healed}, salvaged "
-        f"{d.n_salvaged}, "
-        f"drafting {d.draft_ms:.0f} ms, "
+        f"mean accepted run {d.mean_accepted_run:.1f}, rejected {d.n_rejected}, healed {d.n_healed}, "
+        f"salvaged {d.n_salvaged}, drafting {d.draft_ms:.0f} ms, "
         f"translation {d.translate_us:.0f} µs per round with {100 * d.crossing.hit_rate:.0f} % of the words known"
     )

@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
+from uad.common.sequences import common_suffix
 from uad.drafters.choosing import Row
 from uad.drafters.mirror import Mirror
-from uad.vocab.prefix import common_suffix
 
 # ends of two ids in a row that are kept for comparing, the newest ones; the text's own end may be among them
 _MOST_ENDS: Final = 8

@@ -1,12 +1,3 @@
-"""The only room that imports llama_cpp: thin owners of native handles. Knows no drafting, no requests and no text."""
+"""Thin owners of llama.cpp's handles: models, contexts, samplers. Knows no drafting, no requests and no text."""
 
-from uad.errors import ConfigError
-from uad.llama.symbols import VERSIONS
-
-try:
-    import llama_cpp.llama_cpp  # noqa: F401
-# missing, built for another machine, or a library beside it is: whatever it is, it ends in one line
-except Exception as error:
-    raise ConfigError(
-        f"llama-cpp-python cannot be loaded ({error}): pip install 'llama-cpp-python{VERSIONS}'"
-    ) from error
+import uad.backend  # noqa: F401 - before llama_cpp: where that cannot be loaded, it says why in one line

@@ -10,18 +10,17 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
+from uad.backend import native
+from uad.backend.devices import has_cpu_kernels
 from uad.config import ModelConfig
 from uad.errors import AbortedError, DecodeError, ModelLoadError, NoKvRoomError
-from uad.llama import native
 from uad.llama.batch import Batch
-from uad.llama.devices import has_cpu_kernels
 from uad.llama.hidden import HiddenRows
 from uad.llama.memory import TAIL, Memory, Way
 from uad.llama.model import Model
@@ -215,12 +214,10 @@ class Context:
             lib.llama_free(self._handle)
             self._handle = None
 
-    def __enter__(self) -> Context:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -9,16 +9,17 @@ import os
 import re
 from collections import Counter
 from dataclasses import dataclass
-from types import TracebackType
+from typing import Self
 
 import llama_cpp.llama_cpp as lib
 
+from uad.backend import amx, native
+from uad.backend.devices import offloads
 from uad.config import ModelConfig
 from uad.errors import ModelLoadError
-from uad.llama import amx, native, nextn, placement
+from uad.llama import nextn, placement
 from uad.llama.context import context_params
-from uad.llama.devices import offloads, place
-from uad.llama.model import check_file, vocab_overrides
+from uad.llama.model import check_files, model_params
 
 _MIB = 1 << 20
 _EXACT = 1 << 18  # positions
@@ -53,9 +54,7 @@ class Footprint:
     def __init__(self, config: ModelConfig, role: str, n_seq: int) -> None:
         self._config, self._role, self._n_seq = config, role, n_seq
         self._log = native.start()
-        check_file(config.path, role)
-        for one in config.loras:
-            check_file(one.path, "adapter")
+        check_files(config, role)
         with self._log.collecting() as lines:
             self._model: ctypes.c_void_p | None = _load(config)
         if not self._model:
@@ -119,30 +118,19 @@ class Footprint:
             lib.llama_model_free(self._model)
             self._model = None
 
-    def __enter__(self) -> Footprint:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
 def _load(config: ModelConfig) -> ctypes.c_void_p | None:
-    params = lib.llama_model_default_params()
-    params.n_gpu_layers = config.n_gpu_layers
-    params.use_extra_bufts = amx.rearranges(config)
-    place(params, config)
-    if config.with_head:
-        nextn.load_heads(params)
+    params = model_params(config)
     params.load_mode = 0
+    params.check_tensors = False
     params.no_alloc = True
-    overrides = vocab_overrides(replaced=config.overrides)
-    params.no_host = config.no_host
-    places = placement.put(params, config.places)
-    params.kv_overrides = overrides
     handle: ctypes.c_void_p | None = lib.llama_model_load_from_file(os.fsencode(config.path), params)
-    del places
     return handle
 
 

@@ -4,12 +4,11 @@ is asked for that is not there.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from uad.errors import ConfigError, ModelLoadError
-from uad.gguf import GgufFile
+from uad.gguf import GgufFile, all_tensors
 
 # architectures whose heads llama.cpp 0.3.36's can run; others (exaone, bailingmoe2, dots …) load theirs for nothing
 RUNNABLE = frozenset(
@@ -34,7 +33,6 @@ SHARING = frozenset({"gemma4-assistant"})
 """Those whose heads have no memory of their own: they look into the target's."""
 _SEVERAL = frozenset({"mimo2", "step35", "hy_v3"})
 """Those that may have several heads, of which one is run; of the others llama.cpp takes files with one only."""
-_PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ def head_in(path: Path) -> HeadFile | None:
             arch = file.text("general.architecture") or ""
             n_heads = int(file.number(f"{arch}.nextn_predict_layers") or 0)
             n_blocks = int(file.number(f"{arch}.block_count") or 0)
-        names = _tensors(path)
+        names = {tensor.name for tensor in all_tensors(path)}
     except ModelLoadError:
         return None
     if arch in SHARING:
@@ -81,18 +79,3 @@ def refuse_alone(found: HeadFile | None, what: str) -> None:
             f"{what}: it holds a head for multi-token prediction alone, which writes no text by itself; name its model "
             "here, and the head as --model-draft of `uad serve`"
         )
-
-
-def _tensors(path: Path) -> set[str]:
-    """Names of the tensors of a file, and of the other parts of one that was split. Raises ModelLoadError."""
-    part = _PART.search(path.name)
-    if part is None:
-        paths = [path]
-    else:
-        start, n = path.name[: part.start()], int(part[2])
-        paths = [path.with_name(f"{start}-{i:05}-of-{n:05}.gguf") for i in range(1, n + 1)]
-    names: set[str] = set()
-    for one in paths:
-        with GgufFile(one) as file:
-            names.update(tensor.name for tensor in file.tensors)
-    return names

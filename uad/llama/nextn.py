@@ -16,8 +16,8 @@ import llama_cpp.llama_cpp as binding
 import numpy as np
 import numpy.typing as npt
 
+from uad.backend import native, symbols
 from uad.errors import ConfigError, DecodeError
-from uad.llama import native, symbols
 
 Hidden = npt.NDArray[np.float32]
 """Hidden rows, [n, width]."""

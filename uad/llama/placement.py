@@ -9,11 +9,10 @@ from ctypes import c_char_p, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any
 
-from uad.common.splits import part_of
+from uad.backend.ggml import function
 from uad.config import Place
 from uad.errors import ConfigError
-from uad.gguf import GgufFile
-from uad.llama.ggml import function
+from uad.gguf import all_tensors
 
 CPU = "CPU"
 
@@ -24,13 +23,13 @@ class _TensorPlace(ctypes.Structure):
     _fields_ = (("pattern", c_char_p), ("buffer", c_void_p))
 
 
-def put(params: Any, places: Sequence[Place]) -> object:
-    """Write them into llama.cpp's parameters of a model. The result has to live until it is loaded.
+def put(params: Any, places: Sequence[Place]) -> None:
+    """Write them into llama.cpp's parameters of a model.
 
     Raises ConfigError for a buffer that is not there, naming those that are.
     """
     if not places:
-        return None
+        return
     there = _buffers()
     for place in places:
         if place.buffer not in there:
@@ -39,7 +38,7 @@ def put(params: Any, places: Sequence[Place]) -> object:
     for pair, place in zip(pairs, places, strict=False):
         pair.pattern, pair.buffer = place.pattern.encode(), there[place.buffer]
     params.tensor_buft_overrides = ctypes.cast(pairs, c_void_p)
-    return pairs
+    params.pairs = pairs  # llama.cpp reads them while it loads
 
 
 def bytes_beside_cpu(path: Path, places: Sequence[Place]) -> int:
@@ -47,13 +46,11 @@ def bytes_beside_cpu(path: Path, places: Sequence[Place]) -> int:
     if not places:
         return 0
     patterns = [(re.compile(place.pattern), place.buffer == CPU) for place in places]
-    part, n_bytes = part_of(path.name), 0
-    for name in part.names() if part else (path.name,):
-        with GgufFile(path.with_name(name)) as file:
-            for tensor in file.tensors:
-                if next((is_cpu for pattern, is_cpu in patterns if pattern.search(tensor.name)), False):
-                    n_bytes += tensor.n_bytes
-    return n_bytes
+
+    def is_beside(name: str) -> bool:
+        return next((is_cpu for pattern, is_cpu in patterns if pattern.search(name)), False)
+
+    return sum(tensor.n_bytes for tensor in all_tensors(path) if is_beside(tensor.name))
 
 
 def _buffers() -> dict[str, int]:

@@ -9,8 +9,8 @@ from typing import Final
 
 import llama_cpp.llama_cpp as lib
 
+from uad.backend import native
 from uad.errors import ConfigError, ModelLoadError
-from uad.llama import native
 
 TYPES: Final = {"q4_0": 2, "q8_0": 7, "bf16": 32}
 """Names as llama-quantize has them, and llama.cpp's numbers: types with fast kernels on most machines."""

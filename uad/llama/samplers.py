@@ -12,8 +12,8 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
+from uad.backend import native
 from uad.errors import NotSupportedError
-from uad.llama import native
 from uad.sampling.stages import LogitBias, Stage
 
 _TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])

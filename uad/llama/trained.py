@@ -36,19 +36,14 @@ def training_note(config: ModelConfig, role: str, n_ctx: int, n_ctx_train: int, 
         return ()
     if config.rope_freq_base:
         return (
-            (
-                f"the {role}'s context of {n_ctx} tokens is beyond the {trained} of its training; --rope-freq-base "
-                "has to "
-                "bear that"
-            ),
+            f"the {role}'s context of {n_ctx} tokens is beyond the {trained} of its training; --rope-freq-base has to "
+            "bear that",
         )
     factor = -(-n_ctx // (config.yarn_orig_ctx or n_ctx_train))
     out = f"; --rope-scaling yarn --rope-scale {factor} stretches it" if role == "target" else ""
     return (
-        (
-            f"the {role}'s context of {n_ctx} tokens is beyond the {trained} that it was trained for: texts get worse "
-            f"past that{out}"
-        ),
+        f"the {role}'s context of {n_ctx} tokens is beyond the {trained} that it was trained for: texts get worse "
+        f"past that{out}",
     )
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from uad.common.sequences import common_suffix
 from uad.lookup.drafter import LookupDrafter, SlotText
 from uad.lookup.history import MAX_MATCH, GramIndex, agreement
 from uad.lookup.sources import Located, TextSource
 from uad.types import Draft, Origin
-from uad.vocab.prefix import common_suffix
 
 _N_KEYS = 4096
 """Keys of which it is remembered how much was accepted, per slot; the oldest go first."""

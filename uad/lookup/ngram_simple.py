@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from uad.common.sequences import common_suffix
 from uad.lookup.drafter import LookupDrafter, SlotText
 from uad.lookup.history import MAX_MATCH, GramIndex
 from uad.lookup.sources import Located, TextSource
 from uad.types import Draft, Origin
-from uad.vocab.prefix import common_suffix
 
 
 def drafter(size_n: int = 12, size_m: int = 48, min_hits: int = 1) -> LookupDrafter:

@@ -15,13 +15,13 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from uad.common.sequences import common_suffix
 from uad.lookup.aligner import MARGIN
 from uad.lookup.drafter import LookupDrafter, SlotText
 from uad.lookup.history import BELIEFS, ID_BYTES, MAX_MATCH, GramIndex
 from uad.lookup.sources import TextSource
 from uad.lookup.store import Rows, StoreFile
 from uad.types import Draft, Origin
-from uad.vocab.prefix import common_suffix
 
 KIND = "answers"
 LEVELS = (2, 5, 12)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from uad.common.sequences import first_difference
+from uad.common.sequences import common_prefix
 from uad.errors import InvalidRequestError
 from uad.mapping.families import Family, Message, Turn
 from uad.mapping.recognise import Side, bos_name, eos_name
@@ -123,7 +123,7 @@ class _Probe:
 
 
 def _n_shared(a: list[str], b: list[str]) -> int:
-    return sum(map(len, a[: first_difference(a, b)]))
+    return sum(map(len, a[: common_prefix(a, b)]))
 
 
 @dataclass(frozen=True)

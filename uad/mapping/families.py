@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from uad.common.names import meant_or_known
-from uad.common.sequences import first_difference
+from uad.common.sequences import common_prefix
 from uad.common.yaml_fields import Fields, load_all, read_yaml
 from uad.errors import MappingError
 
@@ -105,7 +105,7 @@ class Family:
         start = self.roles["assistant"].start
         if self.prompt is None:
             return _NO_THOUGHT.sub("", start).rstrip(" ")
-        n = first_difference(start, self.prompt)
+        n = common_prefix(start, self.prompt)
         inside = [
             found.start()
             for text in (start, self.prompt)

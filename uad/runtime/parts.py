@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from uad.backend import native
 from uad.config import Config
 from uad.costs.fit import fitted, fitted_alone
 from uad.decode.drafting import Drafting
@@ -24,7 +25,6 @@ from uad.grammar.drafter import GrammarDrafter
 from uad.grammar.grammars import Grammars
 from uad.grammar.protocol import Matcher
 from uad.grammar.vocabulary import GrammarVocabulary
-from uad.llama import native
 from uad.llama.context import Context
 from uad.llama.memory import SavedSequence
 from uad.llama.model import Model

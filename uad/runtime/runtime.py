@@ -12,11 +12,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 
+from uad.backend import abort, rpc
 from uad.config import Config
 from uad.decode.step import Engine
 from uad.errors import UadError, UnavailableError
 from uad.events import EngineView, Sink
-from uad.llama import abort, rpc
 from uad.runtime.adapters import AdapterTurns
 from uad.runtime.loaded import Loaded
 from uad.runtime.parts import Parts, build

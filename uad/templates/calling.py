@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 
-from uad.common.sequences import first_difference
+from uad.common.sequences import common_prefix
 from uad.templates.sandbox import Budget, probed
 
 ANY_ID, NINE, FUNCTIONS = "any", "nine", "functions"
@@ -91,7 +91,7 @@ class _CallProbe:
         """What the template writes for an answer with one call, with what ends its turn."""
         whole = self._render([_asked(), way.called(TOOL)], [_tool(TOOL)])
         asked = self._render([_asked()], [_tool(TOOL)], prompt=True)
-        return whole[len(_OPEN_NAME.sub("", whole[: first_difference(whole, asked)])) :]
+        return whole[len(_OPEN_NAME.sub("", whole[: common_prefix(whole, asked)])) :]
 
     def writes_both(self, way: _CallWay) -> bool:
         """Whether two calls in one answer are both there."""

@@ -12,12 +12,17 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 
+import numpy as np
+
 from uad.vocab.encode import Encoder
-from uad.vocab.rank import Ranking
+from uad.vocab.table import VocabTable, is_text
 
 Hypothesis = tuple[bytes, float]
 Judged = tuple[tuple[int, float], ...]
 
+_ZIPF_OFFSET = 200.0
+_ASCII_PLACE = 100.0
+_PLACES_PER_CHARACTER = 10.0
 _RULED_OUT = 0.03
 _N_LONGER = 24
 _NEGLIGIBLE = 0.04
@@ -197,3 +202,32 @@ def _after_line_break(begun: bytes, indent: bytes) -> list[Hypothesis]:
             rest = margin[len(begun) :]
             hypotheses += [(rest + b"x", weight), (rest + b"(", weight * 0.2)]
     return hypotheses
+
+
+class Ranking:
+    """How likely tokens are, by nothing but their place in the vocabulary, which is written in the order of frequency:
+    weights of all (Zipf's law over ids, no unit), and the heaviest of those that go on from given bytes.
+
+    SentencePiece lists single characters last, whatever their frequency: they get the weight of an early place.
+    """
+
+    def __init__(self, vocab: VocabTable) -> None:
+        self._vocab = vocab
+        weights = 1.0 / (np.arange(vocab.n_vocab) + _ZIPF_OFFSET)
+        n_characters = 0
+        for id_, piece in enumerate(vocab.pieces):
+            if len(piece) <= 4 and is_text(piece) and len(piece.decode()) == 1:
+                n_characters += len(piece) > 1
+                place = _ASCII_PLACE if len(piece) == 1 else _PLACES_PER_CHARACTER * n_characters
+                weights[id_] = max(weights[id_], 1.0 / (_ZIPF_OFFSET + place))
+        self.weights: list[float] = weights.tolist()
+        self._ids = np.array(vocab.sorted_pieces[1], np.intp)
+
+    def going_on(self, data: bytes, n: int) -> list[tuple[bytes, float]]:
+        """What the n heaviest tokens that begin with data, and are longer, have behind it; with their weights."""
+        low, high = self._vocab.range_of(data)
+        ids = self._ids[low:high]
+        if len(ids) > n + 1:
+            ids = np.partition(ids, n)[: n + 1]
+        pieces, weights = self._vocab.pieces, self.weights
+        return [(pieces[id_][len(data) :], weights[id_]) for id_ in ids.tolist() if len(pieces[id_]) > len(data)]

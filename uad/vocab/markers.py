@@ -9,23 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from uad.common.sequences import first_difference
+from uad.common.sequences import common_prefix
 
 _BRACKETED = re.compile(r"<\|.+\|>|<[^<>\s]+>|\[[^\[\]\s]+\]")
 _TAG = re.compile(r"</?([a-z][a-z0-9]*)/?>")
 _HTML = frozenset(
     (  # noqa: SIM905
         "a abbr address area article aside audio b base bdi bdo big blockquote body br button canvas caption center "
-        "cite code "
-        "col colgroup data datalist dd del details dfn dialog div dl dt em embed fieldset figcaption figure font "
-        "footer form h1 "
-        "h2 h3 h4 h5 h6 head header hgroup hr html i iframe img input ins kbd label legend li link main map mark "
-        "menu meta meter "
-        "nav noscript object ol optgroup option output p param picture pre progress q rp rt ruby s samp script "
-        "search section "
-        "select slot small source span strike strong style sub summary sup svg table tbody td template textarea "
-        "tfoot th thead "
-        "time title tr track tt u ul var video wbr"
+        "cite code col colgroup data datalist dd del details dfn dialog div dl dt em embed fieldset figcaption "
+        "figure font footer form h1 h2 h3 h4 h5 h6 head header hgroup hr html i iframe img input ins kbd label "
+        "legend li link main map mark menu meta meter nav noscript object ol optgroup option output p param picture "
+        "pre progress q rp rt ruby s samp script search section select slot small source span strike strong style "
+        "sub summary sup svg table tbody td template textarea tfoot th thead time title tr track tt u ul var video "
+        "wbr"
     ).split()
 )
 
@@ -57,7 +53,7 @@ def longest_of(names: Iterable[str]) -> str:
 def _branches(words: list[str]) -> str:
     """For distinct words, sorted: what the first and the last have in common all have."""
     first, last = words[0], words[-1]
-    n = first_difference(first, last)
+    n = common_prefix(first, last)
     common = first[:n]
     following: dict[str, list[str]] = {}
     for word in words:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from time import perf_counter
-from types import TracebackType
 
 from uad.types import Crossing
 from uad.vocab.encode import Encoder
@@ -25,9 +24,7 @@ class Meter:
         self._before = self._now()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         hits, misses, ended = self._now()
         n_hits, n_misses, began = self._before
         n_known = hits - n_hits

@@ -16,7 +16,7 @@ from kit.templates_real import folder
 from uad.calls.format import ThoughtFormat
 from uad.calls.recognise import answer_format, thought_format, written_as
 from uad.calls.tools import Calls, Tool
-from uad.common.sequences import first_difference
+from uad.common.sequences import common_prefix
 from uad.errors import InvalidRequestError
 from uad.mapping.families import bundled_mappings, load_families
 from uad.templates.calling import _OPEN_NAME, FUNCTIONS, NINE, calling
@@ -294,7 +294,7 @@ def test_what_real_templates_write_of_calls_is_read_as_the_same_calls(name: str)
         converse(said, Talk(template, kwargs={"tools": tools}, add_generation_prompt=prompt)).text
         for said, prompt in (([ASKED, called(*calls)], False), ([ASKED], True))
     ]
-    answer = told[0][len(_OPEN_NAME.sub("", told[0][: first_difference(*told)])) :]
+    answer = told[0][len(_OPEN_NAME.sub("", told[0][: common_prefix(*told)])) :]
     found = read(
         answer,
         answer_format(template, does, FORMATS, None, ()),

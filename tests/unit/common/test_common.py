@@ -11,7 +11,7 @@ import yaml
 
 from uad.common.logits import log_sum_exp
 from uad.common.names import did_you_mean, meant_or_known, nearest
-from uad.common.sequences import first_difference
+from uad.common.sequences import common_prefix
 from uad.common.strict_yaml import explained
 from uad.common.sums import Sums, total
 from uad.config.drafter_types import LOOKUP_TYPES, SPEC_TYPES, LookupConfig
@@ -35,7 +35,7 @@ def test_a_complaint_ends_with_the_nearest_name_or_with_all() -> None:
 
 @pytest.mark.parametrize(("a", "b", "at"), [("", "x", 0), ("abc", "abd", 2), ("ab", "abc", 2), ([1, 2], [1, 2], 2)])
 def test_the_first_difference_of_sequences(a: str, b: str, at: int) -> None:
-    assert first_difference(a, b) == first_difference(b, a) == at
+    assert common_prefix(a, b) == common_prefix(b, a) == at
 
 
 def test_sums_of_exponentials_do_not_overflow() -> None:

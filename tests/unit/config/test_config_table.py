@@ -10,8 +10,7 @@ import pytest
 
 from uad.config import Config, ModelConfig
 from uad.config.argv import Parser, add_flags
-from uad.config.flag_groups import GROUPS
-from uad.config.flags import CONFIG_FILE, FLAGS
+from uad.config.flags import CONFIG_FILE, FLAGS, GROUPS
 from uad.config.foreign import IGNORED, REFUSED
 
 NAMES = [name for flag in FLAGS for name in (*flag.names.split(), *flag.off.split())]
@@ -33,14 +32,13 @@ def leaves(value, prefix=""):
 
 
 def test_no_name_is_used_twice():
-    foreign = [name for entry in (*IGNORED, *REFUSED) for name in entry.names.split()]
+    foreign = [name for names in (*IGNORED.values(), *REFUSED.values()) for name in names.split()]
     assert [name for name, n in Counter(NAMES + foreign).items() if n > 1] == []
 
 
 @pytest.mark.parametrize("flag", [flag for flag in FLAGS if flag is not CONFIG_FILE], ids=lambda flag: flag.name)
 def test_every_place_exists(flag):
     assert [value_at(path) for path in flag.paths] != []
-    assert flag.group in GROUPS
     assert flag.help[:1].islower() or flag.help.startswith(("GGUF", "GET"))
 
 
@@ -69,12 +67,12 @@ def test_every_setting_of_the_target_and_the_server_has_a_flag():
 
 def test_help_mentions_every_flag_once_with_its_variable():
     parser = Parser("uad serve", "")
-    add_flags(parser, GROUPS)
+    add_flags(parser, tuple(GROUPS))
     text = parser.format_help()
     words = text.replace(",", " ").split()
     assert [name for name in NAMES if words.count(name) < 1] == []
-    assert [flag.env for flag in FLAGS if flag.env and flag.env.split()[0] not in text] == []
-    assert not any(name in words for entry in IGNORED for name in entry.names.split())
+    assert [flag.name for flag in FLAGS if flag.variables and flag.variables[0] not in text] == []
+    assert not any(name in words for names in IGNORED.values() for name in names.split())
 
 
 def test_help_shows_defaults_from_the_slices():
@@ -83,3 +81,8 @@ def test_help_shows_defaults_from_the_slices():
     assert "default: 0.95" in by_name["--top-p"].help_text()
     assert "default: on" in by_name["--mmap"].help_text()
     assert "default" not in by_name["--api-key"].help_text()
+
+
+def test_defaults_in_the_help_are_words_of_users():
+    texts = [flag.help_text() for flag in FLAGS]
+    assert [text for text in texts if "default: (" in text or "default: default" in text] == []

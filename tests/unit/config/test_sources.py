@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from words import words_of
 
 from uad.config import HubConfig, HubModel, LoraConfig, Place, load_config
-from uad.config.argv import words_of
 from uad.errors import ConfigError
 
 

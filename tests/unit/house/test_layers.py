@@ -33,12 +33,13 @@ ROOMS = {
     "uad.errors": Room(),
     "uad.console": Room(("rich",)),
     "uad.common": Room(("uad.errors", "uad.checkpoint", "rapidfuzz", "yaml", "numpy")),
-    "uad.gguf": Room(("uad.errors",)),
+    "uad.gguf": Room(("uad.common", "uad.errors")),
     "uad.types": Room(("uad.common",)),
     "uad.stats": Room(("uad.common", "uad.types")),
     "uad.events": Room(("uad.common", "uad.types", "uad.stats")),
     "uad.config": Room((*BASE, "yaml"), lazy=("uad.lookup",)),
-    "uad.llama": Room((*BASE, "uad.config", "uad.gguf", "uad.vocab.table", "llama_cpp", "numpy")),
+    "uad.backend": Room((*BASE, "uad.config", "llama_cpp", "numpy")),
+    "uad.llama": Room((*BASE, "uad.backend", "uad.config", "uad.gguf", "uad.vocab.table", "llama_cpp", "numpy")),
     "uad.vocab": Room((*BASE, "numpy", "tokenizers")),
     "uad.templates": Room((*BASE, "jinja2")),
     "uad.mapping": Room((*BASE, "uad.templates", "uad.vocab", "rapidfuzz")),
@@ -61,20 +62,18 @@ ROOMS = {
     ),
     "uad.trim": Room((*BASE, "uad.gguf")),
     "uad.hub": Room((*BASE, "uad.config", "uad.console"), lazy=("huggingface_hub",)),
-    "uad.costs": Room(
-        (*BASE, "uad.config", "uad.llama", "uad.policy.cost", "uad.lookup.store", "numpy", "platformdirs")
-    ),
+    "uad.costs": Room((*BASE, "uad.backend", "uad.config", "uad.llama", "uad.policy.cost", "numpy", "platformdirs")),
     "uad.runtime": Room(
         (
             *BASE,
-            *("uad.config", "uad.llama", "uad.vocab", "uad.templates", "uad.mapping", "uad.calls"),
+            *("uad.backend", "uad.config", "uad.llama", "uad.vocab", "uad.templates", "uad.mapping", "uad.calls"),
             *("uad.sampling", "uad.grammar", "uad.drafters", "uad.lookup", "uad.policy", "uad.decode", "uad.costs"),
         )
     ),
     "uad.commands": Room(
         (
-            *(*BASE, "uad.config", "uad.gguf", "uad.llama", "uad.vocab", "uad.templates", "uad.mapping", "uad.calls"),
-            *("uad.policy", "uad.trim", "uad.costs", "uad.runtime", "numpy"),
+            *(*BASE, "uad.backend", "uad.config", "uad.gguf", "uad.llama", "uad.vocab", "uad.templates", "uad.mapping"),
+            *("uad.calls", "uad.policy", "uad.trim", "uad.costs", "uad.runtime", "numpy"),
         )
     ),
     "uad.requests": Room((*BASE, "uad.config", "uad.calls", "pydantic")),
@@ -87,7 +86,7 @@ ROOMS = {
     ),
 }
 EXTRA = {
-    "uad.llama.model": ("uad.vocab.quick", "uad.vocab.bounded", "uad.vocab.letters", "uad.vocab.markers"),
+    "uad.llama.vocab": ("uad.vocab.quick", "uad.vocab.bounded", "uad.vocab.letters", "uad.vocab.markers"),
     "uad.llama.samplers": ("uad.sampling.stages",),
     "uad.cli.cost_plot": ("matplotlib",),
 }

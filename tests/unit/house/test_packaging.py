@@ -18,7 +18,7 @@ IGNORED_BY_DOCKER = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitli
 SERVICE = (ROOT / "packaging" / "uad.service").read_text(encoding="utf-8")
 ENVIRONMENT = (ROOT / "packaging" / "uad.env").read_text(encoding="utf-8")
 PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
-VARIABLES = {name for flag in FLAGS for name in flag.env.split()}
+VARIABLES = {name for flag in FLAGS for name in flag.variables}
 NAMES = {name for flag in FLAGS for name in (*flag.names.split(), *flag.off.split())}
 COPIED = [
     source for line in re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE) for source in line.split()

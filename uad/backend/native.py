@@ -12,8 +12,8 @@ from functools import cache
 
 import llama_cpp.llama_cpp as lib
 
+from uad.backend import abort, symbols
 from uad.errors import ConfigError
-from uad.llama import abort, symbols
 
 # ggml's own numbering of the KV types that llama-server offers
 GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "bf16": 30}

@@ -12,10 +12,10 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
+from uad.backend import ggml, native
 from uad.common.names import did_you_mean
 from uad.config import ModelConfig
 from uad.errors import ConfigError
-from uad.llama import ggml, native
 
 _NEEDED = tuple(f"ggml_backend_dev_{name}" for name in ("count", "get", "name", "description", "type", "memory"))
 _GPUS = (1, 2)  # ggml_backend_dev_type of graphics processors with memory of their own, and in the machine's

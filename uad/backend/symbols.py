@@ -1,4 +1,6 @@
-"""What the room uses of llama.cpp by name, so that `native.start` can say what an installed version lacks."""
+"""What `backend/` and `llama/` use of llama.cpp by name, so that `native.start` can say what an installed version
+lacks.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,7 @@ SYMBOLS = (
     "llama_vocab_n_tokens",
     "llama_vocab_type",
 )
-"""Functions and structures of the binding that are written out in this room."""
+"""Functions and structures of the binding that are written out in these rooms."""
 
 CONSTRUCTORS = tuple(sampler.native for sampler in SAMPLERS if sampler.native)
 """Those of samplers, which the table of samplers names."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from ctypes import CFUNCTYPE, c_char_p, c_void_p
 from typing import Any
 
-from uad.llama import ggml
+from uad.backend import ggml
 
 GAVE_UP = "llama.cpp gave up"
 EXIT_CODE = 1

@@ -1,5 +1,5 @@
-"""Every name that uad.llama uses of the binding is checked at start, and what is missing is said in one line. Needs no
-llama.cpp.
+"""Every name that uad.backend and uad.llama use of the binding is checked at start, and what is missing is said in one
+line. Needs no llama.cpp.
 """
 
 from __future__ import annotations
@@ -13,18 +13,24 @@ from pathlib import Path
 from types import SimpleNamespace
 
 ROOT = Path(__file__).parents[3]
-ROOM = ROOT / "uad" / "llama"
+ROOMS = (ROOT / "uad" / "backend", ROOT / "uad" / "llama")
+SYMBOLS, NEXTN = ROOMS[0] / "symbols.py", ROOMS[1] / "nextn.py"
 
 
 def symbols() -> SimpleNamespace:
-    """uad/llama/symbols.py, read without its room, which needs llama.cpp."""
+    """uad/backend/symbols.py, read without its room, which needs llama.cpp."""
     names: dict[str, object] = {}
-    exec(compile((ROOM / "symbols.py").read_text(encoding="utf-8"), "symbols.py", "exec"), names)
+    exec(compile(SYMBOLS.read_text(encoding="utf-8"), "symbols.py", "exec"), names)
     return SimpleNamespace(**names)
 
 
+def files() -> Iterator[Path]:
+    for room in ROOMS:
+        yield from sorted(room.glob("*.py"))
+
+
 def trees() -> Iterator[ast.Module]:
-    for path in sorted(ROOM.glob("*.py")):
+    for path in files():
         yield ast.parse(path.read_text(encoding="utf-8"))
 
 
@@ -40,7 +46,9 @@ def used_names(tree: ast.Module) -> set[str]:
 
 
 def set_fields(tree: ast.Module) -> set[tuple[str, str]]:
-    """(structure, field) of every `params.field = …` in a function where `params = lib.llama_…_default_params()`."""
+    """(structure, field) of every `params.field = …` in a function where `params` are llama.cpp's default ones, or what
+    `model_params` or `context_params` made of them.
+    """
     found = set()
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
         made = ""
@@ -50,6 +58,7 @@ def set_fields(tree: ast.Module) -> set[tuple[str, str]]:
             target = node.targets[0]
             if isinstance(target, ast.Name) and target.id == "params" and isinstance(node.value, ast.Call):
                 made = ast.unparse(node.value.func).removeprefix("lib.").replace("_default_params", "_params")
+                made = f"llama_{made}" if made in ("model_params", "context_params") else made
             elif (
                 made
                 and isinstance(target, ast.Attribute)
@@ -60,13 +69,13 @@ def set_fields(tree: ast.Module) -> set[tuple[str, str]]:
     return found
 
 
-def test_the_checked_names_are_those_that_the_room_uses() -> None:
+def test_the_checked_names_are_those_that_the_rooms_use() -> None:
     used = set().union(*map(used_names, trees()))
-    assert set(symbols().SYMBOLS) == used, "bring SYMBOLS in uad/llama/symbols.py up to date"
+    assert set(symbols().SYMBOLS) == used, "bring SYMBOLS in uad/backend/symbols.py up to date"
     assert sorted(set(symbols().SYMBOLS)) == list(symbols().SYMBOLS)
 
 
-def test_the_checked_fields_are_those_that_the_room_sets() -> None:
+def test_the_checked_fields_are_those_that_the_rooms_set() -> None:
     fields = {(structure, field) for structure, names in symbols().FIELDS.items() for field in names}
     used = {
         (structure, field)
@@ -74,7 +83,7 @@ def test_the_checked_fields_are_those_that_the_room_sets() -> None:
         if structure.startswith("llama_")
     }
     assert len(used) > 15
-    assert used <= fields, "bring FIELDS in uad/llama/symbols.py up to date"
+    assert used <= fields, "bring FIELDS in uad/backend/symbols.py up to date"
 
 
 def test_the_search_finds_names_and_fields() -> None:
@@ -106,7 +115,7 @@ def test_what_a_binding_lacks_is_named() -> None:
 
 def test_what_heads_need_is_asked_for_apart() -> None:
     """uad.llama.nextn is the only module that uses experimental names, and the list has them all."""
-    tree = ast.parse((ROOM / "nextn.py").read_text(encoding="utf-8"))
+    tree = ast.parse(NEXTN.read_text(encoding="utf-8"))
     used: dict[str, set[str]] = {"binding": set(), "extension": set(), "params": set()}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in used:
@@ -115,7 +124,7 @@ def test_what_heads_need_is_asked_for_apart() -> None:
     assert used["binding"] == set(checked.HEAD_NAMES)
     assert used["extension"] == set(checked.HEAD_EXTENSION)
     assert used["params"] == {field for fields in checked.HEAD_FIELDS.values() for field in fields}
-    others = [path for path in ROOM.glob("*.py") if path.name not in ("nextn.py", "symbols.py")]
+    others = [path for path in files() if path not in (NEXTN, SYMBOLS)]
     assert not [path for path in others if "llama_cpp_ext" in path.read_text(encoding="utf-8")]
 
 
