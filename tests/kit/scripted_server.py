@@ -15,7 +15,7 @@ from kit.api_kit import ANSWERS
 from kit.fake_runtime import FakeRuntime, turns
 from uad.config import ServerConfig
 from uad.server import make_app, make_runner
-from uad.server.app import listen
+from uad.server.app import base_url, listen
 from uad.types import ConstraintKind, Request
 
 THOUGHT = "<think>\nLet me see.\n</think>\n\n"
@@ -100,6 +100,7 @@ async def serve(host: str, port: int) -> None:
     with fake:
         await runner.setup()
         await listen(runner, config)
+        print(f"listening on {base_url(runner, config)}", flush=True)
         await asyncio.Event().wait()
 
 
