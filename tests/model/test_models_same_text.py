@@ -15,8 +15,8 @@ from uad.runtime import Runtime
 from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 pytestmark = pytest.mark.model
-PROMPTS = chat_prompts(8)
-"""One of each kind."""
+PROMPTS = (*chat_prompts(8), chat_prompts(10)[9])
+"""One of each kind, and one more: without `exact` BF16 changes the second, Q4_K_M the fifth, and the last at 0.8."""
 LENGTHS = (3, 16)
 TEMPERATURES = (0.0, 0.8)
 
