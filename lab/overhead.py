@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-import socket
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
-from typing import IO, Self
+from typing import Self
 
 from rich.console import Console
 from words import words_of
@@ -40,7 +41,7 @@ DESCRIPTION = "Measure plain decoding over HTTP against a bare decode loop. The 
 Bare = Callable[[Sequence[int], int], float]
 """(prompt ids, n) -> tokens per second of n greedy decodes of one token each, with nothing around them."""
 
-_HOST = "127.0.0.1"
+_LISTENING = re.compile(r"listening on (http://\S+)\s")
 _START_SECONDS = 600.0
 _STOP_SECONDS = 20.0
 _WARM_UP_TOKENS = 8
@@ -132,7 +133,7 @@ def main(argv: Sequence[str]) -> int:
     set_up_logging()
     with Bar(sys.stderr, 2 * (settings.repeats + 1)) as bar:
         bar.at("starting the server")
-        with serving(command(settings.target, free_port())) as client, BareLoop(settings.target) as loop:
+        with serving(command(settings.target)) as client, BareLoop(settings.target) as loop:
             bar.at("plain decoding: over HTTP, and bare")
             result = compare(settings, client, loop.tps, bar.step)
     if not settings.json_only:
@@ -213,57 +214,41 @@ class BareLoop:
         self._stack.close()
 
 
-def command(target: ModelConfig, port: int) -> list[str]:
-    """The command line of a server without a draft, that loads the target in the same way."""
-    return [sys.executable, "-m", "uad", "serve", *words_of(target), "--host", _HOST, "--port", str(port), "-np", "1"]
-
-
-def free_port() -> int:
-    """A TCP port of this machine that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-    return port
+def command(target: ModelConfig) -> list[str]:
+    """The command line of a server without a draft, that loads the target in the same way, on any free port."""
+    return [sys.executable, "-m", "uad", "serve", *words_of(target), "--host", "127.0.0.1", "--port", "0", "-np", "1"]
 
 
 @contextmanager
 def serving(arguments: Sequence[str]) -> Iterator[Client]:
-    """Run a server (its `--port` is among the arguments) until the block ends; the client is given when it is
-    healthy.
-    """
-    client = Client(f"http://{_HOST}:{arguments[arguments.index('--port') + 1]}")
+    """Run a server until the block ends; the client is given once it prints the address it listens on."""
     # all that is meant is in the arguments
     env = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_")}
     with (
-        tempfile.TemporaryFile() as log,
+        tempfile.TemporaryDirectory() as folder,
+        Path(folder, "log").open("wb") as log,
         subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env) as process,
     ):
         try:
-            _wait_until_healthy(client, process, log)
-            yield client
+            yield Client(_address(process, Path(log.name)))
         finally:
             _stop(process)
 
 
-def _wait_until_healthy(client: Client, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
+def _address(process: subprocess.Popen[bytes], log: Path) -> str:
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise UnavailableError(
-                f"the server ended with code {process.returncode} before it was ready:\n{_tail(log)}"
-            )
-        try:
-            client.get("/health", timeout=5.0)
-        except UnavailableError:
-            time.sleep(0.2)
-        else:
-            return
+        code = process.poll()
+        if found := _LISTENING.search(log.read_text(errors="replace")):
+            return found[1]
+        if code is not None:
+            raise UnavailableError(f"the server ended with code {code} before it was ready:\n{_tail(log)}")
+        time.sleep(0.2)
     raise UnavailableError(f"the server was not ready after {_START_SECONDS:.0f} seconds:\n{_tail(log)}")
 
 
-def _tail(log: IO[bytes]) -> str:
-    log.seek(0)
-    return log.read()[-_LOG_TAIL:].decode(errors="replace").strip()
+def _tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-_LOG_TAIL:].strip()
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

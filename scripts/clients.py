@@ -19,7 +19,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -39,6 +38,7 @@ SCRIPTED = (sys.executable, "-m", "kit.scripted_server")
 CONTEXT = "32768"  # tokens: coding agents begin with some ten thousand
 TARGET, DRAFT = "qwen2.5-coder-1.5b-q8_0", "smollm2-135m"
 INSTALL_S, CHECK_S, START_S = 600, 900, 300
+LISTENING = re.compile(r"listening on (http://\S+)\s")  # uad says it, the scripted server and llama-server
 OK, MODEL, FAILED, NOT_RUN = "ok", "model", "failed", "not run"
 
 
@@ -173,42 +173,40 @@ def all_results(wanted: Sequence[str], url: str, folder: Path) -> list[Result]:
     return out
 
 
-def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
 @contextmanager
 def served(command: Sequence[str | Path], log: Path) -> Iterator[str]:
-    """A server on loopback until the end of the block; its address. Raises RuntimeError where it does not start."""
-    port = free_port()
+    """A server on loopback until the end of the block; its address, once it is healthy. Raises RuntimeError where it
+    does not start.
+    """
     paths = (os.environ.get("PYTHONPATH", ""), str(ROOT), str(ROOT / "tests"))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     with log.open("w", encoding="utf-8") as out:
         process = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", "--port", str(port)], stdout=out, stderr=out, cwd=ROOT, env=env
+            [*command, "--host", "127.0.0.1", "--port", "0"], stdout=out, stderr=out, cwd=ROOT, env=env
         )
         try:
-            url = f"http://127.0.0.1:{port}"
-            _wait(url, process, log)
-            yield url
+            yield _address(process, log)
         finally:
             process.terminate()
             process.wait(60)
 
 
-def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def _address(process: subprocess.Popen[bytes], log: Path) -> str:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=5):
-                return
-        except OSError:
-            time.sleep(0.5)
-    raise RuntimeError(f"the server did not start:\n{log.read_text(encoding='utf-8')[-2000:]}")
+        found = LISTENING.search(log.read_text(encoding="utf-8", errors="replace"))
+        if found and _is_healthy(found[1]):
+            return found[1]
+        time.sleep(0.5)
+    raise RuntimeError(f"the server did not start:\n{log.read_text(encoding='utf-8', errors='replace')[-2000:]}")
+
+
+def _is_healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5):
+            return True
+    except OSError:
+        return False
 
 
 def uad_command(words: Sequence[str]) -> list[str | Path]:

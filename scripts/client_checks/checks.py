@@ -1,25 +1,29 @@
 """What the checks of clients share: where the server is, what they ask for, and how a result is told.
 
-A file of checks marks its functions with `check` and ends with `run`. It is started by `scripts/clients.py` with
-UAD_CLIENTS_URL.
+A file of checks marks its functions with `check` and ends with `run`, or calls `tell` for each. It is started by
+`scripts/clients.py` with UAD_CLIENTS_URL.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import urllib.request
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-BASE_URL = os.environ.get("UAD_CLIENTS_URL", "http://127.0.0.1:8080") + "/v1"
+ROOT_URL = os.environ.get("UAD_CLIENTS_URL", "http://127.0.0.1:8080")
+BASE_URL = ROOT_URL + "/v1"
 KEY = "none"
 MODEL = "local"
 MAX_TOKENS = 256
 TIMEOUT_S = 240
 MAX_ERROR = 300
+CLIENT: dict[str, Any] = {"base_url": BASE_URL, "api_key": KEY, "timeout": TIMEOUT_S, "max_retries": 0}
+"""What clients of OpenAI's package are made with."""
 
 WEATHER = "What is the weather in Paris? Write a <tool_call>, and then tell me its answer."
 INSTRUCTIONS = "When a tool has answered, tell the user its answer in one sentence."
@@ -84,12 +88,23 @@ def tells_report(text: object) -> None:
     assert "18" in text, f"the tool's answer is not told: {text!r}"
 
 
+def posted(url: str, body: dict[str, Any]) -> Any:
+    """The answer to a POST, of which the lines can be read as they come. Raises HTTPError, or URLError."""
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    return urllib.request.urlopen(request, timeout=TIMEOUT_S)
+
+
+def tell(client: str, client_version: str, what: str, function: Callable[[], None]) -> None:
+    """Do a check; prints a line of JSON: client, version, what, error (empty if there is none)."""
+    error = ""
+    try:
+        function()
+    except Exception as problem:  # whatever a client raises is the result
+        error = f"{type(problem).__name__}: {problem}"[:MAX_ERROR]
+    print(json.dumps({"client": client, "version": client_version, "what": what, "error": error}), flush=True)
+
+
 def run(package: str) -> None:
-    """Do all checks; a line of JSON for each: client, version, what, error (empty if there is none)."""
+    """Do all checks of an installed package."""
     for what, function in _checks:
-        error = ""
-        try:
-            function()
-        except Exception as problem:  # whatever a client raises is the result
-            error = f"{type(problem).__name__}: {problem}"[:MAX_ERROR]
-        print(json.dumps({"client": package, "version": version(package), "what": what, "error": error}), flush=True)
+        tell(package, version(package), what, function)

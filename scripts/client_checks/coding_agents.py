@@ -1,4 +1,4 @@
-"""codex, Claude Code and opencode, as their users start them. Standard library only.
+"""codex, Claude Code and opencode, as their users start them.
 
 UAD_CLIENTS_AGENTS is the folder in which npm has installed them. They get a home and a project of their own.
 """
@@ -12,7 +12,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-URL = os.environ.get("UAD_CLIENTS_URL", "http://127.0.0.1:8080")
+from checks import BASE_URL, KEY, ROOT_URL, tell
+
 AGENTS = Path(os.environ.get("UAD_CLIENTS_AGENTS", "."))
 LOCK = json.loads((AGENTS / "package-lock.json").read_text(encoding="utf-8"))["packages"]
 ASKED = "Say hello to me in one sentence. Use no tool."
@@ -22,7 +23,7 @@ model = "local"
 model_provider = "uad"
 [model_providers.uad]
 name = "uad"
-base_url = "{url}/v1"
+base_url = "{url}"
 wire_api = "responses"
 """
 
@@ -31,7 +32,7 @@ OPENCODE = {
     "provider": {
         "uad": {
             "npm": "@ai-sdk/openai-compatible",
-            "options": {"baseURL": f"{URL}/v1"},
+            "options": {"baseURL": BASE_URL},
             "models": {"local": {"limit": {"context": 32768, "output": 1024}}},
         }
     },
@@ -57,7 +58,7 @@ def codex(folder: Path) -> str:
     """The last message of `codex exec`."""
     home = folder / ".codex"
     home.mkdir()
-    (home / "config.toml").write_text(CODEX.format(url=URL), encoding="utf-8")
+    (home / "config.toml").write_text(CODEX.format(url=BASE_URL), encoding="utf-8")
     last = folder / "last.txt"
     words: list[str | Path] = [
         "exec",
@@ -75,8 +76,8 @@ def codex(folder: Path) -> str:
 def claude_code(folder: Path) -> str:
     """The answer of `claude -p`."""
     variables = {
-        "ANTHROPIC_BASE_URL": URL,
-        "ANTHROPIC_API_KEY": "none",
+        "ANTHROPIC_BASE_URL": ROOT_URL,
+        "ANTHROPIC_API_KEY": KEY,
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "256",
     }
@@ -116,16 +117,14 @@ def opencode_edit(folder: Path) -> str:
 
 
 def check(client: str, package: str, what: str, answer: Callable[[Path], str]) -> None:
-    """Prints a line of JSON, as checks.py does."""
-    error = ""
-    try:
+    """Does a check in a folder of its own."""
+
+    def answered() -> None:
         with tempfile.TemporaryDirectory() as folder:
             said = answer(Path(folder))
         assert said.strip(), "no text"
-    except Exception as problem:  # whatever goes wrong is the result
-        error = f"{type(problem).__name__}: {problem}"[:300]
-    version = LOCK[f"node_modules/{package}"]["version"]
-    print(json.dumps({"client": client, "version": version, "what": what, "error": error}), flush=True)
+
+    tell(client, LOCK[f"node_modules/{package}"]["version"], what, answered)
 
 
 check("codex", "@openai/codex", "codex exec, over responses", codex)

@@ -1,18 +1,15 @@
-"""Requests as applications send them that are not run here. Standard library only."""
+"""Requests as applications send them that are not run here."""
 
 from __future__ import annotations
 
 import json
-import os
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-URL = os.environ.get("UAD_CLIENTS_URL", "http://127.0.0.1:8080") + "/v1"
-ROOT = URL.removesuffix("/v1")
-ASKED = {"role": "user", "content": "What is the weather in Paris? Write a <tool_call>, and then tell me its answer."}
+from checks import BASE_URL, ROOT_URL, WEATHER, posted, tell
+
+ASKED = {"role": "user", "content": WEATHER}
 PARAMETERS = {
     "type": "object",
     "properties": {"city": {"type": "string"}},
@@ -23,17 +20,9 @@ FUNCTION = {"name": "get_weather", "description": "Tells the weather of a city",
 TOOL = {"type": "function", "function": FUNCTION}
 
 
-def opened(path: str, body: dict[str, Any], base: str = URL) -> Any:
-    """The answer to a POST, of which the lines can be read as they come. Raises HTTPError."""
-    data = json.dumps(body).encode()
-    return urllib.request.urlopen(
-        urllib.request.Request(base + path, data, {"Content-Type": "application/json"}), timeout=240
-    )
-
-
 def deltas(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The deltas of a streamed chat."""
-    with opened("/chat/completions", body) as lines:
+    with posted(f"{BASE_URL}/chat/completions", body) as lines:
         for line in lines:
             if line.startswith(b"data: {"):
                 yield from (choice["delta"] for choice in json.loads(line[6:])["choices"])
@@ -62,7 +51,7 @@ def opencode() -> None:
 
 def events(path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The events of a stream that names them."""
-    with opened(path, body) as lines:
+    with posted(BASE_URL + path, body) as lines:
         for line in lines:
             if line.startswith(b"data: {"):
                 yield json.loads(line[6:])
@@ -83,7 +72,7 @@ def codex() -> None:
     body = {
         "model": "local",
         "stream": True,
-        "input": [*said, message("user", ASKED["content"])],
+        "input": [*said, message("user", WEATHER)],
         "tools": tools,
         "tool_choice": "auto",
         "parallel_tool_calls": True,
@@ -113,7 +102,7 @@ def claude_code() -> None:
         "messages": [
             {"role": "user", "content": [{"type": "text", "text": "<system-reminder/>"}]},
             {"role": "system", "content": [{"type": "text", "text": "# Environment", **cached}]},
-            {"role": "user", "content": [{"type": "text", "text": ASKED["content"]}]},
+            {"role": "user", "content": [{"type": "text", "text": WEATHER}]},
         ],
         "tools": [
             tool,
@@ -137,14 +126,14 @@ def lm_eval() -> None:
     """Three continuations of the loglikelihood task of lm-eval's `local-completions`, as it reads them."""
 
     def ids(text: str) -> list[int]:
-        return list(json.load(opened("/tokenize", {"content": text}, ROOT))["tokens"])
+        return list(json.load(posted(f"{ROOT_URL}/tokenize", {"content": text}))["tokens"])
 
     sums = []
     for continuation in (" Paris.", " Berlin.", " xylophone."):
         context = ids("The capital of France is")
         prompt = context + ids(continuation)
         body = {"model": "local", "prompt": [prompt], "temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234}
-        (choice,) = json.load(opened("/completions", {**body, "echo": True}))["choices"]
+        (choice,) = json.load(posted(f"{BASE_URL}/completions", {**body, "echo": True}))["choices"]
         told = choice["logprobs"]
         chosen, top = told["token_logprobs"][len(context) : -1], told["top_logprobs"][len(context) : -1]
         assert len(chosen) == len(prompt) - len(context), f"{len(chosen)} probabilities of {len(prompt)} tokens"
@@ -164,7 +153,7 @@ def silly_tavern() -> None:
     for changes in ({}, {"mirostat": 2}, {"samplers": ["adaptive_p", "top_k"], "adaptive_target": 0.4}):
         events = [
             json.loads(line[6:])
-            for line in opened("/completion", {**SILLY_TAVERN, **changes}, ROOT)
+            for line in posted(f"{ROOT_URL}/completion", {**SILLY_TAVERN, **changes})
             if line.startswith(b"data: {")
         ]
         tokens = [event for event in events if event["tokens"]]
@@ -183,9 +172,4 @@ for name, what, function in (
     ("lm-eval", "loglikelihood of three continuations: echo with logprobs", lm_eval),
     ("SillyTavern", "/completion with its samplers, mirostat, adaptive-p; a token in each event", silly_tavern),
 ):
-    error = ""
-    try:
-        function()
-    except Exception as problem:
-        error = f"{type(problem).__name__}: {problem}"[:300]
-    print(json.dumps({"client": name, "version": "recorded", "what": what, "error": error}), flush=True)
+    tell(name, "recorded", what, function)

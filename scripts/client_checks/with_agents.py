@@ -15,14 +15,12 @@ from agents import (
     set_tracing_disabled,
 )
 from checks import (
-    BASE_URL,
+    CLIENT,
     INSTRUCTIONS,
-    KEY,
     MAX_TOKENS,
     MODEL,
     PERSON,
     REPORT,
-    TIMEOUT_S,
     WEATHER,
     Person,
     check,
@@ -39,7 +37,7 @@ SETTINGS = ModelSettings(temperature=0, max_tokens=MAX_TOKENS)
 
 def model(kind: type[OpenAIChatCompletionsModel | OpenAIResponsesModel]) -> Model:
     """One for each event loop."""
-    client = AsyncOpenAI(base_url=BASE_URL, api_key=KEY, timeout=TIMEOUT_S, max_retries=0)
+    client = AsyncOpenAI(**CLIENT)
     return kind(MODEL, client)
 
 

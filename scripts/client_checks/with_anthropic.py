@@ -6,13 +6,12 @@ from typing import Any
 
 import anthropic
 from checks import (
-    BASE_URL,
-    KEY,
+    CLIENT,
     MAX_TOKENS,
     MODEL,
     PERSON,
     REPORT,
-    TIMEOUT_S,
+    ROOT_URL,
     WEATHER,
     City,
     Person,
@@ -23,7 +22,7 @@ from checks import (
     tells_report,
 )
 
-client: Any = anthropic.Anthropic(base_url=BASE_URL.removesuffix("/v1"), api_key=KEY, timeout=TIMEOUT_S, max_retries=0)
+client: Any = anthropic.Anthropic(**{**CLIENT, "base_url": ROOT_URL})
 ASKED: list[Any] = [{"role": "user", "content": WEATHER}]
 GREETED: list[Any] = [{"role": "user", "content": "Say hello."}]
 COMMON: dict[str, Any] = {"model": MODEL, "max_tokens": MAX_TOKENS, "extra_body": {"temperature": 0}}

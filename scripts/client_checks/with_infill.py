@@ -1,14 +1,12 @@
-"""Requests of editors that fill in the middle, as llama.vim and llama.vscode send them. Standard library only."""
+"""Requests of editors that fill in the middle, as llama.vim and llama.vscode send them."""
 
 from __future__ import annotations
 
 import json
-import os
-import urllib.error
-import urllib.request
 from typing import Any
 
-URL = os.environ.get("UAD_CLIENTS_URL", "http://127.0.0.1:8080") + "/infill"
+from checks import ROOT_URL, posted, tell
+
 BEFORE = "def area(width, height):\n    return width * height\n\n\ndef volume(width, height, depth):\n"
 BEHIND = "\n\n\ndef main():\n    print(area(2, 3), volume(2, 3, 4))\n"
 CHUNK = "".join(f"def half_{i}(value):\n    return value / {2 * i}\n\n\n" for i in range(1, 13))
@@ -23,8 +21,7 @@ TIMES = {"t_max_prompt_ms": 60000, "t_max_predict_ms": 60000, "stream": False, "
 
 def answered(body: dict[str, Any]) -> Any:
     """The object of an answer. Raises HTTPError, or URLError."""
-    request = urllib.request.Request(URL, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=240) as response:
+    with posted(f"{ROOT_URL}/infill", body) as response:
         return json.load(response)
 
 
@@ -71,9 +68,4 @@ for name, what, function in (
     ("llama.vscode", "chunks of other files, read ahead", vscode_warms),
     ("llama.vscode", "a suggestion at the cursor", vscode_completes),
 ):
-    error = ""
-    try:
-        function()
-    except Exception as problem:
-        error = f"{type(problem).__name__}: {problem}"[:300]
-    print(json.dumps({"client": name, "version": "recorded", "what": what, "error": error}), flush=True)
+    tell(name, "recorded", what, function)

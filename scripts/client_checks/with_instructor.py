@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import instructor
 import openai
-from checks import BASE_URL, KEY, MAX_TOKENS, MODEL, PERSON, TIMEOUT_S, Person, check, is_bob, run
+from checks import CLIENT, MAX_TOKENS, MODEL, PERSON, Person, check, is_bob, run
 
 
 def answered(mode: instructor.Mode) -> None:
     """Raises unless the person comes at the first try."""
-    client = instructor.from_openai(
-        openai.OpenAI(base_url=BASE_URL, api_key=KEY, timeout=TIMEOUT_S, max_retries=0), mode=mode
-    )
+    client = instructor.from_openai(openai.OpenAI(**CLIENT), mode=mode)
     person = client.chat.completions.create(
         model=MODEL,
         messages=[{"role": "user", "content": PERSON}],

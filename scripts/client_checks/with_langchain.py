@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from checks import (
-    BASE_URL,
-    KEY,
+    CLIENT,
     MAX_TOKENS,
     MODEL,
     PERSON,
     REPORT,
-    TIMEOUT_S,
     WEATHER,
     Person,
     check,
@@ -24,9 +22,7 @@ from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 
-model = ChatOpenAI(
-    base_url=BASE_URL, api_key=KEY, model=MODEL, temperature=0, max_tokens=MAX_TOKENS, timeout=TIMEOUT_S, max_retries=0
-)
+model = ChatOpenAI(model=MODEL, temperature=0, max_tokens=MAX_TOKENS, **CLIENT)
 
 
 @tool

@@ -12,6 +12,7 @@ from checks import (
     MODEL,
     PERSON,
     REPORT,
+    ROOT_URL,
     TIMEOUT_S,
     WEATHER,
     WEATHER_TOOL,
@@ -75,7 +76,7 @@ def a_response() -> None:
 @check("anthropic/: a tool, and the result answered")
 def a_message() -> None:
     messages: list[Any] = [{"role": "user", "content": WEATHER}]
-    fields: dict[str, Any] = {"api_base": BASE_URL.removesuffix("/v1"), "api_key": KEY, "timeout": TIMEOUT_S}
+    fields: dict[str, Any] = {"api_base": ROOT_URL, "api_key": KEY, "timeout": TIMEOUT_S}
     fields |= {"max_tokens": MAX_TOKENS, "tools": [WEATHER_TOOL]}
     message = litellm.completion(f"anthropic/{MODEL}", messages, temperature=0, **fields).choices[0].message
     (call,) = message.tool_calls

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import openai
-from checks import BASE_URL, KEY, MODEL, TIMEOUT_S, check, run
+from checks import CLIENT, MODEL, check, run
 
-client: Any = openai.OpenAI(base_url=BASE_URL, api_key=KEY, timeout=TIMEOUT_S, max_retries=0)
+client: Any = openai.OpenAI(**CLIENT)
 CODE = "".join(f"def half_{i}(value):\n    return value / {2 * i}\n\n\n" for i in range(1, 6))
 PREDICTION = {"type": "content", "content": CODE}
 ASKED = [{"role": "user", "content": f"Repeat all of this code as it is, but write third for half_3.\n\n{CODE}"}]

@@ -6,13 +6,11 @@ from typing import Any
 
 import openai
 from checks import (
-    BASE_URL,
-    KEY,
+    CLIENT,
     MAX_TOKENS,
     MODEL,
     PERSON,
     REPORT,
-    TIMEOUT_S,
     WEATHER,
     WEATHER_TOOL,
     Person,
@@ -23,7 +21,7 @@ from checks import (
     tells_report,
 )
 
-client: Any = openai.OpenAI(base_url=BASE_URL, api_key=KEY, timeout=TIMEOUT_S, max_retries=0)
+client: Any = openai.OpenAI(**CLIENT)
 ASKED: list[Any] = [{"role": "user", "content": WEATHER}]
 COMMON: dict[str, Any] = {"model": MODEL, "temperature": 0, "max_output_tokens": MAX_TOKENS, "store": False}
 TOOL: dict[str, Any] = {"type": "function", **WEATHER_TOOL["function"], "strict": False}

@@ -81,9 +81,13 @@ class Disturbed(Simulation):
         super()._draft(round_, n_max, n_read)
         self.is_draft = False
 
-    def answers(self, n_prompt: int = 100) -> Disturbed:
-        """All positions as answers of 80 ids; `drafted` has the submitted ids of each, `seconds` when each began."""
+    def answers(self, n_prompt: int = 100, wanted: int | None = None, after: float = 0.0) -> Disturbed:
+        """All positions as answers of 80 ids; `drafted` has the submitted ids of each, `seconds` when each began.
+        wanted: no more than so many that begin after that second.
+        """
         for end in range(ANSWER, len(self.positions) + 1, ANSWER):
+            if len(self.after(after)) == wanted:
+                break
             n_before = len(self.lengths)
             self.seconds.append(self.ms / 1e3)
             self.run_text(end, n_prompt)

@@ -13,7 +13,7 @@ from typing import Any
 
 from kit.api_kit import ANSWERS
 from kit.fake_runtime import FakeRuntime, turns
-from kit.listening import listen
+from kit.listening import base_url, listen
 from uad.config import ServerConfig
 from uad.server import make_app, make_runner
 from uad.types import ConstraintKind, Request
@@ -100,6 +100,7 @@ async def serve(host: str, port: int) -> None:
     with fake:
         await runner.setup()
         await listen(runner, config)
+        print(f"listening on {base_url(runner, config)}", flush=True)
         await asyncio.Event().wait()
 
 

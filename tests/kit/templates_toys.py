@@ -32,6 +32,17 @@ FAMILY_SPECIALS = {
 }
 """Per family: BOS, then EOS (the same where there is only one), then the other specials."""
 
+FAMILY_FILE = """\
+family: mine
+title: My format
+specials: ["<u>"]
+roles:
+  system: {start: "<s>", end: "\\n"}
+  user: {start: "<u>", end: "\\n"}
+  assistant: {start: "<a>", end: "\\n"}
+"""
+"""A file of a family, without an example."""
+
 WORDS = (
     b"us",
     b"user\n",

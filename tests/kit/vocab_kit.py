@@ -36,7 +36,6 @@ GENERATING = (
 )
 """Vocabularies of models that write text."""
 
-ENCODERS = ("bert-bge", "nomic-bert-moe")
 BUNDLED = ("target-chatml", "draft-zephyr", "draft-gemma")
 TEXTS = {name: (ROOT / "uad" / "bench" / "texts" / f"{name}.txt").read_bytes() for name in ("code", "mixed")}
 
@@ -45,19 +44,23 @@ def path_of(name: str) -> Path:
     return ROOT / "samples" / f"{name}.gguf" if name in BUNDLED else vocabs.folder() / f"ggml-vocab-{name}.gguf"
 
 
-@cache
-def vocab(name: str) -> VocabTable:
+def fetched(name: str) -> Path:
+    """Where a vocabulary is; skips the test where it is not."""
     path = path_of(name)
     if not path.exists():
         pytest.skip(f"vocabulary {name} is not there; make vocabs fetches it")
-    return load_vocab(path)
+    return path
+
+
+@cache
+def vocab(name: str) -> VocabTable:
+    return load_vocab(fetched(name))
 
 
 @cache
 def exact(name: str) -> VocabTable:
     """With llama.cpp's tokenizer for all text."""
-    vocab(name)
-    return load_vocab(path_of(name), quick=False)
+    return load_vocab(fetched(name), quick=False)
 
 
 @cache

@@ -4,9 +4,9 @@ that go on.
 
 from __future__ import annotations
 
-import itertools
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +55,13 @@ def requests(runtime: Runtime, temperature: float, speculative: SpeculativeParam
     ]
 
 
+@pytest.fixture(scope="module")
+def bundled() -> list[list[int]]:
+    """What the bundled target writes alone."""
+    with Runtime.open(config(TARGET, None)) as runtime:
+        return texts(runtime, 0.0, OFF)[0]
+
+
 def texts(runtime: Runtime, temperature: float, speculative: SpeculativeParams) -> tuple[list[list[int]], int]:
     """The ids of every answer, and how many ids were drafted."""
     results = finish(runtime, requests(runtime, temperature, speculative, cache_prompt=False))
@@ -71,16 +78,16 @@ def test_the_text_is_that_of_the_target_alone(name: str, folder: Path) -> None:
     with Runtime.open(config(path, None)) as runtime:
         plain = {temperature: texts(runtime, temperature, OFF)[0] for temperature in (0.0, 0.8)}
         exact = is_exact(runtime)
-    for draft, types in ((path, (Origin.MODEL,)), (DRAFTS["zephyr"], (Origin.MODEL,)), (None, (Origin.SUFFIX,))):
+    for draft, types in ((path, (Origin.MODEL, Origin.SUFFIX)), (DRAFTS["zephyr"], (Origin.MODEL,))):
         for slots in (1, 3):
             with Runtime.open(config(path, draft, slots, types)) as runtime:
-                for temperature, n_max in ((0.0, 3), (0.0, 12), (0.8, 5)):
-                    speculative = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=n_max, p_min=0.0)
-                    found, n_drafted = texts(runtime, temperature, speculative)
-                    assert n_drafted or draft is None
+                for one, (temperature, n_max) in product(types, ((0.0, 12), (0.8, 3))):
+                    fixed = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=n_max, p_min=0.0, types=(one,))
+                    found, n_drafted = texts(runtime, temperature, fixed)
+                    assert n_drafted or one is Origin.SUFFIX
                     if exact:
                         assert found == plain[temperature], (
-                            f"{draft}, {slots} slots, temperature {temperature}, n_max {n_max}"
+                            f"{one} {draft.name}, {slots} slots, temperature {temperature}, n_max {n_max}"
                         )
 
 
@@ -106,7 +113,7 @@ def test_passes_that_are_found_to_be_large_enough_give_the_same_bits(name: str, 
         target = open_target(own, stack, lambda what, share: None)
         context, least = target.context, target.least
         wanted = [logits_in_passes(context, texts[i : i + 1], 12)[0] for i in range(4)]
-        for n_seq, n in itertools.product((1, 2, 3, 4), (1, 2, 3, 4, 6, 8, 12)):
+        for n_seq, n in product((1, 2, 3, 4), (1, 2, 3, 4, 6, 8, 12)):
             if least.holds(n_seq, n, context.n_ubatch):
                 found = logits_in_passes(context, texts[:n_seq], n)
                 assert all(map(np.array_equal, found, wanted)), f"{n_seq} sequences, {n} rows"
@@ -125,13 +132,11 @@ def logits_in_passes(context: Context, texts: list[list[int]], n: int) -> NDArra
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_as_a_draft_it_is_read_on_from_where_it_was_right(name: str, folder: Path) -> None:
-    with Runtime.open(config(TARGET, None)) as runtime:
-        plain = texts(runtime, 0.0, OFF)[0]
+def test_as_a_draft_it_is_read_on_from_where_it_was_right(name: str, folder: Path, bundled: list[list[int]]) -> None:
     with Runtime.open(config(TARGET, make(name, folder), 2)) as runtime:
         for n_max in (1, 6):
             found, n_drafted = texts(runtime, 0.0, SpeculativeParams(policy=SpecPolicy.FIXED, n_max=n_max, p_min=0.0))
-            assert found == plain
+            assert found == bundled
             assert n_drafted
 
 

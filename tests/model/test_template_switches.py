@@ -4,8 +4,6 @@ travel as they are.
 
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
 from kit.templates_real import folder, real_templates
 from kit.templates_toys import family_vocab
@@ -84,9 +82,9 @@ def test_switches_of_real_templates():
         template = real.side.chat_template
         assert template
         for name in compile_template(template).switches.intersection(KNOWN):
-            prompts = {value: _text(template, {name: value}) for value in (True, False)}
-            for spelled, value in (*product(NO, [False]), *product(YES, [True])):
-                assert _text(template, {name: spelled}) == prompts[value]
+            # every spelling with templates of our own is above; each meets some of these
+            for spelled, value in ((NO[tried % len(NO)], False), (YES[tried % len(YES)], True)):
+                assert _text(template, {name: spelled}) == _text(template, {name: value})
             tried += 1
     assert tried > 30
     switches = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import gguf
 import pytest
-from kit.vocab_kit import GENERATING, ROOT, TEXTS, path_of, vocab
+from kit.vocab_kit import GENERATING, ROOT, TEXTS, fetched, path_of, vocab
 from kit.vocab_makers import bpe
 from test_vocab_boundary import PRE_TOKENIZERS
 
@@ -27,8 +27,8 @@ DEEP = [
     if pre not in bounded.NEVER_DEEP
 ]
 """llama.cpp refuses the last one at load; the program below says so."""
-N_DEEP = 100_000
-"""Characters that llama.cpp would recurse over in 30 MB of stack or more: a thread has 8."""
+N_DEEP = 40_000
+"""Characters that llama.cpp would recurse over in 12 MB of stack or more: a thread has 8."""
 CLASSES = ("a", "=", " ", "1", "\u00e9", "\n", "好", "a ", "' ", " \n", "\u3000 ")
 PROGRAM = """
 import sys
@@ -43,6 +43,7 @@ for pre in names:
         print("refused", pre)
         continue
     for run in %r:
+        print(pre, repr(run), flush=True)
         data = (run * (int(n) // len(run))).encode()
         ids = vocab.tokenize(data)
         assert vocab.join(ids) == data or pre == "whitespace", (pre, run)
@@ -56,18 +57,12 @@ def survives(folder: Path, n: int, names: list[str], classes: tuple[str, ...]) -
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
 
 
-@pytest.mark.model
-def test_forty_thousand_characters_of_a_class_end_no_process(tmp_path: Path) -> None:
-    done = survives(tmp_path, 40_000, DEEP, ("=", "1"))
-    assert (done.returncode, done.stdout.split()[-1]) == (0, "alive"), done.stderr[-500:]
-
-
 @pytest.mark.slow
 @pytest.mark.model
-@pytest.mark.parametrize("pre", DEEP)
-def test_very_long_runs_of_any_class_end_no_process(pre: str, tmp_path: Path) -> None:
-    done = survives(tmp_path, N_DEEP, [pre], CLASSES)
-    assert (done.returncode, done.stdout.split()[-1]) == (0, "alive"), done.stderr[-500:]
+def test_very_long_runs_of_any_class_end_no_process(tmp_path: Path) -> None:
+    done = survives(tmp_path, N_DEEP, DEEP, CLASSES)
+    said = done.stdout.splitlines()[-1]  # else what it died of
+    assert (done.returncode, said) == (0, "alive"), done.stderr[-500:]
 
 
 def native(path: Path, pre: str | None = None) -> VocabTable:
@@ -95,19 +90,19 @@ def test_long_runs_have_the_ids_of_llama_cpp_on_a_huge_stack(run: str, tekken: V
 @pytest.mark.model
 @pytest.mark.parametrize("name", GENERATING)
 def test_long_texts_have_the_ids_of_llama_cpp(name: str) -> None:
-    vocab(name)  # skips where it is not there
-    table = native(path_of(name))
+    table = native(fetched(name))
     for kind, text in TEXTS.items():
-        long = b"".join([text] * (100_000 // len(text) + 1)).decode(errors="ignore").encode()
-        assert bounded.bounded(table, "default")(long) == table.tokenize(long), kind
-        assert Encoder(table).encode(long) == table.tokenize(long), kind
+        long = b"".join([text] * (50_000 // len(text) + 1)).decode(errors="ignore").encode()
+        ids = table.tokenize(long)
+        assert bounded.bounded(table, "default")(long) == ids, kind
+        assert Encoder(table).encode(long) == ids, kind
 
 
 @pytest.mark.model
 def test_blanks_in_a_row_end_no_process_with_the_pre_tokenizer_for_white_space(tmp_path: Path) -> None:
     """llama.cpp asserts that no merge is looked up for a blank."""
     done = survives(tmp_path, 300, ["whitespace"], ("a  b", " \n", "\u3000 ", " "))
-    assert (done.returncode, done.stdout.split()) == (0, ["alive"]), done.stderr[-500:]
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "alive"), done.stderr[-500:]
     made = bpe(tmp_path / "v.gguf", "whitespace", 1)
     ours, theirs = load_vocab(made, quick=False), native(made)
     for text in ("aZ s1\n\n好a é\t\tx", "a\u3000b", "1 2 3.", "\n\n\n"):

@@ -1,17 +1,15 @@
 """`uad bench` on a scripted engine with known times: interleaving, arithmetic, the JSON line, and what is refused."""
 
 import io
-import json
 import re
-from contextlib import nullcontext
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kit.bench_kit import MATRIX, FakeEngine, fixed_speed, job, model_words, printed
 from rich.console import Console
 
-from uad.bench.measure import Answer, ArmPair, BenchJob, EngineArm, Measured, Sample, groups, make_job, turns
+from uad.bench.measure import Answer, ArmPair, EngineArm, Measured, Sample, groups, make_job, turns
 from uad.bench.options import PLAIN, Drafters, Lineup, parse, parse_policy
 from uad.bench.report import GroupResult, Labels, is_auto, make_cell, summarize
 from uad.bench.run import Engines, add_arguments, bench
@@ -20,7 +18,7 @@ from uad.bench.workloads import WorkloadPrompt, bundled, load
 from uad.config import ModelConfig
 from uad.config.argv import Parser
 from uad.errors import ConfigError, DecodeError, InvalidRequestError, UadError
-from uad.events import Delta, Done, Failed, ModelInfo, RuntimeInfo
+from uad.events import Delta, Done, Failed
 from uad.stats import DrafterStats, DraftStats, Timings, Usage
 from uad.types import Finish, Origin, SpecPolicy, SpeculativeParams, StopKind
 
@@ -40,123 +38,16 @@ KEYS = [
 ]
 
 
-def info(desc="tiny", n_ctx=4096):
-    model = ModelInfo("t.gguf", desc, 1, 1, 4096, 256, 8, 2, "F16", None)
-    return RuntimeInfo(model, model, n_ctx, 4, "b0")
-
-
-class FakeEngine:
-    """A round of a request is a step of a known time: its first id at once, the others after `speed(request)`
-    milliseconds. Notes every request, also those of its twin, and who made which step.
-    """
-
-    def __init__(self, speed, ids=lambda request: (1, 2, 3, 4, 5), desc="tiny", n_ctx=4096, origin=Origin.MODEL):
-        self.info = info(desc, n_ctx)
-        self.requests = []
-        self.cancelled = []
-        self.steps = []
-        self._speed = speed
-        self._ids = ids
-        self.origin = origin
-        self._reset("drafted")
-
-    def _reset(self, name):
-        self.name = name
-        self.now = 0.0
-        self._queue = {}
-
-    def alone(self):
-        twin = copy(self)
-        twin._reset("alone")
-        return twin
-
-    def clock(self):
-        return self.now
-
-    @property
-    def is_idle(self):
-        return not self._queue
-
-    def submit(self, request, sink):
-        self.requests.append(request)
-        number = len(self.requests)
-        self._queue[number] = sink, self.script(number, request)
-        return number
-
-    def script(self, number, request):
-        """(milliseconds, events) of each round."""
-        ids, drafted = self._ids(request)[: request.max_tokens], request.speculative.enabled
-        by = {self.origin: DrafterStats(self.origin, n_drafted=8, n_accepted=6)}
-        stats = (
-            DraftStats(n_rounds=2, n_drafts=2, n_drafted=8, n_accepted=6, by=by)
-            if drafted
-            else DraftStats(n_rounds=len(ids))
-        )
-        timings = Timings(1.0, 1.0, len(request.prompt), 0, len(ids), stats)
-        done = Done(number, Finish.STOP, StopKind.EOS, Usage(len(request.prompt), 0, len(ids)), timings, text=".")
-        parts = [(1.0, ids[:1], Origin.TARGET), (self._speed(request), ids[1:], self.origin)]
-        deltas = [
-            (ms, [Delta(number, part, (origin,) * len(part), "".join(chr(96 + i) for i in part))])
-            for ms, part, origin in parts
-            if part
-        ]
-        deltas[-1][1].append(done)
-        return deltas
-
-    def step(self):
-        self.steps.append(self.name)
-        made = [(number, sink, left.pop(0)) for number, (sink, left) in self._queue.items()]
-        self._queue = {number: one for number, one in self._queue.items() if one[1]}
-        self.now += max(ms for _, _, (ms, _) in made) / 1e3
-        for _, sink, (_, events) in made:
-            for event in events:
-                sink(event)
-
-    def cancel(self, request):
-        self.cancelled.append(request)
-
-    def tokenize(self, text, add_special=False, parse_special=True):
-        assert add_special
-        assert not parse_special
-        return list(text.encode())
-
-    def chat_prompt(self, messages, template_kwargs, add_generation_prompt=True):
-        return [0, *str(messages[0]["content"]).encode(), 1]
-
-    @property
-    def counted(self):
-        """Whether each counted run (all 5 ids asked for) was drafted."""
-        return [request.speculative.enabled for request in self.requests if request.max_tokens == 160]
-
-
-def fixed_speed(request):
-    """4 ids after the first: plain 100 per second, drafted 200, or 400 with n_max 4."""
-    if not request.speculative.enabled:
-        return 40.0
-    return 10.0 if request.speculative.n_max == 4 else 20.0
-
-
 def options(folder, *flags, draft=True):
     """The checked command line for empty model files made in `folder`."""
-    for name in ("big.gguf", "small.gguf", "other.gguf"):
-        (folder / name).touch()
     parser = Parser("uad bench", "")
     add_arguments(parser)
-    pair = ["--target", str(folder / "big.gguf"), *(["--draft", str(folder / "small.gguf")] if draft else [])]
-    return parse(parser.parse([*pair, *flags]))
+    return parse(parser.parse([*model_words(folder, draft), *flags]))
 
 
 def run(settings, engine):
     """Run the bench; its JSON line as a value, and all of stdout."""
-    out, err = io.StringIO(), io.StringIO()
-    engines = Engines(engine, engine.alone())
-    assert bench(settings, lambda config, progress: nullcontext(engines), out, err) == 0
-    assert out.getvalue().endswith("}\n")
-    return json.loads(out.getvalue().splitlines()[-1]), out.getvalue()
-
-
-def job(name="p", ids=(9,), max_tokens=160):
-    return BenchJob(WorkloadPrompt(name, name, False), ids, 0.0, 1, max_tokens)
+    return printed(bench, settings, Engines(engine, engine.twin("alone")))
 
 
 def one(tps, ids=(1, 2), text="ab"):
@@ -180,7 +71,7 @@ class Steady(FakeEngine):
     """Each round takes the same time; `sizes` says how many ids come of it."""
 
     def __init__(self, name, steps, sizes, ms):
-        super().__init__(None)
+        super().__init__()
         self.name, self.steps, self.sizes, self.ms = name, steps, sizes, ms
 
     def script(self, number, request):
@@ -211,7 +102,7 @@ def test_plain_decoding_runs_beside_each_policy_round_by_round(first):
 
 
 def test_runs_are_interleaved_per_prompt(tmp_path):
-    engine = FakeEngine(fixed_speed)
+    engine = FakeEngine()
     run(options(tmp_path, "--prompts", "2"), engine)
     first = [False, True, True, False, False, True]
     assert engine.counted == first + first[::-1]
@@ -222,7 +113,7 @@ def test_runs_are_interleaved_per_prompt(tmp_path):
 
 
 def test_warm_up_and_priming_are_not_counted(tmp_path):
-    engine = FakeEngine(fixed_speed)
+    engine = FakeEngine()
     run(options(tmp_path, "--prompts", "2", "--repeats", "1"), engine)
     assert [request.max_tokens for request in engine.requests] == [32, 32, 1, 1, 160, 160, 1, 1, 160, 160]
 
@@ -258,7 +149,7 @@ def test_ratio_is_the_median_of_the_runs_own_ratios_and_the_geometric_mean_over_
 
 
 def test_cell_of_scripted_engine(tmp_path):
-    line, _ = run(options(tmp_path, "--prompts", "3"), FakeEngine(fixed_speed))
+    line, _ = run(options(tmp_path, "--prompts", "3"), FakeEngine())
     (cell,) = line["cells"]
     assert (cell["plain_tps"], cell["tps"], cell["ratio"]) == (100, 200, 2)
     assert cell["accept_rate"] == 0.75
@@ -273,7 +164,7 @@ def test_outlier_run_does_not_move_the_median(tmp_path):
 
 
 def test_several_sequences_share_the_time_from_the_start():
-    result = EngineArm("plain", FakeEngine(fixed_speed), PLAIN.speculative).run([job("a"), job("b")])
+    result = EngineArm("plain", FakeEngine(), PLAIN.speculative).run([job("a"), job("b")])
     assert result.tps == pytest.approx(10 / 0.041)
     assert [answer.n_predicted for answer in result.answers] == [5, 5]
 
@@ -290,7 +181,7 @@ def test_answers_too_short_to_be_timed_are_left_out_and_named(tmp_path):
 
 def test_nothing_to_time_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match="nothing to time"):
-        run(options(tmp_path), FakeEngine(fixed_speed, ids=lambda request: (1,)))
+        run(options(tmp_path), FakeEngine(ids=lambda request: (1,)))
 
 
 # the report
@@ -299,7 +190,7 @@ def test_nothing_to_time_is_an_error(tmp_path):
 def test_json_schema(tmp_path):
     line, _ = run(
         options(tmp_path, "--policy", "fixed,fixed:4", "--workload", "chat,code", "--temperature", "0,0.8"),
-        FakeEngine(fixed_speed),
+        FakeEngine(),
     )
     assert list(line) == ["cells", "worst", "geomean", "policies", "best_fixed", "auto_over_best_fixed"]
     assert all(list(cell) == KEYS for cell in line["cells"])
@@ -327,19 +218,19 @@ def test_groups_of_names(tmp_path):
 
 
 def test_every_target_meets_every_draft(tmp_path):
-    line, _ = run(options(tmp_path, "--draft", str(tmp_path / "other.gguf"), "--prompts", "1"), FakeEngine(fixed_speed))
+    line, _ = run(options(tmp_path, "--draft", str(tmp_path / "other.gguf"), "--prompts", "1"), FakeEngine())
     assert [(cell["target"], cell["draft"]) for cell in line["cells"]] == [("big", "small"), ("big", "other")]
 
 
 def test_same_text_is_true_when_ids_agree(tmp_path):
-    line, text = run(options(tmp_path, "--prompts", "2"), FakeEngine(fixed_speed))
+    line, text = run(options(tmp_path, "--prompts", "2"), FakeEngine())
     assert line["cells"][0]["same_text"] is True
     assert "not the plain one" not in text
 
 
 @pytest.mark.parametrize("ids", [(1, 2, 9, 4, 5), (1, 2, 3, 4), (1, 2, 3, 4, 5, 6)])
 def test_same_text_is_false_when_one_drafted_run_differs(tmp_path, ids):
-    engine = FakeEngine(fixed_speed, ids=lambda request: ids if len(engine.requests) == 6 else (1, 2, 3, 4, 5))
+    engine = FakeEngine(ids=lambda request: ids if len(engine.requests) == 6 else (1, 2, 3, 4, 5))
     line, text = run(options(tmp_path, "--prompts", "2", "--verbose"), engine)
     assert engine.counted[1]
     assert line["cells"][0]["same_text"] is False
@@ -354,15 +245,15 @@ def test_same_text_needs_equal_ids_not_only_equal_letters():
 
 
 def test_plain_as_a_policy_measures_the_noise(tmp_path):
-    line, _ = run(options(tmp_path, "--policy", "plain", "--prompts", "1"), FakeEngine(fixed_speed))
+    line, _ = run(options(tmp_path, "--policy", "plain", "--prompts", "1"), FakeEngine())
     (cell,) = line["cells"]
     assert (cell["policy"], cell["ratio"], cell["accept_rate"], cell["tokens_per_decode"]) == ("plain", 1, None, 1)
 
 
 def test_table_for_people_and_json_only(tmp_path):
-    _, text = run(options(tmp_path, "--prompts", "1"), FakeEngine(fixed_speed))
+    _, text = run(options(tmp_path, "--prompts", "1"), FakeEngine())
     assert all(word in text for word in ("small", "chat", "2.00", "75%", "same text"))
-    _, text = run(options(tmp_path, "--prompts", "1", "--json-only"), FakeEngine(fixed_speed))
+    _, text = run(options(tmp_path, "--prompts", "1", "--json-only"), FakeEngine())
     assert len(text.splitlines()) == 1
 
 
@@ -376,7 +267,7 @@ def test_slower_is_red_and_faster_green(tmp_path, ms, colour):
 
 
 def test_lines_under_the_table(tmp_path):
-    _, text = run(options(tmp_path, "--policy", "fixed,fixed:4", "--workload", "chat,code"), FakeEngine(fixed_speed))
+    _, text = run(options(tmp_path, "--policy", "fixed,fixed:4", "--workload", "chat,code"), FakeEngine())
     assert "fixed:4: geometric mean 4.00 over 2 cells, worst 4.00 (big, small, chat, 1 at once, temperature 0)" in text
 
 
@@ -390,9 +281,9 @@ def test_a_line_says_whose_guesses_were_accepted():
 
 
 def test_cost_emulation_is_said(tmp_path):
-    _, text = run(options(tmp_path, "--prompts", "1"), FakeEngine(fixed_speed, desc="sample (Cost emulation of 1b)"))
+    _, text = run(options(tmp_path, "--prompts", "1"), FakeEngine(desc="sample (Cost emulation of 1b)"))
     assert "big: a cost emulation" in text
-    _, text = run(options(tmp_path, "--prompts", "1"), FakeEngine(fixed_speed))
+    _, text = run(options(tmp_path, "--prompts", "1"), FakeEngine())
     assert "cost emulation" not in text
 
 
@@ -400,7 +291,7 @@ def test_cost_emulation_is_said(tmp_path):
 
 
 def test_requests_carry_policy_seed_and_slot(tmp_path):
-    engine = FakeEngine(fixed_speed)
+    engine = FakeEngine()
     flags = (
         "--policy",
         "fixed:8:0.25",
@@ -433,13 +324,13 @@ def test_requests_carry_policy_seed_and_slot(tmp_path):
 
 
 def test_prompts_go_through_the_template_only_if_chat():
-    engine = FakeEngine(fixed_speed)
+    engine = FakeEngine()
     assert make_job(engine, WorkloadPrompt("a", "ab", True), 0.0, 1, 8).ids == (0, 97, 98, 1)
     assert make_job(engine, WorkloadPrompt("a", "ab", False), 0.0, 1, 8).ids == (97, 98)
 
 
 def test_a_failed_request_ends_the_run_and_cancels_the_others():
-    engine = FakeEngine(fixed_speed)
+    engine = FakeEngine()
     engine.script = lambda number, request: [
         (1.0, [Failed(1, DecodeError("no")) if number == 1 else Delta(number, (1,), (Origin.TARGET,), "a")])
     ]
@@ -449,7 +340,7 @@ def test_a_failed_request_ends_the_run_and_cancels_the_others():
 
 
 def test_a_request_that_cannot_be_submitted_cancels_the_others():
-    drafted, alone = FakeEngine(fixed_speed), FakeEngine(fixed_speed)
+    drafted, alone = FakeEngine(), FakeEngine()
     alone.submit = lambda request, sink: (_ for _ in ()).throw(InvalidRequestError("no"))
     with pytest.raises(InvalidRequestError):
         EngineArm("auto", drafted, SpeculativeParams()).beside(
@@ -459,7 +350,7 @@ def test_a_request_that_cannot_be_submitted_cancels_the_others():
 
 
 def test_a_request_without_an_end_is_noticed():
-    engine = FakeEngine(fixed_speed)
+    engine = FakeEngine()
     engine.script = lambda number, request: [(1.0, [Delta(number, (1,), (Origin.TARGET,), "a")])]
     with pytest.raises(UadError, match="lost"):
         EngineArm("plain", engine, PLAIN.speculative).run([job()])
@@ -584,15 +475,15 @@ def test_variables_count_for_the_flags_that_there_are(tmp_path, monkeypatch):
 
 def test_a_prompt_that_does_not_fit_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"'function-add' of 'chat' needs .* raise --ctx-size"):
-        run(options(tmp_path, "-c", "100"), FakeEngine(fixed_speed, n_ctx=100))
+        run(options(tmp_path, "-c", "100"), FakeEngine(n_ctx=100))
 
 
 @pytest.mark.parametrize("origin", [Origin.MODEL, Origin.NGRAM_SIMPLE, Origin.SUFFIX, Origin.NGRAM_MOD])
 def test_drafters_that_remember_other_runs_are_named(tmp_path, origin):
     line = "100% of the accepted ids came from a drafter that remembers"
-    _, text = run(options(tmp_path, "--prompts", "1", "--spec-share", "server"), FakeEngine(fixed_speed, origin=origin))
+    _, text = run(options(tmp_path, "--prompts", "1", "--spec-share", "server"), FakeEngine(origin=origin))
     assert (line in text) is (origin in (Origin.SUFFIX, Origin.NGRAM_MOD))
-    assert line not in run(options(tmp_path, "--prompts", "1"), FakeEngine(fixed_speed, origin=origin))[1], (
+    assert line not in run(options(tmp_path, "--prompts", "1"), FakeEngine(origin=origin))[1], (
         "each has its own text only"
     )
 
@@ -602,19 +493,7 @@ def test_policies_are_compared_over_a_matrix(tmp_path):
         longest = request.speculative.longest if request.speculative.policy is SpecPolicy.FIXED else 4
         return 40.0 if not request.speculative.enabled else {2: 30.0, 4: 10.0, 8: 20.0, 16: 50.0}[longest]
 
-    flags = (
-        "--policy",
-        "matrix",
-        "--workload",
-        "chat,code",
-        "--temperature",
-        "0,1",
-        "--prompts",
-        "2",
-        "--repeats",
-        "1",
-    )
-    line, text = run(options(tmp_path, *flags), FakeEngine(speed))
+    line, text = run(options(tmp_path, *MATRIX), FakeEngine(speed))
     names = ["fixed:2", "fixed:4", "fixed:8", "fixed:16", "auto"]
     assert [cell["policy"] for cell in line["cells"]] == names * 4
     assert list(line["policies"]) == names

@@ -2,11 +2,7 @@
 time anywhere.
 """
 
-import io
 import itertools
-import json
-from contextlib import nullcontext
-from copy import copy
 from dataclasses import dataclass
 
 import pytest
@@ -17,10 +13,10 @@ from foresight import speed_up as foreseen
 from hypothesis import given
 from hypothesis import strategies as st
 from jobs import LabArm, renamed
+from kit.bench_kit import MATRIX, FakeEngine, job, model_words, printed
 from oracle import Round, RoundCosts, passes, speed_up
 from prescribed import Told
 from report import write_report
-from test_bench import FakeEngine, job
 
 from uad.bench.options import parse_policy
 from uad.bench.workloads import WorkloadPrompt, load
@@ -51,21 +47,14 @@ FLAT = Table(lambda n: 10.0)
 
 def options(folder, *flags):
     """The checked command line for empty model files made in `folder`."""
-    for name in ("big.gguf", "small.gguf"):
-        (folder / name).touch()
     parser = Parser("lab/bench.py", "")
     add_arguments(parser)
-    return options_from(
-        parser.parse(["--target", str(folder / "big.gguf"), "--draft", str(folder / "small.gguf"), *flags])
-    )
+    return options_from(parser.parse([*model_words(folder), *flags]))
 
 
 def run(settings, engine):
     """Run the bench; its JSON line as a value, and all of stdout."""
-    out, err = io.StringIO(), io.StringIO()
-    engines = LabEngines(engine, engine.twin("alone"), engine.twin("recital"))
-    assert bench(settings, lambda config, progress: nullcontext(engines), out, err) == 0
-    return json.loads(out.getvalue().splitlines()[-1]), out.getvalue()
+    return printed(bench, settings, LabEngines(engine, engine.twin("alone"), engine.twin("recital")))
 
 
 def lines(rng, n):
@@ -191,11 +180,6 @@ class Known(FakeEngine):
         super()._reset(name)
         self.rounds = {}
 
-    def twin(self, name):
-        twin = copy(self)
-        twin._reset(name)
-        return twin
-
     def costs(self):
         return None
 
@@ -213,7 +197,7 @@ class Scripted(Known):
     """
 
     def __init__(self, wrong=5, length=41, chosen=4):
-        super().__init__(None)
+        super().__init__()
         self.table = Table(lambda n: 10.0 + 0.5 * (n - 1), per_id=0.25)
         self.wrong, self.length, self.chosen = wrong, length, chosen
 
@@ -315,19 +299,7 @@ def test_oracle_of_several_sequences(tmp_path):
 
 
 def test_matrix_in_one_run(tmp_path):
-    flags = (
-        "--policy",
-        "matrix",
-        "--workload",
-        "chat,code",
-        "--temperature",
-        "0,1",
-        "--prompts",
-        "2",
-        "--repeats",
-        "1",
-    )
-    line, text = run(options(tmp_path, *flags), Scripted())
+    line, text = run(options(tmp_path, *MATRIX), Scripted())
     assert list(line)[-2:] == ["oracle_share", "foresight_share"]
     names = ["fixed:2", "fixed:4", "fixed:8", "fixed:16", "auto"]
     assert [cell["policy"] for cell in line["cells"]] == names * 4
@@ -426,19 +398,7 @@ def test_names_to_be_replaced_must_be_in_the_code_of_a_prompt(tmp_path):
 
 def test_report_files(tmp_path):
     folder = tmp_path / "new" / "report"
-    flags = (
-        "--policy",
-        "matrix",
-        "--workload",
-        "chat,code",
-        "--temperature",
-        "0,1",
-        "--prompts",
-        "2",
-        "--repeats",
-        "1",
-    )
-    run(options(tmp_path, *flags, "--report", str(folder)), Scripted())
+    run(options(tmp_path, *MATRIX, "--report", str(folder)), Scripted())
     assert sorted(path.name for path in folder.iterdir()) == [
         "accepted.png",
         "costs.png",

@@ -1,75 +1,16 @@
 """The HTTP side of the bench, against a scripted server on loopback: the client, and peers."""
 
 import itertools
-import json
-import threading
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from test_bench import FakeEngine, fixed_speed, job, options, run
+from kit.bench_kit import PIECES, TIMINGS, USAGE, FakeEngine, job, server
+from test_bench import options, run
 
 from uad.bench.client import Client, Stream
 from uad.bench.measure import BenchJob
 from uad.bench.peer import PeerArm
 from uad.bench.workloads import WorkloadPrompt
 from uad.errors import UnavailableError
-
-PIECES = [
-    {"choices": [{"delta": {"role": "assistant", "content": None}}]},
-    *({"choices": [{"delta": {"content": c}}]} for c in "abcde."),
-]
-USAGE = {"choices": [], "usage": {"completion_tokens": 5}}
-TIMINGS = {
-    "choices": [{"delta": {}}],
-    "timings": {
-        "predicted_n": 5,
-        "predicted_ms": 40.0,
-        "predicted_per_second": 125.0,
-        "draft_n": 8,
-        "draft_n_accepted": 2,
-    },
-}
-
-
-@contextmanager
-def server(chunks, status=200, answer=None):
-    """A server that streams `chunks` for every completion, and remembers the requests."""
-    seen = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
-
-        def _send(self, data, kind="application/json"):
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def do_GET(self):
-            seen.append((self.path, None, self.headers["Authorization"]))
-            self._send(json.dumps({"data": [{"id": "their-model"}]}).encode())
-
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            seen.append((self.path, body, self.headers["Authorization"]))
-            if self.path == "/tokenize":
-                self._send(json.dumps({"tokens": list(body["content"].encode())}).encode())
-                return
-            lines = [json.dumps(chunk) for chunk in chunks] + ["[DONE]"]
-            stream = "".join(f": ping\n\ndata: {line}\n\n" for line in lines).encode()
-            self._send(stream if answer is None else answer, "text/event-stream")
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
-        thread = threading.Thread(target=httpd.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{httpd.server_address[1]}", seen
-        finally:
-            httpd.shutdown()
-            thread.join()
 
 
 def test_stream_counts_from_the_first_piece_to_the_last():
@@ -148,7 +89,7 @@ def test_several_jobs_share_the_wall_time():
 
 def test_peer_rows(tmp_path):
     with server([*PIECES, TIMINGS]) as (url, _):
-        line, _ = run(options(tmp_path, "--vs", url, "--prompts", "2", "--temperature", "0,1"), FakeEngine(fixed_speed))
+        line, _ = run(options(tmp_path, "--vs", url, "--prompts", "2", "--temperature", "0,1"), FakeEngine())
     rows = [
         (cell["policy"], cell["draft"], cell["temperature"], cell["ratio"], cell["same_text"]) for cell in line["cells"]
     ]
@@ -165,7 +106,7 @@ def test_peer_rows(tmp_path):
 
 def test_peer_with_another_text_is_not_the_same(tmp_path):
     with server([{"choices": [{"delta": {"content": "xyz"}}]}, TIMINGS]) as (url, _):
-        line, text = run(options(tmp_path, "--peer", url, "--prompts", "1", draft=False), FakeEngine(fixed_speed))
+        line, text = run(options(tmp_path, "--peer", url, "--prompts", "1", draft=False), FakeEngine())
     assert [(cell["policy"], cell["same_text"]) for cell in line["cells"]] == [("peer", False)]
     assert (line["worst"], line["geomean"]) == (None, None)
     assert "--exact" not in text

@@ -4,7 +4,7 @@ import io
 import json
 
 import pytest
-from test_bench_peer import PIECES, TIMINGS, USAGE, server
+from kit.bench_kit import PIECES, TIMINGS, USAGE, server
 
 from uad.bench.answers import Asked, Reply, rows
 from uad.bench.client import Client

@@ -6,7 +6,7 @@ import sys
 
 import overhead
 import pytest
-from test_bench_peer import PIECES, USAGE, server
+from kit.bench_kit import PIECES, USAGE, server
 
 from uad.bench.client import Client
 from uad.bench.workloads import load
@@ -46,23 +46,25 @@ def test_overhead_interleaves_and_takes_medians(tmp_path):
 def test_overhead_command_line(tmp_path):
     """The server reads the very model configuration that the bench has."""
     given = settings(tmp_path, "-t", "2", "-c", "512", "-fa", "1", "-ctk", "q8_0", "--no-mmap", "-ngl", "0")
-    arguments = overhead.command(given.target, 1234)
+    arguments = overhead.command(given.target)
     assert arguments[:4] == [sys.executable, "-m", "uad", "serve"]
     config = load_config(arguments[4:], {})
     assert config.target == given.target
     assert config.target == ModelConfig(
         tmp_path / "big.gguf", n_ctx=512, n_threads=2, flash_attn="on", type_k="q8_0", mmap=False, n_gpu_layers=0
     )
-    assert (config.server.port, config.n_parallel, config.draft) == (1234, 1, None)
+    assert (config.server.port, config.n_parallel, config.draft) == (0, 1, None)
 
 
 SERVER = """
-import sys, http.server
+import http.server
 class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_): pass
     def do_GET(self):
         self.send_response(200); self.end_headers(); self.wfile.write(b'{"status": "ok"}')
-http.server.HTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
+server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+print("listening on http://127.0.0.1:%d" % server.server_port, flush=True)
+server.serve_forever()
 """
 
 
@@ -72,7 +74,7 @@ def test_serving_starts_and_stops_a_process(monkeypatch):
     monkeypatch.setattr(
         subprocess, "Popen", lambda *args, **kwargs: started.append(popen(*args, **kwargs)) or started[0]
     )
-    with overhead.serving([sys.executable, "-c", SERVER, "--port", str(overhead.free_port())]) as client:
+    with overhead.serving([sys.executable, "-c", SERVER]) as client:
         assert client.get("/health") == {"status": "ok"}
         assert started[0].poll() is None
     assert started[0].returncode is not None
@@ -86,7 +88,7 @@ def test_the_measured_server_is_told_everything_by_its_command_line(monkeypatch)
     show = "import os, sys; print([name for name in os.environ if name.startswith('LLAMA')]); sys.exit(3)"
     with (
         pytest.raises(UnavailableError, match=r"\n\[\]$"),
-        overhead.serving([sys.executable, "-c", show, "--port", str(overhead.free_port())]),
+        overhead.serving([sys.executable, "-c", show]),
     ):
         pass
 
@@ -94,15 +96,7 @@ def test_the_measured_server_is_told_everything_by_its_command_line(monkeypatch)
 def test_a_server_that_dies_shows_its_last_words():
     with (
         pytest.raises(UnavailableError, match=r"code 3 .*\n.*no such model"),
-        overhead.serving(
-            [
-                sys.executable,
-                "-c",
-                "import sys; print('no such model'); sys.exit(3)",
-                "--port",
-                str(overhead.free_port()),
-            ]
-        ),
+        overhead.serving([sys.executable, "-c", "import sys; print('no such model'); sys.exit(3)"]),
     ):
         pass
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from kit.templates_toys import family_vocab, toy
+from kit.templates_toys import FAMILY_FILE, family_vocab, toy
 
 from uad.errors import MappingError
 from uad.mapping.families import Family, Message, bundled_mappings, find_family, load_families, load_family
@@ -14,15 +14,6 @@ from uad.mapping.pairs import load_pair, load_pairs
 from uad.templates.render import render
 
 FAMILIES = load_families([bundled_mappings()])
-GOOD = """\
-family: mine
-title: My format
-specials: ["<u>"]
-roles:
-  system: {start: "<s>", end: "\\n"}
-  user: {start: "<u>", end: "\\n"}
-  assistant: {start: "<a>", end: "\\n"}
-"""
 PAIR = """\
 pair: mine
 target: {family: chatml}
@@ -80,14 +71,14 @@ def test_the_jinja_template_of_a_family_renders_the_same(family: Family, prompt:
         ("title:", "system: turns\ntitle:", r"mine\.yaml:2:9: 'system' is 'turns'; expected one of turn, prefix, drop"),
         ("family: mine", "family: other", r"mine\.yaml:1:9: the family is called 'other' but the file 'mine.yaml'"),
         ("title:", "write_only: 1\ntitle:", r"mine\.yaml:2:13: 'write_only': expected true or false"),
-        (GOOD[GOOD.index("  assistant") :], "", r"mine\.yaml:5:3: the role 'assistant' is missing"),
+        (FAMILY_FILE[FAMILY_FILE.index("  assistant") :], "", r"mine\.yaml:5:3: the role 'assistant' is missing"),
     ],
 )
 def test_errors_name_file_line_column_and_what_was_expected(tmp_path: Path, old: str, new: str, message: str):
-    assert load(tmp_path, GOOD).name == "mine"
-    assert old in GOOD
+    assert load(tmp_path, FAMILY_FILE).name == "mine"
+    assert old in FAMILY_FILE
     with pytest.raises(MappingError, match=message):
-        load(tmp_path, GOOD.replace(old, new, 1))
+        load(tmp_path, FAMILY_FILE.replace(old, new, 1))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +120,7 @@ def test_not_text_and_not_there(tmp_path: Path):
 
 def test_a_directory_given_by_the_user_wins(tmp_path: Path):
     (tmp_path / "families").mkdir()
-    (tmp_path / "families" / "gemma.yaml").write_text(GOOD.replace("mine", "gemma"), encoding="utf-8")
+    (tmp_path / "families" / "gemma.yaml").write_text(FAMILY_FILE.replace("mine", "gemma"), encoding="utf-8")
     families = load_families([tmp_path, bundled_mappings()])
     assert families["gemma"].title == "My format"
     assert families["chatml"] == FAMILIES["chatml"]

@@ -6,22 +6,15 @@ import time
 from pathlib import Path
 
 import pytest
-from kit.templates_toys import toy
+from kit.templates_toys import FAMILY_FILE, toy
 
 from uad.errors import MappingError
 from uad.mapping.compile import Replacement, compile_rules
 from uad.mapping.families import bundled_mappings, load_families
 from uad.mapping.lint import lint
 
-GOOD = """\
-family: mine
-title: My format
-specials: ["<u>"]
-roles:
-  system: {start: "<s>", end: "\\n"}
-  user: {start: "<u>", end: "\\n"}
-  assistant: {start: "<a>", end: "\\n"}
-example:
+GOOD = f"""\
+{FAMILY_FILE}example:
   messages:
     - user: Hi
   text: "<u>Hi\\n"
