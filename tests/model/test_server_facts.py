@@ -104,6 +104,15 @@ def test_metrics():
         assert f"# TYPE {name.partition('{')[0]} " in text
 
 
+def test_what_llama_server_counts_per_decode_has_its_names_and_types():
+    fake = FakeRuntime()
+    fake._totals = Totals(n_decodes=4, n_busy_slots=7, n_tokens_max=99)
+    text = get("/metrics", fake, ServerConfig(port=0, metrics=True))[1]
+    assert "# TYPE llamacpp:n_busy_slots_per_decode gauge\nllamacpp:n_busy_slots_per_decode 1.75\n" in text
+    assert "# TYPE llamacpp:n_tokens_max counter\nllamacpp:n_tokens_max 99.0\n" in text
+    assert "llamacpp:n_busy_slots_per_decode 0.0\n" in get("/metrics", None, ServerConfig(port=0, metrics=True))[1]
+
+
 def test_counters_are_exact():
     fake = FakeRuntime()
     fake._totals = Totals(n_predicted=123_456_789)

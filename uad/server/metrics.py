@@ -15,13 +15,15 @@ from uad.server.state import State
 from uad.stats import DrafterStats
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_N_TOKENS_MAX = b"# TYPE llamacpp:n_tokens_max gauge\n", b"# TYPE llamacpp:n_tokens_max counter\n"
+"""llama-server calls it a counter. prometheus_client would write a counter's name with `_total` at its end."""
 
 
 def render(state: State) -> bytes:
     """All metrics. The throughput gauges cover the time since the last call."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(state))
-    return generate_latest(registry)
+    return generate_latest(registry).replace(*_N_TOKENS_MAX)
 
 
 class _Collected(Collector):
@@ -47,6 +49,10 @@ class _Collected(Collector):
             "llamacpp:requests_processing": ("Sequences in a slot", n_busy),
             "llamacpp:requests_deferred": ("Sequences waiting for a slot", max(self._state.gate.n_inside - n_busy, 0)),
             "llamacpp:n_tokens_max": ("Longest sequence so far, prompt and answer", totals.n_tokens_max),
+            "llamacpp:n_busy_slots_per_decode": (
+                "Mean number of busy slots per decode of the target",
+                totals.n_busy_slots / max(totals.n_decodes, 1),
+            ),
         }
 
 
