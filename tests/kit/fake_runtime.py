@@ -184,6 +184,7 @@ class FakeRuntime:
         template_kwargs: Mapping[str, object],
         add_generation_prompt: bool = True,
         prefill: str = "",
+        add_special: bool = True,
     ) -> str:
         self.chats.append((list(messages), dict(template_kwargs), add_generation_prompt))
         return turns(messages) + "assistant:" * add_generation_prompt + prefill
@@ -194,8 +195,9 @@ class FakeRuntime:
         template_kwargs: Mapping[str, object],
         add_generation_prompt: bool = True,
         prefill: str = "",
+        add_special: bool = True,
     ) -> list[int]:
-        return [BOS, *self.tokenize(self.render_chat(messages, template_kwargs, add_generation_prompt, prefill))]
+        return self.tokenize(self.render_chat(messages, template_kwargs, add_generation_prompt, prefill), add_special)
 
     def check_constraint(self, constraint: Constraint) -> None:
         self.threads.add(threading.current_thread().name)

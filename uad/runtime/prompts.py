@@ -59,6 +59,7 @@ class Prompts:
         self.template = chosen
         self._kwargs = _defaults(chosen, config.variables)
         self._warned = threading.Event()
+        self._doubled = threading.Event()
 
     @cached_property
     def answers(self) -> AnswerFormat:
@@ -97,14 +98,23 @@ class Prompts:
         return rendered
 
     def chat(
-        self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool, prefill: str = ""
+        self,
+        messages: Sequence[Message],
+        kwargs: Mapping[str, object],
+        add_generation_prompt: bool,
+        prefill: str = "",
+        add_special: bool = True,
     ) -> list[int]:
         """The ids of a conversation and of the answer's beginning, which is one text with the template's where that
-        ends in text.
+        ends in text. add_special: with BOS, where the model wants one and the template writes none.
         """
         rendered = self.render(messages, kwargs, add_generation_prompt, prefill)
         self.check_length(rendered.text)
-        return encode_parts(rendered.parts, self._vocab, self._encode)
+        return encode_parts(rendered.parts, self._vocab, self._encode, add_bos=add_special)
+
+    def raw(self, rendered: Rendered) -> str:
+        """The text of a conversation as `tokenize` takes it: without the BOS that stands in front of it there."""
+        return rendered.text.removeprefix(bos_name(self._vocab)) if self._vocab.add_bos else rendered.text
 
     def check_length(self, text: str) -> None:
         """Raises ContextOverflowError where a prompt with this text cannot fit into a slot, however it is tokenized."""
@@ -113,9 +123,18 @@ class Prompts:
             raise ContextOverflowError(n_least, self._n_ctx)
 
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
-        """The ids of a text. add_special: with BOS, where the model wants one and the text has none. parse_special:
-        names of specials become their ids."""
-        return encode_text(text, self._vocab, self._encode, add_special=add_special, parse_special=parse_special)
+        """The ids of a text. add_special: with BOS in front, where the model wants one. parse_special: names of
+        specials become their ids.
+        """
+        ids = encode_text(text, self._vocab, self._encode, add_special=add_special, parse_special=parse_special)
+        if add_special and parse_special and ids[:2] == [self._vocab.bos] * 2 and not self._doubled.is_set():
+            self._doubled.set()
+            _log.warning(
+                "a prompt begins with %s, and the model wants one more in front; leave it out of the prompt, or send "
+                "add_special_tokens: false",
+                bos_name(self._vocab),
+            )
+        return ids
 
     def piece(self, id_: int) -> bytes:
         """The bytes that an id shows in an answer; the name of a special that shows nothing."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from aiohttp import web
@@ -14,10 +15,10 @@ from uad.server.infill import encode_infill, encode_insertion
 from uad.server.job import Job, check_counts, make_job
 from uad.server.json_in import SMALL
 from uad.server.json_out import DONE, PING, dumps, frame, named_frame, with_member
-from uad.server.origins import OriginTeller
+from uad.server.origins import IdTeller, OriginTeller
 from uad.server.outcome import Outcome, timings_json
 from uad.server.problems import Problem
-from uad.server.prompt_ids import Prompt, encode_prompt, split_prompts
+from uad.server.prompt_ids import Prompt, encode_prompt, split_prompts, text_of
 from uad.server.refuse import checked
 from uad.server.schemas import ChatBody, CompletionBody, InfillBody, NativeBody
 from uad.server.shapes import CompletionShape, Identity, NamedEvents, NativeShape, Shape
@@ -83,8 +84,9 @@ def _encoded(engine: Backend, body: CompletionBody | NativeBody, prompt: object)
     if isinstance(body, InfillBody):
         return encode_infill(engine, body)
     if isinstance(body, CompletionBody) and body.suffix:
-        return encode_insertion(engine, prompt, body.suffix)
-    return encode_prompt(engine, prompt)
+        return encode_insertion(engine, prompt, body.suffix, body.add_special_tokens)
+    encoded = encode_prompt(engine, prompt, body.add_special_tokens)
+    return replace(encoded, text=text_of(engine, encoded.ids)) if isinstance(body, NativeBody) else encoded
 
 
 def _with_prompts(body: B) -> tuple[B, list[object]]:
@@ -114,7 +116,7 @@ async def _whole(state: State, teller: Teller) -> web.Response:
     n_chars = sum(len(prompt.text) for prompt in teller.job.prompts) + sum(
         outcome.n_chars for outcome in teller.outcomes
     )
-    if n_chars > SMALL or any(request.logprobs for request in teller.job.requests):
+    if n_chars > SMALL or teller.job.token_ids or any(request.logprobs for request in teller.job.requests):
         return await state.reply(n_chars, lambda: teller.shape.whole(teller.outcomes), teller.depth)
     return web.Response(text=dumps(teller.shape.whole(teller.outcomes)), content_type="application/json")
 
@@ -131,6 +133,8 @@ class Teller:
         self._frame = named_frame if isinstance(shape, NamedEvents) else frame
         self._is_opened = [False] * len(job.requests)
         self._origins = OriginTeller(len(job.requests))
+        prompts = [request.prompt for request in job.requests]
+        self._ids = IdTeller(prompts, isinstance(shape, CompletionShape)) if job.token_ids else None
 
     def hear(self, arrivals: list[Arrival]) -> None:
         """Take in events of an answer that is sent as a whole."""
@@ -149,14 +153,14 @@ class Teller:
             outcome = self.outcomes[index]
             if not self._is_opened[index]:
                 self._is_opened[index] = True
-                texts += self.shape.opening(outcome)
+                texts += self._opening(outcome)
             if isinstance(event, Delta):
                 outcome.observe(event, keep=False)
                 texts += self._piece(outcome, event)
             elif isinstance(event, Progress):
                 texts += self._progress(outcome, event)
             else:
-                texts += self._origins.put(index, (), self._close(index, event))
+                texts += self._with_ids(index, (), self._origins.put(index, (), self._close(index, event)))
         return b"".join(self._frame(text) for text in texts)
 
     def failed(self, problem: Problem) -> bytes:
@@ -167,7 +171,14 @@ class Teller:
 
     def _piece(self, outcome: Outcome, event: Delta) -> list[str]:
         texts = [_timed(text, event.timings) for text in self.shape.piece(outcome, event)]
-        return self._origins.put(outcome.index, event.tokens, texts)
+        return self._with_ids(outcome.index, event.ids, self._origins.put(outcome.index, event.tokens, texts))
+
+    def _opening(self, outcome: Outcome) -> list[str]:
+        texts = self.shape.opening(outcome)
+        return texts if self._ids is None else self._ids.begin(outcome.index, texts)
+
+    def _with_ids(self, index: int, ids: Sequence[int], texts: list[str]) -> list[str]:
+        return texts if self._ids is None else self._ids.put(index, ids, texts)
 
     def _progress(self, outcome: Outcome, event: Progress) -> list[str]:
         """How far the prompt was read, for who asked for it."""
