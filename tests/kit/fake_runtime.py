@@ -73,6 +73,8 @@ class Running:
 
 
 REJECTED = "¿guess?"
+HELD = 1
+"""Ids of each prompt that the slot held."""
 LONGEST = 8
 """Bytes that one id of a real vocabulary might stand for."""
 
@@ -136,6 +138,10 @@ class FakeRuntime:
             self._lock.notify()
         self.go.set()
         self._thread.join(5)
+
+    def template_caps(self) -> Mapping[str, bool]:
+        self.threads.add(threading.current_thread().name)
+        return {"supports_tools": True}
 
     def adapters(self) -> tuple[AdapterInfo, ...]:
         return tuple(AdapterInfo(i, f"{i}.gguf", scale, "task") for i, scale in enumerate(self.scales))
@@ -264,7 +270,7 @@ class FakeRuntime:
         )
         draft = stats if one.request.speculative.enabled else DraftStats()
         timings = Timings(1.0, 2.0, len(one.request.prompt), 0, n, draft)
-        usage = Usage(len(one.request.prompt), 1, n)
+        usage = Usage(len(one.request.prompt), HELD, n)
         seed = one.request.sampling.seed
         done = Done(
             one.id,
@@ -310,7 +316,7 @@ class FakeRuntime:
             if probs:
                 probs[0] = replace(probs[0], logprob=math.nan, top=())
             timings = Timings(float(end), 0.0, end, 0, 0) if request.timings else None
-            self._emit(one, Progress(one.id, n, 0, end, float(end), tuple(probs), timings))
+            self._emit(one, Progress(one.id, n, HELD, max(end, HELD), float(end), tuple(probs), timings))
 
     def _prob(self, id_: int, n: int) -> TokenProb:
         top = tuple(TokenProb(i, bytes([i]), float("-inf") if i else -0.5) for i in range(n))

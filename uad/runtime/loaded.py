@@ -99,6 +99,10 @@ class Loaded:
         """How the target writes thoughts and calls."""
         return self._prompts.answers
 
+    def template_caps(self) -> Mapping[str, bool]:
+        """See `Prompts.template_caps`."""
+        return self._prompts.template_caps()
+
     def check_length(self, text: str) -> None:
         """Raises ContextOverflowError where a prompt with this text cannot fit: cheap, to be asked before it is
         tokenized.

@@ -13,7 +13,7 @@ from uad.calls.recognise import answer_format
 from uad.config import TemplateConfig
 from uad.errors import ConfigError, ContextOverflowError, InvalidRequestError
 from uad.runtime.pieces import encode_in_pieces
-from uad.templates.calling import calling
+from uad.templates.calling import calling, capabilities
 from uad.templates.conversation import Talk, converse
 from uad.templates.families import bundled_mappings, find_family, load_families
 from uad.templates.plan import Options, default_template
@@ -73,6 +73,10 @@ class Prompts:
             family = find_family(families, self._config.target_family)
         hidden = [name for name, id_ in self._vocab.specials.items() if not self._vocab.texts[id_]]
         return answer_format(self.template, calling(self.template), formats, family, hidden)
+
+    def template_caps(self) -> Mapping[str, bool]:
+        """What the chat template does, under llama-server's names. Renders at its first call."""
+        return capabilities(self.template)
 
     def answers_note(self) -> str:
         """What is known of its answers, in a line."""

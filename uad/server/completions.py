@@ -151,6 +151,8 @@ class Teller:
         texts: list[str] = []
         for index, event in merge(arrivals):
             outcome = self.outcomes[index]
+            if isinstance(event, Progress):
+                outcome.n_cached = event.n_cached
             if not self._is_opened[index]:
                 self._is_opened[index] = True
                 texts += self._opening(outcome)
@@ -183,7 +185,8 @@ class Teller:
     def _progress(self, outcome: Outcome, event: Progress) -> list[str]:
         """How far the prompt was read, for who asked for it."""
         outcome.prompt_probs += event.probs
-        if not self.job.requests[outcome.index].progress:
+        blank = self.shape.blank(outcome) if self.job.requests[outcome.index].progress else ""
+        if not blank:
             return []
         progress = {
             "total": event.n_prompt,
@@ -191,7 +194,7 @@ class Teller:
             "processed": event.n_past,
             "time_ms": int(event.ms),
         }
-        return [_timed(with_member(self.shape.blank(outcome), "prompt_progress", progress), event.timings)]
+        return [_timed(with_member(blank, "prompt_progress", progress), event.timings)]
 
     def _close(self, index: int, done: Done) -> list[str]:
         outcome = self.outcomes[index]
@@ -213,24 +216,27 @@ def _timed(text: str, timings: Timings | None) -> str:
 
 
 async def _stream(request: web.Request, generation: Generation, teller: Teller) -> web.StreamResponse:
-    state, ping = request.app[STATE], teller.job.ping
+    """Send what the teller tells. Events may tell nothing for long, so silence is measured by what is sent."""
+    state, ping, clock = request.app[STATE], teller.job.ping, asyncio.get_running_loop().time
+    spoke = clock()
     arrivals = await generation.take(ping)  # an error before the first event still gets its own status
     response = web.StreamResponse(headers=HEADERS)
     request[STREAM] = response
     request[FAILED] = teller.failed
     await response.prepare(request)
     while True:
-        data = teller.tell(arrivals) if arrivals else teller.ping
+        data = teller.tell(arrivals)
         if not generation.is_open:
             break
-        await _write(state, response, data)
-        arrivals = await generation.take(ping)
+        if data or (ping is not None and clock() >= spoke + ping):
+            await _write(state, response, data or teller.ping)
+            spoke = clock()
+        arrivals = await generation.take(None if ping is None else max(spoke + ping - clock(), 0.0))
     await _write(state, response, data + DONE if teller.shape.ends_with_done else data)
     await response.write_eof()
     return response
 
 
 async def _write(state: State, response: web.StreamResponse, data: bytes) -> None:
-    if data:
-        async with asyncio.timeout(state.config.timeout):
-            await response.write(data)
+    async with asyncio.timeout(state.config.timeout):
+        await response.write(data)

@@ -63,6 +63,10 @@ class Backend(Protocol):
         """How the target writes thoughts and calls."""
         ...
 
+    def template_caps(self) -> Mapping[str, bool]:
+        """What the chat template does, under llama-server's names. May render: for worker threads."""
+        ...
+
     def adapters(self) -> tuple[AdapterInfo, ...]:
         """The target's LoRA adapters, with how much of each is added for requests that do not say."""
         ...

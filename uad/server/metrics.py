@@ -119,7 +119,8 @@ def _by_drafter(drafters: tuple[DrafterStats, ...]) -> Iterator[Metric]:
         "seconds": ("Time a drafter took", [one.ms / 1e3 for one in drafters]),
         "failures": ("Times a drafter failed, after which it is off for a while", [one.n_failures for one in drafters]),
     }
-    yield _by_position(drafters)
+    if (positions := _by_position(drafters)).samples:
+        yield positions
     for name, (text, values) in families.items():
         yield _labelled(CounterMetricFamily(f"uad:drafter_{name}", text, labels=["type"]), drafters, values)
     is_off = GaugeMetricFamily("uad:drafter_off", "Whether a drafter is off after a failure", labels=["type"])

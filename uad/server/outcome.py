@@ -18,7 +18,9 @@ Json = dict[str, object]
 
 @dataclass(slots=True)
 class Outcome:
-    """One sequence as far as it has come."""
+    """One sequence as far as it has come. n_cached: ids of its prompt that were held, of a request that asks for
+    progress.
+    """
 
     index: int
     texts: list[str] = field(default_factory=list)
@@ -27,6 +29,7 @@ class Outcome:
     prompt_probs: list[TokenProb] = field(default_factory=list)
     deltas: list[Delta] = field(default_factory=list)
     has_new_line: bool = False
+    n_cached: int = 0
     done: Done | None = None
 
     def observe(self, delta: Delta, keep: bool) -> None:

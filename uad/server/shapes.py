@@ -41,7 +41,7 @@ class Shape(Protocol):
         ...
 
     def blank(self, outcome: Outcome) -> str:
-        """The JSON text of a piece without text, to which members are added."""
+        """The JSON text of a piece without text, to which members are added; empty where no such piece is sent."""
         ...
 
     def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:

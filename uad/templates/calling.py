@@ -22,7 +22,7 @@ TOOL, WORD, NUMBER = "wqz_tool", "wqz_word", 31
 _OPEN_NAME = re.compile(r"[<\[][^\s<>\[\]]*\Z")
 """What two texts have in common may end inside the name of a special."""
 _OTHER = "wqz_other"
-_RESULT, _THOUGHT = "wqz result", "wqz thought"
+_RESULT, _THOUGHT, _SAID = "wqz result", "wqz thought", "wqz said"
 _IDS = {ANY_ID: "call_wqz00000000000000001", NINE: "wqz000001", FUNCTIONS: f"functions.{TOOL}:0"}
 
 
@@ -68,6 +68,23 @@ def calling(template: str) -> Calling:
                 thoughts=probe.thoughts(way),
             )
     return Calling(tools=tools, thoughts=probe.thoughts(None))
+
+
+@lru_cache(maxsize=16)
+def capabilities(template: str) -> Mapping[str, bool]:
+    """What a template does with messages, tools and thoughts, under the names that llama-server has for it."""
+    found, probe = calling(template), _CallProbe(template)
+    return {
+        "supports_string_content": probe.shows({"role": "user", "content": _SAID}),
+        "supports_typed_content": probe.shows({"role": "user", "content": [{"type": "text", "text": _SAID}]}),
+        "supports_system_role": probe.shows({"role": "system", "content": _SAID}),
+        "supports_tools": found.tools,
+        "supports_tool_calls": found.calls,
+        "supports_parallel_tool_calls": found.calls and found.parallel,
+        "supports_object_arguments": found.calls and found.objects,
+        "supports_preserve_reasoning": bool(found.thoughts),
+        "supports_reasoning_effort": probe.knows_effort(),
+    }
 
 
 def _shows_call(text: str) -> bool:
@@ -118,11 +135,24 @@ class _CallProbe:
                 return name
         return ""
 
-    def _render(self, messages: Sequence[Mapping[str, object]], tools: object, prompt: bool = False) -> str:
+    def shows(self, message: Mapping[str, object]) -> bool:
+        """Whether the text of a first message is there, and not as Python shows a list."""
+        text = self._render([message, _asked()] if message["role"] == "system" else [message], None, prompt=True)
+        return _SAID in text and "'type'" not in text
+
+    def knows_effort(self) -> bool:
+        """Whether the prompt depends on `reasoning_effort`."""
+        few, much = (self._render([_asked()], None, prompt=True, reasoning_effort=word) for word in ("low", "high"))
+        return few != much
+
+    def _render(
+        self, messages: Sequence[Mapping[str, object]], tools: object, prompt: bool = False, **more: object
+    ) -> str:
         """The text; empty where the template refuses. Some want the tools as functions, or as one text under another
         name.
         """
         variables = {
+            **more,
             "bos_token": "",
             "eos_token": "",
             "add_generation_prompt": prompt,

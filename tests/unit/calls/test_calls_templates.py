@@ -17,7 +17,7 @@ from uad.calls.format import ThoughtFormat
 from uad.calls.recognise import answer_format, thought_format, written_as
 from uad.calls.tools import Calls, Tool
 from uad.errors import InvalidRequestError
-from uad.templates.calling import _OPEN_NAME, FUNCTIONS, NINE, _common, calling
+from uad.templates.calling import _OPEN_NAME, FUNCTIONS, NINE, _common, calling, capabilities
 from uad.templates.conversation import Talk, converse
 from uad.templates.families import bundled_mappings, load_families
 
@@ -333,3 +333,16 @@ def test_the_documentation_has_the_format_of_every_real_template():
         found = answer_format(template, calling(template), FORMATS, None, ())
         names = ", then ".join(one.name for one in found.calls) or "none"
         assert f"| {name} | {names} |" in page, f"{name}: {names}"
+
+
+def test_capabilities_have_llama_servers_names() -> None:
+    plain = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    bare = capabilities(plain)
+    assert {name for name, has in bare.items() if has} == {"supports_string_content", "supports_system_role"}
+    parts = capabilities("{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}")
+    assert (parts["supports_string_content"], parts["supports_typed_content"]) == (False, True)
+    users = capabilities("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}")
+    assert not users["supports_system_role"]
+    assert capabilities(plain + "{{ reasoning_effort }}")["supports_reasoning_effort"]
+    assert capabilities(plain + "{{ messages[-1].reasoning_content }}")["supports_preserve_reasoning"]
+    assert capabilities(plain + "{{ tools }}")["supports_tools"]
