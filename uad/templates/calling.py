@@ -23,6 +23,15 @@ _OPEN_NAME = re.compile(r"[<\[][^\s<>\[\]]*\Z")
 """What two texts have in common may end inside the name of a special."""
 _OTHER = "wqz_other"
 _RESULT, _THOUGHT, _SAID = "wqz result", "wqz thought", "wqz said"
+_KEEPING = {
+    "enable_thinking": True,
+    "thinking": True,
+    "preserve_thinking": True,
+    "clear_thinking": False,
+    "truncate_history_thinking": False,
+    "drop_thinking": False,
+}
+"""What templates call the switch that leaves thoughts in earlier answers."""
 _IDS = {ANY_ID: "call_wqz00000000000000001", NINE: "wqz000001", FUNCTIONS: f"functions.{TOOL}:0"}
 
 
@@ -82,7 +91,7 @@ def capabilities(template: str) -> Mapping[str, bool]:
         "supports_tool_calls": found.calls,
         "supports_parallel_tool_calls": found.calls and found.parallel,
         "supports_object_arguments": found.calls and found.objects,
-        "supports_preserve_reasoning": bool(found.thoughts),
+        "supports_preserve_reasoning": probe.keeps_thoughts(found.thoughts or "reasoning_content"),
         "supports_reasoning_effort": probe.knows_effort(),
     }
 
@@ -136,14 +145,21 @@ class _CallProbe:
         return ""
 
     def shows(self, message: Mapping[str, object]) -> bool:
-        """Whether the text of a first message is there, and not as Python shows a list."""
-        text = self._render([message, _asked()] if message["role"] == "system" else [message], None, prompt=True)
-        return _SAID in text and "'type'" not in text
+        """Whether the text of a first message is there, and not as Python or JSON shows a list."""
+        talk = [message, _asked()] if message["role"] == "system" else [message]
+        text = self._render(talk, None, prompt=True) or self._render(talk, [], prompt=True)
+        return _SAID in text and not any(f"{quote}text{quote}: {quote}{_SAID}" in text for quote in "'\"")
+
+    def keeps_thoughts(self, name: str) -> bool:
+        """Whether thoughts of an answer that is not the last one can be there; `name` is their member."""
+        first, last = ({"role": "assistant", "content": "wqz answer", name: text} for text in (_THOUGHT, "wqz other"))
+        return _THOUGHT in self._render([_asked(), first, _asked(), last, _asked()], None, prompt=True, **_KEEPING)
 
     def knows_effort(self) -> bool:
         """Whether the prompt depends on `reasoning_effort`."""
-        few, much = (self._render([_asked()], None, prompt=True, reasoning_effort=word) for word in ("low", "high"))
-        return few != much
+        thinking = {"enable_thinking": True, "thinking": True}
+        words = ("none", "low", "high", "max")
+        return len({self._render([_asked()], None, True, **thinking, reasoning_effort=word) for word in words}) > 1
 
     def _render(
         self, messages: Sequence[Mapping[str, object]], tools: object, prompt: bool = False, **more: object

@@ -344,5 +344,10 @@ def test_capabilities_have_llama_servers_names() -> None:
     users = capabilities("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}")
     assert not users["supports_system_role"]
     assert capabilities(plain + "{{ reasoning_effort }}")["supports_reasoning_effort"]
-    assert capabilities(plain + "{{ messages[-1].reasoning_content }}")["supports_preserve_reasoning"]
+    assert capabilities(plain.replace("m.content", "m.reasoning_content ~ m.content"))["supports_preserve_reasoning"]
+    assert not capabilities(plain + "{{ messages[-1].reasoning_content if messages | length == 2 }}")[
+        "supports_preserve_reasoning"
+    ]
+    assert capabilities("{% for tool in tools %}{{ tool }}{% endfor %}" + plain)["supports_string_content"]
+    assert not capabilities(plain.replace("m.content", "m.content | tojson"))["supports_typed_content"]
     assert capabilities(plain + "{{ tools }}")["supports_tools"]
