@@ -99,7 +99,7 @@ def text_of(engine: Backend, ids: Sequence[int]) -> str:
     return "".join(texts) + decoder.decode(b"", final=True)
 
 
-def encode_prompt(engine: Backend, prompt: object, add_special: bool) -> Prompt:
+def encode_prompt(engine: Backend, prompt: object, add_special: bool = True) -> Prompt:
     """One prompt of a completion; add_special is as `mixed_ids` has it."""
     ids = raw_ids(engine, prompt, add_special)
     return filled(Prompt(ids, prompt if isinstance(prompt, str) else text_of(engine, ids)), "prompt")
