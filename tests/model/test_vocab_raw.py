@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 from kit.vocab_kit import BUNDLED, encoder, path_of, vocab
 from llama_cpp import Llama
+from uad.mapping.prompt import encode_text
 
 from uad.runtime.pieces import encode_in_pieces
-from uad.templates.prompt import encode_text
 
 TEXTS = (
     *("", " ", "hello world", " hello", "  two  ", "\n\nx", "naïve 東京 😀"),
