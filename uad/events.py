@@ -170,14 +170,16 @@ class Totals(Sums):
     """Counts over all finished requests since start, for `/metrics`.
 
     n_prompt: ids read, without n_cached that were held; n_next: predicted ids behind the first ones, which are what
-    predicted_ms is for. n_tokens_max: of the longest text, prompt and answer. n_failed: requests that ended with an
-    error; n_policy_failures: times that the policy failed, after which nothing was drafted for a while.
+    predicted_ms is for. n_tokens_max: of the longest text, prompt and answer. n_busy_slots: slots with a request, added
+    up over all decodes. n_failed: requests that ended with an error; n_policy_failures: times that the policy failed,
+    after which nothing was drafted for a while.
     """
 
     n_requests: int = 0
     n_prompt: int = 0
     n_predicted: int = 0
     n_decodes: int = 0
+    n_busy_slots: int = 0
     draft: DraftStats = field(default_factory=DraftStats)
     n_failed: int = 0
     n_policy_failures: int = 0

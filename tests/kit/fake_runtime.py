@@ -73,6 +73,8 @@ class Running:
 
 
 REJECTED = "¿guess?"
+HELD = 1
+"""Ids of each prompt that the slot held."""
 LONGEST = 8
 """Bytes that one id of a real vocabulary might stand for."""
 
@@ -137,6 +139,10 @@ class FakeRuntime:
         self.go.set()
         self._thread.join(5)
 
+    def template_caps(self) -> Mapping[str, bool]:
+        self.threads.add(threading.current_thread().name)
+        return {"supports_tools": True}
+
     def adapters(self) -> tuple[AdapterInfo, ...]:
         return tuple(AdapterInfo(i, f"{i}.gguf", scale, "task") for i, scale in enumerate(self.scales))
 
@@ -184,6 +190,7 @@ class FakeRuntime:
         template_kwargs: Mapping[str, object],
         add_generation_prompt: bool = True,
         prefill: str = "",
+        add_special: bool = True,
     ) -> str:
         self.chats.append((list(messages), dict(template_kwargs), add_generation_prompt))
         return turns(messages) + "assistant:" * add_generation_prompt + prefill
@@ -194,8 +201,9 @@ class FakeRuntime:
         template_kwargs: Mapping[str, object],
         add_generation_prompt: bool = True,
         prefill: str = "",
+        add_special: bool = True,
     ) -> list[int]:
-        return [BOS, *self.tokenize(self.render_chat(messages, template_kwargs, add_generation_prompt, prefill))]
+        return self.tokenize(self.render_chat(messages, template_kwargs, add_generation_prompt, prefill), add_special)
 
     def check_constraint(self, constraint: Constraint) -> None:
         self.threads.add(threading.current_thread().name)
@@ -262,7 +270,7 @@ class FakeRuntime:
         )
         draft = stats if one.request.speculative.enabled else DraftStats()
         timings = Timings(1.0, 2.0, len(one.request.prompt), 0, n, draft)
-        usage = Usage(len(one.request.prompt), 1, n)
+        usage = Usage(len(one.request.prompt), HELD, n)
         seed = one.request.sampling.seed
         done = Done(
             one.id,
@@ -308,7 +316,7 @@ class FakeRuntime:
             if probs:
                 probs[0] = replace(probs[0], logprob=math.nan, top=())
             timings = Timings(float(end), 0.0, end, 0, 0) if request.timings else None
-            self._emit(one, Progress(one.id, n, 0, end, float(end), tuple(probs), timings))
+            self._emit(one, Progress(one.id, n, HELD, max(end, HELD), float(end), tuple(probs), timings))
 
     def _prob(self, id_: int, n: int) -> TokenProb:
         top = tuple(TokenProb(i, bytes([i]), float("-inf") if i else -0.5) for i in range(n))

@@ -59,6 +59,17 @@ def test_a_prompt_is_reused_as_far_as_it_is_the_same() -> None:
     assert first.ids == again.ids == fresh.ids
 
 
+def test_slots_with_a_request_are_counted_at_every_decode() -> None:
+    engine = make_engine(ScriptedModel(TARGET_VOCAB, n_seq=2))
+    run(engine, [request()])
+    alone = engine.totals()
+    assert alone.n_busy_slots == alone.n_decodes > 0
+    run(engine, [request(), request()])
+    both = engine.totals()
+    n_decodes = both.n_decodes - alone.n_decodes
+    assert n_decodes < both.n_busy_slots - alone.n_busy_slots <= 2 * n_decodes
+
+
 @pytest.mark.parametrize("n_prompt", [1, 2])
 def test_a_prompt_of_one_or_two_ids_is_read_from_its_beginning(n_prompt: int) -> None:
     target = ScriptedModel(TARGET_VOCAB)

@@ -8,7 +8,7 @@ import json
 import math
 
 import pytest
-from kit.fake_runtime import BOS, FakeRuntime
+from kit.fake_runtime import BOS, HELD, FakeRuntime
 from kit.server_kit import HELLO, post, stream
 
 from uad.types import TokenProb
@@ -49,7 +49,7 @@ def test_progress_and_times_come_with_pieces_where_they_are_asked_for(path: str)
     told = events(path, {**body, **asked})
     progress = [one for one in told if "prompt_progress" in one]
     first, second = (one["prompt_progress"] for one in progress)
-    assert first == {"total": first["total"], "cache": 0, "processed": 0, "time_ms": 0}
+    assert first == {"total": first["total"], "cache": HELD, "processed": HELD, "time_ms": 0}
     assert second["processed"] == second["total"] == first["total"]
     assert progress[0]["timings"]["prompt_n"] == progress[0]["timings"]["predicted_n"] == 0
     ns = [one["timings"]["predicted_n"] for one in told if "timings" in one]

@@ -137,7 +137,7 @@ def test_native_whole():
     _, body = post("/completion", {"prompt": "a\nb", "seed": 3, "return_tokens": True, "stop": ["[", "never"]}, fake)
     assert body["content"] == "A\nB "
     assert (body["stop"], body["stop_type"], body["stopping_word"]) == (True, "word", "[")
-    assert (body["has_new_line"], body["truncated"], body["prompt"]) == (True, False, "a\nb")
+    assert (body["has_new_line"], body["truncated"], body["prompt"]) == (True, False, "<s>a\nb")
     assert body["tokens_evaluated"] == 4
     assert body["tokens_predicted"] == body["timings"]["predicted_n"] > 0
     assert body["generation_settings"]["seed"] == 3

@@ -30,6 +30,11 @@ def test_models():
             "size": 20,
             "ftype": "F16",
         }
+        assert (model["aliases"], model["tags"]) == (["toy"], [])
+        (entry,) = body["models"]
+        assert (entry["name"], entry["model"], entry["capabilities"]) == ("toy", "toy", ["completion"])
+        assert set(entry) >= {"modified_at", "size", "digest", "description", "parameters", "tags", "type"}
+        assert (entry["details"]["format"], entry["details"]["families"]) == ("gguf", [""])
     assert get("/v1/models/toy")[1]["id"] == "toy"
     status, body = get("/v1/models/other")
     assert (status, body["error"]["type"]) == (404, "not_found_error")
@@ -50,6 +55,19 @@ def test_props():
     assert (body["total_slots"], body["model_path"], body["build_info"]) == (2, "toy.gguf", "b1-toy")
     assert (body["model_ftype"], body["bos_token"], body["eos_token"]) == ("F16", "", "")
     assert body["default_generation_settings"]["params"]["samplers"][-2:] == ["temperature", "adaptive_p"]
+
+
+def test_props_has_what_clients_of_llama_server_read():
+    fake = FakeRuntime(scales=(1.0, 0.5))
+    _, body = get("/props", fake, ServerConfig(port=0, reasoning_format="none", ui=False))
+    params = body["default_generation_settings"]["params"]
+    assert (params["stream"], params["stop"], params["n_probs"], params["min_tokens"]) == (False, [], 0, 0)
+    assert (params["timings_per_token"], params["post_sampling_probs"]) == (False, False)
+    assert (params["reasoning_format"], params["lora"][1]) == ("none", {"id": 1, "scale": 0.5})
+    assert body["modalities"] == {"vision": False, "video": False, "audio": False}
+    assert (body["ui"], body["ui_settings"], body["cors_proxy_enabled"]) == (False, {}, False)
+    assert body["chat_template_caps"] == {"supports_tools": True}
+    assert not any("Main" in name for name in fake.threads), "templates are not rendered on the event loop"
 
 
 def test_slots():
@@ -102,6 +120,15 @@ def test_metrics():
     for name in values:
         assert f"# HELP {name.partition('{')[0]} " in text
         assert f"# TYPE {name.partition('{')[0]} " in text
+
+
+def test_what_llama_server_counts_per_decode_has_its_names_and_types():
+    fake = FakeRuntime()
+    fake._totals = Totals(n_decodes=4, n_busy_slots=7, n_tokens_max=99)
+    text = get("/metrics", fake, ServerConfig(port=0, metrics=True))[1]
+    assert "# TYPE llamacpp:n_busy_slots_per_decode gauge\nllamacpp:n_busy_slots_per_decode 1.75\n" in text
+    assert "# TYPE llamacpp:n_tokens_max counter\nllamacpp:n_tokens_max 99.0\n" in text
+    assert "llamacpp:n_busy_slots_per_decode 0.0\n" in get("/metrics", None, ServerConfig(port=0, metrics=True))[1]
 
 
 def test_counters_are_exact():

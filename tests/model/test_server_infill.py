@@ -190,6 +190,17 @@ def test_a_completion_with_a_suffix_fills_in() -> None:
     assert {one.drafted_prompt for one in fake.requests} == {text("yz", "ab"), text("yz", "c")}
 
 
+def test_what_fills_in_has_no_bos_where_none_is_to_be_added() -> None:
+    fake = fim_runtime()
+    assert post("/v1/completions", {**SUFFIXED, "prompt": "", "add_special_tokens": False}, fake)[0] == 200
+    assert fake.requests[-1].prompt == text(PRE, SUF, "yz", MID)
+    with_bos, without = (
+        infilled(fim_runtime(BARE), input_prefix="a", input_suffix="b", add_special_tokens=add).prompt
+        for add in (True, False)
+    )
+    assert with_bos == (BOS, *without)
+
+
 def test_an_empty_suffix_is_none() -> None:
     for suffix in ("", None):
         fake = FakeRuntime()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kit.api_kit import ANSWERS, CALL, SECOND, THOUGHT, saying, streamed
-from kit.fake_runtime import FakeRuntime
+from kit.fake_runtime import HELD, FakeRuntime
 from kit.server_kit import HELLO, post, serving, with_server
 
 from uad.config import ServerConfig
@@ -105,6 +105,10 @@ def test_a_stream_says_the_same_as_the_whole(step: int, text: str) -> None:
     message = events[0]["message"]
     assert (message["content"], message["stop_reason"], message["usage"]["output_tokens"]) == ([], None, 0)
     assert message["usage"]["input_tokens"] > 0
+    assert message["usage"]["cache_read_input_tokens"] == HELD
+    for name in ("input_tokens", "cache_read_input_tokens"):
+        assert message["usage"][name] == events[-2]["usage"][name], "known from the beginning"
+    assert "prompt_progress" not in str(events)
     whole = created(text, tools=TOOLS)
     assert _plain(_from_deltas(events[1:-2])) == _plain(whole["content"])
     assert events[-2]["delta"] == {name: whole[name] for name in ("stop_reason", "stop_sequence")}
@@ -399,6 +403,21 @@ def test_silence_is_a_ping() -> None:
     data = with_server(test, fake)
     assert data.startswith(b'event: ping\ndata: {"type":"ping"}\n\n')
     assert b"event: message_stop" in data
+
+
+def test_silence_is_a_ping_also_while_thoughts_are_written_that_are_not_shown() -> None:
+    async def test(session: Any) -> bytes:
+        body = {"messages": HELLO, "stream": True, "thinking": {"type": "enabled", "display": "omitted"}}
+        async with session.post(PATH, json=body) as answer:
+            data: bytes = await answer.read()
+            return data
+
+    fake = saying(f"<think>\n{'hm ' * 20}\n</think>\n\nDone.", pause=0.02)
+    data = with_server(test, fake, ServerConfig(port=0, sse_ping_interval=0.05))
+    assert b"hm" not in data
+    begun, _, rest = data.partition(b'"type":"thinking"')
+    assert begun.startswith(b"event: message_start")
+    assert rest.count(b"event: ping") >= 2
 
 
 def test_counting_needs_no_length_and_counts_all() -> None:

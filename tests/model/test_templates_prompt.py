@@ -239,10 +239,50 @@ def test_encode_text_for_the_native_endpoints():
         *b"a",
         end,
     ]
+    begun = [encode_text("<bos>a", vocab, vocab.tokenize, add_special=add, parse_special=True) for add in (True, False)]
+    assert begun == [[vocab.bos, vocab.bos, *b"a"], [vocab.bos, *b"a"]], "a BOS that is written is one more"
+    assert encode_text("", vocab, vocab.tokenize, add_special=True, parse_special=True) == [vocab.bos]
     letters = encode_text("a<end_of_turn>", vocab, vocab.tokenize, add_special=False, parse_special=False)
     assert vocab.join(letters) == b"a<end_of_turn>"
     with pytest.raises(InvalidRequestError, match="surrogate"):
         encode_text("\ud800", vocab, vocab.tokenize, add_special=False, parse_special=False)
+
+
+def test_the_text_of_a_chat_gives_its_ids_as_a_raw_prompt(caplog: pytest.LogCaptureFixture):
+    template = "{{ bos_token }}" + CHATML.replace("<|im_start|>", "<start_of_turn>").replace(
+        "<|im_end|>", "<end_of_turn>"
+    )
+    for family, begins in (("gemma", "<start_of_turn>"), ("chatml", "<bos>")):
+        vocab = family_vocab(family)
+        prompts = Prompts(vocab, Encoder(vocab), TemplateConfig(), template.replace("{{ bos_token }}", "<bos>"), "toy")
+        text = prompts.raw(prompts.render(user("Hi"), {}, True))
+        assert text.startswith(begins)
+        assert prompts.tokenize(text, add_special=True, parse_special=True) == prompts.chat(user("Hi"), {}, True)
+    assert not caplog.records
+
+
+def test_a_template_without_bos_has_none_where_none_is_to_be_added():
+    vocab = family_vocab("gemma")
+    with_bos, without = (
+        Prompts(vocab, Encoder(vocab), TemplateConfig(), begin + "{{ messages[0].content }}", "toy")
+        for begin in ("{{ bos_token }}", "")
+    )
+    for prompts, n_bos in ((with_bos, 1), (without, 0)):
+        assert prompts.chat(user("Hi"), {}, True) == [vocab.bos, *b"Hi"]
+        assert prompts.chat(user("Hi"), {}, True, add_special=False) == [*[vocab.bos] * n_bos, *b"Hi"]
+
+
+def test_a_second_bos_in_front_of_a_prompt_is_told_once(caplog: pytest.LogCaptureFixture):
+    vocab = family_vocab("gemma")
+    prompts = Prompts(vocab, Encoder(vocab), TemplateConfig(), CHATML, "toy")
+    assert prompts.tokenize("<bos>a", add_special=False, parse_special=True) == [vocab.bos, *b"a"]
+    assert prompts.tokenize("<bos>a", add_special=True, parse_special=False) == [vocab.bos, *b"<bos>a"]
+    assert not caplog.records
+    for _ in range(2):
+        assert prompts.tokenize("<bos>a", add_special=True, parse_special=True) == [vocab.bos, vocab.bos, *b"a"]
+    (record,) = caplog.records
+    assert "<bos>" in record.message
+    assert "add_special_tokens" in record.message
 
 
 def test_specials_typed_inside_thoughts_that_a_template_takes_out_stay_letters():

@@ -33,14 +33,18 @@ class MessageShape(SegmentShape):
     # --- the stream
 
     def opening(self, outcome: Outcome) -> list[str]:
-        """The message without content. How much of the prompt was in the cache is told at the end."""
+        """The message without content."""
         n_prompt = len(self._job.requests[0].prompt)
-        begun = self._message([], None, None, Usage(n_prompt, 0, 0))
+        begun = self._message([], None, None, Usage(n_prompt, outcome.n_cached, 0))
         return [dumps({"type": "message_start", "message": begun})]
 
     def piece(self, outcome: Outcome, delta: Delta) -> list[str]:
         """Events for what the piece says."""
         return list(self._events(self._segments.feed(delta)))
+
+    def blank(self, outcome: Outcome) -> str:
+        """Nothing: a message has no event that tells how far the prompt was read."""
+        return ""
 
     def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:
         """What was kept back, the end of the last block, why it ended, and the usage."""
@@ -49,10 +53,6 @@ class MessageShape(SegmentShape):
         delta: Json = {"stop_reason": reason, "stop_sequence": word}
         end = {"type": "message_delta", "delta": delta, "usage": _usage_json(outcome.end.usage)}
         return [*rest, dumps(end), dumps({"type": "message_stop"})]
-
-    def blank(self, outcome: Outcome) -> str:
-        """Never asked for: such a stream tells of no progress."""
-        raise NotImplementedError
 
     def failed(self, problem: Problem) -> list[str]:
         """A stream that breaks off."""

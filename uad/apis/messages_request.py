@@ -27,7 +27,8 @@ _NAMES = (
     (r"(tools\.\d+)\.parameters\b", r"\1.input_schema"),
     (r"(thinking_budget\w*|reasoning_budget_tokens)\b", "thinking.budget_tokens"),
 )
-_NO_TELEMETRY = {"return_progress": False, "timings_per_token": False}
+_TELEMETRY = {"return_progress": True, "timings_per_token": False}
+"""The first event of a stream tells how much of the prompt was in the cache."""
 _BILLING = re.compile(r"\Ax-anthropic-billing-header:(\s*[\w.-]+=[^;\n]*;)*\s*")
 """Claude Code's stamp in front of its system prompt. It is new in each request, so that nothing would be cached."""
 
@@ -125,7 +126,7 @@ def read_message(members: Mapping[str, object]) -> Translated[MessagesBody]:
     tools, places = _tools(own, found)
     spelling = tools_at(places, renaming(_NAMES))
     chat = {**rest_of(members, own), "messages": messages, "tools": tools, "stop": own.stop_sequences}
-    chat |= {**_choice(own), **_thinking(own), **_form(own), **_NO_TELEMETRY}
+    chat |= {**_choice(own), **_thinking(own), **_form(own), **_TELEMETRY}
     if own.max_tokens is not None:
         chat["max_tokens"] = own.max_tokens
     return Translated(own, chat_of(chat, spelling), spelling)

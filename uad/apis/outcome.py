@@ -16,7 +16,9 @@ from uad.types import Origin, TokenProb
 
 @dataclass(slots=True)
 class Outcome:
-    """One sequence as far as it has come."""
+    """One sequence as far as it has come. n_cached: ids of its prompt that were held, of a request that asks for
+    progress.
+    """
 
     index: int
     texts: list[str] = field(default_factory=list)
@@ -25,6 +27,7 @@ class Outcome:
     prompt_probs: list[TokenProb] = field(default_factory=list)
     deltas: list[Delta] = field(default_factory=list)
     has_new_line: bool = False
+    n_cached: int = 0
     done: Done | None = None
 
     def observe(self, delta: Delta, keep: bool) -> None:

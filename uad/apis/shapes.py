@@ -49,7 +49,7 @@ class Shape(ABC):
 
     @abstractmethod
     def blank(self, outcome: Outcome) -> str:
-        """The JSON text of a piece without text, to which members are added."""
+        """The JSON text of a piece without text, to which members are added; empty where no such piece is sent."""
 
     @abstractmethod
     def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:
@@ -137,6 +137,7 @@ class ChatShape(Shape):
         return {
             "choices": [self._choice(outcome) for outcome in outcomes],
             **self._same.json("chat.completion"),
+            **({"prompt_token_ids": self._job.requests[0].prompt} if self._job.token_ids else {}),
             "usage": usage_json(outcomes, self._job.n),
             **stats_json(outcomes),
             **self._verbose(outcomes),
@@ -153,7 +154,7 @@ class ChatShape(Shape):
         choice: Json = {"finish_reason": self._finish(outcome), "index": outcome.index, "message": message}
         if self._job.requests[outcome.index].logprobs:
             choice["logprobs"] = {"content": logprobs_json(outcome.probs, self._job.post_sampling)}
-        return choice
+        return choice | ({"token_ids": outcome.ids} if self._job.token_ids else {})
 
     def _message(self, outcome: Outcome) -> Json:
         return {"role": "assistant", "content": outcome.text}
@@ -238,7 +239,10 @@ class CompletionShape(Shape):
         if job.echo:
             text, probs = job.prompts[outcome.index].text + text, [*outcome.prompt_probs, *probs]
         logprobs = completion_logprobs_json(probs, 0, job.post_sampling) if job.logprobs else None
-        return {"text": text, "index": index, "logprobs": logprobs, "finish_reason": str(outcome.end.finish)}
+        choice: Json = {"text": text, "index": index, "logprobs": logprobs, "finish_reason": str(outcome.end.finish)}
+        if job.token_ids:
+            choice |= {"prompt_token_ids": job.requests[outcome.index].prompt, "token_ids": outcome.ids}
+        return choice
 
 
 class NativeShape(Shape):

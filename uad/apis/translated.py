@@ -38,7 +38,13 @@ class Translated(Generic[B]):
 
 
 def chat_of(members: Mapping[str, object], spelling: Spelling) -> ChatBody:
-    """The members of a chat, checked; what is wrong is told in the request's own words."""
+    """The members of a chat, checked; what is wrong is told in the request's own words. Raises NotSupportedError where
+    ids are asked for, which these answers have no place for.
+    """
+    if members.get("return_token_ids"):
+        raise NotSupportedError(
+            "return_token_ids is not supported: /v1/chat/completions and /v1/completions have it", "return_token_ids"
+        )
     with spelled(spelling):
         return checked(ChatBody, members)
 

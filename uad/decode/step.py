@@ -104,7 +104,7 @@ class Engine:
         self._longest_draft = longest_draft(target.n_alike, target.n_batch, target.n_seq, self._least)
         self._prefill = Prefill(target.n_ubatch, target.n_batch - (self._least.rows - 1), clock)
         self._cache = cache
-        self._n_decodes = 0
+        self._n_decodes = self._n_busy_slots = 0
         self._n_written = self._n_rounds = self._depth = 0
         self._pass_ends = inf  # when the pass is expected to end that may be interrupted
 
@@ -168,8 +168,8 @@ class Engine:
         """What was done since start."""
         n_policy_failures = self._drafting.n_policy_failures if self._drafting is not None else 0
         cache = self._cache.counts if self._cache is not None else CacheCounts()
-        totals = replace(self._requests.totals, n_decodes=self._n_decodes, cache=cache)
-        return replace(totals, n_policy_failures=n_policy_failures)
+        totals = replace(self._requests.totals, n_decodes=self._n_decodes, n_busy_slots=self._n_busy_slots)
+        return replace(totals, n_policy_failures=n_policy_failures, cache=cache)
 
     def rest(self) -> None:
         """To be called while nothing runs or waits, and nobody is expected at this moment."""
@@ -303,6 +303,7 @@ class Engine:
             return 0.0, {}
         seconds = self._clock() - began
         self._n_decodes += 1
+        self._n_busy_slots += len(self._requests.running)
         at = 0
         for part, row in zip(parts, rows, strict=True):
             at += row.n_logits

@@ -35,10 +35,11 @@ def encode_parts(parts: Iterable[Part], vocab: VocabTable, encode: Encode, *, ad
 
 
 def encode_text(text: str, vocab: VocabTable, encode: Encode, *, add_special: bool, parse_special: bool) -> list[int]:
-    """The ids of a plain text, as `/tokenize` and `/completion` mean it. A BOS that the text already starts with is not
-    doubled.
+    """The ids of a plain text, as `/tokenize` and `/completion` mean it. add_special: with BOS in front, where the
+    model wants one; as in llama-server, one that the text begins with is one more.
     """
-    return encode_parts([Part(text, trusted=parse_special)], vocab, encode, add_bos=add_special)
+    ids = encode_parts([Part(text, trusted=parse_special)], vocab, encode, add_bos=False)
+    return [vocab.bos, *ids] if add_special and vocab.add_bos and vocab.bos is not None else ids
 
 
 def _utf8(text: str) -> bytes:

@@ -63,6 +63,10 @@ class Backend(Protocol):
         """How the target writes thoughts and calls."""
         ...
 
+    def template_caps(self) -> Mapping[str, bool]:
+        """What the chat template does, under llama-server's names. May render: for worker threads."""
+        ...
+
     def adapters(self) -> tuple[AdapterInfo, ...]:
         """The target's LoRA adapters, with how much of each is added for requests that do not say."""
         ...
@@ -85,8 +89,8 @@ class Backend(Protocol):
         """Raises ContextOverflowError where a prompt with this text cannot fit into a slot. Cheaper than `tokenize`."""
 
     def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
-        """The target's ids of a text. add_special: with BOS, where the model wants one. parse_special: names of
-        specials become their ids."""
+        """The target's ids of a text. add_special: with BOS in front, where the model wants one. parse_special: names
+        of specials become their ids."""
         ...
 
     def detokenize(self, ids: Sequence[int]) -> bytes:
@@ -103,9 +107,10 @@ class Backend(Protocol):
         template_kwargs: Mapping[str, object],
         add_generation_prompt: bool = True,
         prefill: str = "",
+        add_special: bool = True,
     ) -> list[int]:
-        """The target's ids of a conversation; prefill: how the answer begins. Raises InvalidRequestError or
-        ContextOverflowError."""
+        """The target's ids of a conversation; prefill: how the answer begins; add_special: with BOS, where the model
+        wants one and the template writes none. Raises InvalidRequestError or ContextOverflowError."""
         ...
 
     def render_chat(
@@ -114,8 +119,9 @@ class Backend(Protocol):
         template_kwargs: Mapping[str, object],
         add_generation_prompt: bool = True,
         prefill: str = "",
+        add_special: bool = True,
     ) -> str:
-        """The text of the same prompt. Raises InvalidRequestError."""
+        """The text of the same prompt, as `tokenize` with the same add_special takes it. Raises InvalidRequestError."""
         ...
 
     def check_constraint(self, constraint: Constraint) -> None:

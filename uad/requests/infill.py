@@ -9,7 +9,7 @@ from typing import Final
 
 from uad.errors import NotSupportedError
 from uad.requests.engine import Backend
-from uad.requests.prompt_ids import Part, Prompt, encode_prompt, filled, mixed_ids, parts_of, text_of
+from uad.requests.prompt_ids import Part, Prompt, filled, mixed_ids, parts_of, raw_ids, text_of
 from uad.requests.schemas import ExtraBody, InfillBody
 from uad.types import FimTokens
 
@@ -90,20 +90,24 @@ def encode_infill(engine: Backend, body: InfillBody) -> Prompt:
     prefix = _last(_ids(engine, body.input_prefix, "input_prefix", shares.prefix, at_end=True), shares.prefix)
     suffix = _ids(engine, body.input_suffix, "input_suffix", shares.suffix, at_end=False)[: shares.suffix]
     extra = _extra(engine, fim, body.input_extra, shares.extra)
-    return _prompt(engine, fim, FimParts([*prefix, *begun], suffix, extra))
+    return _prompt(engine, fim, FimParts([*prefix, *begun], suffix, extra), _bos(engine, body.add_special_tokens))
 
 
-def encode_insertion(engine: Backend, prompt: object, suffix: str) -> Prompt:
-    """The prompt of a completion behind which `suffix` follows. Nothing is cut: what does not fit is refused."""
+def encode_insertion(engine: Backend, prompt: object, suffix: str, add_special: bool) -> Prompt:
+    """The prompt of a completion behind which `suffix` follows. Nothing is cut: what does not fit is refused.
+
+    add_special: with BOS, where the model wants one; one that the prompt begins with is that one.
+    """
     fim = check_fim(engine, "suffix")
     engine.check_length(suffix)
-    ids, bos = encode_prompt(engine, prompt).ids, _bos(engine)
-    before = ids[len(bos) :] if bos and list(ids[: len(bos)]) == bos else ids
-    return _prompt(engine, fim, FimParts(before, _tokens(engine, suffix)))
+    before, bos = raw_ids(engine, prompt, add_special=False), _bos(engine, add_special)
+    if before[: len(bos)] == bos:
+        before = before[len(bos) :]
+    return _prompt(engine, fim, FimParts(before, _tokens(engine, suffix)), bos)
 
 
-def _prompt(engine: Backend, fim: FimTokens, parts: FimParts) -> Prompt:
-    ids = parts.prompt(fim, _bos(engine), engine.config.server.spm_infill)
+def _prompt(engine: Backend, fim: FimTokens, parts: FimParts, bos: Sequence[int]) -> Prompt:
+    ids = parts.prompt(fim, bos, engine.config.server.spm_infill)
     return filled(Prompt(ids, text_of(engine, ids), parts.drafted(fim)), "prompt")
 
 
@@ -111,9 +115,9 @@ def _mark(id_: int | None) -> tuple[int, ...]:
     return () if id_ is None else (id_,)
 
 
-def _bos(engine: Backend) -> list[int]:
-    """What a prompt begins with, where the model wants that."""
-    return engine.tokenize("", add_special=True, parse_special=False)
+def _bos(engine: Backend, add_special: bool) -> tuple[int, ...]:
+    """What a prompt begins with, where the model wants that and the request does not say otherwise."""
+    return tuple(engine.tokenize("", add_special=add_special, parse_special=False))
 
 
 def _n_answer(engine: Backend) -> int:

@@ -26,7 +26,7 @@ class Job:
     """`requests` are prompt by prompt, each with its `n` choices in a row; `prompts` has one entry per request.
     `drafters` are those that draft for it. The `n_best` likeliest of the choices are told; logprobs: with
     log-probabilities. echo: the prompt stands before each answer. eog: the ends of the target's vocabulary.
-    is_verbose: chats answer with `__verbose`, too.
+    is_verbose: chats answer with `__verbose`, too. token_ids: the ids of prompt and answer are told.
     """
 
     requests: tuple[Request, ...]
@@ -41,6 +41,7 @@ class Job:
     drafters: tuple[Origin, ...] = ()
     eog: Mapping[int, str] = field(default_factory=dict)
     is_verbose: bool = False
+    token_ids: bool = False
 
     @property
     def post_sampling(self) -> bool:
@@ -120,6 +121,7 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         drafters=drafters_of(engine, model.speculative, bool(model.prediction)),
         eog=engine.info.eog,
         is_verbose=body.verbose or engine.config.verbose,
+        token_ids=isinstance(body, ChatBody | CompletionBody) and body.return_token_ids,
     )
 
 

@@ -71,7 +71,9 @@ def ids_of(value: object, engine: Backend, param: str) -> list[int]:
 
 
 def mixed_ids(engine: Backend, parts: list[Part], add_special: bool, parse_special: bool) -> list[int]:
-    """Ids of strings and ids in a row; special ids are added in front of the first string only."""
+    """Ids of strings and ids in a row. add_special: what the model wants in front of a text stands in front of the
+    first part, if that is a text.
+    """
     ids: list[int] = []
     for i, part in enumerate(parts):
         checkpoint()
@@ -92,9 +94,15 @@ def text_of(engine: Backend, ids: Sequence[int]) -> str:
     return "".join(texts) + decoder.decode(b"", final=True)
 
 
-def encode_prompt(engine: Backend, prompt: object) -> Prompt:
-    """One prompt of a completion. Every part but an empty text is taken for one id at least, so that too many are not
-    tokenized.
+def encode_prompt(engine: Backend, prompt: object, add_special: bool = True) -> Prompt:
+    """One prompt of a completion; add_special is as `mixed_ids` has it."""
+    ids = raw_ids(engine, prompt, add_special)
+    return filled(Prompt(ids, prompt if isinstance(prompt, str) else text_of(engine, ids)), "prompt")
+
+
+def raw_ids(engine: Backend, prompt: object, add_special: bool) -> tuple[int, ...]:
+    """The ids of a prompt, which may have none. Every part but an empty text is taken for one id at least, so that too
+    many are not tokenized.
     """
     parts = parts_of(prompt, engine.info.target.n_vocab, "prompt")
     n_least = sum(part != "" for part in parts)
@@ -103,22 +111,22 @@ def encode_prompt(engine: Backend, prompt: object) -> Prompt:
     for part in parts:
         if isinstance(part, str):
             engine.check_length(part)
-    ids = tuple(mixed_ids(engine, parts, add_special=True, parse_special=True))
-    text = parts[0] if len(parts) == 1 and isinstance(parts[0], str) else text_of(engine, ids)
-    return filled(Prompt(ids, text), "prompt")
+    return tuple(mixed_ids(engine, parts, add_special, parse_special=True))
 
 
 def encode_chat(engine: Backend, body: TemplateBody) -> Prompt:
     """The prompt of a chat. A last message of the assistant is the beginning of the answer, as llama-server has it."""
     prefill, messages = _split_prefill(body)
-    ids = engine.chat_prompt(messages, _template_kwargs(body), _opens_answer(body, prefill), prefill)
+    opens = _opens_answer(body, prefill)
+    ids = engine.chat_prompt(messages, _template_kwargs(body), opens, prefill, body.add_special_tokens)
     return filled(Prompt(tuple(ids), ""), "messages")
 
 
 def render_chat(engine: Backend, body: TemplateBody) -> str:
     """The same prompt as text."""
     prefill, messages = _split_prefill(body)
-    return engine.render_chat(messages, _template_kwargs(body), _opens_answer(body, prefill), prefill)
+    opens = _opens_answer(body, prefill)
+    return engine.render_chat(messages, _template_kwargs(body), opens, prefill, body.add_special_tokens)
 
 
 def chat_template(engine: Backend) -> str:

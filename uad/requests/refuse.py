@@ -73,6 +73,7 @@ FEATURES = (
     Feature("prompt_logprobs", _given, "use echo with logprobs in /v1/completions"),
     Feature("truncate_prompt_tokens", _given, "send a shorter prompt; /tokenize tells how long it is"),
     Feature("skip_special_tokens", _is_false, "control tokens are no text; read their ids with return_tokens"),
+    Feature("return_token_ids", _on, "send return_tokens; /v1/completions and chats have return_token_ids"),
     Feature("suffix", _filled, "send it to /v1/completions, or to /infill as input_suffix"),
 )
 

@@ -268,6 +268,7 @@ class TemplateBody(Body):
     reasoning_format: ReasoningFormat | None = None
     add_generation_prompt: StrictBool | None = None
     continue_final_message: StrictBool | None = None
+    add_special_tokens: StrictBool = True
 
 
 class ChatBody(TemplateBody, GenerationBody):
@@ -275,6 +276,7 @@ class ChatBody(TemplateBody, GenerationBody):
 
     logprobs: StrictBool = False
     top_logprobs: ChatAlternatives | None = None
+    return_token_ids: StrictBool = False
 
 
 class CompletionBody(GenerationBody):
@@ -285,6 +287,8 @@ class CompletionBody(GenerationBody):
     best_of: Choices | None = None
     suffix: StrictStr = ""
     logprobs: Alternatives | None = None
+    add_special_tokens: StrictBool = True
+    return_token_ids: StrictBool = False
 
 
 class NativeBody(GenerationBody):
@@ -292,6 +296,7 @@ class NativeBody(GenerationBody):
 
     prompt: Any
     logprobs: Alternatives | None = None
+    add_special_tokens: StrictBool = True
     return_tokens: StrictBool = False
     response_fields: list[StrictStr] = Field([], max_length=256)
 

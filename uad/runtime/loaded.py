@@ -108,6 +108,10 @@ class Loaded:
         """How the target writes thoughts and calls."""
         return self._prompts.answers
 
+    def template_caps(self) -> Mapping[str, bool]:
+        """See `Prompts.template_caps`."""
+        return self._prompts.template_caps()
+
     def check_length(self, text: str) -> None:
         """Raises ContextOverflowError where a prompt with this text cannot fit: cheap, to be asked before it is
         tokenized.
@@ -138,9 +142,10 @@ class Loaded:
         template_kwargs: Mapping[str, object],
         add_generation_prompt: bool = True,
         prefill: str = "",
+        add_special: bool = True,
     ) -> list[int]:
         """See `Prompts.chat`. Raises InvalidRequestError or ContextOverflowError."""
-        return self._prompts.chat(messages, template_kwargs, add_generation_prompt, prefill)
+        return self._prompts.chat(messages, template_kwargs, add_generation_prompt, prefill, add_special)
 
     def render_chat(
         self,
@@ -148,6 +153,10 @@ class Loaded:
         template_kwargs: Mapping[str, object],
         add_generation_prompt: bool = True,
         prefill: str = "",
+        add_special: bool = True,
     ) -> str:
-        """The prompt of a conversation as text. Raises InvalidRequestError."""
-        return self._prompts.render(messages, template_kwargs, add_generation_prompt, prefill).text
+        """The prompt of a conversation as text, of which `tokenize` with the same add_special makes the ids of
+        `chat_prompt`. Raises InvalidRequestError.
+        """
+        rendered = self._prompts.render(messages, template_kwargs, add_generation_prompt, prefill)
+        return self._prompts.raw(rendered) if add_special else rendered.text

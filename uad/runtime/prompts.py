@@ -17,7 +17,7 @@ from uad.mapping.families import bundled_mappings, find_family, load_families
 from uad.mapping.plan import Options, default_template
 from uad.mapping.prompt import encode_parts, encode_text
 from uad.mapping.recognise import Side, bos_name, eos_name, recognise
-from uad.templates.calling import calling
+from uad.templates.calling import calling, capabilities
 from uad.templates.conversation import Talk, converse
 from uad.templates.prefill import without_thoughts
 from uad.templates.render import Rendered, settle_kwargs
@@ -62,6 +62,7 @@ class Prompts:
         self.template = chosen
         self._kwargs = _defaults(chosen, config.variables)
         self._warned = threading.Event()
+        self._doubled = threading.Event()
 
     @cached_property
     def answers(self) -> AnswerFormat:
@@ -75,6 +76,10 @@ class Prompts:
             family = find_family(families, self._config.target_family)
         hidden = [name for name, id_ in self._vocab.specials.items() if not self._vocab.texts[id_]]
         return answer_format(self.template, calling(self.template), formats, family, hidden)
+
+    def template_caps(self) -> Mapping[str, bool]:
+        """What the chat template does, under llama-server's names. Renders at its first call."""
+        return capabilities(self.template)
 
     def answers_note(self) -> str:
         """What is known of its answers, in a line."""
@@ -100,14 +105,23 @@ class Prompts:
         return rendered
 
     def chat(
-        self, messages: Sequence[Message], kwargs: Mapping[str, object], add_generation_prompt: bool, prefill: str = ""
+        self,
+        messages: Sequence[Message],
+        kwargs: Mapping[str, object],
+        add_generation_prompt: bool,
+        prefill: str = "",
+        add_special: bool = True,
     ) -> list[int]:
         """The ids of a conversation and of the answer's beginning, which is one text with the template's where that
-        ends in text.
+        ends in text. add_special: with BOS, where the model wants one and the template writes none.
         """
         rendered = self.render(messages, kwargs, add_generation_prompt, prefill)
         self.check_length(rendered.text)
-        return encode_parts(rendered.parts, self._vocab, self._encode)
+        return encode_parts(rendered.parts, self._vocab, self._encode, add_bos=add_special)
+
+    def raw(self, rendered: Rendered) -> str:
+        """The text of a conversation as `tokenize` takes it: without the BOS that stands in front of it there."""
+        return rendered.text.removeprefix(bos_name(self._vocab)) if self._vocab.add_bos else rendered.text
 
     def check_length(self, text: str) -> None:
         """Raises ContextOverflowError where a prompt with this text cannot fit into a slot, however it is tokenized."""
@@ -116,9 +130,18 @@ class Prompts:
             raise ContextOverflowError(n_least, self._n_ctx)
 
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
-        """The ids of a text. add_special: with BOS, where the model wants one and the text has none. parse_special:
-        names of specials become their ids."""
-        return encode_text(text, self._vocab, self._encode, add_special=add_special, parse_special=parse_special)
+        """The ids of a text. add_special: with BOS in front, where the model wants one. parse_special: names of
+        specials become their ids.
+        """
+        ids = encode_text(text, self._vocab, self._encode, add_special=add_special, parse_special=parse_special)
+        if add_special and parse_special and ids[:2] == [self._vocab.bos] * 2 and not self._doubled.is_set():
+            self._doubled.set()
+            _log.warning(
+                "a prompt begins with %s, and the model wants one more in front; leave it out of the prompt, or send "
+                "add_special_tokens: false",
+                bos_name(self._vocab),
+            )
+        return ids
 
     def piece(self, id_: int) -> bytes:
         """The bytes that an id shows in an answer; the name of a special that shows nothing."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from aiohttp import web
 
-from uad.apis.origins import OriginTeller
+from uad.apis.origins import IdTeller, OriginTeller
 from uad.apis.outcome import Outcome, timings_json
 from uad.apis.problems import Problem
 from uad.apis.shapes import CompletionShape, Identity, NativeShape, Shape
@@ -16,7 +18,7 @@ from uad.events import Delta, Done, Progress
 from uad.requests.engine import Arrival, Backend, Generation, merge
 from uad.requests.infill import encode_infill, encode_insertion
 from uad.requests.job import Job, check_counts, make_job
-from uad.requests.prompt_ids import Prompt, encode_prompt, split_prompts
+from uad.requests.prompt_ids import Prompt, encode_prompt, split_prompts, text_of
 from uad.requests.refuse import checked
 from uad.requests.schemas import CompletionBody, InfillBody, NativeBody
 from uad.server.json_in import SMALL
@@ -68,8 +70,9 @@ def _encoded(engine: Backend, body: CompletionBody | NativeBody, prompt: object)
     if isinstance(body, InfillBody):
         return encode_infill(engine, body)
     if isinstance(body, CompletionBody) and body.suffix:
-        return encode_insertion(engine, prompt, body.suffix)
-    return encode_prompt(engine, prompt)
+        return encode_insertion(engine, prompt, body.suffix, body.add_special_tokens)
+    encoded = encode_prompt(engine, prompt, body.add_special_tokens)
+    return replace(encoded, text=text_of(engine, encoded.ids)) if isinstance(body, NativeBody) else encoded
 
 
 def _with_prompts(body: B) -> tuple[B, list[object]]:
@@ -99,7 +102,7 @@ async def _whole(state: State, teller: Teller) -> web.Response:
     n_chars = sum(len(prompt.text) for prompt in teller.job.prompts) + sum(
         outcome.n_chars for outcome in teller.outcomes
     )
-    if n_chars > SMALL or any(request.logprobs for request in teller.job.requests):
+    if n_chars > SMALL or teller.job.token_ids or any(request.logprobs for request in teller.job.requests):
         return await state.reply(n_chars, lambda: teller.shape.whole(teller.outcomes), teller.shape.depth)
     return reply(teller.shape.whole(teller.outcomes))
 
@@ -113,6 +116,8 @@ class Teller:
         self.outcomes = [Outcome(i) for i in range(len(job.requests))]
         self._is_opened = [False] * len(job.requests)
         self._origins = OriginTeller(len(job.requests))
+        prompts = [request.prompt for request in job.requests]
+        self._ids = IdTeller(prompts, isinstance(shape, CompletionShape)) if job.token_ids else None
 
     def hear(self, arrivals: list[Arrival]) -> None:
         """Take in events of an answer that is sent as a whole."""
@@ -129,16 +134,18 @@ class Teller:
         texts: list[str] = []
         for index, event in merge(arrivals):
             outcome = self.outcomes[index]
+            if isinstance(event, Progress):
+                outcome.n_cached = event.n_cached
             if not self._is_opened[index]:
                 self._is_opened[index] = True
-                texts += self.shape.opening(outcome)
+                texts += self._opening(outcome)
             if isinstance(event, Delta):
                 outcome.observe(event, keep=False)
                 texts += self._piece(outcome, event)
             elif isinstance(event, Progress):
                 texts += self._progress(outcome, event)
             else:
-                texts += self._origins.put(index, (), self._close(index, event))
+                texts += self._with_ids(index, (), self._origins.put(index, (), self._close(index, event)))
         return b"".join(self.shape.frame(text) for text in texts)
 
     def failed(self, problem: Problem) -> bytes:
@@ -147,12 +154,20 @@ class Teller:
 
     def _piece(self, outcome: Outcome, event: Delta) -> list[str]:
         texts = [_timed(text, event.timings) for text in self.shape.piece(outcome, event)]
-        return self._origins.put(outcome.index, event.tokens, texts)
+        return self._with_ids(outcome.index, event.ids, self._origins.put(outcome.index, event.tokens, texts))
+
+    def _opening(self, outcome: Outcome) -> list[str]:
+        texts = self.shape.opening(outcome)
+        return texts if self._ids is None else self._ids.begin(outcome.index, texts)
+
+    def _with_ids(self, index: int, ids: Sequence[int], texts: list[str]) -> list[str]:
+        return texts if self._ids is None else self._ids.put(index, ids, texts)
 
     def _progress(self, outcome: Outcome, event: Progress) -> list[str]:
         """How far the prompt was read, for who asked for it."""
         outcome.prompt_probs += event.probs
-        if not self.job.requests[outcome.index].progress:
+        blank = self.shape.blank(outcome) if self.job.requests[outcome.index].progress else ""
+        if not blank:
             return []
         progress = {
             "total": event.n_prompt,
@@ -160,7 +175,7 @@ class Teller:
             "processed": event.n_past,
             "time_ms": int(event.ms),
         }
-        return [_timed(with_member(self.shape.blank(outcome), "prompt_progress", progress), event.timings)]
+        return [_timed(with_member(blank, "prompt_progress", progress), event.timings)]
 
     def _close(self, index: int, done: Done) -> list[str]:
         outcome = self.outcomes[index]
@@ -182,17 +197,20 @@ def _timed(text: str, timings: Timings | None) -> str:
 
 
 async def _stream(request: web.Request, generation: Generation, teller: Teller) -> web.StreamResponse:
-    state, ping = request.app[STATE], teller.job.ping
+    """Send what the teller tells. Events may tell nothing for long, so silence is measured by what is sent."""
+    state, ping, clock = request.app[STATE], teller.job.ping, asyncio.get_running_loop().time
+    spoke = clock()
     arrivals = await generation.take(ping)  # an error before the first event still gets its own status
     request[FAILED] = teller.failed
     response = await begin_stream(request)
     while True:
-        data = teller.tell(arrivals) if arrivals else teller.shape.ping
+        data = teller.tell(arrivals)
         if not generation.is_open:
             break
-        if data:
-            await state.write(response, data)
-        arrivals = await generation.take(ping)
+        if data or (ping is not None and clock() >= spoke + ping):
+            await state.write(response, data or teller.shape.ping)
+            spoke = clock()
+        arrivals = await generation.take(None if ping is None else max(spoke + ping - clock(), 0.0))
     await state.write(response, data + DONE if teller.shape.ends_with_done else data)
     await response.write_eof()
     return response

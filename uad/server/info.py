@@ -22,6 +22,16 @@ from uad.server.metrics import CONTENT_TYPE, render
 from uad.server.replies import refusal, reply
 from uad.server.state import STATE, State
 
+_UNASKED = {
+    "stream": False,
+    "stop": [],
+    "n_probs": 0,
+    "min_tokens": 0,
+    "timings_per_token": False,
+    "post_sampling_probs": False,
+}
+"""Settings that only requests change."""
+
 
 async def health(request: web.Request) -> web.Response:
     """GET /health: 503 after a fatal error and while shutting down."""
@@ -36,12 +46,15 @@ async def health(request: web.Request) -> web.Response:
 async def models(request: web.Request) -> web.Response:
     """GET /v1/models: OpenAI's list, with llama-server's `meta` and its Ollama-like `models`."""
     state = request.app[STATE]
+    details = {"parent_model": "", "format": "gguf", "family": "", "families": [""]}
     entry = {
         "name": state.alias,
         "model": state.alias,
+        **dict.fromkeys(("modified_at", "size", "digest", "description", "parameters"), ""),
         "type": "model",
+        "tags": [""],
         "capabilities": ["completion"],
-        "details": {"format": "gguf"},
+        "details": {**details, "parameter_size": "", "quantization_level": ""},
     }
     return reply({"object": "list", "data": [_model(state)], "models": [entry]})
 
@@ -68,17 +81,22 @@ def _model(state: State) -> Json:
         "size": target.size,
         "ftype": target.ftype,
     }
-    return {"id": state.alias, "object": "model", "created": state.started, "owned_by": "llamacpp", "meta": meta}
+    own = {"id": state.alias, "aliases": [state.alias], "tags": [], "object": "model", "created": state.started}
+    return {**own, "owned_by": "llamacpp", "meta": meta}
 
 
 async def props(request: web.Request) -> web.Response:
     """GET /props, as far as it means something here."""
     state = request.app[STATE]
     info, config = state.engine.info, state.engine.config
+    caps = await state.off_loop(0, state.engine.template_caps)
     params = {
         **sampling_json(config.sampling, config.sampling.seed),
         "n_predict": config.n_predict,
         "max_tokens": config.n_predict,
+        **_UNASKED,
+        "reasoning_format": state.config.reasoning_format,
+        "lora": [{"id": one.id, "scale": one.scale} for one in state.engine.adapters()],
         **speculative_json(config.drafting.defaults, drafters_of(state.engine, config.drafting.defaults)),
     }
     return reply(
@@ -90,14 +108,17 @@ async def props(request: web.Request) -> web.Response:
             "model_ftype": info.target.ftype,
             "draft_model_path": info.draft.path if info.draft is not None else "",
             "chat_template": chat_template(state.engine),
-            "chat_template_caps": {},
+            "chat_template_caps": caps,
             "bos_token": info.bos_token,
             "eos_token": info.eos_token,
             "is_sleeping": False,
-            "modalities": {"vision": False, "audio": False},
+            "modalities": {"vision": False, "video": False, "audio": False},
             "endpoint_slots": state.config.slots,
             "endpoint_metrics": state.config.metrics,
             "endpoint_props": False,
+            "ui": state.config.ui,
+            "ui_settings": {},
+            "cors_proxy_enabled": False,
             "build_info": state.fingerprint,
         }
     )

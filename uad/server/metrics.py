@@ -15,13 +15,15 @@ from uad.server.state import State
 from uad.stats import DrafterStats
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_N_TOKENS_MAX = b"# TYPE llamacpp:n_tokens_max gauge\n", b"# TYPE llamacpp:n_tokens_max counter\n"
+"""llama-server calls it a counter. prometheus_client would write a counter's name with `_total` at its end."""
 
 
 def render(state: State) -> bytes:
     """All metrics. The throughput gauges cover the time since the last call."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(state))
-    return generate_latest(registry)
+    return generate_latest(registry).replace(*_N_TOKENS_MAX)
 
 
 class _Collected(Collector):
@@ -47,6 +49,10 @@ class _Collected(Collector):
             "llamacpp:requests_processing": ("Sequences in a slot", n_busy),
             "llamacpp:requests_deferred": ("Sequences waiting for a slot", max(self._state.gate.n_inside - n_busy, 0)),
             "llamacpp:n_tokens_max": ("Longest sequence so far, prompt and answer", totals.n_tokens_max),
+            "llamacpp:n_busy_slots_per_decode": (
+                "Mean number of busy slots per decode of the target",
+                totals.n_busy_slots / max(totals.n_decodes, 1),
+            ),
         }
 
 
@@ -113,7 +119,8 @@ def _by_drafter(drafters: tuple[DrafterStats, ...]) -> Iterator[Metric]:
         "seconds": ("Time a drafter took", [one.ms / 1e3 for one in drafters]),
         "failures": ("Times a drafter failed, after which it is off for a while", [one.n_failures for one in drafters]),
     }
-    yield _by_position(drafters)
+    if (positions := _by_position(drafters)).samples:
+        yield positions
     for name, (text, values) in families.items():
         yield _labelled(CounterMetricFamily(f"uad:drafter_{name}", text, labels=["type"]), drafters, values)
     is_off = GaugeMetricFamily("uad:drafter_off", "Whether a drafter is off after a failure", labels=["type"])

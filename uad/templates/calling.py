@@ -21,7 +21,16 @@ TOOL, WORD, NUMBER = "wqz_tool", "wqz_word", 31
 _OPEN_NAME = re.compile(r"[<\[][^\s<>\[\]]*\Z")
 """What two texts have in common may end inside the name of a special."""
 _OTHER = "wqz_other"
-_RESULT, _THOUGHT = "wqz result", "wqz thought"
+_RESULT, _THOUGHT, _SAID = "wqz result", "wqz thought", "wqz said"
+_KEEPING = {
+    "enable_thinking": True,
+    "thinking": True,
+    "preserve_thinking": True,
+    "clear_thinking": False,
+    "truncate_history_thinking": False,
+    "drop_thinking": False,
+}
+"""What templates call the switch that leaves thoughts in earlier answers."""
 _IDS = {ANY_ID: "call_wqz00000000000000001", NINE: "wqz000001", FUNCTIONS: f"functions.{TOOL}:0"}
 
 
@@ -67,6 +76,23 @@ def calling(template: str) -> Calling:
                 thoughts=probe.thoughts(way),
             )
     return Calling(tools=tools, thoughts=probe.thoughts(None))
+
+
+@lru_cache(maxsize=16)
+def capabilities(template: str) -> Mapping[str, bool]:
+    """What a template does with messages, tools and thoughts, under the names that llama-server has for it."""
+    found, probe = calling(template), _CallProbe(template)
+    return {
+        "supports_string_content": probe.shows({"role": "user", "content": _SAID}),
+        "supports_typed_content": probe.shows({"role": "user", "content": [{"type": "text", "text": _SAID}]}),
+        "supports_system_role": probe.shows({"role": "system", "content": _SAID}),
+        "supports_tools": found.tools,
+        "supports_tool_calls": found.calls,
+        "supports_parallel_tool_calls": found.calls and found.parallel,
+        "supports_object_arguments": found.calls and found.objects,
+        "supports_preserve_reasoning": probe.keeps_thoughts(found.thoughts or "reasoning_content"),
+        "supports_reasoning_effort": probe.knows_effort(),
+    }
 
 
 def _shows_call(text: str) -> bool:
@@ -117,12 +143,31 @@ class _CallProbe:
                 return name
         return ""
 
-    def _render(self, messages: Sequence[Mapping[str, object]], tools: object, prompt: bool = False) -> str:
+    def shows(self, message: Mapping[str, object]) -> bool:
+        """Whether the text of a first message is there, and not as Python or JSON shows a list."""
+        talk = [message, _asked()] if message["role"] == "system" else [message]
+        text = self._render(talk, None, prompt=True) or self._render(talk, [], prompt=True)
+        return _SAID in text and not any(f"{quote}text{quote}: {quote}{_SAID}" in text for quote in "'\"")
+
+    def keeps_thoughts(self, name: str) -> bool:
+        """Whether thoughts of an answer that is not the last one can be there; `name` is their member."""
+        first, last = ({"role": "assistant", "content": "wqz answer", name: text} for text in (_THOUGHT, "wqz other"))
+        return _THOUGHT in self._render([_asked(), first, _asked(), last, _asked()], None, prompt=True, **_KEEPING)
+
+    def knows_effort(self) -> bool:
+        """Whether the prompt depends on `reasoning_effort`."""
+        thinking = {"enable_thinking": True, "thinking": True}
+        words = ("none", "low", "high", "max")
+        return len({self._render([_asked()], None, True, **thinking, reasoning_effort=word) for word in words}) > 1
+
+    def _render(
+        self, messages: Sequence[Mapping[str, object]], tools: object, prompt: bool = False, **more: object
+    ) -> str:
         """The text; empty where the template refuses. Some want the tools as functions, or as one text under another
         name.
         """
-        told = {"tools": tools, "functions": json.dumps(tools), "datetime": "", "add_generation_prompt": prompt}
-        return probed(self._template, messages, self._budget, **told)
+        told: dict[str, object] = {"tools": tools, "functions": json.dumps(tools), "datetime": ""}
+        return probed(self._template, messages, self._budget, **{**more, **told, "add_generation_prompt": prompt})
 
 
 def _asked() -> dict[str, object]:

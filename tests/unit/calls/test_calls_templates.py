@@ -19,7 +19,7 @@ from uad.calls.tools import Calls, Tool
 from uad.common.sequences import common_prefix
 from uad.errors import InvalidRequestError
 from uad.mapping.families import bundled_mappings, load_families
-from uad.templates.calling import _OPEN_NAME, FUNCTIONS, NINE, calling
+from uad.templates.calling import _OPEN_NAME, FUNCTIONS, NINE, calling, capabilities
 from uad.templates.conversation import Talk, converse
 
 PLAIN = (
@@ -334,3 +334,21 @@ def test_the_documentation_has_the_format_of_every_real_template():
         found = answer_format(template, calling(template), FORMATS, None, ())
         names = ", then ".join(one.name for one in found.calls) or "none"
         assert f"| {name} | {names} |" in page, f"{name}: {names}"
+
+
+def test_capabilities_have_llama_servers_names() -> None:
+    plain = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    bare = capabilities(plain)
+    assert {name for name, has in bare.items() if has} == {"supports_string_content", "supports_system_role"}
+    parts = capabilities("{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}")
+    assert (parts["supports_string_content"], parts["supports_typed_content"]) == (False, True)
+    users = capabilities("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}")
+    assert not users["supports_system_role"]
+    assert capabilities(plain + "{{ reasoning_effort }}")["supports_reasoning_effort"]
+    assert capabilities(plain.replace("m.content", "m.reasoning_content ~ m.content"))["supports_preserve_reasoning"]
+    assert not capabilities(plain + "{{ messages[-1].reasoning_content if messages | length == 2 }}")[
+        "supports_preserve_reasoning"
+    ]
+    assert capabilities("{% for tool in tools %}{{ tool }}{% endfor %}" + plain)["supports_string_content"]
+    assert not capabilities(plain.replace("m.content", "m.content | tojson"))["supports_typed_content"]
+    assert capabilities(plain + "{{ tools }}")["supports_tools"]
