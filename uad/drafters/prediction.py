@@ -24,6 +24,8 @@ _BYTES: Final = 8
 """Of the prediction that are encoded for each id."""
 _UNSURE: Final = 2
 """Last ids that the cut may have changed, where there is no safe boundary."""
+_SURER: Final = 4
+"""Ids of a copy elsewhere that one counts as which was followed: few answers agree with a prediction by chance."""
 _MOST_LENGTH: Final = len(BELIEFS) // 2
 """Longer copies are not surer."""
 _PROMPT: Final = 16
@@ -80,8 +82,10 @@ class PredictionDrafter:
         ids = tuple(self._ids(slot.answer, place, n)[:n]) if n > 0 else ()
         if len(ids) < max(ask.n_min, 1):
             return _NOTHING
-        length = min(place.length, _MOST_LENGTH)
-        return Draft(ids, BELIEFS[length : length + len(ids)], Origin.PREDICTION, kind=_KINDS[place.trust])
+        step = _SURER if place.trust is Trust.FOLLOWED else 1
+        begin = min(step * place.length, _MOST_LENGTH)
+        beliefs = BELIEFS[begin : begin + step * len(ids) : step]
+        return Draft(ids, beliefs, Origin.PREDICTION, kind=_KINDS[place.trust])
 
     def _ids(self, answer: PredictedAnswer, place: PredictedPlace, n: int) -> list[int]:
         """At most n ids, or a few more: what remains, cut from the last safe boundary of what is written. Where an id
