@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from uad.lookup.prediction import drafter
+
 from kit.simulator import Cost
-from uad.drafters.prediction import drafter
+from uad.common.sequences import common_prefix
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
 from uad.policy.protocol import Wish
 from uad.types import Commit, Draft, Origin, SpeculativeParams
 from uad.vocab.encode import Encoder
-from uad.vocab.prefix import common_prefix
 from uad.vocab.table import VocabTable
 
 PLAIN_MS: Final = 100.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from kit.toys import SCRIPT, TARGET_END, TARGET_VOCAB
+from uad.lookup.history import belief
 
 from uad.drafters import prediction
-from uad.drafters.history import belief
 from uad.drafters.protocol import Predicted
 from uad.types import Ask, Commit, Draft, Origin
 from uad.vocab.encode import Encoder

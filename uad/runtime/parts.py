@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from uad.config import Config, ModelConfig
+from uad.costs.fit import fitted, fitted_alone
 from uad.decode.drafting import Drafting
 from uad.decode.ends import ends_of, name_of
 from uad.decode.guard import reason
@@ -29,11 +30,12 @@ from uad.llama.memory import SavedSequence
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
 from uad.llama.trained import training_note
+from uad.mapping.plan import Options, plan
+from uad.mapping.recognise import Side, bos_name, eos_name
 from uad.policy.fixed import FixedPolicy
 from uad.runtime import drafters, remote
 from uad.runtime.adapters import AdapterTurns
 from uad.runtime.drafters import Lookup
-from uad.runtime.fit import fitted, fitted_alone
 from uad.runtime.heads import open_head, plan_head
 from uad.runtime.open import open_model, tokenizer_notes
 from uad.runtime.pacing import Policies, Steps, draft_steps, open_policy
@@ -46,8 +48,6 @@ from uad.sampling.dry import BreakersOf, breakers_of
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
 from uad.sampling.stages import Stage
-from uad.templates.plan import Options, plan
-from uad.templates.recognise import Side, bos_name, eos_name
 from uad.types import BY_REQUEST, Origin, Request
 from uad.vocab.encode import Encoder
 
