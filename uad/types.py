@@ -61,6 +61,9 @@ class Origin(enum.StrEnum):
 WRITERS = frozenset({Origin.HEAD, Origin.MODEL})
 """Drafters that write their guesses id by id, with decodes of their own."""
 
+BY_REQUEST = frozenset({Origin.PREDICTION})
+"""Drafters of what a request brings: how much of that is right says nothing of the next request."""
+
 
 class SpecPolicy(enum.StrEnum):
     """Who decides how far to draft: the machine's cost curve and what was accepted so far, or the request's own

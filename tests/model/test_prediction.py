@@ -7,6 +7,7 @@ from kit.toys import SCRIPT, TARGET_END, TARGET_VOCAB
 
 from uad.drafters.protocol import Predicted
 from uad.lookup import prediction
+from uad.lookup.history import BELIEFS
 from uad.types import Ask, Commit, Draft, Origin
 from uad.vocab.encode import Encoder
 
@@ -74,6 +75,17 @@ def test_drafts_are_longer_where_more_agreed() -> None:
     assert lengths[2] > 30
     assert found.kind == "prediction"
     assert found.p[0] > 0.9
+
+
+def test_what_was_followed_is_believed_more_than_a_copy_of_that_length() -> None:
+    one = drafter(SCRIPT * 4)
+    for id_ in ENCODER.encode(SCRIPT)[:6]:
+        guessed = draft(one)
+        one.observe(Commit(0, (id_,)))
+    found = draft(one)
+    assert (guessed.kind, found.kind) == ("prediction", "prediction")
+    assert found.p[0] > BELIEFS[2 * 6]
+    assert list(found.p) == sorted(found.p)
 
 
 def test_kinds_say_what_is_known_of_a_place() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from uad.common.settings import Setting, setting, settings_of
-from uad.types import Origin
+from uad.types import BY_REQUEST, Origin
 
 SHARES = ("off", "slot", "server")
 _MOST = 1024  # tokens to look up, or of a draft
@@ -111,15 +111,18 @@ class Surroundings:
 class DrafterType:
     """One drafter. `section` is its field in `LookupConfig`; `build` makes it of that.
 
-    `remembers`: whether it keeps what was said in earlier answers. `by_request`: whether requests bring what it drafts
-    from, so that it is there whatever --spec-type says.
+    `remembers`: whether it keeps what was said in earlier answers.
     """
 
     origin: Origin
     section: str
     build: Callable[[Any, Surroundings], Any]
     remembers: bool = False
-    by_request: bool = False
+
+    @property
+    def by_request(self) -> bool:
+        """Whether requests bring what it drafts from, so that it is there whatever --spec-type says."""
+        return self.origin in BY_REQUEST
 
     @property
     def settings(self) -> dict[str, Setting]:
@@ -185,7 +188,7 @@ LOOKUP_TYPES = (
     DrafterType(Origin.NGRAM_MOD, "mod", _mod, remembers=True),
     DrafterType(Origin.NGRAM_CACHE, "cache", _cache, remembers=True),
     DrafterType(Origin.SUFFIX, "suffix", _suffix, remembers=True),
-    DrafterType(Origin.PREDICTION, "prediction", _prediction, by_request=True),
+    DrafterType(Origin.PREDICTION, "prediction", _prediction),
 )
 """Those that need no model."""
 

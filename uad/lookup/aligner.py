@@ -31,6 +31,7 @@ _RESUMED = 4
 """Ids that a copy resumed behind a difference counts as, beside those that agree."""
 _MOST_AGREED = len(BELIEFS) // 2
 """Longer copies are not surer."""
+_LAST = len(BELIEFS) - 1
 
 
 class Guess(NamedTuple):
@@ -42,14 +43,14 @@ class Guess(NamedTuple):
     trust: Sequence[float]
     length: int
 
-    def draft(self, n: int, origin: Origin, n_match: int) -> Draft:
-        """Its first n ids. A copy that was resumed, and agrees in fewer ids than a look-up of n_match needs, has a kind
-        of its own.
+    def draft(self, n: int, origin: Origin, n_match: int, surer: int = 1) -> Draft:
+        """Its first n ids, each of which is believed as behind `surer` times as many that agree. A copy that was
+        resumed, and agrees in fewer ids than a look-up of n_match needs, has a kind of its own.
         """
-        ids, length, kind = tuple(self.ids[:n]), min(self.length, _MOST_AGREED), str(origin)
-        if length < n_match:
+        ids, length, kind = tuple(self.ids[:n]), min(surer * self.length, _MOST_AGREED), str(origin)
+        if self.length < n_match:
             length, kind = length + _RESUMED, f"{kind}/resumed"
-        p = BELIEFS[length : length + len(ids)]
+        p = tuple([BELIEFS[min(length + surer * i, _LAST)] for i in range(len(ids))])
         return Draft(
             ids, tuple([a * b for a, b in zip(p, self.trust, strict=False)]) if self.trust else p, origin, kind=kind
         )

@@ -26,6 +26,8 @@ _CLEAR: Final = 12
 _BYTES_PER_ID: Final = 3
 _FREE: Final = 16
 """Ids drafted beyond twice the length of what agreed."""
+_SURER: Final = 4
+"""Ids of a copy elsewhere that one counts as which agrees with a prediction: few answers do by chance."""
 _PIECE: Final = 256
 """Bytes of the prediction that are encoded at once."""
 _UNSURE: Final = 2
@@ -107,7 +109,8 @@ class PredictionLookup:
         if guess is None:
             return None
         before = aligner.left.length // 2 if aligner.left is not None and guess.length >= _SURE else 0
-        draft = guess.draft(min(n, _FREE + 2 * max(guess.length, before)), self._text.origin, _SURE)
+        surer = _SURER if guess.length >= _SURE else 1
+        draft = guess.draft(min(n, _FREE + 2 * max(guess.length, before)), self._text.origin, _SURE, surer)
         return draft if guess.length else replace(draft, kind=f"{draft.origin}/guessed")
 
     def _guess(self, n: int) -> Guess | None:

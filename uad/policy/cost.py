@@ -116,26 +116,29 @@ class CostCurve:
     def observe(self, n: int, depth: int, ms: float) -> None:
         """A decode of n rows took ms: most of a surprise is the machine's, a little is this size's; behind more
         positions than were ever measured it is theirs as long as little is known of them. Behind many decodes alike it
-        is that of all larger sizes: what was known of them may be of a disturbed machine.
+        is that of all larger sizes: what was known of them may be of a disturbed machine. A size of which little is
+        known tells of itself alone.
         """
         table = self._nearest(depth)
         expected = self.ms(n, depth)
+        is_known = table.n_known(n) >= _KNOWN
         ratio = ms / expected if expected > 0 else 1.0
-        if n > self._usual_n and self._n_alike >= _STALE:
+        if is_known and n > self._usual_n and self._n_alike >= _STALE:
             ratio /= table.renew(ratio, self._usual_n)
             expected = self.ms(n, depth)
             self.n_found += 1
         self._n_alike = self._n_alike + 1 if n == self._usual_n else 1
         self._usual_n = n
-        if depth > self._depths[-1]:
+        if is_known and depth > self._depths[-1]:
             speed = self.speeds()[n > 1]
             rest = self._beyond.learn(n, depth - self._depths[-1], (ms - expected) / speed, _NOISE * expected / speed)
             ratio **= rest
             self.n_found += rest < _MUCH
-        if table.n_known(n) >= _KNOWN:
+        if is_known:
             ratio = exp(self._follow(ratio, n == 1))
             if not 1 / _MOST_OF_SIZE < ratio < _MOST_OF_SIZE:
                 ratio = _MOST_OF_SIZE if ratio > 1 else 1 / _MOST_OF_SIZE
+        self.n_found += not is_known
         table.learn(n, ratio)
 
     def observe_ratio(self, ratio: float) -> None:
@@ -254,9 +257,7 @@ class _Beyond:
 
 
 class _SizeTable:
-    """Cost by n at one depth; index 0 is unused. Sizes between measured ones are interpolated, and known by no
-    measurement.
-    """
+    """Cost by n at one depth; index 0 is unused. Sizes between those that were measured or seen are interpolated."""
 
     def __init__(self, points: dict[int, float]) -> None:
         self._points = sorted(points.items())
@@ -284,11 +285,29 @@ class _SizeTable:
         return ratio
 
     def learn(self, n: int, ratio: float) -> None:
-        """n rows took `ratio` times as long as this says."""
+        """n rows took `ratio` times as long as this says. Of a size of which little is known one slow decode tells
+        little: it may have been disturbed. A second one, or a much faster one, is believed at once.
+        """
         if len(self._ms) <= n:
             self._grow(n)
         self._n_seen[n] += 1
-        self._ms[n] *= ratio ** max(_SHAPE_RATE, 1 / (self._n_before[n] + self._n_seen[n]))
+        n_known = self._n_before[n] + self._n_seen[n]
+        rate = max(_SHAPE_RATE, 1 / n_known)
+        if n_known <= _KNOWN:
+            ratio = min(ratio, _MOST_OF_SIZE) if n_known == 1 else ratio
+            rate = 1.0 if ratio < 1 / _MOST_OF_SIZE or ratio > _MOST_OF_SIZE else rate
+        self._ms[n] *= ratio**rate
+        if not self._n_before[n] and self._n_seen[n] <= _KNOWN:
+            self._spread()
+
+    def _spread(self) -> None:
+        """A size is known that was not measured: those that were never seen are between others now."""
+        known = [before + seen > 0 for before, seen in zip(self._n_before, self._n_seen, strict=True)]
+        beyond = [point for point in self._points if point[0] >= len(known)]
+        self._points = [(n, self._ms[n]) for n, is_known in enumerate(known) if is_known] + beyond
+        for n in range(1, len(known)):
+            if not known[n]:
+                self._ms[n] = self._interpolate(n)
 
     def _grow(self, n: int) -> None:
         measured = dict(self._points)

@@ -270,7 +270,7 @@ class AutoRound:
             state.has_read_all(use)
 
     def _candidate(self, member: Member, origin: Origin, draft: Draft, price_ms: float) -> Candidate:
-        calibration = member.calibration if origin in WRITERS else self._policy.calibration(draft.kind)
+        calibration = member.calibration if origin in WRITERS else self._policy.calibration_for(member.state, draft)
         bins = [bin_of(belief) for belief in draft.p]
         if draft.n_tail:
             n = len(bins) - draft.n_tail

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from uad.policy.calibration import Calibration
-from uad.policy.drafter import FEW_IDS, DrafterRecord, Use
+from uad.policy.drafter import FEW_IDS, FIRST_SAVED, DrafterRecord, Use
 from uad.policy.machine import Machine
-from uad.types import WRITERS, Origin
+from uad.types import BY_REQUEST, WRITERS, Draft, Origin
 
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 _GRAMMAR: Final = Origin.GRAMMAR
@@ -40,6 +40,8 @@ class SequenceState:
     n_held: Mapping[Origin, int] = field(default_factory=dict)
     """Ids of the prompt that each drafter that writes read in an earlier request."""
     uses: dict[Origin, Use] = field(default_factory=dict)
+    calibrations: dict[str, Calibration] = field(default_factory=dict)
+    """Of the kinds of drafts that come from what the request brought."""
 
     def unread(self, use: Use) -> int:
         """Ids that the draft model has yet to read."""
@@ -102,6 +104,14 @@ class Sequences:
         n_held = {origin: min(n, n_cached) for origin, n in self._n_held.get(seq, {}).items()}
         self._states[seq] = SequenceState(n_prompt, is_sampled, window=self._window, n_held=n_held)
 
+    def calibration_for(self, state: SequenceState, draft: Draft) -> Calibration:
+        """That of a draft of this sequence which was looked up. It begins anew with each request that brings what is
+        looked up: a useless prediction would be believed as far as the right one before it was.
+        """
+        if draft.origin not in BY_REQUEST:
+            return self.calibration(draft.kind)
+        return state.calibrations.setdefault(draft.kind, Calibration())
+
     def calibration_of(self, state: SequenceState, origin: Origin) -> Calibration:
         """That of what a drafter that writes writes for this sequence."""
         return self.calibration(_KINDS[origin][state.is_sampled])
@@ -117,11 +127,14 @@ class Sequences:
         self._n_held[seq] = {**state.n_held, **read}
 
     def use(self, state: SequenceState, origin: Origin) -> Use:
-        """A drafter in a running sequence: at first it is expected to gain what it gained in others."""
+        """A drafter in a running sequence: at first it is expected to gain what it gained in others, or what an unknown
+        one does, where each request brings its own.
+        """
         use = state.uses.get(origin)
         if use is None:
             drafter = self.drafter(origin)
-            use = state.uses[origin] = Use(drafter, drafter.saved, n_read=state.n_held.get(origin, 0))
+            saved = FIRST_SAVED if origin in BY_REQUEST else drafter.saved
+            use = state.uses[origin] = Use(drafter, saved, n_read=state.n_held.get(origin, 0))
         return use
 
     def book(self, state: SequenceState) -> None:

@@ -18,8 +18,8 @@ from uad.runtime.wiring import Wiring
 from uad.types import Origin, SpecPolicy
 
 _TARGET_SECONDS, _DRAFT_SECONDS = 1.7, 0.3
-_SELDOM_SECONDS = 0.4  # where few requests draft
 _MOST_SEQUENCES = 16
+_SINGLE = range(1, 2)
 
 
 class Policies:
@@ -65,14 +65,14 @@ def open_policy(
 ) -> tuple[Policies, tuple[str, ...]]:
     """The policies, and the lines that say what decoding several tokens at once costs here.
 
-    is_seldom: only few requests draft, so a shorter look has to do, and no line is worth it.
+    is_seldom: only few requests draft, so their own rounds tell what several tokens at once cost; at start single ones
+    are decoded, and no line is worth that.
     """
     context, least = target.context, target.least
     # sizes of longer automatic drafts take too long for a quick look; the curve follows them while it runs
     usual = replace(config.drafting.defaults, policy=SpecPolicy.FIXED).longest
     n_max = min(context.n_alike, config.n_parallel * (1 + usual))
-    sizes = range(1, n_max + 1)
-    seconds = _SELDOM_SECONDS if is_seldom else _TARGET_SECONDS
+    sizes, seconds = (_SINGLE, 0.0) if is_seldom else (range(1, n_max + 1), _TARGET_SECONDS)
     samples, stored = wiring.curve(context, target.config, "target", sizes, seconds)
     is_rough = _is_rough(samples, stored) or any(one is not None and one.is_rough for one in (steps, head_steps))
 

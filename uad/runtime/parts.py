@@ -46,7 +46,7 @@ from uad.sampling.dry import BreakersOf, breakers_of
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
 from uad.sampling.stages import Stage
-from uad.types import Origin, Request
+from uad.types import BY_REQUEST, Origin, Request
 from uad.vocab.encode import Encoder
 
 _log = logging.getLogger("uad")
@@ -233,7 +233,7 @@ def _forced(config: Config, target: LoadedTarget, matchers: Mapping[int, Matcher
 
 def _only_by_request(every: Sequence[Drafter]) -> bool:
     """Whether nothing drafts but for requests that bring what it drafts from."""
-    return all(one.origin is Origin.PREDICTION for one in every)
+    return all(one.origin in BY_REQUEST for one in every)
 
 
 def _open_lookup(config: Config, stack: ExitStack, target: LoadedTarget, encoder: Encoder) -> tuple[LookupDrafter, ...]:

@@ -43,6 +43,36 @@ def test_one_size_alone_promises_no_free_lunch():
     assert curve(lambda n: 10.0, sizes=(1,)).ms(9) == 50.0
 
 
+def test_sizes_that_were_never_seen_lie_between_those_that_were():
+    one = curve(lambda n: 10.0, sizes=(1,))
+    one.observe(5, 0, 14.0)
+    assert one.ms(5) == pytest.approx(14.0)
+    assert one.ms(3) == pytest.approx(12.0)
+    assert one.ms(9) == pytest.approx(18.0)
+    one.observe(9, 0, 16.0)
+    assert one.ms(7) == pytest.approx(15.0)
+    assert one.ms(3) == pytest.approx(12.0)
+
+
+def test_one_slow_decode_of_a_size_of_which_nothing_is_known_may_be_a_disturbed_one():
+    one = curve(lambda n: 10.0, sizes=(1,))
+    one.observe(4, 0, 125.0)
+    assert one.ms(4) == pytest.approx(1.2 * 25.0)
+    one.observe(4, 0, 15.0)
+    assert one.ms(4) == pytest.approx(15.0)
+    for _ in range(2):
+        one.observe(8, 0, 90.0)
+    assert one.ms(8) == pytest.approx(90.0), "two alike are believed"
+    assert one.ms(1) == 10.0
+
+
+def test_a_size_that_was_measured_tells_nothing_of_its_neighbours():
+    one = curve(lambda n: 10.0 + n, sizes=(1, 8, 16))
+    before = [one.ms(n) for n in (4, 12, 20)]
+    one.observe(8, 0, 18.0)
+    assert [one.ms(n) for n in (4, 12, 20)] == before
+
+
 def test_several_samples_count_as_their_median():
     assert CostCurve([CostSample(1, 0, ms) for ms in (5.0, 4.0, 90.0)]).ms(1) == 5.0
 
