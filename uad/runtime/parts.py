@@ -15,8 +15,10 @@ from uad.decode.guard import reason
 from uad.decode.prompt_cache import PromptCache
 from uad.decode.scheduler import SamplerFactory
 from uad.decode.step import Engine
+from uad.drafters.draft_work import DraftContext
 from uad.drafters.model import ModelDrafter
 from uad.drafters.protocol import Drafter
+from uad.drafters.row_by_row import RowByRow
 from uad.errors import ConfigError, InvalidRequestError, MappingError, ModelLoadError, NotSupportedError
 from uad.events import ModelInfo, RuntimeInfo
 from uad.grammar.drafter import GrammarDrafter
@@ -25,6 +27,7 @@ from uad.grammar.protocol import Matcher
 from uad.grammar.vocabulary import GrammarVocabulary
 from uad.llama import native
 from uad.llama.context import Context
+from uad.llama.devices import offloads
 from uad.llama.memory import SavedSequence
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
@@ -37,6 +40,7 @@ from uad.runtime.fit import fitted, fitted_alone
 from uad.runtime.heads import open_head, plan_head
 from uad.runtime.open import open_model, tokenizer_notes
 from uad.runtime.pacing import Policies, Steps, draft_steps, open_policy
+from uad.runtime.profile import most_singly
 from uad.runtime.prompt_cache import open_prompt_cache
 from uad.runtime.prompts import Prompts
 from uad.runtime.remote import connected
@@ -321,7 +325,7 @@ def _draft_of(
     draft.choose_threads(own)
     rules = plan(side(target.model, config.templates.chat_template), side(model), template_options(config))
     drafter = ModelDrafter(
-        wiring.draft(draft),
+        _row_by_row(wiring.draft(draft), draft, own),
         encoder.sharing(),
         rules.rules,
         heal=config.drafting.heal,
@@ -336,6 +340,14 @@ def _draft_of(
         *_window_note(draft, target.context),
     )
     return _OpenedDraft(notes, drafter, draft_steps(config, draft, own, wiring), model.info)
+
+
+def _row_by_row(context: DraftContext, draft: Context, config: ModelConfig) -> DraftContext:
+    """The draft's context, where a device computes it and few rows cost less one by one."""
+    if not (draft.can_stop and offloads(config) and draft.n_ctx > 1):
+        return context
+    most = most_singly(draft)
+    return context if most == 1 else RowByRow(context, most)
 
 
 def _draft_config(config: ModelConfig, model: Model, target: Context) -> ModelConfig:
