@@ -20,6 +20,8 @@ from time import perf_counter
 
 import policy
 from rich.table import Table
+from uad.lookup.drafter import LookupDrafter
+from uad.lookup.prediction import PredictionDrafter
 
 from uad.cli import run
 from uad.config import LookupConfig
@@ -27,8 +29,6 @@ from uad.config.argv import Parser, typed
 from uad.config.drafter_types import LOOKUP_TYPES
 from uad.config.kinds import integer
 from uad.console import Bar, console_on
-from uad.drafters.lookup import LookupDrafter
-from uad.drafters.prediction import PredictionDrafter
 from uad.errors import ConfigError
 from uad.types import N_MAX_AUTO, Ask, Commit, Origin
 

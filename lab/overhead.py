@@ -27,7 +27,7 @@ from uad.bench.workloads import WorkloadPrompt, load
 from uad.cli import run
 from uad.config import Config, ModelConfig
 from uad.config.argv import Parser, add_group, typed, words_of
-from uad.config.flag_groups import CONTEXT, MODEL
+from uad.config.flags import CONTEXT, MODEL
 from uad.config.kinds import FILE, integer
 from uad.config.load import models_from
 from uad.console import Bar, set_up_logging
@@ -182,9 +182,10 @@ class BareLoop:
     """
 
     def __init__(self, target: ModelConfig) -> None:
+        from uad.costs.fit import fitted
+
         from uad.llama.context import Context
         from uad.llama.model import Model
-        from uad.runtime.fit import fitted
 
         config = fitted(Config(target=target)).config
         with ExitStack() as stack:

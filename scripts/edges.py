@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from uad.mapping.plan import plan
+
 from uad.bench.measure import BenchJob, EngineArm, make_job
 from uad.bench.workloads import WorkloadPrompt
 from uad.config import Config, DraftingConfig, ModelConfig
@@ -28,7 +30,6 @@ from uad.policy.protocol import Wish
 from uad.runtime import Stepper
 from uad.runtime.open import open_model
 from uad.runtime.parts import side, template_options
-from uad.templates.plan import plan
 from uad.types import GREEDY, Commit, Draft, Rows, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder
 

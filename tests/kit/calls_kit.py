@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from uad.mapping.families import bundled_mappings
+
 from uad.calls.events import Arguments, CallEnd, CallStart, Content, Event, Thought
 from uad.calls.files import load_all_calls
 from uad.calls.format import AnswerFormat
 from uad.calls.parser import AnswerParser, Start
 from uad.calls.tools import Calls, Tool
-from uad.templates.families import bundled_mappings
 
 FILES = load_all_calls([bundled_mappings()])
 FORMATS = {name: file.format for name, file in FILES.items()}

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
+from uad.lookup.drafter import LookupDrafter
 
-from uad.drafters.lookup import LookupDrafter
 from uad.types import Ask, Commit, Draft
 
 

@@ -15,14 +15,15 @@ from functools import cache, lru_cache
 from itertools import product
 from pathlib import Path
 
+from uad.mapping.compile import compile_rules
+from uad.mapping.derive import Derived, derive
+from uad.mapping.families import ROLES, Family, Message, Turn, bundled_mappings, load_families
+from uad.mapping.patterns import normalise
+from uad.mapping.prompt import encode_parts
+from uad.mapping.recognise import bos_name, eos_name, recognise
+
 from kit.templates_real import BOS, CONVERSATIONS, EOS, Real, real_templates
 from kit.templates_toys import named, toy
-from uad.templates.compile import compile_rules
-from uad.templates.derive import Derived, derive
-from uad.templates.families import ROLES, Family, Message, Turn, bundled_mappings, load_families
-from uad.templates.patterns import normalise
-from uad.templates.prompt import encode_parts
-from uad.templates.recognise import bos_name, eos_name, recognise
 from uad.templates.seams import Part
 
 SPY = toy("spy", (BOS, EOS, *(f"<<{role}>>" for role in ROLES), "<<end>>"))

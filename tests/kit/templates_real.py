@@ -15,11 +15,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from platformdirs import user_cache_path
+from uad.mapping.families import Message
+from uad.mapping.recognise import Side
 
 from kit.templates_toys import toy
 from uad.errors import InvalidRequestError
-from uad.templates.families import Message
-from uad.templates.recognise import Side
 from uad.templates.render import render
 
 SYSTEM = Message("system", "Be brief; answer in French.")

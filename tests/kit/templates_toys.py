@@ -10,9 +10,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from uad.templates.families import Family
-from uad.templates.patterns import Item, normalise
-from uad.templates.plan import Side
+from uad.mapping.families import Family
+from uad.mapping.patterns import Item, normalise
+from uad.mapping.plan import Side
+
 from uad.vocab.table import VocabTable
 
 SAMPLES = Path(__file__).parents[2] / "samples"

@@ -7,16 +7,16 @@ from __future__ import annotations
 import pytest
 from kit.templates_real import folder
 from kit.templates_toys import named, toy, vocab_of
+from uad.mapping.families import bundled_mappings, load_families
+from uad.mapping.patterns import normalise
+from uad.mapping.plan import Options, Side, plan
+from uad.mapping.prompt import encode_parts
+from uad.mapping.recognise import bos_name, eos_name
 
 from uad.config import TemplateConfig
 from uad.errors import InvalidRequestError
 from uad.runtime.prompts import Prompts
 from uad.templates.conversation import Talk, converse
-from uad.templates.families import bundled_mappings, load_families
-from uad.templates.patterns import normalise
-from uad.templates.plan import Options, Side, plan
-from uad.templates.prompt import encode_parts
-from uad.templates.recognise import bos_name, eos_name
 from uad.templates.seams import Part
 from uad.vocab.encode import Encoder
 

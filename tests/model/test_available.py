@@ -7,8 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from uad.runtime.available import available
+from uad.costs.available import available
 
 GIB = 1 << 30
 MEMINFO = f"MemTotal: {16 * GIB // 1024} kB\nMemFree: 1000 kB\nMemAvailable: {8 * GIB // 1024} kB\n"

@@ -13,12 +13,12 @@ import pytest
 from drafters import TYPES, WORKLOADS, measure, rounds
 from kit.drafter_kit import Slot
 from kit.toys import TARGET_VOCAB
+from uad.lookup.store import fingerprint
 
 from uad.cli import run
 from uad.config import DraftingConfig, LookupConfig
 from uad.config.drafter_types import NgramCacheConfig, NgramConfig, SuffixConfig
 from uad.drafters import ngram_simple
-from uad.drafters.store import fingerprint
 from uad.runtime.drafters import build, build_one, notes
 from uad.types import Origin
 

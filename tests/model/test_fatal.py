@@ -17,9 +17,9 @@ import pytest
 from kit.models import DRAFTS, TARGET, chat_prompts, chat_requests, config, finish
 from kit.process import Server, uad
 from kit.toys import TARGET_VOCAB, Collector, ScriptedModel, make_engine
+from uad.lookup.store import StoreFile
 
 from uad.config import Config
-from uad.drafters.store import StoreFile
 from uad.errors import ConfigError, DecodeError, ModelLoadError, UnavailableError
 from uad.llama.context import Context
 from uad.runtime import Runtime, parts, profile_store, runtime, wiring

@@ -438,7 +438,7 @@ def test_fail_all_tells_everyone_though_a_drafter_cannot_end() -> None:
 def test_a_drafter_that_cannot_be_made_is_named_and_left_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("uad.drafters.suffix.drafter", lambda *_: 1 / 0)
+    monkeypatch.setattr("uad.lookup.suffix.drafter", lambda *_: 1 / 0)
     built = drafters.build(DraftingConfig(types=(Origin.SUFFIX, Origin.NGRAM_SIMPLE)), TARGET_VOCAB, 1)
     assert [one.origin for one in built] == [Origin.NGRAM_SIMPLE]
     assert "suffix failed at start (ZeroDivisionError" in caplog.text

@@ -14,12 +14,12 @@ import pytest
 from gguf import GGUFReader
 from kit.models import DRAFTS, TARGET, config
 from kit.process import ENV
+from uad.costs.available import Limit
+from uad.costs.fit import Total, choose, fitted, room
 
 from uad.config import ModelConfig, load_config
 from uad.errors import ConfigError, ModelLoadError
 from uad.llama.footprint import Footprint, read
-from uad.runtime.available import Limit
-from uad.runtime.fit import Total, choose, fitted, room
 
 MIB, GIB = 1 << 20, 1 << 30
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from kit.toys import SCRIPT, TARGET_VOCAB, Collector, ScriptedModel, make_engine, run
+from uad.requests.infill import FimParts
 
 from uad.config import LookupConfig
 from uad.config.drafter_types import NgramConfig
 from uad.runtime.drafters import build_one
-from uad.server.infill import FimParts
 from uad.types import FimTokens, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 MARK = TARGET_VOCAB.specials["<|im_start|>"]

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.models import DRAFTS, TARGET, config
+from uad.commands.agreement import Prediction, accepted, divergence, predict
+from uad.commands.measure import Form, SampleText, chunks, draft_track, measure_pair, target_track
 
 from uad.cli import main
 from uad.errors import ConfigError
 from uad.policy.cost import CostCurve, CostSample
 from uad.runtime import measure
-from uad.runtime.agreement import Prediction, accepted, divergence, predict
-from uad.runtime.measure import Form, SampleText, chunks, draft_track, measure_pair, target_track
 from uad.types import Rows
 
 CHAT = tuple(

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 from kit.templates_toys import named, toy
 from kit.toys import TARGET_VOCAB, ScriptedModel, make_engine, run
+from uad.mapping.compile import compile_rules
+from uad.mapping.families import bundled_mappings, load_families
+from uad.mapping.prompt import encode_parts
 
 from uad.drafters.coupling import Coupling
 from uad.drafters.mirror import Mirror
 from uad.sampling.noise import Position, token_keys
-from uad.templates.compile import compile_rules
-from uad.templates.families import bundled_mappings, load_families
-from uad.templates.prompt import encode_parts
 from uad.templates.seams import Part
 from uad.types import Request, SamplingParams, SpeculativeParams
 from uad.vocab.encode import Encoder

@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.models import DRAFTS, TARGET
+from uad.backend.devices import devices
+from uad.commands.profiling import MeasuredCurve
+from uad.costs.profile import full, medians, plausible_ids, quick, spread
 
 from uad.cli import cost_plot, main
 from uad.config import ModelConfig, load_config
 from uad.errors import ConfigError, ModelLoadError
-from uad.llama.devices import devices
 from uad.policy.cost import CostSample
 from uad.runtime import profile, profile_store
-from uad.runtime.profile import full, medians, plausible_ids, quick, spread
-from uad.runtime.profiling import MeasuredCurve
 
 SAMPLES = (CostSample(1, 0, 2.5), CostSample(2, 0, 3.0), CostSample(1, 512, 2.75))
 

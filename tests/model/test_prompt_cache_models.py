@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from kit.models import DRAFTS, TARGET, Waiter, config, finish
 from kit.tiny_models import NAMES, make
+from uad.costs.available import Limit
 
 from uad.config import Config, DraftingConfig, ModelConfig
 from uad.decode import prompt_cache
 from uad.events import CacheCounts
 from uad.runtime import Runtime
-from uad.runtime.available import Limit
 from uad.runtime.prompt_cache import room
 from uad.types import Request, SamplingParams, SpecPolicy, SpeculativeParams
 

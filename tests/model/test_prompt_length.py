@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from kit.fake_runtime import FakeRuntime
 from kit.toys import TARGET_VOCAB
+from uad.requests.prompt_ids import encode_prompt
 
 from uad.config import TemplateConfig
 from uad.errors import ContextOverflowError
 from uad.runtime.prompts import Prompts
-from uad.server.prompt_ids import encode_prompt
 from uad.vocab.encode import Encoder
 
 TEMPLATE = "{{ messages[0].content }}"

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from kit.models import TARGET
 from kit.process import free_port
+from uad.backend.devices import Device, has_cpu_kernels, named, offloads, used
+from uad.commands.worker import Worker, WorkerConfig, device_lines
 
 from uad.config import ModelConfig
 from uad.errors import ConfigError
 from uad.llama import devices, rpc
-from uad.llama.devices import Device, has_cpu_kernels, named, offloads, used
 from uad.runtime import profile_store
-from uad.runtime.worker import Worker, WorkerConfig, device_lines
 
 WORKER = Device("RPC0", "10.0.0.2:50052", takes_layers=True, is_remote=True, handle=1)
 GPU = Device("CUDA0", "a card", takes_layers=True, is_remote=False, handle=2)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from kit.fake_runtime import BOS, CONFIG, FakeRuntime
 from kit.server_kit import CHAT, HELLO, post, stream
+from uad.apis.outcome import Outcome, usage_json
+from uad.requests.infill import FimShares
+from uad.requests.prediction import MAX_BYTES
 
 from uad.config import Config, ServerConfig
 from uad.events import Done
-from uad.server.infill import FimShares
-from uad.server.outcome import Outcome, usage_json
-from uad.server.prediction import MAX_BYTES
 from uad.stats import DrafterStats, DraftStats, Timings, Usage
 from uad.types import FimTokens, Finish, Origin, Request, StopKind
 

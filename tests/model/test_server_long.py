@@ -15,12 +15,12 @@ from contextlib import suppress
 import pytest
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import CHAT, HELLO, post, serving
+from uad.apis.problems import BusyError
+from uad.common.json_out import chunks, dumps, dumps_large
+from uad.requests.schemas import MAX_MESSAGES, MAX_PARTS
 
 from uad.checkpoint import DroppedError, checkpoint, wanted_while
 from uad.errors import UnavailableError
-from uad.server.json_out import chunks, dumps, dumps_large
-from uad.server.problems import BusyError
-from uad.server.schemas import MAX_MESSAGES, MAX_PARTS
 from uad.server.state import N_THREADS, Lane, Workers
 
 LONG = "x" * (2 << 20)
@@ -186,8 +186,8 @@ def drawn(draw, depth=0):
 
 
 def test_chunks_are_the_whole_text(monkeypatch):
-    monkeypatch.setattr("uad.server.json_out._AT_ONCE", 8)
-    monkeypatch.setattr("uad.server.json_out._NUMBERS", 3)
+    monkeypatch.setattr("uad.common.json_out._AT_ONCE", 8)
+    monkeypatch.setattr("uad.common.json_out._NUMBERS", 3)
     draw = random.Random(0)
     for _ in range(500):
         value = drawn(draw)

@@ -9,9 +9,9 @@ import pytest
 from kit.api_kit import ANSWERS, CALL, SECOND, THOUGHT, named_events, saying, streamed
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import post, with_server
+from uad.apis.dialogue import seal, unsealed
 
 from uad.errors import DecodeError
-from uad.server.dialogue import seal, unsealed
 
 PATH = "/v1/responses"
 LOOK_UP = {

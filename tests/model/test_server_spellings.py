@@ -6,11 +6,11 @@ import pytest
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import CHAT, HELLO, get, post
 from pydantic import BaseModel
+from uad.requests.schemas import ChatBody, CompletionBody, NativeBody, TokenizeBody
 
 from uad.config import ServerConfig
-from uad.config.environ import from_environ
+from uad.config.load import from_environ
 from uad.errors import ConfigError
-from uad.server.schemas import ChatBody, CompletionBody, NativeBody, TokenizeBody
 
 KEYED = ServerConfig(port=0, alias="toy", api_keys=("sk-one", "sk two"))
 FIELDS = {

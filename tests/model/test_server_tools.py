@@ -11,10 +11,10 @@ import pytest
 from kit.calls_kit import FORMATS
 from kit.fake_runtime import CONFIG, FakeRuntime
 from kit.server_kit import CHAT, HELLO, post, stream
+from uad.requests.prompt_ids import MAX_TOOL_CHARS
 
 from uad.calls.format import AnswerFormat, ThoughtFormat
 from uad.config import ServerConfig
-from uad.server.prompt_ids import MAX_TOOL_CHARS
 from uad.types import Constraint, Request, ThoughtBounds
 
 HERMES = AnswerFormat((FORMATS["hermes"],))

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.templates_toys import FAMILY_SPECIALS, family_vocab, toy
+from uad.mapping.prompt import encode_parts, encode_text
 
 from uad.config import TemplateConfig
 from uad.errors import InvalidRequestError
 from uad.runtime.prompts import Prompts
 from uad.templates.conversation import MAX_TEXT, Talk, converse
-from uad.templates.prompt import encode_parts, encode_text
 from uad.templates.render import Rendered, render
 from uad.templates.sandbox import Budget, ChatTemplate
 from uad.templates.seams import Part

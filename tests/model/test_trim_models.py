@@ -329,7 +329,7 @@ def test_inspect_says_what_trimming_would_bring(
     words = ["inspect", str(TARGET), str(DRAFTS["zephyr"])]
     assert main(words) == 0
     assert "uad trim" not in capsys.readouterr().out
-    monkeypatch.setattr("uad.runtime.inspect.saving", lambda path: estimate.saving(path, 300))
+    monkeypatch.setattr("uad.commands.inspect.saving", lambda path: estimate.saving(path, 300))
     assert main(words) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "the draft's vocabulary is 38 % of its weights; `uad trim` would make the file about" in printed

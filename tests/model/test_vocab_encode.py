@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from kit.toys import toy_vocab
 from kit.vocab_kit import GENERATING, TEXTS, encoder, vocab
 
-from uad.vocab.cache import WordCache
-from uad.vocab.encode import Encoder
-from uad.vocab.rank import Ranking
+from uad.vocab.edge import Ranking
+from uad.vocab.encode import Encoder, WordCache
 from uad.vocab.table import VocabTable
 
 SEAMS = [

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from kit.tokenizer_files import byte_level
 from kit.vocab_kit import encoder, path_of, vocab
 from kit.vocab_makers import CONTROL, USER_DEFINED, bpe, scored
+from uad.mapping.prompt import encode_parts, encode_text
 
 from uad.llama.vocab import load_vocab
-from uad.templates.prompt import encode_parts, encode_text
 from uad.templates.seams import Part
 from uad.vocab.encode import Encoder
 from uad.vocab.hf import hf_tokenize

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import CHAT, CONFIG, HELLO, get, serving
+from uad.requests.engine import Generation, Inbox, merge
 
 from uad.config import ServerConfig
 from uad.errors import ConfigError, DecodeError, SlowReaderError, UnavailableError
 from uad.events import Delta, Done, Failed
 from uad.server import make_app, make_runner, serve
 from uad.server.app import base_url, listen
-from uad.server.engine import Generation, Inbox, merge
 from uad.stats import Timings, Usage
 from uad.types import Finish, Origin, StopKind
 

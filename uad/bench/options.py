@@ -25,7 +25,7 @@ from uad.config import (
     TemplateConfig,
 )
 from uad.config.argv import add_group, typed
-from uad.config.flag_groups import CONTEXT, DRAFT, LOOKUP, MODEL
+from uad.config.flags import CONTEXT, DRAFT, LOOKUP, MODEL
 from uad.config.kinds import FILE, RANDOM_SEED, choice, integer, number, several
 from uad.config.load import hub_from, lookup_from, machine_from, models_from
 from uad.config.sources import HUB_MODEL

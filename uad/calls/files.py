@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from uad.calls.format import BODIES, CallFormat, Keys, Tags
-from uad.templates.yamlfile import Fields, read_yaml
+from uad.common.yaml_fields import Fields, read_yaml
 
 _TEXTS = ("begin", "finish", "start", "end", "name_end", "head", "plain")
 _KEYS = ("calls", "title", "body", *_TEXTS, "prefixes", "hints", "lazy", "keys", "tags", "channels", "example")

@@ -9,8 +9,8 @@ from uad.calls.events import Arguments, CallStart, Content, Event
 from uad.calls.format import AnswerFormat, CallFormat, ThoughtFormat
 from uad.calls.parser import AnswerParser
 from uad.calls.tools import Calls, Tool
+from uad.mapping.families import Family
 from uad.templates.calling import NUMBER, TOOL, WORD, Calling
-from uad.templates.families import Family
 from uad.templates.seams import THOUGHTS_BEGIN, THOUGHTS_END
 
 GENERIC = "hermes"

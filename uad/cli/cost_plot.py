@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uad.errors import ConfigError
 
 if TYPE_CHECKING:
-    from uad.runtime.profiling import MeasuredCurve
+    from uad.commands.profiling import MeasuredCurve
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 # Okabe and Ito's, told apart by colour-blind people too

@@ -20,13 +20,13 @@ from uad.cli.models import parse
 from uad.common.files import path_of, read_text
 from uad.config import Config
 from uad.config.argv import Parser
-from uad.config.flag_groups import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL, TEMPLATES, TOKENIZERS
+from uad.config.flags import CONTEXT, DRAFT, DRAFTING, GENERAL, MODEL, TEMPLATES, TOKENIZERS
 from uad.console import console_on, progress
 from uad.errors import ConfigError
 from uad.hub import fetched
 
 if TYPE_CHECKING:
-    from uad.runtime.measure import Line, PairMeasures, SampleText
+    from uad.commands.measure import Line, PairMeasures, SampleText
 
 _DESCRIPTION = """Show what two models have in common: vocabularies, chat formats, the rules that apply, what cannot be
 translated.
@@ -96,7 +96,7 @@ def print_sections(sections: Iterable[tuple[str, Sequence[tuple[str, str]]]], co
 
 
 def _measure(config: Config, text: str | None, as_json: bool) -> None:
-    from uad.runtime.measure import measure_pair
+    from uad.commands.measure import measure_pair
 
     samples = _own_samples(path_of(text)) if text else _bundled_samples()
     with progress(sys.stderr) as report:
@@ -107,7 +107,7 @@ def _measure(config: Config, text: str | None, as_json: bool) -> None:
 def _bundled_samples() -> list[SampleText]:
     """Prompts of the bench for the target to answer or continue, and its texts to read."""
     from uad.bench.workloads import PROMPT_DIR, load
-    from uad.runtime.measure import Form, SampleText, chunks
+    from uad.commands.measure import Form, SampleText, chunks
 
     samples = []
     for name in _WORKLOADS:
@@ -121,7 +121,7 @@ def _bundled_samples() -> list[SampleText]:
 
 def _own_samples(path: Path) -> list[SampleText]:
     """A file in pieces, each to be read, and its first half to be continued."""
-    from uad.runtime.measure import Form, SampleText, chunks
+    from uad.commands.measure import Form, SampleText, chunks
 
     text = read_text(path, _LIMIT)
     pieces = [piece for piece in chunks(text, _PIECE, _OWN_PIECES) if piece.strip()]

@@ -21,12 +21,12 @@ from uad.cli.models import parse
 from uad.common.files import path_of, read_text
 from uad.common.names import did_you_mean
 from uad.config.argv import Parser
-from uad.config.flag_groups import GENERAL, TEMPLATES
+from uad.config.flags import GENERAL, TEMPLATES
 from uad.console import console_on, note
 from uad.errors import ConfigError, MappingError
 
 if TYPE_CHECKING:
-    from uad.runtime.mapping import Comparison
+    from uad.commands.mapping import Comparison
 
 _USAGE = """\
 usage: uad mapping COMMAND …
@@ -68,7 +68,7 @@ def _list(argv: Sequence[str]) -> int:
     parser = _parser("list", "List all families and pairs in use.")
     directories = tuple(parser.parse(argv).mappings)
 
-    from uad.runtime.mapping import list_mappings
+    from uad.commands.mapping import list_mappings
 
     files = list_mappings(directories)
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
@@ -87,7 +87,7 @@ def _show(argv: Sequence[str]) -> int:
     parser.add_argument("file", metavar="FILE", help="name of a family or pair, or path of a file")
     args = parser.parse(argv)
 
-    from uad.runtime.mapping import read_mapping
+    from uad.commands.mapping import read_mapping
 
     path, text = read_mapping(args.file, tuple(args.mappings))
     print(f"# {path}\n{text}", end="")
@@ -108,7 +108,7 @@ def _derive(argv: Sequence[str]) -> int:
     args, config = parse(parser, argv, (TEMPLATES, GENERAL), ("target", "draft"), logging.WARNING)
     out = _yaml_path(args.output) if args.output else None
 
-    from uad.runtime.mapping import derive_mapping
+    from uad.commands.mapping import derive_mapping
 
     derived = derive_mapping(config, out.stem if out else None)
     for line in derived.notes:
@@ -133,7 +133,7 @@ def _check(argv: Sequence[str]) -> int:
     args, config = parse(parser, argv, (TEMPLATES, GENERAL), ("target", "draft"), logging.WARNING)
     messages = _conversation(path_of(args.conversation)) if args.conversation else _CONVERSATION
 
-    from uad.runtime.mapping import check_mapping
+    from uad.commands.mapping import check_mapping
 
     found = check_mapping(config, messages)
     for line in found.notes:
@@ -147,7 +147,7 @@ def _lint(argv: Sequence[str]) -> int:
         _parser("lint", "Say what is wrong with mapping files, without any model.").parse(argv).mappings
     )
 
-    from uad.runtime.mapping import lint_mappings
+    from uad.commands.mapping import lint_mappings
 
     n_files, findings = lint_mappings(directories)
     for finding in findings:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from uad.config import Config
 from uad.config.argv import Parser, add_flags, give
-from uad.config.flag_groups import GROUPS, SERVER
+from uad.config.flags import GROUPS, SERVER
 from uad.config.load import config_from
 from uad.console import note, progress, set_up_logging
 from uad.errors import ConfigError
@@ -20,8 +20,8 @@ from uad.hub import fetched
 if TYPE_CHECKING:
     import argparse
 
+    from uad.requests.engine import Backend
     from uad.runtime import Runtime
-    from uad.server.engine import Backend
 
 MODEL_GROUPS = tuple(group for group in GROUPS if group != SERVER)
 

@@ -16,13 +16,13 @@ from uad.cli import cost_plot
 from uad.cli.models import parse
 from uad.common.files import path_of
 from uad.config.argv import Parser
-from uad.config.flag_groups import CONTEXT, DRAFT, GENERAL, MODEL
+from uad.config.flags import CONTEXT, DRAFT, GENERAL, MODEL
 from uad.console import console_on, note, progress
 from uad.errors import ConfigError
 from uad.hub import fetched
 
 if TYPE_CHECKING:
-    from uad.runtime.profiling import MeasuredCurve
+    from uad.commands.profiling import MeasuredCurve
 
 _DESCRIPTION = """Measure what a pass of n rows costs with these models on this machine, behind texts of several
 lengths.
@@ -45,8 +45,8 @@ def main(argv: Sequence[str]) -> int:
     )
     plot = None if args.plot is None else path_of(args.plot)
 
-    from uad.runtime.profile import BUSY
-    from uad.runtime.profiling import measure_profiles
+    from uad.commands.profiling import measure_profiles
+    from uad.costs.profile import BUSY
 
     if plot is not None:
         cost_plot.check(plot)

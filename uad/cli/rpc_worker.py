@@ -11,7 +11,7 @@ from uad.config.kinds import DEVICES, ONE_NAME, THREADS, integer
 from uad.console import note
 
 if TYPE_CHECKING:
-    from uad.runtime.worker import WorkerConfig
+    from uad.commands.worker import WorkerConfig
 
 _DESCRIPTION = """Serve this machine's devices over llama.cpp's RPC backend, for `uad serve --rpc HOST:PORT` elsewhere.
 
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     add("--list-devices", action="store_true", help="print this machine's devices and leave")
     args = parser.parse(argv)
     if args.list_devices:
-        from uad.runtime.worker import device_lines
+        from uad.commands.worker import device_lines
 
         print("\n".join(device_lines()))
         return 0
@@ -53,13 +53,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _config(args: argparse.Namespace) -> WorkerConfig:
-    from uad.runtime.worker import WorkerConfig
+    from uad.commands.worker import WorkerConfig
 
     return WorkerConfig(args.host, args.port, args.device, args.threads, args.cache, args.allow_network)
 
 
 def _serve(config: WorkerConfig) -> None:
-    from uad.runtime.worker import Worker
+    from uad.commands.worker import Worker
 
     worker = Worker(config)
     for line in worker.notes:

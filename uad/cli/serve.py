@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from uad.cli.models import has_template, parse, runtime
 from uad.config import ServerConfig
 from uad.config.argv import Parser
-from uad.config.flag_groups import GROUPS
+from uad.config.flags import GROUPS
 from uad.console import note
 
 if TYPE_CHECKING:
-    from uad.server.engine import Backend
+    from uad.requests.engine import Backend
 
 _DESCRIPTION = (
     "Serve a target model over HTTP (OpenAI's and llama-server's API), sped up by a draft model with any tokenizer."

@@ -13,7 +13,7 @@ from uad.console import progress, set_up_logging
 from uad.errors import ConfigError
 
 if TYPE_CHECKING:
-    from uad.runtime.trimming import Trimmed
+    from uad.commands.trimming import Trimmed
 
 _DESCRIPTION = """Write a smaller draft: it keeps the tokens that a corpus uses most, and what these are made of.
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     keep = None if args.keep is None else _whole(args.keep)
     set_up_logging(logging.WARNING)
 
-    from uad.runtime.trimming import trim
+    from uad.commands.trimming import trim
 
     with progress(sys.stderr) as report:
         trimmed = trim(args.draft, args.output, args.corpus or (), keep, report, args.type)

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from uad.common.names import did_you_mean
-from uad.config.flag import Flag
+from uad.config.flag import Flag, Given, Layer, read
 from uad.config.flags import FLAGS
 from uad.config.foreign import IGNORED, REFUSED
-from uad.config.given import Given, Layer, read
 from uad.config.kinds import Kind
 from uad.config.slices import ModelConfig
 from uad.config.sources import KvOverride, LoraConfig, Place

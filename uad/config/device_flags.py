@@ -6,7 +6,7 @@ from typing import Final
 
 from uad.config import kinds
 from uad.config.flag import Flag
-from uad.config.flag_groups import CONTEXT, DRAFT, ENV
+from uad.config.flags import CONTEXT, DRAFT, ENV
 
 DEVICE_FLAGS: Final = (
     Flag(

@@ -9,7 +9,7 @@ from typing import Final
 from uad.config import kinds
 from uad.config.drafter_types import BESIDE_A_MODEL, LOOKUP_TYPES, MODEL_TYPE, SHARES, SPEC_TYPES, DrafterType
 from uad.config.flag import Flag
-from uad.config.flag_groups import (
+from uad.config.flags import (
     DRAFTING,
     ENV,
     LOOKUP,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from uad.config.flag import Given, Layer, read
 from uad.config.flags import FLAGS
 from uad.config.foreign import REFUSED
-from uad.config.given import Given, Layer, read
 from uad.config.kinds import FALSE
 from uad.errors import ConfigError
 

@@ -11,7 +11,7 @@ from uad.config.context_flags import CONTEXT_FLAGS
 from uad.config.device_flags import DEVICE_FLAGS
 from uad.config.drafting_flags import DRAFTING_FLAGS
 from uad.config.flag import Flag
-from uad.config.flag_groups import ENV, GENERAL
+from uad.config.flags import ENV, GENERAL
 from uad.config.kinds import SWITCH
 from uad.config.model_flags import DRAFT_FLAGS, MODEL_FLAGS
 from uad.config.server_flags import SAMPLING_FLAGS, SERVER_FLAGS, TEMPLATE_FLAGS, TOKENIZER_FLAGS

@@ -13,10 +13,9 @@ from typing import Any, NoReturn
 
 from uad.config.argv import Parser, add_flags, layer_of
 from uad.config.drafter_types import BESIDE_A_MODEL, HEAD_TYPE, LOOKUP_TYPES, MODEL_TYPE, LookupConfig
-from uad.config.environ import from_environ
-from uad.config.flag_groups import GROUPS
-from uad.config.flags import CONFIG_FILE, FLAGS
-from uad.config.given import Given, Layer
+from uad.config.flag import Given, Layer
+from uad.config.flags import CONFIG_FILE, FLAGS, GROUPS
+from uad.config.load import from_environ
 from uad.config.slices import Config, DraftingConfig, ModelConfig, ServerConfig, TemplateConfig
 from uad.config.sources import HubConfig, HubModel
 from uad.config.yamlfile import from_yaml

@@ -7,7 +7,7 @@ from typing import Final
 from uad.config import kinds, sources
 from uad.config.context_flags import placed
 from uad.config.flag import Flag
-from uad.config.flag_groups import (
+from uad.config.flags import (
     DRAFT,
     ENV,
     MODEL,

@@ -7,7 +7,7 @@ from typing import Final
 from uad.common.samplers import ORDER, SETTINGS
 from uad.config import kinds
 from uad.config.flag import Flag
-from uad.config.flag_groups import (
+from uad.config.flags import (
     ENV,
     SAMPLING,
     SERVER,

@@ -12,10 +12,9 @@ import yaml
 from uad.common.files import path_of, read_text
 from uad.common.names import did_you_mean
 from uad.common.strict_yaml import explained
-from uad.config.flag import Flag
+from uad.config.flag import Flag, Given, Layer, read
 from uad.config.flags import FLAGS
 from uad.config.foreign import IGNORED, REFUSED
-from uad.config.given import Given, Layer, read
 from uad.errors import ConfigError
 
 _NAMES = {

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
+from uad.common.sequences import common_prefix
 from uad.events import CacheCounts
 from uad.types import Clock
-from uad.vocab.prefix import common_prefix
 
 _log = logging.getLogger("uad.request")
 _GAIN = 4.0  # reading again takes so many times as long as the copies: not every text comes back

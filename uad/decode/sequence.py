@@ -7,7 +7,7 @@ from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field, replace
 
 from uad.decode.ends import Ends, ends_of, name_of
-from uad.decode.indent import Indentation
+from uad.decode.sequence import Indentation
 from uad.decode.text import TextStream
 from uad.decode.verify import Picker
 from uad.events import Delta, Done, Progress, Sink, TokenText

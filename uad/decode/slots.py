@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from uad.common.sequences import common_prefix
 from uad.decode.sequence import Running
 from uad.types import Request
-from uad.vocab.prefix import common_prefix
 
 UNREAD = 2  # ids of a prompt: some kernels give a single row other bits than several
 

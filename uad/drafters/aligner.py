@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from uad.drafters.history import BELIEFS
-from uad.drafters.replacements import LONGEST, Edit, Expected, Placed, Replacements
-from uad.drafters.sources import Source
+from uad.common.sequences import common_prefix
+from uad.lookup.history import BELIEFS
+from uad.lookup.replacements import LONGEST, Edit, Expected, Placed, Replacements
+from uad.lookup.sources import Source
 from uad.types import Draft, Origin
-from uad.vocab.prefix import common_prefix
 
 _REACH = 16
 """Ids behind a difference, of the source and of the answer, in which they may meet again."""

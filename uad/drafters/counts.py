@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from uad.drafters.store import Rows
+from uad.lookup.store import Rows
 
 SIZES = (1, 2, 6, 12)
 """llama.cpp has 1 to 4. In code four ids are ambiguous: six and twelve cost the same and foresee twice as many."""

@@ -10,13 +10,13 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from uad.common.sequences import common_prefix
 from uad.drafters.choosing import Chooser, Row
 from uad.drafters.mirror import Mirror
 from uad.drafters.recall import Recall
-from uad.templates.rules import RuleStream
+from uad.mapping.rules import RuleStream
 from uad.types import Ask, Rows
 from uad.vocab.meter import Meter
-from uad.vocab.prefix import common_prefix
 from uad.vocab.table import VocabTable
 
 TAIL_IDS = 48

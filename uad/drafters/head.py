@@ -15,11 +15,11 @@ from typing import ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from uad.common.sequences import common_prefix
 from uad.drafters.choosing import Chooser, Row
 from uad.drafters.draft_work import NoPace
 from uad.drafters.protocol import Pace
 from uad.types import GREEDY, Ask, Clock, Commit, Draft, Origin, Rows, SamplingParams
-from uad.vocab.prefix import common_prefix
 from uad.vocab.table import VocabTable
 
 Hidden = npt.NDArray[np.float32]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from uad.vocab.prefix import common_prefix
+from uad.common.sequences import common_prefix
 
 _FIRST_HEADS = 1 << 10
 _DETOUR = 64

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from uad.drafters.aligner import CopyAligner
-from uad.drafters.history import ID_BYTES
+from uad.common.sequences import common_prefix
 from uad.drafters.protocol import Pace
-from uad.drafters.sources import Source
+from uad.lookup.aligner import CopyAligner
+from uad.lookup.history import ID_BYTES
+from uad.lookup.sources import Source
 from uad.types import GREEDY, Ask, Commit, Draft, Origin, SamplingParams
-from uad.vocab.prefix import common_prefix
 
 
 class Located(NamedTuple):

@@ -22,7 +22,7 @@ from uad.drafters.heal import Healer
 from uad.drafters.mirror import Mirror
 from uad.drafters.protocol import Pace
 from uad.drafters.recall import Recall
-from uad.templates.rules import CompiledRules
+from uad.mapping.rules import CompiledRules
 from uad.types import GREEDY, Ask, Clock, Commit, Draft, Origin, Rows, SamplingParams
 from uad.vocab.encode import Encoder
 from uad.vocab.meter import Meter

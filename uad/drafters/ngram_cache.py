@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from uad.drafters.counts import LONGER, LONGEST, SIZES, WIDTH, Followers, NgramCounts, best, longer_key
-from uad.drafters.lookup import Located, LookupDrafter, SlotText
-from uad.drafters.sources import TableWalk, WalkSource
-from uad.drafters.store import StoreFile
+from uad.lookup.counts import LONGER, LONGEST, SIZES, WIDTH, Followers, NgramCounts, best, longer_key
+from uad.lookup.drafter import Located, LookupDrafter, SlotText
+from uad.lookup.sources import TableWalk, WalkSource
+from uad.lookup.store import StoreFile
 from uad.types import Draft, Origin
 
 KIND = f"statistics of n-grams of {SIZES} ids"

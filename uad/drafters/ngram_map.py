@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from uad.drafters.history import GramIndex, agreement, match_length
-from uad.drafters.lookup import Located, LookupDrafter, SlotText
-from uad.drafters.sources import TextSource
+from uad.lookup.drafter import Located, LookupDrafter, SlotText
+from uad.lookup.history import GramIndex, agreement, match_length
+from uad.lookup.sources import TextSource
 from uad.types import Draft, Origin
 
 _N_KEYS = 4096

@@ -11,9 +11,9 @@ from array import array
 from collections.abc import Sequence
 from functools import partial
 
-from uad.drafters.history import agreement
-from uad.drafters.lookup import Located, LookupDrafter, SlotText
-from uad.drafters.sources import TableWalk, WalkSource
+from uad.lookup.drafter import Located, LookupDrafter, SlotText
+from uad.lookup.history import agreement
+from uad.lookup.sources import TableWalk, WalkSource
 from uad.types import Draft, Origin
 
 POOL_SIZE = 1 << 22

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from uad.drafters.history import GramIndex, match_length
-from uad.drafters.lookup import Located, LookupDrafter, SlotText
-from uad.drafters.sources import TextSource
+from uad.lookup.drafter import Located, LookupDrafter, SlotText
+from uad.lookup.history import GramIndex, match_length
+from uad.lookup.sources import TextSource
 from uad.types import Draft, Origin
 
 

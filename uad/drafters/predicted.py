@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
-from uad.vocab.prefix import common_prefix
+from uad.common.sequences import common_prefix
 
 _TAIL: Final = 64
 """Bytes of the answer that are compared."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from uad.drafters.history import BELIEFS
-from uad.drafters.predicted import PredictedAnswer, PredictedPlace, Trust
 from uad.drafters.protocol import Pace
+from uad.lookup.history import BELIEFS
+from uad.lookup.predicted import PredictedAnswer, PredictedPlace, Trust
 from uad.types import GREEDY, Ask, Commit, Draft, Origin, SamplingParams
 from uad.vocab.encode import Encoder
 

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from uad.drafters.choosing import Row
-from uad.drafters.history import match_length
 from uad.drafters.mirror import Mirror
+from uad.lookup.history import match_length
 
 # ends of two ids in a row that are kept for comparing, the newest ones; the text's own end may be among them
 _MOST_ENDS: Final = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, Self
 
-from uad.drafters.history import copy
+from uad.lookup.history import copy
 
 
 class Source(Protocol):

@@ -15,11 +15,11 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from uad.drafters.aligner import MARGIN
-from uad.drafters.history import BELIEFS, ID_BYTES, MAX_MATCH, GramIndex, match_length
-from uad.drafters.lookup import LookupDrafter, SlotText
-from uad.drafters.sources import TextSource
-from uad.drafters.store import Rows, StoreFile
+from uad.lookup.aligner import MARGIN
+from uad.lookup.drafter import LookupDrafter, SlotText
+from uad.lookup.history import BELIEFS, ID_BYTES, MAX_MATCH, GramIndex, match_length
+from uad.lookup.sources import TextSource
+from uad.lookup.store import Rows, StoreFile
 from uad.types import Draft, Origin
 
 KIND = "answers"

@@ -1,7 +1,7 @@
 """The only room that imports llama_cpp: thin owners of native handles. Knows no drafting, no requests and no text."""
 
+from uad.backend.symbols import VERSIONS
 from uad.errors import ConfigError
-from uad.llama.symbols import VERSIONS
 
 try:
     import llama_cpp.llama_cpp  # noqa: F401

@@ -18,10 +18,10 @@ from typing import Any
 import llama_cpp.llama_cpp as lib
 import numpy as np
 
+from uad.backend.abort import GAVE_UP
+from uad.backend.ggml import function as _ggml
 from uad.config import ModelConfig
 from uad.llama import native
-from uad.llama.abort import GAVE_UP
-from uad.llama.ggml import function as _ggml
 
 _Q8_0, _BLOCK = 8, 32  # ggml's number of the type; weights that share a scale
 _ROWS, _WIDTH, _N_INPUTS = 64, 64, 2

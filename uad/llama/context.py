@@ -17,11 +17,11 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
+from uad.backend.devices import has_cpu_kernels
 from uad.config import ModelConfig
 from uad.errors import AbortedError, DecodeError, ModelLoadError, NoKvRoomError
 from uad.llama import native
 from uad.llama.batch import Batch
-from uad.llama.devices import has_cpu_kernels
 from uad.llama.hidden import HiddenRows
 from uad.llama.memory import TAIL, Memory, Way
 from uad.llama.model import Model

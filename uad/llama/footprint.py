@@ -13,11 +13,11 @@ from types import TracebackType
 
 import llama_cpp.llama_cpp as lib
 
+from uad.backend.devices import offloads, place
 from uad.config import ModelConfig
 from uad.errors import ModelLoadError
 from uad.llama import amx, native, nextn, placement
 from uad.llama.context import context_params
-from uad.llama.devices import offloads, place
 from uad.llama.model import check_file, vocab_overrides
 
 _MIB = 1 << 20

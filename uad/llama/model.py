@@ -14,6 +14,7 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
+from uad.backend.devices import place
 from uad.common.splits import part_of
 from uad.config import KvOverride, ModelConfig
 from uad.errors import ModelLoadError
@@ -21,7 +22,6 @@ from uad.events import ModelInfo
 from uad.gguf import read_texts
 from uad.llama import amx, native, nextn, placement
 from uad.llama.adapters import Adapters
-from uad.llama.devices import place
 from uad.types import FimTokens
 from uad.vocab.bounded import bounded
 from uad.vocab.letters import lettered

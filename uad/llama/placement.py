@@ -9,11 +9,11 @@ from ctypes import c_char_p, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any
 
+from uad.backend.ggml import function
 from uad.common.splits import part_of
 from uad.config import Place
 from uad.errors import ConfigError
 from uad.gguf import GgufFile
-from uad.llama.ggml import function
 
 CPU = "CPU"
 

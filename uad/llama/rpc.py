@@ -18,9 +18,9 @@ from contextlib import suppress
 from ctypes import CFUNCTYPE, c_char_p, c_size_t, c_void_p
 from typing import Any
 
+from uad.backend.symbols import VERSIONS
 from uad.errors import ConfigError
 from uad.llama import abort, ggml, native
-from uad.llama.symbols import VERSIONS
 
 NEEDS_BUILD = (
     "llama.cpp was built without its RPC backend; `make clean serve CMAKE_ARGS=-DGGML_RPC=on` builds it with, or "
@@ -163,7 +163,7 @@ def main() -> int:
     """Add the worker that the command line names, in a process that may end by it; prints its devices as JSON."""
     native.start().verbose = True
     _add(sys.argv[1])
-    from uad.llama.devices import every
+    from uad.backend.devices import every
 
     print(json.dumps([f"{one.name}: {one.description}" for one in every()]))
     return 0

@@ -2,7 +2,7 @@
 and no terminal.
 """
 
-from uad.runtime.inspect import PairReport, inspect_pair
+from uad.commands.inspect import PairReport, inspect_pair
 from uad.runtime.runtime import Runtime
 from uad.runtime.stepper import Stepper
 

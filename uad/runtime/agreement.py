@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from uad.common.logits import log_sum_exp
+from uad.mapping.rules import CompiledRules
 from uad.policy.cost import CostCurve
-from uad.templates.rules import CompiledRules
 from uad.vocab.table import VocabTable
 
 Row = npt.NDArray[np.float32]

@@ -9,9 +9,9 @@ from typing import TypeAlias
 from uad.config import DraftingConfig, LookupConfig
 from uad.config.drafter_types import LOOKUP_TYPES, Surroundings
 from uad.decode.guard import reason
-from uad.drafters.lookup import LookupDrafter
-from uad.drafters.prediction import PredictionDrafter
-from uad.drafters.store import fingerprint
+from uad.lookup.drafter import LookupDrafter
+from uad.lookup.prediction import PredictionDrafter
+from uad.lookup.store import fingerprint
 from uad.types import WRITERS, Origin
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable

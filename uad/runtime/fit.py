@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from uad.backend.devices import memory_left
 from uad.common.files import size_text
 from uad.config import Config, ModelConfig
+from uad.costs.available import Limit, available
 from uad.errors import ConfigError
-from uad.llama.devices import memory_left
 from uad.llama.footprint import Footprint
-from uad.runtime.available import Limit, available
 
 _STEP = 256  # llama.cpp's grain of contexts, in positions of a sequence
 # positions that are chosen though weights have to be read from the file again and again, as in llama-server's --fit-ctx

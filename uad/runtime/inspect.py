@@ -10,10 +10,10 @@ from uad.config import HEAD_TYPE, Config
 from uad.errors import ConfigError
 from uad.llama.head_file import head_in
 from uad.llama.model import Model
+from uad.mapping.plan import plan
 from uad.runtime import parts
 from uad.runtime.open import open_model
 from uad.runtime.remote import connected, notes
-from uad.templates.plan import plan
 from uad.trim.estimate import saving
 from uad.vocab.encode import Encoder
 

@@ -13,20 +13,20 @@ from uad.calls.files import load_all_calls, load_calls
 from uad.calls.lint import lint_calls
 from uad.common.files import path_of
 from uad.common.names import meant_or_known
+from uad.common.yaml_fields import read_text
 from uad.config import Config
 from uad.errors import ConfigError, InvalidRequestError, MappingError
 from uad.llama.model import Model
+from uad.mapping import emit
+from uad.mapping.check import Comparison, compare
+from uad.mapping.compile import compile_rules
+from uad.mapping.derive import Derived, derive
+from uad.mapping.families import bundled_mappings, load_families, load_family
+from uad.mapping.lint import Finding, lint
+from uad.mapping.pairs import load_pair, load_pairs
+from uad.mapping.recognise import Side
 from uad.runtime import parts
 from uad.runtime.remote import connected
-from uad.templates import emit
-from uad.templates.check import Comparison, compare
-from uad.templates.compile import compile_rules
-from uad.templates.derive import Derived, derive
-from uad.templates.families import bundled_mappings, load_families, load_family
-from uad.templates.lint import Finding, lint
-from uad.templates.pairs import load_pair, load_pairs
-from uad.templates.recognise import Side
-from uad.templates.yamlfile import read_text
 
 __all__ = [
     "Comparison",

@@ -2,7 +2,7 @@
 text.
 
 The target answers or continues prompts greedily; then both models read what it wrote, each in its own tokens and its
-own chat format (by the rules that drafting uses), and uad.runtime.agreement compares. Since the body is the target's
+own chat format (by the rules that drafting uses), and uad.commands.agreement compares. Since the body is the target's
 own greedy answer, the tokens at which a greedy draft goes on rightly are exactly those that would be accepted, but for
 two simplifications that lie on different sides: a guess that ends inside the draft's usual token counts as right, and
 where a target's token ends inside a draft's, healing and salvage are left out.
@@ -15,19 +15,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from uad.commands.agreement import DraftComparison, Reading, Tally, Track, predict
+from uad.commands.profiling import curve
 from uad.config import Config, ModelConfig
+from uad.costs.fit import fitted_alone
 from uad.errors import ConfigError
 from uad.llama.context import Context
+from uad.mapping.plan import plan
+from uad.mapping.rules import CompiledRules, Item, normalise
 from uad.policy.cost import CostCurve
 from uad.runtime import parts, profile
-from uad.runtime.agreement import DraftComparison, Reading, Tally, Track, predict
-from uad.runtime.fit import fitted_alone
 from uad.runtime.open import open_model
-from uad.runtime.profiling import curve
 from uad.runtime.prompts import Prompts
 from uad.runtime.remote import connected
-from uad.templates.plan import plan
-from uad.templates.rules import CompiledRules, Item, normalise
 from uad.types import Rows, SpecPolicy
 from uad.vocab.encode import Encoder
 
@@ -62,7 +62,7 @@ class SampleText:
 class Line:
     """The result for one kind of text, shares from 0 to 1.
 
-    places: compared places (see uad.runtime.agreement); `kl` and `kl_byte` are means over them, in nats. same: the
+    places: compared places (see uad.commands.agreement); `kl` and `kl_byte` are means over them, in nats. same: the
     likeliest tokens are the same bytes; alike: one begins with the other. *_mass: the probability that lies on tokens
     which both can express. The rest is None where the target wrote nothing: `accepted` tokens of those it wrote, and by
     replay with the best fixed length: that length, tokens per pass, speed-up.

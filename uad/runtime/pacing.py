@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from uad.config import Config, ModelConfig
+from uad.costs.profile import BUSY, spread
 from uad.llama.context import Context
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
-from uad.runtime.profile import BUSY, spread
 from uad.runtime.target import LoadedTarget
 from uad.runtime.wiring import Wiring
 from uad.types import Origin, SpecPolicy

@@ -8,7 +8,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from uad.backend.devices import offloads
 from uad.config import Config, ModelConfig
+from uad.costs.fit import fitted, fitted_alone
+from uad.costs.profile import most_singly
 from uad.decode.drafting import Drafting
 from uad.decode.ends import ends_of, name_of
 from uad.decode.guard import reason
@@ -27,20 +30,19 @@ from uad.grammar.protocol import Matcher
 from uad.grammar.vocabulary import GrammarVocabulary
 from uad.llama import native
 from uad.llama.context import Context
-from uad.llama.devices import offloads
 from uad.llama.memory import SavedSequence
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
 from uad.llama.trained import training_note
+from uad.mapping.plan import Options, plan
+from uad.mapping.recognise import Side, bos_name, eos_name
 from uad.policy.fixed import FixedPolicy
 from uad.runtime import drafters, remote
 from uad.runtime.adapters import AdapterTurns
 from uad.runtime.drafters import Lookup
-from uad.runtime.fit import fitted, fitted_alone
 from uad.runtime.heads import open_head, plan_head
 from uad.runtime.open import open_model, tokenizer_notes
 from uad.runtime.pacing import Policies, Steps, draft_steps, open_policy
-from uad.runtime.profile import most_singly
 from uad.runtime.prompt_cache import open_prompt_cache
 from uad.runtime.prompts import Prompts
 from uad.runtime.remote import connected
@@ -50,8 +52,6 @@ from uad.sampling.dry import BreakersOf, breakers_of
 from uad.sampling.noise import token_keys
 from uad.sampling.sampler import Sampler
 from uad.sampling.stages import Stage
-from uad.templates.plan import Options, plan
-from uad.templates.recognise import Side, bos_name, eos_name
 from uad.types import Origin, Request
 from uad.vocab.encode import Encoder
 

@@ -19,14 +19,14 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
+from uad.backend.amx import rearranges
+from uad.backend.devices import devices, has_cpu_kernels, offloads
 from uad.common.files import path_of, read_text
 from uad.config import ModelConfig
-from uad.drafters.store import write_atomically
 from uad.errors import ConfigError, ModelLoadError
 from uad.llama import native
-from uad.llama.amx import rearranges
 from uad.llama.context import attention, physical_cores
-from uad.llama.devices import devices, has_cpu_kernels, offloads
+from uad.lookup.store import write_atomically
 from uad.policy.cost import CostSample
 
 VERSION = 1

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from uad.config import Config, ModelConfig
+from uad.costs.fit import fitted, fitted_alone
 from uad.errors import ConfigError
 from uad.llama import native
 from uad.llama.context import Context
 from uad.llama.model import Model
 from uad.policy.cost import CostSample
 from uad.runtime import profile, profile_store
-from uad.runtime.fit import fitted, fitted_alone
 from uad.runtime.remote import connected
 
 Progress = Callable[[str, float], None]
@@ -23,7 +23,7 @@ Progress = Callable[[str, float], None]
 @dataclass(frozen=True, slots=True)
 class MeasuredCurve:
     """One model's curve: a sample for each size and depth, the file that keeps it, and how much single decodes differed
-    (uad.runtime.profile.spread)."""
+    (uad.costs.profile.spread)."""
 
     role: str
     model: str

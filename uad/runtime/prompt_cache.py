@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from uad.config import Config
+from uad.costs.available import Limit, available
 from uad.decode.prompt_cache import PromptCache
 from uad.llama.context import Context
 from uad.llama.memory import SavedSequence
-from uad.runtime.available import Limit, available
 from uad.types import Clock
 
 

@@ -12,14 +12,14 @@ from uad.calls.format import AnswerFormat
 from uad.calls.recognise import answer_format
 from uad.config import TemplateConfig
 from uad.errors import ConfigError, ContextOverflowError, InvalidRequestError
+from uad.mapping.families import bundled_mappings, find_family, load_families
+from uad.mapping.plan import Options, default_template
+from uad.mapping.prompt import encode_parts, encode_text
+from uad.mapping.recognise import Side, bos_name, eos_name, recognise
 from uad.runtime.pieces import encode_in_pieces
 from uad.templates.calling import calling
 from uad.templates.conversation import Talk, converse
-from uad.templates.families import bundled_mappings, find_family, load_families
-from uad.templates.plan import Options, default_template
 from uad.templates.prefill import without_thoughts
-from uad.templates.prompt import encode_parts, encode_text
-from uad.templates.recognise import Side, bos_name, eos_name, recognise
 from uad.templates.render import Rendered, settle_kwargs
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from uad.backend.devices import every, named, used
 from uad.common.files import size_text
 from uad.config import Config, ModelConfig
 from uad.llama import rpc
-from uad.llama.devices import every, named, used
 
 
 def connected(config: Config) -> Config:

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from uad.backend.devices import has_cpu_kernels, offloads
 from uad.config import Config, ModelConfig
 from uad.decode.layout import Least, longest_draft
 from uad.errors import ConfigError
 from uad.llama import amx
 from uad.llama.context import Context, attention
-from uad.llama.devices import has_cpu_kernels, offloads
 from uad.llama.memory import Way
 from uad.llama.model import Model
 from uad.llama.probe import least_agreeing_rows

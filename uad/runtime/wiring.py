@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
+from uad.commands.profiling import curve
 from uad.config import ModelConfig
 from uad.decode.drafting import NO_MATCHERS, Drafting
 from uad.decode.scheduler import SamplerFactory
@@ -19,7 +20,6 @@ from uad.llama.head import HeadContext
 from uad.llama.model import Model
 from uad.policy.cost import CostSample
 from uad.policy.protocol import Policy
-from uad.runtime.profiling import curve
 
 
 class Wiring:

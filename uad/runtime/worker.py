@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from platformdirs import user_cache_path
 
+from uad.backend.devices import Device, every, named
 from uad.common.files import path_of, size_text
 from uad.errors import ConfigError, UadError
 from uad.llama import rpc
 from uad.llama.context import physical_cores
-from uad.llama.devices import Device, every, named
 
 
 @dataclass(frozen=True, slots=True)

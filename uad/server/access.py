@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from uad.apis.problems import KINDS, AuthenticationError, ForbiddenError, Problem, problem_of
 from uad.common.names import did_you_mean
 from uad.server.page import is_page
-from uad.server.problems import KINDS, AuthenticationError, ForbiddenError, Problem, problem_of
 from uad.server.state import FAILED, STATE, STREAM
 
 # OpenAI's and llama-server's, Anthropic's, Azure's; in any case

@@ -8,10 +8,10 @@ from dataclasses import asdict
 
 from aiohttp import web
 
+from uad.common.json_out import dumps
 from uad.errors import InvalidRequestError
-from uad.server.engine import Backend
+from uad.requests.engine import Backend
 from uad.server.json_in import parse_list
-from uad.server.json_out import dumps
 from uad.server.state import STATE
 
 

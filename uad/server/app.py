@@ -10,10 +10,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from uad.config import ServerConfig
 from uad.errors import UnavailableError
+from uad.requests.engine import Backend
 from uad.server import adapters, completions, info, live, messages, page, responses
 from uad.server.access import allow_origin, errors, guard, name_request
 from uad.server.doors import Doors, url_of
-from uad.server.engine import Backend
 from uad.server.state import STATE, Gate, State
 
 MAX_BODY = 32 * 1024**2  # eight megabytes of text fill a context of two million tokens

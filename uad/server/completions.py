@@ -8,20 +8,20 @@ from typing import TypeVar
 
 from aiohttp import web
 
+from uad.apis.origins import OriginTeller
+from uad.apis.outcome import Outcome, timings_json
+from uad.apis.problems import Problem
+from uad.apis.shapes import CompletionShape, Identity, NamedEvents, NativeShape, Shape
+from uad.apis.spoken import chat_job, chat_shape
+from uad.common.json_out import DONE, PING, dumps, frame, named_frame, with_member
 from uad.events import Delta, Done, Progress
-from uad.server.engine import Arrival, Backend, Generation, merge
-from uad.server.infill import encode_infill, encode_insertion
-from uad.server.job import Job, check_counts, make_job
+from uad.requests.engine import Arrival, Backend, Generation, merge
+from uad.requests.infill import encode_infill, encode_insertion
+from uad.requests.job import Job, check_counts, make_job
+from uad.requests.prompt_ids import Prompt, encode_prompt, split_prompts
+from uad.requests.refuse import checked
+from uad.requests.schemas import ChatBody, CompletionBody, InfillBody, NativeBody
 from uad.server.json_in import SMALL
-from uad.server.json_out import DONE, PING, dumps, frame, named_frame, with_member
-from uad.server.origins import OriginTeller
-from uad.server.outcome import Outcome, timings_json
-from uad.server.problems import Problem
-from uad.server.prompt_ids import Prompt, encode_prompt, split_prompts
-from uad.server.refuse import checked
-from uad.server.schemas import ChatBody, CompletionBody, InfillBody, NativeBody
-from uad.server.shapes import CompletionShape, Identity, NamedEvents, NativeShape, Shape
-from uad.server.spoken import chat_job, chat_shape
 from uad.server.state import FAILED, STATE, STREAM, State
 from uad.stats import Timings
 

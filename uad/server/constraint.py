@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from uad.calls.parser import Start
 from uad.calls.tools import Calls
 from uad.errors import InvalidRequestError, NotSupportedError
-from uad.server.engine import Backend
-from uad.server.schemas import ChatBody, GenerationBody
+from uad.requests.engine import Backend
+from uad.requests.schemas import ChatBody, GenerationBody
 from uad.types import Constraint, ConstraintKind
 
 _JSON, _GRAMMAR, _REGEX, _CHOICE = ConstraintKind

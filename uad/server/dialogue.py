@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 
-from uad.server.outcome import Json
+from uad.apis.outcome import Json
 
 _SEAL = "uad1:"
 

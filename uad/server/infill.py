@@ -8,9 +8,9 @@ from itertools import chain
 from typing import Final
 
 from uad.errors import NotSupportedError
-from uad.server.engine import Backend
-from uad.server.prompt_ids import Part, Prompt, encode_prompt, filled, mixed_ids, parts_of, text_of
-from uad.server.schemas import ExtraBody, InfillBody
+from uad.requests.engine import Backend
+from uad.requests.prompt_ids import Part, Prompt, encode_prompt, filled, mixed_ids, parts_of, text_of
+from uad.requests.schemas import ExtraBody, InfillBody
 from uad.types import FimTokens
 
 _PROJECT, _FILE, _SNIPPET = "myproject\n", "filename\n", "\n\n--- snippet ---\n\n"

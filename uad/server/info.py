@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 
 from aiohttp import web
 
+from uad.apis.outcome import Json
+from uad.apis.problems import BusyError, Problem, problem_of
+from uad.common.json_out import dumps
 from uad.config.kinds import SWITCH
 from uad.errors import InvalidRequestError, NotSupportedError
 from uad.events import SlotInfo
-from uad.server.job import drafters_of, speculative_json
-from uad.server.json_out import dumps
+from uad.requests.job import drafters_of, speculative_json
+from uad.requests.prompt_ids import chat_template, encode_chat, ids_of, mixed_ids, parts_of, render_chat, text_of
+from uad.requests.refuse import checked
+from uad.requests.sampling import sampling_json
+from uad.requests.schemas import DetokenizeBody, TemplateBody, TokenizeBody
 from uad.server.metrics import CONTENT_TYPE, render
-from uad.server.outcome import Json
-from uad.server.problems import BusyError, Problem, problem_of
-from uad.server.prompt_ids import chat_template, encode_chat, ids_of, mixed_ids, parts_of, render_chat, text_of
-from uad.server.refuse import checked
-from uad.server.sampling import sampling_json
-from uad.server.schemas import DetokenizeBody, TemplateBody, TokenizeBody
 from uad.server.state import STATE, State
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from uad.apis.outcome import Json
 from uad.errors import InvalidRequestError
+from uad.requests.constraint import constraint_of
+from uad.requests.engine import Backend
+from uad.requests.prediction import prediction_of
+from uad.requests.prompt_ids import Prompt
+from uad.requests.sampling import sampling_json, sampling_params
+from uad.requests.schemas import ChatBody, CompletionBody, GenerationBody, NativeBody
 from uad.server.adapters import scales_of
-from uad.server.constraint import constraint_of
-from uad.server.engine import Backend
-from uad.server.outcome import Json
-from uad.server.prediction import prediction_of
-from uad.server.prompt_ids import Prompt
-from uad.server.sampling import sampling_json, sampling_params
-from uad.server.schemas import ChatBody, CompletionBody, GenerationBody, NativeBody
 from uad.types import Origin, Request, SpecPolicy, SpeculativeParams
 
 MAX_ECHOED = 1 << 20  # probabilities of a prompt

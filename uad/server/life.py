@@ -16,11 +16,11 @@ from typing import Any
 
 from aiohttp import web
 
+from uad.apis.problems import Problem
 from uad.config import ServerConfig
+from uad.requests.engine import Backend
 from uad.server.app import make_app, make_runner
 from uad.server.doors import Doors
-from uad.server.engine import Backend
-from uad.server.problems import Problem
 
 log = logging.getLogger("uad.server")
 

@@ -8,12 +8,12 @@ from contextlib import suppress
 
 from aiohttp import web
 
+from uad.apis.outcome import Json
+from uad.apis.problems import BusyError
+from uad.common.json_out import dumps, frame
 from uad.errors import InvalidRequestError
 from uad.events import DrafterView, EngineView
-from uad.server.job import drafters_of
-from uad.server.json_out import dumps, frame
-from uad.server.outcome import Json
-from uad.server.problems import BusyError
+from uad.requests.job import drafters_of
 from uad.server.state import STATE, STREAM, State
 from uad.stats import DrafterStats
 from uad.types import Origin

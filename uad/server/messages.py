@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from uad.server.job import Job
-from uad.server.messages_answer import MessageShape
-from uad.server.messages_request import MessagesBody, check_version, read_message
-from uad.server.spoken import Reading
+from uad.apis.messages_answer import MessageShape
+from uad.apis.messages_request import MessagesBody, check_version, read_message
+from uad.apis.spoken import Reading
+from uad.apis.translated import Translated, answer_as, count
+from uad.requests.job import Job
 from uad.server.state import State
-from uad.server.translated import Translated, answer_as, count
 
 
 async def create(request: web.Request) -> web.StreamResponse:

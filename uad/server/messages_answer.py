@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
+from uad.apis.dialogue import seal
+from uad.apis.messages_request import MessagesBody
+from uad.apis.outcome import Json, Outcome
+from uad.apis.problems import Problem
+from uad.apis.segments import Added, Closed, Opened, Segment, SegmentKind, Segments, Step
+from uad.apis.shapes import NamedEvents, new_id
+from uad.apis.spoken import Reading, id_of
+from uad.common.json_out import dumps, named_frame
 from uad.events import Delta
-from uad.server.dialogue import seal
-from uad.server.job import Job
-from uad.server.json_out import dumps, named_frame
-from uad.server.messages_request import MessagesBody
-from uad.server.outcome import Json, Outcome
-from uad.server.problems import Problem
-from uad.server.segments import Added, Closed, Opened, Segment, SegmentKind, Segments, Step
-from uad.server.shapes import NamedEvents, new_id
-from uad.server.spoken import Reading, id_of
+from uad.requests.job import Job
 from uad.stats import Usage
 from uad.types import Finish
 

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictStr
 
+from uad.apis.dialogue import Dialogue, unsealed
+from uad.apis.outcome import Json
+from uad.apis.translated import Translated, chat_of, refuse_several, renaming, rest_of, tools_at, validated
 from uad.checkpoint import checkpoint
 from uad.errors import InvalidRequestError, NotSupportedError
-from uad.server.dialogue import Dialogue, unsealed
-from uad.server.outcome import Json
-from uad.server.schemas import MAX_MESSAGES, MAX_PARTS, Body, Count, Effort, Length, Words
-from uad.server.toolfields import MAX_NAME, MAX_TOOLS
-from uad.server.translated import Translated, chat_of, refuse_several, renaming, rest_of, tools_at, validated
+from uad.requests.schemas import MAX_MESSAGES, MAX_PARTS, Body, Count, Effort, Length, Words
+from uad.requests.toolfields import MAX_NAME, MAX_TOOLS
 
 OLDEST_VERSION = "2023-06-01"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")

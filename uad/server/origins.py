@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from uad.apis.outcome import Json
+from uad.common.json_out import with_member
 from uad.events import TokenText
-from uad.server.json_out import with_member
-from uad.server.outcome import Json
 
 
 class OriginTeller:

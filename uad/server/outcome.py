@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from uad.common.json_out import finite, visible
 from uad.common.sums import total
 from uad.events import Delta, Done
-from uad.server.json_out import finite, visible
 from uad.stats import DraftStats, Timings
 from uad.types import Origin, TokenProb
 

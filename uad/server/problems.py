@@ -10,6 +10,7 @@ from http import HTTPStatus
 from aiohttp import web
 from pydantic import ValidationError
 
+from uad.common.json_out import dumps
 from uad.errors import (
     ContextOverflowError,
     InvalidRequestError,
@@ -18,7 +19,6 @@ from uad.errors import (
     UadError,
     UnavailableError,
 )
-from uad.server.json_out import dumps
 
 log = logging.getLogger("uad.server")
 

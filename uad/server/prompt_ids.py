@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from uad.checkpoint import checkpoint
+from uad.common.json_out import chunks
 from uad.errors import ContextOverflowError, InvalidRequestError
-from uad.server.engine import Backend, Message
-from uad.server.json_out import chunks
-from uad.server.schemas import MessageBody, TemplateBody
-from uad.server.toolfields import template_fields
+from uad.requests.engine import Backend, Message
+from uad.requests.schemas import MessageBody, TemplateBody
+from uad.requests.toolfields import template_fields
 
 Part = str | int
 TEMPLATE_NAMES = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from uad.errors import InvalidRequestError, NotSupportedError
-from uad.server.schemas import Body
+from uad.requests.schemas import Body
 
 B = TypeVar("B", bound=Body)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from uad.server.job import Job
-from uad.server.responses_answer import ResponseShape
-from uad.server.responses_request import ResponsesBody, read_response
-from uad.server.spoken import Reading
+from uad.apis.responses_answer import ResponseShape
+from uad.apis.responses_request import ResponsesBody, read_response
+from uad.apis.spoken import Reading
+from uad.apis.translated import Translated, answer_as, count
+from uad.requests.job import Job
 from uad.server.state import State
-from uad.server.translated import Translated, answer_as, count
 
 
 async def create(request: web.Request) -> web.StreamResponse:

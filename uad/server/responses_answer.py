@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
+from uad.apis.dialogue import seal
+from uad.apis.outcome import Json, Outcome, logprobs_json, prediction_json, stats_json
+from uad.apis.problems import Problem
+from uad.apis.responses_request import ResponsesBody
+from uad.apis.segments import Added, Closed, Opened, Segment, SegmentKind, Segments, Step
+from uad.apis.shapes import NamedEvents, new_id
+from uad.apis.spoken import Reading, id_of
+from uad.common.json_out import chunks, dumps
 from uad.events import Delta
-from uad.server.dialogue import seal
-from uad.server.job import Job
+from uad.requests.job import Job
 from uad.server.json_in import SMALL
-from uad.server.json_out import chunks, dumps
-from uad.server.outcome import Json, Outcome, logprobs_json, prediction_json, stats_json
-from uad.server.problems import Problem
-from uad.server.responses_request import ResponsesBody
-from uad.server.segments import Added, Closed, Opened, Segment, SegmentKind, Segments, Step
-from uad.server.shapes import NamedEvents, new_id
-from uad.server.spoken import Reading, id_of
 from uad.types import Finish, TokenProb
 
 MAX_REPEATED_PROBS = 4096

@@ -7,12 +7,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from uad.apis.outcome import Json
 from uad.checkpoint import checkpoint
 from uad.common.samplers import SAMPLERS, SETTINGS, sampler_names
 from uad.errors import InvalidRequestError
-from uad.server.engine import Backend
-from uad.server.outcome import Json
-from uad.server.schemas import GenerationBody
+from uad.requests.engine import Backend
+from uad.requests.schemas import GenerationBody
 from uad.types import SamplingParams
 
 RANDOM_SEEDS = (-1, 2**32 - 1)  # llama-server's two spellings of "draw one"

@@ -26,7 +26,7 @@ from uad.common.samplers import SETTINGS
 from uad.common.settings import INT32_MAX, Setting
 from uad.config import SPEC_TYPE
 from uad.errors import ConfigError
-from uad.server.toolfields import MAX_CALLS, MAX_TOOLS, CallBody, ReasoningFormat, ToolBody, ToolChoice
+from uad.requests.toolfields import MAX_CALLS, MAX_TOOLS, CallBody, ReasoningFormat, ToolBody, ToolChoice
 from uad.types import Origin, SpecPolicy
 
 MAX_STOPS = 256

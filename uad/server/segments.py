@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from uad.apis.spoken import joined
 from uad.calls.events import Arguments, CallStart, Content, Event, Thought
 from uad.calls.parser import AnswerParser
 from uad.events import Delta
-from uad.server.spoken import joined
 from uad.types import TokenProb
 
 

@@ -12,11 +12,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from uad.apis.outcome import Json, Outcome, completion_logprobs_json, logprobs_json, n_chars, stats_json, usage_json
+from uad.apis.problems import Problem
+from uad.common.json_out import PING, dumps, dumps_large
 from uad.events import Delta
-from uad.server.job import Job, settings_json
-from uad.server.json_out import PING, dumps, dumps_large
-from uad.server.outcome import Json, Outcome, completion_logprobs_json, logprobs_json, n_chars, stats_json, usage_json
-from uad.server.problems import Problem
+from uad.requests.job import Job, settings_json
 from uad.types import TokenProb
 
 _ALPHABET = string.ascii_letters + string.digits

@@ -7,22 +7,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from uad.apis.outcome import Json, Outcome, logprobs_json
+from uad.apis.shapes import ChatShape, Identity, new_id
 from uad.calls.events import Arguments, CallEnd, CallStart, Content, Event, Thought
 from uad.calls.format import AnswerFormat
 from uad.calls.parser import AnswerParser, Start
 from uad.calls.tools import Calls, Tool
+from uad.common.json_out import dumps, dumps_large, with_member
 from uad.errors import InvalidRequestError
 from uad.events import Delta
-from uad.server.constraint import chat_constraint
-from uad.server.engine import Backend
-from uad.server.job import Job, make_job
-from uad.server.json_out import dumps, dumps_large, with_member
-from uad.server.outcome import Json, Outcome, logprobs_json
-from uad.server.prompt_ids import answer_begun, encode_chat, text_of
-from uad.server.schemas import ChatBody
-from uad.server.shapes import ChatShape, Identity, new_id
-from uad.server.thinking import thought_bounds
-from uad.server.toolfields import NamedTool
+from uad.requests.constraint import chat_constraint
+from uad.requests.engine import Backend
+from uad.requests.job import Job, make_job
+from uad.requests.prompt_ids import answer_begun, encode_chat, text_of
+from uad.requests.schemas import ChatBody
+from uad.requests.thinking import thought_bounds
+from uad.requests.toolfields import NamedTool
 from uad.types import Finish
 
 _SHORTEST_ID = 9  # a model's own id that is shorter is a number in its answer, and no name in a conversation

@@ -16,14 +16,14 @@ from typing import TypeVar
 
 from aiohttp import web
 
+from uad.apis.problems import BusyError, Problem
 from uad.checkpoint import DroppedError, checkpoint, wanted_while
+from uad.common.json_out import chunks
 from uad.config import ServerConfig
 from uad.errors import UnavailableError
 from uad.events import Totals
-from uad.server.engine import Backend, Generation
+from uad.requests.engine import Backend, Generation
 from uad.server.json_in import SMALL, parse_object
-from uad.server.json_out import chunks
-from uad.server.problems import BusyError, Problem
 
 T = TypeVar("T")
 N_THREADS = 2

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uad.calls.parser import Start
 from uad.errors import InvalidRequestError
-from uad.server.engine import Backend
-from uad.server.schemas import ChatBody
+from uad.requests.engine import Backend
+from uad.requests.schemas import ChatBody
 from uad.types import ThoughtBounds
 
 _KWARG = "thinking_budget"

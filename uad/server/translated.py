@@ -11,17 +11,17 @@ from typing import Generic, TypeVar
 from aiohttp import web
 from pydantic import ValidationError
 
+from uad.apis.outcome import Json
+from uad.apis.problems import told
+from uad.apis.shapes import Shape
+from uad.apis.spoken import Reading, chat_job
 from uad.errors import ContextOverflowError, InvalidRequestError, NotSupportedError
+from uad.requests.engine import Backend
+from uad.requests.job import Job, check_counts
+from uad.requests.prompt_ids import encode_chat
+from uad.requests.refuse import checked
+from uad.requests.schemas import Body, ChatBody
 from uad.server.completions import answer
-from uad.server.engine import Backend
-from uad.server.job import Job, check_counts
-from uad.server.outcome import Json
-from uad.server.problems import told
-from uad.server.prompt_ids import encode_chat
-from uad.server.refuse import checked
-from uad.server.schemas import Body, ChatBody
-from uad.server.shapes import Shape
-from uad.server.spoken import Reading, chat_job
 from uad.server.state import STATE, State
 
 _SEVERAL = ("n", "n_cmpl")

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from uad.errors import InvalidRequestError
+from uad.mapping.families import Family, Turn
+from uad.mapping.patterns import Item, normalise, parse_marker
+from uad.mapping.plan import Options, default_template, plan
+from uad.mapping.prompt import encode_parts
+from uad.mapping.recognise import Side, bos_name, eos_name
+from uad.mapping.rules import symbols
 from uad.templates.conversation import Talk, converse
-from uad.templates.families import Family, Turn
-from uad.templates.patterns import Item, normalise, parse_marker
-from uad.templates.plan import Options, default_template, plan
-from uad.templates.prompt import encode_parts
-from uad.templates.recognise import Side, bos_name, eos_name
-from uad.templates.rules import symbols
 from uad.vocab.table import VocabTable
 
 

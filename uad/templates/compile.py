@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from uad.errors import MappingError
-from uad.templates.families import Family
-from uad.templates.patterns import Items, parse_marker, parse_rule, show
-from uad.templates.reader import Patterns, has_bare_system, has_bare_thoughts, reader_patterns
-from uad.templates.rules import CompiledRules, Step, Table, symbols
-from uad.templates.turns import OUTSIDE, REASONING, TOOL_CALL, Format, Mark, TurnKind
+from uad.mapping.families import Family
+from uad.mapping.patterns import Items, parse_marker, parse_rule, show
+from uad.mapping.reader import Patterns, has_bare_system, has_bare_thoughts, reader_patterns
+from uad.mapping.rules import CompiledRules, Step, Table, symbols
+from uad.mapping.turns import OUTSIDE, REASONING, TOOL_CALL, Format, Mark, TurnKind
 from uad.vocab.table import VocabTable
 
 

@@ -13,8 +13,8 @@ from itertools import takewhile
 from pathlib import Path
 
 from uad.errors import InvalidRequestError
-from uad.templates.families import Family, Message, Turn
-from uad.templates.recognise import Side, bos_name, eos_name
+from uad.mapping.families import Family, Message, Turn
+from uad.mapping.recognise import Side, bos_name, eos_name
 from uad.templates.render import render
 
 S, U1, A1, U2, A2, U3, THOUGHT = "Szs6", "Uqa1", "Awx1", "Uqa2", "Awx2", "Uqa3", "Trt5"

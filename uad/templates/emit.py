@@ -6,8 +6,8 @@ import json
 import re
 from collections.abc import Iterator
 
-from uad.templates.derive import Derived
-from uad.templates.families import ROLES, Family, Turn
+from uad.mapping.derive import Derived
+from uad.mapping.families import ROLES, Family, Turn
 
 _HEAD = """\
 # Derived from the chat templates of both models by `uad mapping derive`. Edit it freely: it takes effect at the next

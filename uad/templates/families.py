@@ -14,8 +14,8 @@ from itertools import takewhile
 from pathlib import Path
 
 from uad.common.names import meant_or_known
+from uad.common.yaml_fields import Fields, read_yaml
 from uad.errors import MappingError
-from uad.templates.yamlfile import Fields, read_yaml
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_MODES = ("turn", "prefix", "drop")

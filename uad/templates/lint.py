@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from uad.common.names import meant_or_known
+from uad.common.yaml_fields import read_text
 from uad.errors import MappingError
-from uad.templates.families import Family, load_family
-from uad.templates.pairs import Pair, load_pair
-from uad.templates.yamlfile import read_text
+from uad.mapping.families import Family, load_family
+from uad.mapping.pairs import Pair, load_pair
 
 _T = TypeVar("_T", Family, Pair)
 

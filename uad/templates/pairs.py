@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from uad.templates.compile import Replacement
-from uad.templates.families import FORMAT_KEYS, Family, read_format
-from uad.templates.recognise import Recognition, Side
-from uad.templates.yamlfile import Fields, read_yaml
+from uad.common.yaml_fields import Fields, read_yaml
+from uad.mapping.compile import Replacement
+from uad.mapping.families import FORMAT_KEYS, Family, read_format
+from uad.mapping.recognise import Recognition, Side
 
 PAIR_KEYS = ("pair", "target", "draft", "formats", "replace", "notes")
 _MATCH = ("family", "name", "specials")

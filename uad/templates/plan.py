@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from uad.errors import InvalidRequestError, MappingError
-from uad.templates.compile import Replacement, compile_rules
-from uad.templates.derive import derive
-from uad.templates.families import Family, bundled_mappings, find_family, load_families
-from uad.templates.pairs import Pair, load_pairs, matching
-from uad.templates.patterns import parse_rule
-from uad.templates.recognise import Recognition, Side, recognise
-from uad.templates.rules import CompiledRules
+from uad.mapping.compile import Replacement, compile_rules
+from uad.mapping.derive import derive
+from uad.mapping.families import Family, bundled_mappings, find_family, load_families
+from uad.mapping.pairs import Pair, load_pairs, matching
+from uad.mapping.patterns import parse_rule
+from uad.mapping.recognise import Recognition, Side, recognise
+from uad.mapping.rules import CompiledRules
 
 __all__ = ["Options", "Plan", "Recognition", "Side", "default_template", "plan"]
 

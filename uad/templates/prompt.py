@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from uad.errors import InvalidRequestError
-from uad.templates.patterns import Item, normalise, split_specials, strip_white
+from uad.mapping.patterns import Item, normalise, split_specials, strip_white
 from uad.templates.seams import Part
 from uad.vocab.table import VocabTable
 

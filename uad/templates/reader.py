@@ -7,10 +7,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import takewhile
 
-from uad.templates.families import Family
-from uad.templates.patterns import Items, normalise, parse_marker
-from uad.templates.rules import Step
-from uad.templates.turns import BEGIN, OUTSIDE, REASONING, TOOL_CALL, Mark, TurnKind, bare, rest_of
+from uad.mapping.families import Family
+from uad.mapping.patterns import Items, normalise, parse_marker
+from uad.mapping.rules import Step
+from uad.mapping.turns import BEGIN, OUTSIDE, REASONING, TOOL_CALL, Mark, TurnKind, bare, rest_of
 from uad.vocab.table import VocabTable
 
 Patterns = dict[Items, Step]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rapidfuzz import fuzz
 
 from uad.errors import InvalidRequestError
-from uad.templates.families import Family, Message
+from uad.mapping.families import Family, Message
 from uad.templates.render import render
 from uad.vocab.table import VocabTable
 

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from uad.templates.patterns import Item, Items, normalise
-from uad.templates.turns import BEGIN, OUTSIDE, Format, Mark, TurnKind, Turns
+from uad.mapping.patterns import Item, Items, normalise
+from uad.mapping.turns import BEGIN, OUTSIDE, Format, Mark, TurnKind, Turns
 from uad.vocab.table import VocabTable
 
 __all__ = ["CompiledRules", "Item", "Items", "Node", "RuleStream", "Step", "Table", "Writer", "normalise"]
@@ -64,7 +64,7 @@ def symbols(items: Iterable[Item]) -> Iterator[int]:
 class CompiledRules:
     """Rules for one target and one draft; shared by all sequences.
 
-    `tables` has the patterns by state (uad.templates.turns), `lone` what a special becomes that no pattern takes,
+    `tables` has the patterns by state (uad.mapping.turns), `lone` what a special becomes that no pattern takes,
     `backward` the target ids for a special that the draft proposes. `dropped` are target specials left out for the
     draft.
     """

@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from uad.templates.families import Family
-from uad.templates.patterns import Item, Items, parse_marker
+from uad.mapping.families import Family
+from uad.mapping.patterns import Item, Items, parse_marker
 from uad.vocab.table import VocabTable
 
 BEGIN, OUTSIDE = "^", ""

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 
+from uad.vocab.edge import Ranking
 from uad.vocab.encode import Encoder
-from uad.vocab.rank import Ranking
 
 Hypothesis = tuple[bytes, float]
 Judged = tuple[tuple[int, float], ...]

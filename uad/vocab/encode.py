@@ -10,7 +10,7 @@ from copy import copy
 from itertools import pairwise
 
 from uad.vocab.boundary import Boundaries
-from uad.vocab.cache import Ids, WordCache
+from uad.vocab.encode import Ids, WordCache
 from uad.vocab.table import VocabTable, is_text
 
 _LONGEST_CACHED = 256

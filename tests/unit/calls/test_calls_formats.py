@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from kit.calls_kit import BEGINNING, FILES, FORMATS, TOOLS, Said, said
+from uad.mapping.families import bundled_mappings, load_families
 
 from uad.calls.files import load_calls
 from uad.calls.format import AnswerFormat, CallFormat, ThoughtFormat
@@ -18,7 +19,6 @@ from uad.calls.parser import Start
 from uad.calls.recognise import thought_format
 from uad.calls.tools import Calls
 from uad.errors import MappingError
-from uad.templates.families import bundled_mappings, load_families
 
 
 @pytest.mark.parametrize("name", sorted(FILES))

@@ -12,6 +12,7 @@ import pytest
 from kit.calls_kit import FORMATS
 from kit.calls_kit import said as read
 from kit.templates_real import folder
+from uad.mapping.families import bundled_mappings, load_families
 
 from uad.calls.format import ThoughtFormat
 from uad.calls.recognise import answer_format, thought_format, written_as
@@ -19,7 +20,6 @@ from uad.calls.tools import Calls, Tool
 from uad.errors import InvalidRequestError
 from uad.templates.calling import _OPEN_NAME, FUNCTIONS, NINE, _common, calling
 from uad.templates.conversation import Talk, converse
-from uad.templates.families import bundled_mappings, load_families
 
 PLAIN = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}</{{ m.role }}>{% endfor %}{% if add_generation_prompt "

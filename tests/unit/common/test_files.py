@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
+from uad.mapping.families import bundled_mappings, load_family
 
 from uad.bench.workloads import PROMPT_DIR, load
 from uad.cli.mapping import _conversation
 from uad.common.files import path_of, read_text
 from uad.config import load_config
 from uad.errors import ConfigError, MappingError
-from uad.templates.families import bundled_mappings, load_family
 
 BOM = codecs.BOM_UTF8
 

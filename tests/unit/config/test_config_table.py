@@ -10,8 +10,7 @@ import pytest
 
 from uad.config import Config, ModelConfig
 from uad.config.argv import Parser, add_flags
-from uad.config.flag_groups import GROUPS
-from uad.config.flags import CONFIG_FILE, FLAGS
+from uad.config.flags import CONFIG_FILE, FLAGS, GROUPS
 from uad.config.foreign import IGNORED, REFUSED
 
 NAMES = [name for flag in FLAGS for name in (*flag.names.split(), *flag.off.split())]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from uad.decode.indent import Indentation
+from uad.decode.sequence import Indentation
 
 
 @pytest.mark.parametrize(

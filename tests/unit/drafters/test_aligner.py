@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.drafter_kit import STEPS, Slot, play
+from uad.lookup.aligner import CopyAligner
+from uad.lookup.drafter import LookupDrafter
+from uad.lookup.replacements import Edit, Replacements
+from uad.lookup.sources import TextSource
 
+from uad.common.sequences import common_prefix
 from uad.drafters import ngram_cache, ngram_map, ngram_mod, ngram_simple, suffix
-from uad.drafters.aligner import CopyAligner
-from uad.drafters.lookup import LookupDrafter
-from uad.drafters.replacements import Edit, Replacements
-from uad.drafters.sources import TextSource
 from uad.types import Origin
-from uad.vocab.prefix import common_prefix
 
 Make = Callable[[], LookupDrafter]
 KINDS: list[Make] = [

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.drafter_kit import STEPS, Slot, play
+from uad.lookup.counts import SIZES, NgramCounts, best
+from uad.lookup.ngram_cache import N_COPIED, drafter, store_file
 
 from uad.drafters import ngram_cache
-from uad.drafters.counts import SIZES, NgramCounts, best
-from uad.drafters.ngram_cache import N_COPIED, drafter, store_file
 
 
 def counted(counts: NgramCounts) -> dict[tuple[int, ...], Counter[int]]:

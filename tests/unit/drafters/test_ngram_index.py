@@ -7,8 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.drafter_kit import IDS
-
-from uad.drafters.history import AT_ONCE, MAX_MATCH, GramIndex, agreement, copy, match_length
+from uad.lookup.history import AT_ONCE, MAX_MATCH, GramIndex, agreement, copy, match_length
 
 CHANGES = st.lists(
     st.one_of(st.lists(IDS, max_size=12), st.lists(IDS, min_size=250, max_size=330), st.integers(0, 400)), max_size=10

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.drafter_kit import STEPS, Slot, play
+from uad.lookup.drafter import LookupDrafter
 
 from uad.drafters import ngram_map
-from uad.drafters.lookup import LookupDrafter
 
 KEY = [91, 92]
 A, B, C, D, E = ([i, i + 1, i + 2] for i in (10, 20, 30, 40, 50))

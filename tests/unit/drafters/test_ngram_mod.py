@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.drafter_kit import STEPS, Slot, play
+from uad.lookup.drafter import LookupDrafter
+from uad.lookup.history import ID_BYTES, belief
+from uad.lookup.ngram_mod import ID, Pool
 
+from uad.common.sequences import common_prefix
 from uad.drafters import ngram_mod
-from uad.drafters.history import ID_BYTES, belief
-from uad.drafters.lookup import LookupDrafter
-from uad.drafters.ngram_mod import ID, Pool
-from uad.vocab.prefix import common_prefix
 
 RNG = random.Random(5)
 TEXT = [RNG.randrange(30000) for _ in range(400)]

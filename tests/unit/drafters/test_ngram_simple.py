@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.drafter_kit import STEPS, Slot, play
-
-from uad.drafters.history import copy
-from uad.drafters.ngram_simple import drafter
+from uad.lookup.history import copy
+from uad.lookup.ngram_simple import drafter
 
 
 def scan(ids: list[int], n: int, m: int, min_hits: int) -> tuple[int, ...]:

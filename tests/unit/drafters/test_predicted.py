@@ -7,8 +7,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from uad.drafters.predicted import PredictedAnswer, Trust, weight
+from uad.lookup.predicted import PredictedAnswer, Trust, weight
 
 FUNCTION = b"""def area_%d(width, height):
     # the area of rectangle %d

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.drafter_kit import IDS, STEPS, Slot, play
+from uad.lookup.history import BELIEFS, MAX_MATCH
+from uad.lookup.suffix import LEVELS, SEPARATOR, Answers, SuffixIndex, SuffixMatch, store_file, vote
 
+from uad.common.sequences import common_prefix
 from uad.drafters import suffix
-from uad.drafters.history import BELIEFS, MAX_MATCH
-from uad.drafters.suffix import LEVELS, SEPARATOR, Answers, SuffixIndex, SuffixMatch, store_file, vote
-from uad.vocab.prefix import common_prefix
 
 
 def common_suffix(text: list[int], end: int, ids: list[int]) -> int:

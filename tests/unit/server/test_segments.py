@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from uad.apis.segments import Added, Segments
+
 from uad.calls.events import Content, Event, Thought
 from uad.events import Delta
-from uad.server.segments import Added, Segments
 from uad.types import TokenProb
 
 

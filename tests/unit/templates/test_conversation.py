@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.templates_real import folder
+from uad.mapping.families import bundled_mappings, load_families
 
 from uad.errors import InvalidRequestError
 from uad.templates.conversation import Talk, converse
-from uad.templates.families import bundled_mappings, load_families
 
 TURNS = (
     "{% for m in messages %}<{{ m.role }}>CONTENT</{{ m.role }}>{% endfor %}{% if add_generation_prompt "

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from kit.templates_toys import toy
+from uad.mapping.compile import Replacement, compile_rules
+from uad.mapping.families import bundled_mappings, load_families
+from uad.mapping.lint import lint
 
 from uad.errors import MappingError
-from uad.templates.compile import Replacement, compile_rules
-from uad.templates.families import bundled_mappings, load_families
-from uad.templates.lint import lint
 
 GOOD = """\
 family: mine

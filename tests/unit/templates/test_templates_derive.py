@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 from kit.templates_toys import named, sample, toy, vocab_of
+from uad.mapping.derive import derive
+from uad.mapping.emit import pair_name, pair_text
+from uad.mapping.families import Turn, bundled_mappings, load_families
+from uad.mapping.pairs import load_pair
+from uad.mapping.plan import Options, Side, plan
+from uad.mapping.prompt import encode_parts
 
 from uad.errors import InvalidRequestError, MappingError
-from uad.templates.derive import derive
-from uad.templates.emit import pair_name, pair_text
-from uad.templates.families import Turn, bundled_mappings, load_families
-from uad.templates.pairs import load_pair
-from uad.templates.plan import Options, Side, plan
-from uad.templates.prompt import encode_parts
 from uad.templates.seams import Part
 
 FAMILIES = load_families([bundled_mappings()])

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.templates_toys import LETTERS, named, vocab_of
+from uad.mapping.check import same_to_answer
+from uad.mapping.compile import compile_rules
+from uad.mapping.families import Family, Message, bundled_mappings, load_families
+from uad.mapping.patterns import Item, normalise
+from uad.mapping.prompt import encode_parts
+from uad.mapping.reader import reader_patterns
+from uad.mapping.recognise import bos_name, eos_name
+from uad.mapping.rules import CompiledRules
 
-from uad.templates.check import same_to_answer
-from uad.templates.compile import compile_rules
-from uad.templates.families import Family, Message, bundled_mappings, load_families
-from uad.templates.patterns import Item, normalise
-from uad.templates.prompt import encode_parts
-from uad.templates.reader import reader_patterns
-from uad.templates.recognise import bos_name, eos_name
 from uad.templates.render import render
-from uad.templates.rules import CompiledRules
 from uad.templates.seams import Part
 
 FAMILIES = load_families([bundled_mappings()])

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from kit.templates_toys import family_vocab, toy
+from uad.mapping.families import Family, Message, bundled_mappings, find_family, load_families, load_family
+from uad.mapping.pairs import load_pair, load_pairs
 
 from uad.errors import MappingError
-from uad.templates.families import Family, Message, bundled_mappings, find_family, load_families, load_family
-from uad.templates.pairs import load_pair, load_pairs
 from uad.templates.render import render
 
 FAMILIES = load_families([bundled_mappings()])

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from kit.templates_toys import FAMILY_SPECIALS, family_vocab, named, sample, toy
+from uad.mapping.families import bundled_mappings, load_families
+from uad.mapping.plan import Options, Side, default_template, plan
+from uad.mapping.prompt import encode_parts
+from uad.mapping.recognise import recognise
 
 from uad.errors import MappingError
-from uad.templates.families import bundled_mappings, load_families
-from uad.templates.plan import Options, Side, default_template, plan
-from uad.templates.prompt import encode_parts
-from uad.templates.recognise import recognise
 from uad.templates.render import render
 from uad.templates.seams import Part
 

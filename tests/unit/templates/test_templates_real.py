@@ -14,12 +14,12 @@ import pytest
 from kit.templates_matrix import Cell, derived, derived_cells, family_cells, pairs, recognised
 from kit.templates_real import CONVERSATIONS, NO_FAMILY, REASONS, SYSTEM_LAST, folder, real_templates
 from kit.templates_toys import sample
+from uad.mapping.plan import Options, plan
+from uad.mapping.prompt import encode_parts
+from uad.mapping.recognise import bos_name, eos_name
+from uad.mapping.rules import CompiledRules
 
-from uad.templates.plan import Options, plan
-from uad.templates.prompt import encode_parts
-from uad.templates.recognise import bos_name, eos_name
 from uad.templates.render import render
-from uad.templates.rules import CompiledRules
 
 pytestmark = pytest.mark.skipif(folder() is None, reason="no chat templates here: make vocabs")
 PARTS = 1 if os.environ.get("UAD_FULL_MATRIX") else 24

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.templates_toys import FAMILY_SPECIALS, family_vocab, items_of, named, sample, toy
+from uad.mapping.compile import Replacement, compile_rules
+from uad.mapping.families import Family, Message, bundled_mappings, load_families
+from uad.mapping.patterns import normalise
+from uad.mapping.plan import Options, Side, plan
+from uad.mapping.prompt import encode_parts
+from uad.mapping.recognise import bos_name, eos_name
+from uad.mapping.rules import CompiledRules
 
 from uad.errors import MappingError
-from uad.templates.compile import Replacement, compile_rules
-from uad.templates.families import Family, Message, bundled_mappings, load_families
-from uad.templates.patterns import normalise
-from uad.templates.plan import Options, Side, plan
-from uad.templates.prompt import encode_parts
-from uad.templates.recognise import bos_name, eos_name
 from uad.templates.render import render
-from uad.templates.rules import CompiledRules
 from uad.templates.seams import Part
 from uad.vocab.table import VocabTable
 
