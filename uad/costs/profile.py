@@ -33,6 +33,7 @@ _LEAST_ROUNDS, _MOST_ROUNDS, _ROUNDS_SECONDS = 5, 25, 2.0
 _BETWEEN = 4
 _FILL_SHARE, _FILL_STEP = 0.3, 256
 _STRIDE = 7919
+_SETTLING, _CHEAP = 2, 0.02  # single rows that are not counted behind others, where they take this share of the time
 
 
 class Decoder(Protocol):
@@ -74,7 +75,11 @@ def quick(
     if several > 1 and clock() + 2 * _expected(found, several) / 1e3 < end:
         bench.once(several)
     for n in _order(wanted):
-        if len(found.get(n, ())) < _MOST_ROUNDS and clock() + _expected(found, n) / 1e3 < end:
+        ms = _expected(found, n)
+        settles = n == 1 and ms <= _CHEAP * 1e3 * seconds
+        if len(found.get(n, ())) < _MOST_ROUNDS and clock() + (1 + settles * _SETTLING) * ms / 1e3 < end:
+            if settles:
+                bench.settle()
             found.setdefault(n, []).append(bench.once(n))
     context.clear(0)
     return tuple(CostSample(n, 0, ms) for n in sorted(found) for ms in found[n])
@@ -102,6 +107,21 @@ def _single_rows(bench: _Bench, ms: float) -> list[float]:
     while min(ones) <= ms / 2 and len(ones) < (_LEAST_SINGLE if min(ones) > ms * _SLOW_SHARE else _LEAST_SINGLE + 1):
         ones.append(bench.once(1))
     return ones if len(ones) == 1 or len(ones) == _LEAST_SINGLE else ones[1:]
+
+
+def most_singly(context: Decoder, clock: Clock = perf_counter) -> int:
+    """How many rows of a sequence cost less one by one than in a pass of two, with what a change of the number of rows
+    adds to the single ones behind it; 1: none. Sequence 0 is empty afterwards.
+    """
+    bench = _Bench(context, 0, clock)
+    several, behind, settled = [], [], []
+    for _ in range(_LEAST_ROUNDS):
+        several.append(bench.once(2))
+        behind.append(sum(bench.once(1) for _ in range(_SETTLING)))
+        settled.append(bench.once(1))
+    context.clear(0)
+    ms = median(settled)
+    return max(int((median(several) + median(behind) - _SETTLING * ms) / ms), 1)
 
 
 def full(
@@ -138,8 +158,12 @@ def _rounds(bench: _Bench, sizes: Sequence[int], clock: Clock, progress: Report)
     while rounds < n_rounds:
         start = rounds * len(sizes) // n_rounds
         for i, n in enumerate((*sizes[start:], *sizes[:start])):
+            if n == 1:
+                bench.settle()
             found[n].append(bench.once(n))
             if i % _BETWEEN == _BETWEEN - 1:
+                if sizes[0] == 1:
+                    bench.settle()
                 found[sizes[0]].append(bench.once(sizes[0]))
         rounds += 1
         if rounds == 1:
@@ -187,6 +211,11 @@ class _Bench:
         self._context = context
         self.depth = depth
         self._clock = clock
+
+    def settle(self) -> None:
+        """Decode single rows until one more costs what it does behind others: GPUs record a graph of a new shape."""
+        for _ in range(_SETTLING):
+            self.once(1)
 
     def once(self, n: int) -> float:
         """Milliseconds of one decode of n rows, which is taken back afterwards."""

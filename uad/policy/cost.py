@@ -43,6 +43,11 @@ _FADING: Final = 0.01  # of what positions add to each row, per decode of a sing
 _DRIFT: Final = 1e-5  # of that, squared, per decode
 _STALE: Final = 100  # decodes alike, behind which what larger ones cost is out of date
 _MOST_STALE: Final = 4.0  # times too dear, or too cheap, at most, that one decode says they were taken for
+_SETTLING: Final = 2  # single rows behind a pass of several, until they cost what they usually do
+_TRIED: Final = 8  # of these are only compared with the others at first
+_CHANGE_RATE: Final = 0.05
+_CLEAR_CHANGE: Final = 0.1  # of a single row's cost: less is noise
+_MOST_CHANGE: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +83,15 @@ class CostCurve:
         self._pace = _MachineSpeed()
         self._surprise = 0.0  # of late, of all sizes together (log): what the factors have not caught up with
         self._usual_n = self._n_alike = 0  # rows of the last decode, and how many before it had as many
+        self._changes = _Changes()
 
     def ms(self, n: int, depth: int = 0) -> float:
         """Expected milliseconds of one pass of n rows behind depth positions."""
         return (self._pace.of_several if n > 1 else self._pace.of_one) * self._base(n, depth)
+
+    def change_ms(self, depth: int = 0) -> float:
+        """What a pass of several rows adds to the single ones behind it; 0 where that is not clearly seen."""
+        return self._changes.share * self.ms(1, depth) if self._changes.are_clear else 0.0
 
     def speeds(self) -> tuple[float, float]:
         """By what factors passes of one row, and of several, take longer now than they were measured to."""
@@ -129,6 +139,10 @@ class CostCurve:
             self.n_found += 1
         self._n_alike = self._n_alike + 1 if n == self._usual_n else 1
         self._usual_n = n
+        if n > 1:
+            self._changes.n_left = _SETTLING
+        elif self._changes.n_left and self._changes.explain(ratio):
+            return
         if is_known and depth > self._depths[-1]:
             speed = self.speeds()[n > 1]
             rest = self._beyond.learn(n, depth - self._depths[-1], (ms - expected) / speed, _NOISE * expected / speed)
@@ -208,6 +222,36 @@ class _MachineSpeed:
             limit = min(max(self._apart, -max(most, -before)), max(most, before))
             self._common += self._apart - limit if is_single else 0.0
             self._apart = limit
+
+
+class _Changes:
+    """What a change of the number of rows costs. On GPUs a graph of another shape is built, and the second time it is
+    recorded: the single rows behind a pass of several take longer than those behind others. On CPUs they do not.
+    """
+
+    def __init__(self) -> None:
+        self.n_left = self._n_seen = 0  # single rows that are not settled yet; those that were seen
+        self._excess = 0.0  # of one of them, in costs of a settled one
+
+    @property
+    def are_clear(self) -> bool:
+        """Whether they cost clearly more than noise."""
+        return self._n_seen >= _TRIED and self._excess > _CLEAR_CHANGE
+
+    @property
+    def share(self) -> float:
+        """What all single rows behind a pass of several take longer, in costs of a settled one."""
+        return _SETTLING * self._excess
+
+    def explain(self, ratio: float) -> bool:
+        """A single row that is not settled took `ratio` times as long as expected; whether that says nothing of what
+        one costs in the long run.
+        """
+        self.n_left -= 1
+        self._n_seen += 1
+        excess = min(ratio - 1.0, _MOST_CHANGE)
+        self._excess += (excess - self._excess) * max(1 / self._n_seen, _CHANGE_RATE)
+        return self._n_seen < _TRIED or self.are_clear
 
 
 class _Beyond:

@@ -53,7 +53,8 @@ class Machine:
         self.n_free = n_free
         self.keep_ms = keep_ms
         self.n_again = _AGAIN
-        self._tables: dict[tuple[tuple[int, ...], int], CostTable] = {}
+        self._tables: dict[tuple[tuple[int, ...], int, bool], CostTable] = {}
+        self._was_plain = True  # the last decode: a row of each sequence
         self.overhead_ms = 0.0
 
     def steps(self, origin: Origin) -> CostCurve:
@@ -68,12 +69,12 @@ class Machine:
         return table if n_pending == 1 and self.n_free >= _ANY else Behind(self, table, sum(groups), n_pending - 1)
 
     def _table(self, groups: tuple[int, ...], depth: int) -> CostTable:
-        key = (groups, depth // _DEPTH_STEP)
+        key = (groups, depth // _DEPTH_STEP, self._was_plain)
         table = self._tables.get(key)
         if table is None or table.n_uses >= _REFRESH or table.n_found != self.target.n_found:
             if len(self._tables) > 256:
                 self._tables.clear()
-            table = self._tables[key] = CostTable(self, groups, depth)
+            table = self._tables[key] = CostTable(self, groups, depth, self._was_plain)
         table.n_uses += 1
         return table
 
@@ -88,6 +89,7 @@ class Machine:
 
     def decoded(self, groups: Sequence[tuple[int, int]], depth: int, ms: float) -> None:
         """A decode of passes (sequences, rows of each) took ms."""
+        self._was_plain = all(n == 1 for _, n in groups)
         if len(groups) == 1:
             n = groups[0][0] * groups[0][1]
             if n <= self._n_ubatch:
@@ -118,10 +120,12 @@ class CostTable:
     really cost.
     """
 
-    def __init__(self, machine: Machine, groups: tuple[int, ...], depth: int) -> None:
+    def __init__(self, machine: Machine, groups: tuple[int, ...], depth: int, was_plain: bool = False) -> None:
+        """was_plain: whether the round before had no drafts, so that a change of rows is part of the price."""
         self._machine = machine
         self._groups = groups
         self._depth = depth
+        self._change_ms = machine.target.change_ms(depth) if was_plain else 0.0
         self._raw = [0.0]
         self._ms = [0.0]
         self._rows = [0]
@@ -139,7 +143,7 @@ class CostTable:
             rows = best if raw[best] < _WORTH_PADDING * raw[k] and (k > 1 or self._is_sure(best)) else k
             self._rows.append(rows)
             least = _LEAST_MORE * raw[1] if k > 1 and self._rows[1] == 1 else 0.0
-            ms.append(max(raw[rows], least) + self._machine.overhead_ms)
+            ms.append(max(raw[rows], least) + self._machine.overhead_ms + (self._change_ms if rows > 1 else 0.0))
         return ms
 
     def _round_ms(self, n_each: int) -> float:

@@ -6,9 +6,13 @@ import logging
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from uad.backend.devices import offloads
 from uad.config import Config, ModelConfig
+from uad.costs.profile import most_singly
 from uad.decode.guard import reason
+from uad.drafters.draft_work import DraftContext
 from uad.drafters.model import ModelDrafter
+from uad.drafters.row_by_row import RowByRow
 from uad.errors import ConfigError, MappingError, ModelLoadError
 from uad.events import ModelInfo
 from uad.llama.context import Context
@@ -78,7 +82,7 @@ def _draft_of(
     draft.choose_threads(own)
     rules = plan(side(target.model, config.templates.chat_template), side(model), template_options(config))
     drafter = ModelDrafter(
-        wiring.draft(draft),
+        _row_by_row(wiring.draft(draft), draft, own),
         encoder.sharing(),
         rules.rules,
         heal=config.drafting.heal,
@@ -93,6 +97,14 @@ def _draft_of(
         *_window_note(draft, target.context),
     )
     return OpenedDraft(notes, drafter, draft_steps(config, draft, own, wiring), model.info)
+
+
+def _row_by_row(context: DraftContext, draft: Context, config: ModelConfig) -> DraftContext:
+    """The draft's context, where a device computes it and few rows cost less one by one."""
+    if not (draft.can_stop and offloads(config) and draft.n_ctx > 1):
+        return context
+    most = most_singly(draft)
+    return context if most == 1 else RowByRow(context, most)
 
 
 def _draft_config(config: ModelConfig, model: Model, target: Context) -> ModelConfig:

@@ -208,3 +208,36 @@ def test_whatever_decodes_take_costs_stay_positive_and_do_not_fall_with_depth(se
         one.observe(n, depth, factor * deep(n, depth))
     assert 0 < one.ms(1, 0) < float("inf")
     assert one.ms(4, 100) <= one.ms(4, 5000) < float("inf")
+
+
+def rounds(costs, times, n=40):
+    """Rounds of four rows and three single ones, each taking times[i] of its usual milliseconds."""
+    for _ in range(n):
+        for size, ratio in zip((4, 1, 1, 1), times, strict=True):
+            costs.observe(size, 0, ratio * (10 + size))
+
+
+def test_what_a_change_of_rows_costs_is_no_matter_of_single_rows():
+    costs = curve(lambda n: 10 + n)
+    rounds(costs, (1.0, 1.4, 1.6, 1.0))
+    assert costs.ms(1) == pytest.approx(11, rel=0.02)
+    assert costs.change_ms() == pytest.approx(11 * (0.4 + 0.6), rel=0.05)
+
+
+def test_single_rows_that_become_dearer_behind_themselves_are_no_change_of_rows():
+    costs = curve(lambda n: 10 + n)
+    rounds(costs, (1.3, 1.3, 1.3, 1.3), n=100)
+    assert costs.ms(1) == pytest.approx(1.3 * 11, rel=0.05)
+    assert costs.change_ms() == 0
+
+
+def test_a_change_of_rows_is_part_of_the_first_round_with_drafts():
+    costs = curve(lambda n: 10 + n)
+    machine = Machine(costs)
+    rounds(costs, (1.0, 1.4, 1.6, 1.0))
+    machine.decoded([(1, 1)], 0, 11.0)
+    first = machine.table((1,), 0).upto(5)
+    machine.decoded([(1, 4)], 0, 14.0)
+    next_ = machine.table((1,), 0).upto(5)
+    assert first[1] == pytest.approx(next_[1])
+    assert [a - b for a, b in zip(first[2:], next_[2:], strict=True)] == pytest.approx([costs.change_ms()] * 4, rel=0.1)
