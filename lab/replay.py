@@ -78,6 +78,7 @@ class Replay:
         self._rng = random.Random(seed)
         self._origins = origins
         self._temperature = temperature
+        self._changes: list[float] = []  # what the next single rows take longer
 
     def run(self, texts: Sequence[Text], n_seq: int) -> float:
         """Writes all of them, n_seq at a time, and returns how long that took without the last ones, beside which slots
@@ -156,7 +157,7 @@ class Replay:
         for n in sorted(set(rows.values())):  # equal lengths share a pass
             n_seq = sum(one >= n for one in rows.values())
             passes.append((n_seq, n - done))
-            decode += self._curve.target_ms(n_seq * (n - done)) * self._noise()
+            decode += self._decode_ms(n_seq * (n - done)) * self._noise()
             done = n
         depth = sum(one.answer.n_prompt + one.t for one in live) // len(live)
         self._policy.decoded(passes, depth, decode / 1e3)
@@ -165,6 +166,13 @@ class Replay:
         for one in live:
             self._commit(one, picked[one.seq])
         return spent + decode + self._curve.loop_ms
+
+    def _decode_ms(self, n: int) -> float:
+        if n > 1:
+            self._changes = list(self._curve.changes)
+        elif self._changes:
+            return self._curve.target_ms(1) + self._changes.pop(0)
+        return self._curve.target_ms(n)
 
     @staticmethod
     def _room(text: Text) -> int:
