@@ -14,7 +14,8 @@ _GPU_MS = 20.0
 class Curve:
     """target[n - 1]: one pass of n rows; beyond the last one with the slope of the last half. step: a step of the draft
     model; reading an id takes read_ms. call_ms: what a call takes beside its decodes, look_ms a look into the text,
-    loop_ms a round's own work. changes: what the first single rows behind a pass of several take longer. n_free ids of a draft are taken back at no cost, more for keep_ms.
+    loop_ms a round's own work. changes: what the first single rows behind a pass of several take longer. n_free ids of a
+    draft are taken back at no cost, more for keep_ms.
     """
 
     name: str
@@ -68,8 +69,8 @@ _BF16 = _ms(
     "82.9 115.5 132.5 144.7 165.2 162.5 178.8 193.2 200.5 213.5 228.7 234.9 "
     "247.6 252.8 272.7 276.7 290.3 305.2 311.8 327.2 339.9 350.1 357.5 376.9"
 )
-# On an H100 (2026-11-26), passes of 1 to 33 rows, those of several behind one of another size: Q4_K_M, and the same model
-# scaled to 14B in BF16 (`scale.py`)
+# On an H100 (2026-11-26), passes of 1 to 33 rows, those of several behind one of another size: Q4_K_M, and the same
+# model scaled to 14B in BF16 (`scale.py`)
 _H100_SMALL = _ms(
     "1.79 3.32 3.32 3.44 3.57 3.81 4.02 4.28 5.41 5.44 5.47 5.50 5.58 5.60 5.62 5.66 5.85 5.90 5.94 5.96 6.01 6.05 6.06 "
     "6.09 6.33 6.36 6.39 6.44 6.46 6.49 6.53 6.55 6.81"
