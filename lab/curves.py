@@ -14,7 +14,7 @@ _GPU_MS = 20.0
 class Curve:
     """target[n - 1]: one pass of n rows; beyond the last one with the slope of the last half. step: a step of the draft
     model; reading an id takes read_ms. call_ms: what a call takes beside its decodes, look_ms a look into the text,
-    loop_ms a round's own work. changes: what the first single rows behind a pass of several take longer. n_free ids of a
+    loop_ms a round's own work. changes: what the first single rows behind one of several take longer. n_free ids of a
     draft are taken back at no cost, more for keep_ms.
     """
 
