@@ -113,17 +113,22 @@ def test_only_so_many_look_and_who_leaves_makes_room() -> None:
     with_server(test)
 
 
+def drafted() -> FakeRuntime:
+    """One whose draft model had ids accepted."""
+    runtime = FakeRuntime()
+    model = DrafterStats(Origin.MODEL, n_drafts=6, n_accepted=9, accepted=(1, 2, 2, 1))
+    runtime.drafters = lambda: (model, DrafterStats(Origin.SUFFIX))  # type: ignore[method-assign]
+    return runtime
+
+
 def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
     names = set(re.findall(r"\b(?:llamacpp|uad):\w+", (ROOT / "docs/grafana-dashboard.json").read_text("utf-8")))
-    _, text = get("/metrics", FakeRuntime(), ServerConfig(port=0, metrics=True))
+    _, text = get("/metrics", drafted(), ServerConfig(port=0, metrics=True))
     assert len(names) > 10
     assert names - set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)) == set()
 
 
 def test_accepted_tokens_are_counted_by_position_under_the_name_of_llama_server() -> None:
-    runtime = FakeRuntime()
-    model = DrafterStats(Origin.MODEL, n_drafts=6, n_accepted=9, accepted=(1, 2, 2, 1))
-    runtime.drafters = lambda: (model, DrafterStats(Origin.SUFFIX))  # type: ignore[method-assign]
-    _, text = get("/metrics", runtime, ServerConfig(port=0, metrics=True))
+    _, text = get("/metrics", drafted(), ServerConfig(port=0, metrics=True))
     found = re.findall(r'per_pos_total{position="(\d)"} (\S+)', text)
     assert found == [("0", "5.0"), ("1", "3.0"), ("2", "1.0")]

@@ -11,8 +11,8 @@ import pytest
 from kit.models import TARGET
 from kit.process import free_port
 
-from uad.backend import rpc
-from uad.backend.devices import Device, devices, has_cpu_kernels, named, offloads, used
+from uad.backend import devices, rpc
+from uad.backend.devices import Device, has_cpu_kernels, named, offloads, used
 from uad.commands.worker import Worker, WorkerConfig, device_lines
 from uad.config import ModelConfig
 from uad.costs import profile_store

@@ -13,7 +13,7 @@ from kit.vocab_kit import GENERATING, ROOT, TEXTS, fetched, path_of, vocab
 from kit.vocab_makers import bpe
 from test_vocab_boundary import PRE_TOKENIZERS
 
-import uad.llama.model
+import uad.llama.vocab
 from uad.errors import InvalidRequestError, ModelLoadError
 from uad.llama.vocab import load_vocab
 from uad.vocab import bounded
@@ -68,7 +68,7 @@ def test_very_long_runs_of_any_class_end_no_process(tmp_path: Path) -> None:
 def native(path: Path, pre: str | None = None) -> VocabTable:
     """With llama.cpp's own tokenizer, on whatever stack it is called."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(uad.llama.model, "bounded", lambda table, pre: table.tokenize)
+        patch.setattr(uad.llama.vocab, "bounded", lambda table, pre: table.tokenize)
         return load_vocab(path, pre, quick=False)
 
 
