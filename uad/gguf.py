@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from uad.common.files import no_such_file
 from uad.common.splits import files_of
 from uad.errors import ModelLoadError
 
@@ -252,7 +253,7 @@ class GgufFile:
 
 def _mapped(path: Path) -> mmap.mmap:
     if not path.exists():
-        raise ModelLoadError(f"{path}: no such file")
+        raise ModelLoadError(f"{path}: {no_such_file(path)}")
     if not path.is_file():
         raise ModelLoadError(f"{path}: not a file; give the path of a .gguf file")
     try:

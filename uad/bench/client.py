@@ -176,6 +176,8 @@ class Client:
                     text = (await response.read()).decode(errors="replace")[:_ERROR_CHARS]
                     raise UnavailableError(f"{self.url}{path} answered {response.status}: {text}")
                 yield response
+        except aiohttp.ClientConnectorError as error:
+            raise UnavailableError(f"{self.url}{path} failed: {error}; does a server run there?") from error
         except _BROKEN as error:
             raise UnavailableError(f"{self.url}{path} failed: {error or type(error).__name__}") from error
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from uad.bench.client import server_url
 from uad.bench.workloads import Workload, WorkloadPrompt, bundled, category_names, load_all
+from uad.common.files import no_such_file
 from uad.config import (
     MODEL_TYPE,
     SHARES,
@@ -394,5 +395,5 @@ def _fetched(models: Sequence[HubModel] | None, hub: HubConfig) -> list[Path]:
 def _files(paths: Sequence[Path] | None, flag: str) -> tuple[Path, ...]:
     for path in paths or ():
         if not path.is_file():
-            raise ConfigError(f"{flag}: no such file: {path}")
+            raise ConfigError(f"{flag}: {path}: {no_such_file(path)}")
     return tuple(paths or ())

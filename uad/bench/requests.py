@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--thinking",
         choices=("on", "off"),
-        help="whether chats may think, for templates that know `enable_thinking` (default: their own)",
+        help="whether chats may think, for templates that know `enable_thinking` (default: as the server has it)",
     )
     add("--json-only", action="store_true", help="print nothing but the JSON line")
 

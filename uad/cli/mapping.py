@@ -153,7 +153,11 @@ def _lint(argv: Sequence[str]) -> int:
     for finding in findings:
         print(f"{'error' if finding.is_error else 'warning'}: {finding.text}")
     n_errors = sum(finding.is_error for finding in findings)
-    print(f"{n_files} files, {n_errors} errors, {len(findings) - n_errors} warnings")
+    n_warnings = len(findings) - n_errors
+    print(
+        f"{n_files} files, {n_errors} error{'' if n_errors == 1 else 's'}, "
+        f"{n_warnings} warning{'' if n_warnings == 1 else 's'}"
+    )
     return 1 if n_errors else 0
 
 
@@ -169,7 +173,12 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
 def _parser(name: str, text: str, positional: str = "") -> Parser:
     parser = Parser(f"uad mapping {name}", text, positional=positional)
     parser.add_argument(
-        "--mappings", metavar="DIR", type=path_of, action="append", default=[], help="more mapping rules; repeatable"
+        "--mappings",
+        metavar="DIR",
+        type=path_of,
+        action="append",
+        default=[],
+        help="folder with mapping files of your own; repeatable",
     )
     return parser
 

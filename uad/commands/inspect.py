@@ -120,7 +120,9 @@ def _model_rows(model: Model) -> tuple[tuple[str, str], ...]:
         ),
         (
             "BOS",
-            f"{vocab.special_names.get(vocab.bos, '')} (added: {vocab.add_bos})" if vocab.bos is not None else "none",
+            f"{vocab.special_names.get(vocab.bos, '')}{' (added to prompts)' if vocab.add_bos else ''}"
+            if vocab.bos is not None
+            else "none",
         ),
         ("head", _head(model)),
     )

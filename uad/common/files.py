@@ -10,10 +10,13 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from uad.common.names import nearest
 from uad.errors import ConfigError, UadError
 
 SMALL = 1 << 20
 """Most bytes of a file that a person wrote."""
+
+_ALIKE = 0.8  # similarity of a file that may be meant
 
 _OTHERS = (
     (codecs.BOM_UTF32_LE, "UTF-32"),
@@ -33,6 +36,19 @@ def path_of(text: str) -> Path:
         raise ConfigError(
             f"{text}: no home directory is known for {text.partition('/')[0]}; write the path out"
         ) from error
+
+
+def no_such_file(path: Path) -> str:
+    """The end of a complaint about a file that is not there: one of its folder that may be meant, or the folder."""
+    folder = path.parent
+    if not folder.is_dir():
+        return f"no such file; there is no folder {folder}"
+    try:
+        names = [one.name for one in folder.iterdir() if one.suffix == path.suffix]
+    except OSError:  # a folder that may not be listed
+        names = []
+    near = nearest(path.name, names, _ALIKE)
+    return f"no such file; did you mean {folder / near}?" if near else f"no such file in {folder.resolve()}"
 
 
 def check_room(out: Path, n_bytes: int) -> None:

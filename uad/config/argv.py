@@ -43,8 +43,13 @@ class Parser(argparse.ArgumentParser):
                 check_refused(name, name)
                 raise ConfigError(self._unknown(name))
         if rest:
-            raise ConfigError(f"unexpected argument {rest[0]!r}")
+            raise ConfigError(f"unexpected argument {rest[0]!r}; {self._instead()}")
         return args
+
+    def _instead(self) -> str:
+        has_models = any("--target" in action.option_strings for action in self._actions)
+        models = "models are named with --target FILE and --draft FILE; " if has_models else ""
+        return f"{models}{self.prog} --help has all flags"
 
     def _unknown(self, name: str) -> str:
         shown = {name for action in self._actions if action.help != argparse.SUPPRESS for name in action.option_strings}

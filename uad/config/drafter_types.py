@@ -63,7 +63,7 @@ class SuffixConfig:
     store_size: int = setting(
         1 << 18, "tokens of earlier answers that are remembered; 0 remembers none", low=0, high=1 << 24
     )
-    store: Path | None = setting(None, "file that keeps them; written when the server stops")
+    store: Path | None = setting(None, "file that keeps these answers; written when the server stops")
 
 
 @dataclass(frozen=True, slots=True)

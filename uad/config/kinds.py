@@ -233,7 +233,8 @@ def _ping(text: str) -> float:
 def _template(text: str) -> str:
     if "{{" not in text and "{%" not in text:
         raise ConfigError(
-            f"Jinja source is expected, {text[:40]!r} has no {{{{ }}}} or {{% %}}; names of templates are not supported"
+            f"Jinja source is expected, {text[:40]!r} has no {{{{ }}}} or {{% %}}; names of templates are "
+            "not supported, give a file with --chat-template-file"
         )
     return text
 

@@ -5,12 +5,13 @@ and checked against each other.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from uad.common.files import no_such_file
 from uad.config.argv import Parser, add_flags, layer_of
 from uad.config.drafter_types import BESIDE_A_MODEL, HEAD_TYPE, LOOKUP_TYPES, MODEL_TYPE, LookupConfig
 from uad.config.flag import VARIABLE, Given, Layer, read
@@ -146,7 +147,21 @@ def merge(layers: Iterable[Layer]) -> dict[str, Given]:
 
 def _notes(layers: Iterable[Layer]) -> list[str]:
     names = [name for layer in layers for name in layer.ignored]
-    return [f"ignored, without effect in uad: {', '.join(names)}"] if names else []
+    ignored = [f"ignored, without effect in uad: {', '.join(names)}"] if names else []
+    return [*ignored, *dict.fromkeys(note for layer in layers for note in _replaced(layer))]
+
+
+def _replaced(layer: Layer) -> Iterator[str]:
+    """What one source sets more than once, to different values."""
+    last: dict[str, Given] = {}
+    for given in layer.given:
+        before = last.get(given.flag.path)
+        last[given.flag.path] = given
+        if before is None or given.flag.many or before.value == given.value:
+            continue
+        names = dict.fromkeys((before.where, given.where))
+        what = f"{given.where} is given twice" if len(names) == 1 else f"{' and '.join(names)} set the same"
+        yield f"{what}; the last one counts"
 
 
 def _check_shared(config: Config, layers: Sequence[Layer]) -> None:
@@ -296,7 +311,7 @@ def _check_lookup(lookup: LookupConfig, fail: Callable[[str, str], NoReturn]) ->
     if lookup.mod.n_min > lookup.mod.n_max:
         fail(start + "mod.n_min", f"{lookup.mod.n_min} is more than --spec-ngram-mod-n-max {lookup.mod.n_max}")
     if lookup.cache.static is not None and not lookup.cache.static.is_file():
-        fail(start + "cache.static", f"no such file: {lookup.cache.static}")
+        fail(start + "cache.static", f"{lookup.cache.static}: {no_such_file(lookup.cache.static)}")
     for place, path in (("cache.dynamic", lookup.cache.dynamic), ("suffix.store", lookup.suffix.store)):
         if path is not None and lookup.share != "server":
             fail(

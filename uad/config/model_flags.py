@@ -99,7 +99,7 @@ MODEL_FLAGS = (
         "-lm --load-mode",
         "target.mmap target.mlock",
         kinds.LOAD_MODE,
-        "both in one word: auto, none, mmap, mlock, mmap+mlock",
+        "what --mmap and --mlock say, in one word: auto, none, mmap, mlock, mmap+mlock",
         "MODE",
         "LOAD_MODE",
         default="auto",

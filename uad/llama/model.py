@@ -12,6 +12,7 @@ import llama_cpp.llama_cpp as lib
 
 from uad.backend import amx, native
 from uad.backend.devices import place
+from uad.common.files import no_such_file
 from uad.common.splits import part_of
 from uad.config import ModelConfig
 from uad.errors import ModelLoadError
@@ -106,7 +107,7 @@ def check_files(config: ModelConfig, role: str) -> None:
 
 def _check_file(path: Path, role: str) -> None:
     if not path.exists():
-        raise ModelLoadError(f"{role} {path}: no such file")
+        raise ModelLoadError(f"{role} {path}: {no_such_file(path)}")
     if not path.is_file():
         raise ModelLoadError(f"{role} {path}: not a file; give the path of a .gguf file")
     try:

@@ -102,5 +102,7 @@ def _is_rough(samples: Sequence[CostSample], stored: bool) -> bool:
 
 def _curve_note(machine: Machine, n_max: int) -> str:
     one = machine.target.ms(1)
-    sizes = ", ".join(f"{n} at once {machine.target.ms(n) / one:.1f}" for n in (2, 4, 8, 16) if n <= n_max)
-    return f"one token takes {one:.1f} ms" + (f"; times that: {sizes}" if sizes else "")
+    sizes = [n for n in (2, 4, 8, 16) if n <= n_max]
+    times = ", ".join(f"{machine.target.ms(n) / one:.1f}" for n in sizes)
+    passes = f"; a pass of {', '.join(map(str, sizes))} tokens takes {times} times that" if sizes else ""
+    return f"one token takes {one:.1f} ms{passes}"

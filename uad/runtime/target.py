@@ -49,7 +49,7 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedT
         own = _as_wanted(config)
         context = attempt.enter_context(Context(model, own, config.n_parallel, "target"))
         notes = (
-            f"context: {context.n_ctx} tokens in each of {context.n_seq} slots",
+            f"context: {context.n_ctx} tokens" + (f" in each of {context.n_seq} slots" if context.n_seq > 1 else ""),
             *training_note(config.target, "target", context.n_ctx, model.info.n_ctx_train, model.meta),
             *memory_note(context),
             *attention_note(config.target, context.n_ctx, on_cpu=not offloads(config.target)),

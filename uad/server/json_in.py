@@ -49,6 +49,8 @@ def parse_object(data: bytes, n_ids: int = 0) -> dict[str, object]:
     if _UTF_16.match(data):
         raise InvalidRequestError("the body is UTF-16 or UTF-32; JSON is sent in UTF-8")
     data = data.removeprefix(_BOM)
+    if len(data) <= SMALL and not data.strip():
+        raise InvalidRequestError("the body is empty; send a JSON object")
     value = (
         _loads(data, 0) if len(data) <= SMALL else _Document(data, _measure(data, max(MAX_VALUES, 2 * n_ids))).parse()
     )

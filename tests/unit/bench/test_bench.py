@@ -419,7 +419,7 @@ def test_bad_policies(text):
         (("--vs", "http://[x"), "--vs must be"),
         (("--vs", "http://x:port"), "--vs must be"),
         (("--peer-key", "k"), "need --vs"),
-        (("--draft", "/none/x.gguf"), "--draft: no such file"),
+        (("--draft", "/none/x.gguf"), "--draft: /none/x.gguf: no such file"),
     ],
 )
 def test_bad_options(tmp_path, flags, words):

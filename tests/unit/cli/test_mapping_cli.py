@@ -101,6 +101,7 @@ def test_lint_exits_with_1_on_errors(capsys: pytest.CaptureFixture[str], tmp_pat
     (tmp_path / "families" / "x.yaml").write_text("family: x\ntitel: x\n", encoding="utf-8")
     code, out, _ = run(capsys, "lint", "--mappings", str(tmp_path))
     assert code == 1
+    assert out.splitlines()[-1].endswith("1 error, 0 warnings")
     assert "x.yaml:2:1: unknown key 'titel'; did you mean 'title'?" in out
 
 

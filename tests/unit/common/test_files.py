@@ -10,7 +10,7 @@ import pytest
 
 from uad.bench.workloads import PROMPT_DIR, load
 from uad.cli.mapping import _conversation
-from uad.common.files import path_of, read_text
+from uad.common.files import no_such_file, path_of, read_text
 from uad.config import load_config
 from uad.errors import ConfigError, MappingError
 from uad.mapping.families import bundled_mappings, load_family
@@ -110,3 +110,18 @@ def test_yaml_joins_only_relative_paths_to_its_folder(home, tmp_path):
 def test_a_home_that_nobody_has_is_an_error():
     with pytest.raises(ConfigError, match="~no-such-user-here"):
         path_of("~no-such-user-here/x")
+
+
+def test_a_missing_file_is_told_with_the_one_that_may_be_meant(tmp_path):
+    (tmp_path / "qwen2.5-q8_0.gguf").touch()
+    (tmp_path / "qwen2.5-q8_0.txt").touch()
+    assert no_such_file(tmp_path / "qwen2.5-q8-0.gguf") == f"no such file; did you mean {tmp_path}/qwen2.5-q8_0.gguf?"
+    assert no_such_file(tmp_path / "zephyr.gguf") == f"no such file in {tmp_path}"
+    assert no_such_file(tmp_path / "none" / "a.gguf") == f"no such file; there is no folder {tmp_path}/none"
+
+
+def test_a_missing_file_without_a_folder_is_told_with_the_current_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert no_such_file(Path("a.gguf")) == f"no such file in {tmp_path}"
+    (tmp_path / "b.gguf").touch()
+    assert no_such_file(Path("bb.gguf")) == "no such file; did you mean b.gguf?"

@@ -158,7 +158,7 @@ def test_the_draft_inherits_the_machine_but_not_the_cache():
         (["--spec-type", "magic"], ["--spec-type", "draft-simple, draft-mtp", "or none", "'magic'"]),
         (["--spec-type", "none,suffix"], ["--spec-type", "none stands alone"]),
         (["--spec-ngram-mod-n-min", "70"], ["--spec-ngram-mod-n-min", "--spec-ngram-mod-n-max 64"]),
-        (["-lcs", "/nowhere/static"], ["-lcs", "no such file: /nowhere/static"]),
+        (["-lcs", "/nowhere/static"], ["-lcs", "/nowhere/static: no such file; there is no folder /nowhere"]),
         (["-lcd", "/nowhere/dynamic"], ["-lcd", "no such folder: /nowhere"]),
         (["--spec-suffix-store", "s", "--spec-share", "slot"], ["--spec-suffix-store", "needs --spec-share server"]),
         (["-lcd", "d", "--api-key", "a,b"], ["-lcd", "needs --spec-share server"]),
@@ -193,7 +193,8 @@ def test_the_draft_inherits_the_machine_but_not_the_cache():
         (["--api-prefix", "llm/"], ["--api-prefix", "/llm"]),
         (["--api-key", " , "], ["--api-key"]),
         (["--api-key-file", "/nowhere/keys"], ["--api-key-file", "/nowhere/keys"]),
-        (["--chat-template", "chatml"], ["--chat-template", "Jinja"]),
+        (["--chat-template", "chatml"], ["--chat-template", "Jinja", "--chat-template-file"]),
+        (["draft.gguf"], ["unexpected argument 'draft.gguf'", "--target FILE", "--draft FILE"]),
         (["--chat-template-file", "/nowhere.jinja"], ["--chat-template-file", "/nowhere.jinja"]),
         (["--mappings", "/nowhere"], ["--mappings", "/nowhere", "not a directory"]),
         (["--spec-replace", "x"], ["--spec-replace", "expected 2 arguments"]),
@@ -228,6 +229,19 @@ def test_harmless_flags_of_llama_server_are_ignored_in_one_line():
     ]
     (line,) = load(*words, "--port", "9").notes
     assert line.endswith(": --jinja, -cb, --log-colors, --tags, -lv, -kvu")
+
+
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        (("--draft", "b.gguf"), "-md and --draft set the same; the last one counts"),
+        (("--port", "1", "--port", "2"), "--port is given twice; the last one counts"),
+        (("--port", "1", "--port", "1"), None),
+        (("--api-key", "a", "--api-key", "b"), None),
+    ],
+)
+def test_what_is_set_twice_is_said(words, note):
+    assert load(*words).notes == (() if note is None else (note,))
 
 
 @pytest.mark.parametrize("flag", ["--kv-unified", "-kvu"])

@@ -52,6 +52,12 @@ def sentences(markdown: str) -> Iterator[list[str]]:
             yield sentence.split()
 
 
+def anchors(markdown: str) -> set[str]:
+    """What links to its headings are called."""
+    headings = re.findall(r"^#+ (.+)$", markdown, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
 def draw_speed() -> ModuleType:
     pytest.importorskip("matplotlib")
     spec = importlib.util.spec_from_file_location("draw_speed", ROOT / "lab" / "draw_speed.py")
@@ -79,9 +85,20 @@ def test_the_readme_shows_the_curl_line_that_make_serve_prints() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_names_only_files_that_exist(page: str) -> None:
-    for name in re.findall(r"\]\(([\w./-]+)\)", (ROOT / page).read_text(encoding="utf-8")):
-        assert (ROOT / page).parent.joinpath(name).exists(), name
+def test_a_page_names_only_files_and_headings_that_exist(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for name, anchor in re.findall(r"\]\(([\w./-]*)(?:#([\w-]+))?\)", text):
+        path = (ROOT / page).parent / name if name else ROOT / page
+        assert path.exists(), name
+        assert not anchor or anchor in anchors(path.read_text(encoding="utf-8")), f"{name}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_names_no_module_that_has_moved(page: str) -> None:
+    """Such as `decode/step.py`, below the root, uad/ or lab/, or `uad/mapping/`."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for name in re.findall(r"`(uad/(?:\w+/)+|(?:\w+/)+\w+\.py)`", text):
+        assert any((folder / name).exists() for folder in (ROOT, ROOT / "uad", ROOT / "lab")), name
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,12 @@ def test_other_codings_are_named(coding):
         parse_object('{"prompt": "naïve"}'.encode("latin-1"))
 
 
+@pytest.mark.parametrize("body", [b"", b" \n"])
+def test_an_empty_body_is_called_empty(body):
+    with pytest.raises(InvalidRequestError, match="the body is empty; send a JSON object"):
+        parse_object(body)
+
+
 def test_a_byte_order_mark_is_no_part_of_the_text():
     assert parse_object(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
     assert gives(b'\xef\xbb\xbf{"a": "' + b"x" * json_in.SMALL + b'"}', {"a": "x" * json_in.SMALL})
