@@ -126,9 +126,7 @@ def _add(group: argparse._ArgumentGroup, flag: Flag) -> None:
 
 
 def typed(kind: Kind) -> Callable[[str], Any]:
-    """argparse's `type` of a flag that is not in the table: its text becomes a checked value, and what is wrong is said
-    with its name.
-    """
+    """argparse's `type` of a flag outside the table: its text as a checked value; errors name the flag."""
 
     def parse(text: str) -> object:
         try:

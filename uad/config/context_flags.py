@@ -50,11 +50,7 @@ CONTEXT_FLAGS = (
         env="CTX_SIZE",
     ),
     Flag(
-        "-n --predict --n-predict",
-        "n_predict",
-        integer(-1),
-        "most tokens per answer; -1 is no limit",
-        env="N_PREDICT",
+        "-n --predict --n-predict", "n_predict", integer(-1), "most tokens per answer; -1 is no limit", env="N_PREDICT"
     ),
     Flag("-b --batch-size", "target.n_batch", integer(1), "most tokens per decode call", env="BATCH"),
     Flag(

@@ -15,8 +15,7 @@ from uad.config.model_flags import DRAFT_FLAGS, MODEL_FLAGS
 from uad.config.server_flags import SAMPLING_FLAGS, SERVER_FLAGS, TEMPLATE_FLAGS, TOKENIZER_FLAGS
 
 MODEL, CONTEXT, DRAFT, DRAFTING = "models", "context and speed", "draft model", "drafting"
-LOOKUP = "drafting without a model"
-TOKENIZERS = "tokenizers"
+LOOKUP, TOKENIZERS = "drafting without a model", "tokenizers"
 SAMPLING, TEMPLATES, SERVER, GENERAL = "sampling defaults", "chat templates", "server", "general"
 
 CONFIG_FILE = Flag("--config", "", kinds.FILE, "YAML file whose keys are long flag names", "FILE.yaml")

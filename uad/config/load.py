@@ -155,13 +155,11 @@ def _replaced(layer: Layer) -> Iterator[str]:
     """What one source sets more than once, to different values."""
     last: dict[str, Given] = {}
     for given in layer.given:
-        before = last.get(given.flag.path)
-        last[given.flag.path] = given
-        if before is None or given.flag.many or before.value == given.value:
-            continue
-        names = dict.fromkeys((before.where, given.where))
-        what = f"{given.where} is given twice" if len(names) == 1 else f"{' and '.join(names)} set the same"
-        yield f"{what}; the last one counts"
+        before, last[given.flag.path] = last.get(given.flag.path), given
+        if before is not None and not given.flag.many and before.value != given.value:
+            names = dict.fromkeys((before.where, given.where))
+            what = f"{given.where} is given twice" if len(names) == 1 else f"{' and '.join(names)} set the same"
+            yield f"{what}; the last one counts"
 
 
 def _check_shared(config: Config, layers: Sequence[Layer]) -> None:

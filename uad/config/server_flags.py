@@ -111,7 +111,7 @@ TEMPLATE_FLAGS = (
         "--mappings",
         "templates.mappings",
         kinds.DIRECTORY,
-        "folder with mapping files of your own; repeatable",
+        "folder of your mapping files; repeatable",
         "DIR",
         many=True,
     ),
@@ -124,11 +124,7 @@ TEMPLATE_FLAGS = (
         many=True,
     ),
     Flag(
-        "--target-family",
-        "templates.target_family",
-        kinds.ONE_NAME,
-        "chat format of the target",
-        default="recognised",
+        "--target-family", "templates.target_family", kinds.ONE_NAME, "chat format of the target", default="recognised"
     ),
     Flag("--draft-family", "templates.draft_family", kinds.ONE_NAME, "chat format of the draft", default="recognised"),
 )
@@ -204,10 +200,7 @@ SERVER_FLAGS = (
     ),
     Flag("--metrics", "server.metrics", SWITCH, "GET /metrics for Prometheus", env="ENDPOINT_METRICS"),
     Flag(
-        "--spm-infill",
-        "server.spm_infill",
-        SWITCH,
-        "put the suffix first in prompts of /infill, as some models prefer",
+        "--spm-infill", "server.spm_infill", SWITCH, "put the suffix first in prompts of /infill, as some models prefer"
     ),
     Flag(
         "--max-queue",
