@@ -211,15 +211,17 @@ class _Bench:
         self._context = context
         self.depth = depth
         self._clock = clock
+        self._size = 0  # rows of the last decode
 
     def settle(self) -> None:
         """Decode single rows until one more costs what it does behind others: GPUs record a graph of a new shape."""
-        for _ in range(_SETTLING):
-            self.once(1)
+        if self._size > 1:
+            for _ in range(_SETTLING):
+                self.once(1)
 
     def once(self, n: int) -> float:
         """Milliseconds of one decode of n rows, which is taken back afterwards."""
-        context, depth = self._context, self.depth
+        context, depth, self._size = self._context, self.depth, n
         rows = [Rows(0, depth, plausible_ids(depth, n, context.n_vocab), n)]
         context.keep(0)
         began = self._clock()
