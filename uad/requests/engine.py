@@ -219,11 +219,14 @@ class Inbox:
 
 class Generation:
     """A context manager around submitted requests; `take` hands out their events, numbered by position in
-    `requests`.
+    `requests`. on_overflow: called once they were cancelled because nobody takes the events.
     """
 
-    def __init__(self, engine: Backend, requests: Sequence[Request]) -> None:
+    def __init__(
+        self, engine: Backend, requests: Sequence[Request], on_overflow: Callable[[], None] = lambda: None
+    ) -> None:
         self._engine = engine
+        self._on_overflow = on_overflow
         self._requests = requests
         self._inbox = Inbox(asyncio.get_running_loop(), self._overflow)
         self._running: dict[int, int] = {}
@@ -286,6 +289,7 @@ class Generation:
 
     def _overflow(self) -> None:
         self.abort(SlowReaderError("the client reads its stream too slowly; the request was cancelled"))
+        self._on_overflow()
 
 
 def _expected(error: Exception) -> UadError:

@@ -1,29 +1,23 @@
-"""Who may enter: API keys, browsers' origins, host names; and errors turned into answers around every handler."""
+"""Who may enter: API keys, browsers' origins, host names."""
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
-import secrets
 import socket
-from collections.abc import Awaitable, Callable, Sequence
-from http import HTTPStatus
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from uad.apis.problems import KINDS, AuthenticationError, ForbiddenError, Problem, problem_of
-from uad.common.names import did_you_mean
+from uad.apis.problems import AuthenticationError, ForbiddenError
 from uad.server.page import is_page
-from uad.server.replies import FAILED, STREAM, refusal
+from uad.server.refusals import ID_HEADER, Handler
 from uad.server.state import STATE
 
 # OpenAI's and llama-server's, Anthropic's, Azure's; in any case
 KEY_HEADERS = ("Authorization", "X-Api-Key", "Api-Key")
 LOCAL_SUFFIXES = (".localhost", ".local", ".internal")  # names that public DNS cannot point at a visitor's own machine
-_PATH_SHOWN = 100  # characters
-ID = web.RequestKey("id", str)
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 PUBLIC = ("/health", "/v1/health")
 PREFLIGHT = {
     "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
@@ -113,21 +107,6 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 @web.middleware
-async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """The one place where exceptions become answers: a status before the stream has begun, an event in it
-    afterwards.
-    """
-    try:
-        return await handler(request)
-    except (ConnectionError, TimeoutError):
-        return _give_up(request)
-    except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
-        return _plainly(request, _nowhere(request, error))
-    except Exception as error:
-        return await _tell(request, _problem(error))
-
-
-@web.middleware
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Let only those in who may: with the key, or without one from this machine's own programs and pages."""
     config = request.app[STATE].config
@@ -148,76 +127,6 @@ async def allow_origin(request: web.Request, response: web.StreamResponse) -> No
     if origin is None:
         return
     response.headers["Vary"] = "Origin"
+    response.headers["Access-Control-Expose-Headers"] = ID_HEADER
     if request.app[STATE].config.api_keys or is_trusted_origin(origin, request.host):
         response.headers["Access-Control-Allow-Origin"] = origin
-
-
-def _problem(error: Exception) -> Problem:
-    """What to tell the client: aiohttp's own errors are known here, all others where no HTTP is known."""
-    match error:
-        case web.HTTPException():
-            kind = KINDS.get(error.status, KINDS[400] if error.status < 500 else "server_error")
-            return Problem(error.status, error.text or HTTPStatus(error.status).phrase, kind)
-        case web.RequestPayloadError():
-            return Problem(400, "the body is not what its Content-Encoding or Transfer-Encoding says", KINDS[400])
-        case _:
-            return problem_of(error)
-
-
-def _nowhere(request: web.Request, error: web.HTTPNotFound | web.HTTPMethodNotAllowed) -> Problem:
-    path = request.path[:_PATH_SHOWN]
-    if isinstance(error, web.HTTPMethodNotAllowed):
-        allowed = error.headers["Allow"]
-        return Problem(
-            405,
-            f"{path} takes {allowed.replace(',', ', ')}, not {request.method}",
-            KINDS[400],
-            headers={"Allow": allowed},
-        )
-    paths = [resource.canonical for resource in request.app.router.resources()]
-    return Problem(404, f"there is no {path} here; {did_you_mean(path, paths)}", KINDS[404])
-
-
-def _plainly(request: web.Request, problem: Problem) -> web.Response:
-    """An answer that is an error, in the words of the API that the route belongs to."""
-    return refusal(problem, problem.anthropic(id_of_request(request)) if _is_anthropic(request) else None)
-
-
-def _is_anthropic(request: web.Request) -> bool:
-    return request.path.removeprefix(request.app[STATE].config.api_prefix).startswith("/v1/messages")
-
-
-def id_of_request(request: web.Request) -> str:
-    """A name for one request, the same whenever it is asked for."""
-    if ID not in request:
-        request[ID] = f"req_{secrets.token_hex(12)}"
-    return request[ID]
-
-
-async def name_request(request: web.Request, response: web.StreamResponse) -> None:
-    """Anthropic's clients show the name of a request that failed."""
-    if _is_anthropic(request):
-        response.headers["request-id"] = id_of_request(request)
-
-
-async def _tell(request: web.Request, problem: Problem) -> web.StreamResponse:
-    stream: web.StreamResponse | None = request.get(STREAM)
-    if stream is None:
-        return _plainly(request, problem)
-    try:
-        await stream.write(request[FAILED](problem))
-        await stream.write_eof()
-    except ConnectionError:
-        return _give_up(request)
-    return stream
-
-
-def _give_up(request: web.Request) -> web.StreamResponse:
-    """The client is gone, or has been silent for longer than --timeout."""
-    stream: web.StreamResponse | None = request.get(STREAM)
-    if stream is None:
-        problem = Problem(408, "the request body did not arrive within --timeout", "invalid_request_error")
-        return _plainly(request, problem)
-    if request.transport is not None:
-        request.transport.abort()
-    return stream

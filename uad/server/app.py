@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from uad.config import ServerConfig
 from uad.errors import UnavailableError
 from uad.requests.engine import Backend
 from uad.server import chats, completions, info, live, page
-from uad.server.access import allow_origin, errors, guard, name_request
+from uad.server.access import allow_origin, guard
+from uad.server.connection import Runner
+from uad.server.refusals import name_request
 from uad.server.state import STATE, Gate, State
 
 MAX_BODY = 32 * 1024**2  # eight megabytes of text fill a context of two million tokens
@@ -62,7 +62,7 @@ ABSENT = (
 
 def make_app(runtime: Backend, config: ServerConfig) -> web.Application:
     """The application over `runtime`, which it neither opens nor closes."""
-    app = web.Application(client_max_size=MAX_BODY, middlewares=[errors, guard])
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[guard])
     app[STATE] = State(runtime, config, Gate(runtime.info.n_slots + config.max_queue))
     for path, handler in POST_ROUTES.items():
         app.router.add_post(config.api_prefix + path, handler)
@@ -82,22 +82,8 @@ def make_app(runtime: Backend, config: ServerConfig) -> web.Application:
 
 
 def make_runner(app: web.Application) -> web.AppRunner:
-    """A runner with the settings that cancelling on disconnect and a bounded stop depend on."""
-    logger = logging.getLogger("uad.http")
-    logger.addFilter(_without_traceback)
-    return web.AppRunner(
-        app, handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, logger=logger
-    )
-
-
-def _without_traceback(record: logging.LogRecord) -> bool:
-    """One line for a client that sent what is no HTTP, which aiohttp logs as an error of the server."""
-    error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, HttpProcessingError):
-        reason = error.message.partition("\n")[0].rstrip(":")
-        record.msg, record.exc_info, record.exc_text = f"{record.msg}: {reason}", None, None
-        record.levelno, record.levelname = logging.WARNING, "WARNING"
-    return True
+    """A runner with a bounded stop."""
+    return Runner(app, shutdown_timeout=SHUTDOWN_SECONDS)
 
 
 async def _stop_streams(app: web.Application) -> None:

@@ -21,12 +21,15 @@ from uad.requests.job import Job, check_counts, make_job
 from uad.requests.prompt_ids import Prompt, encode_prompt, split_prompts, text_of
 from uad.requests.refuse import checked
 from uad.requests.schemas import CompletionBody, InfillBody, NativeBody
+from uad.server.connection import hurry
 from uad.server.json_in import SMALL
 from uad.server.replies import FAILED, begin_stream, reply
 from uad.server.state import STATE, State
 from uad.stats import Timings
 
 B = TypeVar("B", CompletionBody, NativeBody, InfillBody)
+STALLED_SECONDS = 5.0
+"""A stream that was cancelled because it is not read waits so long for its reader to take the error."""
 
 
 async def completion(request: web.Request) -> web.StreamResponse:
@@ -82,7 +85,8 @@ def _with_prompts(body: B) -> tuple[B, list[object]]:
 async def answer(request: web.Request, job: Job, shape: Shape) -> web.StreamResponse:
     """Generate, and give back the finished response. Everything still running when the client leaves is cancelled."""
     state = request.app[STATE]
-    with Generation(state.engine, job.requests) as generation:
+    state.bodies.release(request)  # what is left of it is in the job
+    with Generation(state.engine, job.requests, lambda: hurry(request, STALLED_SECONDS)) as generation:
         state.live.add(generation)
         try:
             teller = Teller(job, shape)
@@ -198,7 +202,7 @@ def _timed(text: str, timings: Timings | None) -> str:
 
 async def _stream(request: web.Request, generation: Generation, teller: Teller) -> web.StreamResponse:
     """Send what the teller tells. Events may tell nothing for long, so silence is measured by what is sent."""
-    state, ping, clock = request.app[STATE], teller.job.ping, asyncio.get_running_loop().time
+    ping, clock = teller.job.ping, asyncio.get_running_loop().time
     spoke = clock()
     arrivals = await generation.take(ping)  # an error before the first event still gets its own status
     request[FAILED] = teller.failed
@@ -208,9 +212,9 @@ async def _stream(request: web.Request, generation: Generation, teller: Teller) 
         if not generation.is_open:
             break
         if data or (ping is not None and clock() >= spoke + ping):
-            await state.write(response, data or teller.shape.ping)
+            await response.write(data or teller.shape.ping)
             spoke = clock()
         arrivals = await generation.take(None if ping is None else max(spoke + ping - clock(), 0.0))
-    await state.write(response, data + DONE if teller.shape.ends_with_done else data)
+    await response.write(data + DONE if teller.shape.ends_with_done else data)
     await response.write_eof()
     return response

@@ -17,11 +17,13 @@ from typing import Any
 from aiohttp import web
 
 from uad.apis.problems import Problem
+from uad.common.request_id import request_id
 from uad.config import ServerConfig
 from uad.requests.engine import Backend
 from uad.server.app import make_app, make_runner
+from uad.server.connection import Server
 from uad.server.doors import Doors
-from uad.server.replies import refusal
+from uad.server.refusals import ID_HEADER, refused
 
 log = logging.getLogger("uad.server")
 
@@ -78,7 +80,7 @@ async def _serve(
 @asynccontextmanager
 async def _telling_to_wait(doors: Doors) -> AsyncIterator[None]:
     """Every request is answered with `LOADING`."""
-    runner = web.ServerRunner(web.Server(_loading, access_log=None))
+    runner = web.ServerRunner(Server(_loading, SOON_SECONDS))
     await runner.setup()
     try:
         await doors.answer_with(runner)
@@ -88,7 +90,7 @@ async def _telling_to_wait(doors: Doors) -> AsyncIterator[None]:
 
 
 async def _loading(request: web.BaseRequest) -> web.Response:
-    response = refusal(LOADING, LOADING.anthropic() if "/v1/messages" in request.path else None)
+    response = refused(LOADING, request.path, request_id(request.headers.get(ID_HEADER)))
     response.force_close()  # the next request meets another application
     return response
 

@@ -23,6 +23,7 @@ from uad.config import ServerConfig
 from uad.errors import UnavailableError
 from uad.events import Totals
 from uad.requests.engine import Backend, Generation
+from uad.server.bodies import Bodies
 from uad.server.json_in import SMALL, parse_object
 
 T = TypeVar("T")
@@ -126,6 +127,7 @@ class State:
     config: ServerConfig
     gate: Gate
     workers: Workers = field(default_factory=Workers)
+    bodies: Bodies = field(default_factory=Bodies)
     scraped: Totals = field(default_factory=Totals)  # at the last GET /metrics
     live: set[Generation] = field(default_factory=set)
     started: int = field(default_factory=lambda: int(time.time()))
@@ -155,14 +157,8 @@ class State:
         )
 
     async def body(self, request: web.Request) -> bytes:
-        """The body of a request. Raises TimeoutError where it does not arrive within --timeout."""
-        async with asyncio.timeout(self.config.timeout):
-            return await request.read()
-
-    async def write(self, response: web.StreamResponse, data: bytes) -> None:
-        """Send a piece of a stream. Raises TimeoutError where the client does not take it within --timeout."""
-        async with asyncio.timeout(self.config.timeout):
-            await response.write(data)
+        """The body of a request. Raises TimeoutError where it arrives too slowly, and as `Bodies.read` does."""
+        return await self.bodies.read(request, self.config.timeout)
 
     async def read(self, request: web.Request, build: Callable[[dict[str, object]], T]) -> tuple[T, int]:
         """What `build` makes of the request's JSON object, and the body's bytes; off the loop where they are many."""

@@ -1,0 +1,132 @@
+"""Reads the bodies of requests, within bounds: bytes of one and of all, the time that one may take, work between two
+turns of the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from aiohttp import hdrs, web
+
+from uad.apis.problems import BusyError
+from uad.errors import NotSupportedError
+from uad.server.inflate import ENCODINGS, Inflater, encoding_of
+
+MAX_BODIES = 256 * 1024**2
+"""Bytes of all bodies that are being read, or were read and are not yet a running request."""
+PATIENCE = 60.0
+"""Seconds that any body may take, and one more for each `LEAST_RATE` bytes of it that have arrived."""
+LEAST_RATE = 4096
+
+
+@dataclass(eq=False, slots=True)
+class _Body:
+    """What is held of one body. It is given up by moving its deadline into the past."""
+
+    deadline: asyncio.Timeout
+    n_bytes: int = 0
+    is_given_up: bool = False
+
+    def check(self) -> None:
+        """Raise BusyError where it was given up."""
+        if self.is_given_up:
+            raise BusyError("the bodies of all requests take too much memory now; try again later")
+
+
+_HELD = web.RequestKey("body", _Body)
+
+
+class Bodies:
+    """All bodies of one application. Lives on the event loop's thread.
+
+    Past `limit` bytes the body that has been arriving for longest is given up: its request gets 503. So slow senders
+    never keep others waiting. Those that have arrived are counted until `release`.
+    """
+
+    def __init__(self, limit: int = MAX_BODIES) -> None:
+        self.n_bytes = 0
+        self._limit = limit
+        self._arriving: dict[_Body, None] = {}  # in the order of their beginning
+
+    async def read(self, request: web.Request, timeout: float) -> bytes:
+        """The body, inflated where it is compressed. Raises TimeoutError where it takes too long, BusyError where all
+        take too much memory, HTTPException or InvalidRequestError for one that cannot be used.
+        """
+        inflater = _inflater(request)
+        _check_size(request, request.content_length or 0)
+        began, n_raw, data = asyncio.get_running_loop().time(), 0, bytearray()
+        body = request[_HELD] = _Body(asyncio.timeout_at(began + min(PATIENCE, timeout)))
+        self._arriving[body] = None
+        try:
+            async with body.deadline:
+                while arrived := await request.content.readany():
+                    n_raw += len(arrived)
+                    _check_size(request, n_raw)
+                    for made in (arrived,) if inflater is None else inflater.steps(arrived):
+                        self._take(request, data, made)
+                        if inflater is not None:
+                            await asyncio.sleep(0)
+                    body.check()
+                    body.deadline.reschedule(began + min(PATIENCE + n_raw / LEAST_RATE, timeout))
+        except TimeoutError:
+            body.check()
+            raise
+        finally:
+            self._arriving.pop(body, None)
+        body.check()
+        if inflater is not None:
+            inflater.end()
+        return bytes(data)
+
+    def release(self, request: web.Request) -> None:
+        """The body is not needed any more."""
+        body = request.get(_HELD)
+        if body is not None:
+            self._forget(body)
+
+    def _take(self, request: web.Request, data: bytearray, more: bytes) -> None:
+        """More of the body is there."""
+        body = request[_HELD]
+        body.check()
+        _check_size(request, len(data) + len(more))
+        data += more
+        body.n_bytes += len(more)
+        self.n_bytes += len(more)
+        while self.n_bytes > self._limit:
+            oldest = next(one for one in self._arriving if one.n_bytes)
+            self._forget(oldest)
+            oldest.is_given_up = True
+            if oldest is not body and not oldest.deadline.expired():
+                oldest.deadline.reschedule(0.0)
+        body.check()
+
+    def _forget(self, body: _Body) -> None:
+        self._arriving.pop(body, None)
+        self.n_bytes -= body.n_bytes
+        body.n_bytes = 0
+
+
+def _inflater(request: web.Request) -> Inflater | None:
+    """What inflates the body, None where nothing is to do. Raises for encodings that are not read here."""
+    transfer = ", ".join(request.headers.getall(hdrs.TRANSFER_ENCODING, ()))
+    if transfer.strip().lower() not in ("", "chunked"):
+        raise NotSupportedError(
+            f"Transfer-Encoding {transfer[:100]!r} is not supported; send chunked, or a Content-Length"
+        )
+    header = ", ".join(request.headers.getall(hdrs.CONTENT_ENCODING, ()))
+    encoding = encoding_of(header)
+    if encoding is None:
+        known = ", ".join(ENCODINGS)
+        raise web.HTTPUnsupportedMediaType(
+            text=f"Content-Encoding {header[:100]!r} is not supported; send one of {known}, or none",
+            headers={hdrs.ACCEPT_ENCODING: known},
+        )
+    return Inflater(encoding) if encoding else None
+
+
+def _check_size(request: web.Request, n: int) -> None:
+    if n > request.client_max_size:
+        raise web.HTTPRequestEntityTooLarge(
+            request.client_max_size, n, text=f"the body has more than {request.client_max_size} bytes; send less"
+        )
