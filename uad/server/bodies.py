@@ -21,7 +21,7 @@ LEAST_RATE = 4096
 
 
 @dataclass(eq=False, slots=True)
-class _Body:
+class _HeldBody:
     """What is held of one body. It is given up by moving its deadline into the past."""
 
     deadline: asyncio.Timeout
@@ -34,7 +34,7 @@ class _Body:
             raise BusyError("the bodies of all requests take too much memory now; try again later")
 
 
-_HELD = web.RequestKey("body", _Body)
+_HELD = web.RequestKey("body", _HeldBody)
 
 
 class Bodies:
@@ -47,7 +47,7 @@ class Bodies:
     def __init__(self, limit: int = MAX_BODIES) -> None:
         self.n_bytes = 0
         self._limit = limit
-        self._arriving: dict[_Body, None] = {}  # in the order of their beginning
+        self._arriving: dict[_HeldBody, None] = {}  # in the order of their beginning
 
     async def read(self, request: web.Request, timeout: float) -> bytes:
         """The body, inflated where it is compressed. Raises TimeoutError where it takes too long, BusyError where all
@@ -56,7 +56,7 @@ class Bodies:
         inflater = _inflater(request)
         _check_size(request, request.content_length or 0)
         began, n_raw, data = asyncio.get_running_loop().time(), 0, bytearray()
-        body = request[_HELD] = _Body(asyncio.timeout_at(began + min(PATIENCE, timeout)))
+        body = request[_HELD] = _HeldBody(asyncio.timeout_at(began + min(PATIENCE, timeout)))
         self._arriving[body] = None
         try:
             async with body.deadline:
@@ -101,7 +101,7 @@ class Bodies:
                 oldest.deadline.reschedule(0.0)
         body.check()
 
-    def _forget(self, body: _Body) -> None:
+    def _forget(self, body: _HeldBody) -> None:
         self._arriving.pop(body, None)
         self.n_bytes -= body.n_bytes
         body.n_bytes = 0

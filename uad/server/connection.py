@@ -45,18 +45,22 @@ class Connection(web.RequestHandler):
             self._wait_for_reader()
 
     def pause_writing(self) -> None:
+        """The client takes less than it is sent."""
         super().pause_writing()
         self._wait_for_reader()
 
     def resume_writing(self) -> None:
+        """It takes it again."""
         super().resume_writing()
         self._forget_reader()
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        """It is gone."""
         self._forget_reader()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """A part of a request."""
         self._head += data[: _HEAD - len(self._head)]
         super().data_received(data)
         reading = self._current_request
@@ -69,6 +73,7 @@ class Connection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
+        """Send an answer; the next request begins after it."""
         self._head = b""
         return await super().finish_response(request, resp, start_time)
 
@@ -108,7 +113,7 @@ class Connection(web.RequestHandler):
             self.transport.abort()
 
 
-class Server(web.Server):
+class Listener(web.Server):
     """Makes such connections. patience: seconds that a client may stall while it is sent something."""
 
     def __init__(self, handler: Handler, patience: float, **settings: Any) -> None:
@@ -124,7 +129,7 @@ class Runner(web.AppRunner):
 
     async def _make_server(self) -> web.Server:
         made, state = await super()._make_server(), self.app[STATE]
-        return Server(
+        return Listener(
             partial(answered, state, made.request_handler),
             state.config.timeout,
             request_factory=made.request_factory,

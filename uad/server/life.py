@@ -21,9 +21,10 @@ from uad.common.request_id import request_id
 from uad.config import ServerConfig
 from uad.requests.engine import Backend
 from uad.server.app import make_app, make_runner
-from uad.server.connection import Server
+from uad.server.connection import Listener
 from uad.server.doors import Doors
-from uad.server.refusals import ID_HEADER, refused
+from uad.server.refusals import ID_HEADER
+from uad.server.replies import refusal
 
 log = logging.getLogger("uad.server")
 
@@ -80,7 +81,7 @@ async def _serve(
 @asynccontextmanager
 async def _telling_to_wait(doors: Doors) -> AsyncIterator[None]:
     """Every request is answered with `LOADING`."""
-    runner = web.ServerRunner(Server(_loading, SOON_SECONDS))
+    runner = web.ServerRunner(Listener(_loading, SOON_SECONDS))
     await runner.setup()
     try:
         await doors.answer_with(runner)
@@ -90,7 +91,8 @@ async def _telling_to_wait(doors: Doors) -> AsyncIterator[None]:
 
 
 async def _loading(request: web.BaseRequest) -> web.Response:
-    response = refused(LOADING, request.path, request_id(request.headers.get(ID_HEADER)))
+    response = refusal(LOADING, LOADING.anthropic() if "/v1/messages" in request.path else None)
+    response.headers[ID_HEADER] = request_id(request.headers.get(ID_HEADER))
     response.force_close()  # the next request meets another application
     return response
 
