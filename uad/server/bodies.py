@@ -69,15 +69,16 @@ class Bodies:
                             await asyncio.sleep(0)
                     body.check()
                     body.deadline.reschedule(began + min(PATIENCE + n_raw / LEAST_RATE, timeout))
+            body.check()
+            if inflater is not None:
+                inflater.end()
+            return bytes(data)
         except TimeoutError:
             body.check()
             raise
         finally:
             self._arriving.pop(body, None)
-        body.check()
-        if inflater is not None:
-            inflater.end()
-        return bytes(data)
+            data.clear()  # the traceback of an exception would keep it
 
     def release(self, request: web.Request) -> None:
         """The body is not needed any more."""

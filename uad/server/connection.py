@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -11,10 +12,11 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
 
 from uad.common.request_id import REQUEST_ID, request_id
-from uad.server.refusals import Handler, answered, unreadable
+from uad.server.refusals import answered, unreadable
 from uad.server.state import STATE
 
 log = logging.getLogger("uad.http")
+_AnyHandler = Callable[[Any], Awaitable[web.StreamResponse]]
 _HEAD = 200
 _READ_AHEAD = 1 << 16
 """Bytes of a body that wait for whoever reads it; the client is stopped at twice as many."""
@@ -116,7 +118,7 @@ class Connection(web.RequestHandler):
 class Listener(web.Server):
     """Makes such connections. patience: seconds that a client may stall while it is sent something."""
 
-    def __init__(self, handler: Handler, patience: float, **settings: Any) -> None:
+    def __init__(self, handler: _AnyHandler, patience: float, **settings: Any) -> None:
         super().__init__(handler, **settings)
         self._patience = patience
 

@@ -98,7 +98,7 @@ def _problem(request: web.Request, error: Exception) -> Problem:
             if isinstance(error, web.HTTPMethodNotAllowed):
                 text = f"{path} takes {error.headers[hdrs.ALLOW].replace(',', ', ')}, not {request.method}"
             kind = KINDS.get(error.status, KINDS[400] if error.status < 500 else _INTERNAL.kind)
-            headers = {name: error.headers[name] for name in _PASSED_ON if name in error.headers}
+            headers = {str(name): error.headers[name] for name in _PASSED_ON if name in error.headers}
             return Problem(error.status, text, kind, headers=headers)
         case web.RequestPayloadError():
             return Problem(400, "the body is not what its Transfer-Encoding says", KINDS[400])
