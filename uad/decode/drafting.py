@@ -15,7 +15,7 @@ from math import inf
 from time import perf_counter
 from typing import TypeVar
 
-from uad.decode.guard import Guarded
+from uad.decode.guard import Guarded, reason, warn
 from uad.drafters.protocol import Continuing, Drafter, Pace, Predicted
 from uad.events import DrafterView
 from uad.grammar.protocol import Matcher
@@ -108,7 +108,7 @@ class Drafting:
         try:
             policy = self._policy.part.view(depth)
         except Exception as error:  # nobody's answer needs it
-            _log.debug("the policy cannot be looked at", exc_info=error)
+            warn(_log, error, "the policy cannot be looked at (%s)", reason(error))
             policy = PolicyView()
         lengths: list[int] = []
         for n in self._lengths:

@@ -16,12 +16,15 @@ _log = logging.getLogger("uad.draft")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 300.0
 _SOUND_S = 60.0  # who worked for so long, and for longer than its last pause, begins with a short pause again
 
+_shown: set[tuple[str, str]] = set()
+"""Kinds of bugs whose traceback is in the log."""
+
 T = TypeVar("T")
 X = TypeVar("X")
 
 
 class Guarded(Generic[T]):
-    """A part that may fail, and whatever is asked of it. An exception turns it off, is logged in one line and counted.
+    """A part that may fail, and whatever is asked of it. An exception turns it off, is logged and counted.
 
     It may be brought back after a pause. Each failure doubles the pause, from a second to five minutes.
     """
@@ -60,19 +63,29 @@ class Guarded(Generic[T]):
         self._pause = _FIRST_PAUSE_S if is_sound or not self._pause else min(2 * self._pause, _LONGEST_PAUSE_S)
         self.is_on, self._since = False, now
         self.n_failures += 1
-        _log.warning(
-            "%s failed (%s) and is left alone for %.0f s; answers go on without it",
-            self._name,
-            reason(error),
-            self._pause,
-        )
-        _log.debug("%s failed", self._name, exc_info=error)
+        text = "%s failed (%s) and is left alone for %.0f s; answers go on without it"
+        warn(_log, error, text, self._name, reason(error), self._pause)
 
 
 def reason(error: Exception) -> str:
     """An exception in a few words; of one that nobody foresaw, its type and place, too."""
     if isinstance(error, UadError):
         return str(error)
+    place = _place(error)
+    return f"{type(error).__name__}: {error}" + (f", {place.rpartition('/')[2]}" if place else "")
+
+
+def warn(log: logging.Logger, error: Exception, text: str, *args: object) -> None:
+    """A warning about what works on without the part that failed. The first error of a kind that nobody foresaw, which
+    must be a bug, comes with its traceback; a kind is a type at a place.
+    """
+    kind = type(error).__name__, _place(error)
+    is_new = not isinstance(error, UadError) and kind not in _shown
+    _shown.add(kind)
+    log.warning(text, *args, exc_info=error if is_new else None)
+
+
+def _place(error: Exception) -> str:
+    """The file and the line that raised it."""
     trace = extract_tb(error.__traceback__)
-    place = f", {trace[-1].filename.rpartition('/')[2]}:{trace[-1].lineno}" if trace else ""
-    return f"{type(error).__name__}: {error}{place}"
+    return f"{trace[-1].filename}:{trace[-1].lineno}" if trace else ""

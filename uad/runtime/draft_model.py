@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from uad.backend.devices import offloads
 from uad.config import Config, ModelConfig
 from uad.costs.profile import most_singly
-from uad.decode.guard import reason
+from uad.decode.guard import reason, warn
 from uad.drafters.draft_work import DraftContext
 from uad.drafters.model import ModelDrafter
 from uad.drafters.row_by_row import RowByRow
@@ -61,7 +61,7 @@ def open_draft(
         except (ConfigError, ModelLoadError, MappingError):  # the user's
             raise
         except Exception as error:
-            _log.debug("the draft model failed at start", exc_info=error)
+            warn(_log, error, "the draft model failed at start (%s)", reason(error))
             return OpenedDraft((f"draft {model.info.desc} failed at start ({reason(error)}): plain decoding",))
         stack.enter_context(attempt.pop_all())
         return opened

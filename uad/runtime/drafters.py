@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from uad.config import DraftingConfig, LookupConfig
 from uad.config.drafter_types import LOOKUP_TYPES, Surroundings
-from uad.decode.guard import reason
+from uad.decode.guard import reason, warn
 from uad.lookup.drafter import LookupDrafter
 from uad.lookup.store import fingerprint
 from uad.types import WRITERS, Origin
@@ -40,7 +40,7 @@ def _built(
     try:
         return build_one(origin, config, vocabulary, n_slots, encoder)
     except Exception as error:
-        _log.warning("%s failed at start (%s); the server goes on without it", origin, reason(error))
+        warn(_log, error, "%s failed at start (%s); the server goes on without it", origin, reason(error))
         return None
 
 

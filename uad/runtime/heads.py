@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from uad.config import HEAD_TYPE, MODEL_TYPE, Config, ModelConfig
-from uad.decode.guard import reason
+from uad.decode.guard import reason, warn
 from uad.drafters.choosing import Chooser
 from uad.drafters.coupling import own_chooser
 from uad.drafters.head import HeadDrafter
@@ -116,7 +116,7 @@ def open_head(
         except (ConfigError, ModelLoadError):
             raise
         except Exception as error:
-            _log.debug("the head failed at start", exc_info=error)
+            warn(_log, error, "the head failed at start (%s)", reason(error))
             return OpenedHead(notes=(f"the head failed at start ({reason(error)}): nothing is drafted with it",))
         stack.enter_context(attempt.pop_all())
         return opened

@@ -13,7 +13,7 @@ from uad.config import Config
 from uad.costs.fit import fitted, fitted_alone
 from uad.decode.drafting import Drafting
 from uad.decode.ends import ends_of, name_of
-from uad.decode.guard import reason
+from uad.decode.guard import reason, warn
 from uad.decode.prompt_cache import PromptCache
 from uad.decode.scheduler import SamplerFactory
 from uad.decode.step import Engine
@@ -251,9 +251,8 @@ def _close(drafter: LookupDrafter) -> None:
     try:
         drafter.close()
     except Exception as error:
-        _log.warning(
-            "%s could not write what it has learned (%s); its file is as it was", drafter.origin, reason(error)
-        )
+        text = "%s could not write what it has learned (%s); its file is as it was"
+        warn(_log, error, text, drafter.origin, reason(error))
 
 
 def _breakers(model: Model) -> BreakersOf:

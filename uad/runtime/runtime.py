@@ -14,6 +14,8 @@ from contextlib import suppress
 
 from uad.backend import abort, rpc
 from uad.config import Config
+from uad.decode.ending import logged
+from uad.decode.guard import reason, warn
 from uad.decode.step import Engine
 from uad.errors import UadError, UnavailableError
 from uad.events import EngineView, Sink
@@ -117,8 +119,10 @@ class Runtime(Loaded):
         """Call `tell`, on the model thread between two rounds, with what the loop does; never once it has stopped."""
 
         def told() -> None:
-            with suppress(Exception):  # who looks costs nobody an answer
+            try:
                 tell(self._engine.view())
+            except Exception as error:  # who looks costs nobody an answer
+                warn(_log, error, "the loop cannot be looked at (%s)", reason(error))
 
         self._commands.put(told)
 
@@ -172,7 +176,7 @@ class Runtime(Loaded):
             self._error = (
                 error if isinstance(error, UadError) else UadError(f"internal error: {type(error).__name__}: {error}")
             )
-        with suppress(Exception):  # what broke may break again while it is cleared away, when all are told
+        with logged("what the fatal error left could not be cleared away"):  # what broke may break again
             turns.fail_all(self._error)
         for tell in self._when_stopped:
             with suppress(Exception):  # nobody listens any more

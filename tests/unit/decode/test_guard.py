@@ -1,35 +1,67 @@
-"""How long a part that fails is left alone."""
+"""Parts that fail while answers go on: a bug's traceback is in the log once, what was foreseen is one line."""
 
-from __future__ import annotations
+import logging
 
+import pytest
+
+from uad.decode import guard
 from uad.decode.guard import Guarded
+from uad.errors import DecodeError
 
 
-def test_pauses_double_to_five_minutes_and_begin_anew_with_who_worked_for_long() -> None:
-    now, pauses = 0.0, []
-    part = Guarded("part", None, lambda: now)
+@pytest.fixture(autouse=True)
+def _nothing_was_shown(monkeypatch):
+    monkeypatch.setattr(guard, "_shown", set())
 
-    def fail(_: object) -> None:
-        raise ValueError
 
-    part.do(fail)
-    for _ in range(11):
-        began = now
-        while not part.bring_back(lambda _: None):
-            now += 0.5
-        pauses.append(now - began)
-        now += 0.25
-        part.do(fail)
-    assert pauses == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
-    now += 300
-    assert part.bring_back(lambda _: None)
-    now += 299
-    part.do(fail)
-    now += 1
-    assert not part.bring_back(lambda _: None), "it worked for less than its last pause"
-    now += 300
-    assert part.bring_back(lambda _: None)
-    now += 301
-    part.do(fail)
-    now += 1
-    assert part.bring_back(lambda _: None)
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def crash(part):
+    raise ZeroDivisionError(part)
+
+
+def other_crash(part):
+    raise ZeroDivisionError(part)
+
+
+def refuse(part):
+    raise DecodeError("no room")
+
+
+def failures(caplog, *works):
+    """The records of a part that fails in these ways, and comes back each time."""
+    clock = Clock()
+    with caplog.at_level(logging.WARNING, "uad.draft"):
+        guarded = Guarded("suffix", "part", clock)
+        for work in works:
+            clock.now += 1000
+            guarded.bring_back(lambda part: None)
+            guarded.do(work)
+    assert guarded.n_failures == len(works)
+    return caplog.records
+
+
+def test_the_first_failure_of_a_kind_comes_with_its_traceback_and_later_ones_are_lines(caplog):
+    records = failures(caplog, crash, crash, other_crash, crash, other_crash)
+    assert [record.levelname for record in records] == ["WARNING"] * 5
+    assert [bool(record.exc_info) for record in records] == [True, False, True, False, False]
+    assert records[0].exc_info[1].args == ("part",)
+    assert all(
+        record.getMessage().startswith("suffix failed (ZeroDivisionError: part, test_guard.py:") for record in records
+    )
+
+
+def test_an_error_that_was_foreseen_is_one_line(caplog):
+    records = failures(caplog, refuse, refuse)
+    assert [record.exc_info for record in records] == [None, None]
+    assert records[0].getMessage() == "suffix failed (no room) and is left alone for 1 s; answers go on without it"
+
+
+def test_a_kind_is_known_in_all_parts(caplog):
+    failures(caplog, crash)
+    assert [bool(record.exc_info) for record in failures(caplog, crash)] == [True, False]
