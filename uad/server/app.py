@@ -12,7 +12,7 @@ from uad.requests.engine import Backend
 from uad.server import chats, completions, info, live, page
 from uad.server.access import allow_origin, guard
 from uad.server.connection import Runner
-from uad.server.refusals import name_request
+from uad.server.refusals import errors, name_request
 from uad.server.state import STATE, Gate, State
 
 MAX_BODY = 32 * 1024**2  # eight megabytes of text fill a context of two million tokens
@@ -62,7 +62,7 @@ ABSENT = (
 
 def make_app(runtime: Backend, config: ServerConfig) -> web.Application:
     """The application over `runtime`, which it neither opens nor closes."""
-    app = web.Application(client_max_size=MAX_BODY, middlewares=[guard])
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[errors, guard])
     app[STATE] = State(runtime, config, Gate(runtime.info.n_slots + config.max_queue))
     for path, handler in POST_ROUTES.items():
         app.router.add_post(config.api_prefix + path, handler)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
 
 from uad.common.request_id import REQUEST_ID, request_id
-from uad.server.refusals import answered, unreadable
+from uad.server.refusals import escaped, unreadable
 from uad.server.state import STATE
 
 log = logging.getLogger("uad.http")
@@ -77,6 +76,8 @@ class Connection(web.RequestHandler):
     ) -> tuple[web.StreamResponse, bool]:
         """Send an answer; the next request begins after it."""
         self._head = b""
+        if isinstance(resp, web.HTTPException):
+            resp = escaped(request, resp)
         return await super().finish_response(request, resp, start_time)
 
     def handle_error(
@@ -130,10 +131,10 @@ class Runner(web.AppRunner):
     """Runs an application on such connections."""
 
     async def _make_server(self) -> web.Server:
-        made, state = await super()._make_server(), self.app[STATE]
+        made = await super()._make_server()
         return Listener(
-            partial(answered, state, made.request_handler),
-            state.config.timeout,
+            made.request_handler,
+            self.app[STATE].config.timeout,
             request_factory=made.request_factory,
             handler_cancellation=True,
         )

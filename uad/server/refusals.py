@@ -13,7 +13,7 @@ from uad.common.names import did_you_mean
 from uad.common.request_id import REQUEST_ID, request_id
 from uad.server.bodies import LEAST_RATE
 from uad.server.replies import FAILED, STREAM, refusal
-from uad.server.state import State
+from uad.server.state import STATE
 
 ID_HEADER = "X-Request-Id"
 _ID = web.RequestKey("id", str)
@@ -29,9 +29,10 @@ _SLOW = Problem(
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-async def answered(state: State, handler: Handler, request: web.Request) -> web.StreamResponse:
-    """What `handler`, which is all of the application, answers. An exception becomes an answer: a status before the
-    stream has begun, an event in it afterwards.
+@web.middleware
+async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Around every handler: exceptions become answers, a status before the stream has begun, an event in it
+    afterwards.
     """
     REQUEST_ID.set(id_of_request(request))
     try:
@@ -41,7 +42,7 @@ async def answered(state: State, handler: Handler, request: web.Request) -> web.
     except Exception as error:
         return await _tell(request, _problem(request, error))
     finally:
-        state.bodies.release(request)
+        request.app[STATE].bodies.release(request)
 
 
 def refused(problem: Problem, path: str, name: str) -> web.Response:
@@ -64,12 +65,18 @@ def unreadable(error: BaseException | None, head: bytes, name: str) -> tuple[web
     return refused(problem, path, name), problem.message
 
 
+def escaped(request: web.BaseRequest, error: web.HTTPException) -> web.Response:
+    """The answer to what aiohttp refuses between its routes and all handlers: an Expect that it does not know."""
+    problem = Problem(error.status, error.text or HTTPStatus(error.status).phrase, KINDS[400])
+    return refused(problem, request.path, id_of_request(request))
+
+
 async def name_request(request: web.Request, response: web.StreamResponse) -> None:
     """Before any answer of the application is sent."""
     _name(response, request.path, id_of_request(request))
 
 
-def id_of_request(request: web.Request) -> str:
+def id_of_request(request: web.BaseRequest) -> str:
     """The client's name for a request, or ours; the same whenever it is asked for."""
     if _ID not in request:
         request[_ID] = request_id(request.headers.get(ID_HEADER))
