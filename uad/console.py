@@ -17,9 +17,19 @@ from typing import Self, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-_LINE = "%(asctime)s %(message)s"
+from uad.common.request_id import REQUEST_ID
+
 Report = Callable[[str, float], None]
 """Told what is being done and the share of it that is done."""
+_LEVELS = {
+    logging.DEBUG: ("DEBUG", "2"),
+    logging.INFO: ("INFO", ""),
+    logging.WARNING: ("WARN", "33"),
+    logging.ERROR: ("ERROR", "31"),
+    logging.CRITICAL: ("ERROR", "31"),
+}
+"""Names of levels, and their colours on terminals."""
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != 9}
 
 
 def prepare_streams() -> None:
@@ -45,16 +55,41 @@ def say(err: TextIO, line: str) -> None:
         print(line, file=err, flush=True)
 
 
-def set_up_logging(level: int = logging.WARNING, file: Path | None = None) -> None:
-    """The program's own log on stderr, and in a file, from this level on; other libraries only warn.
+class LogLines(logging.Formatter):
+    """How each line of the log is written: date, level, the request it is about, what happened."""
 
-    Raises OSError where the file cannot be written.
+    def __init__(self, is_dated: bool = True, has_level: bool = True, colors: str = "off") -> None:
+        """colors: of levels; on, off, or auto, which is on where stderr is a terminal."""
+        super().__init__("%(message)s", "%Y-%m-%d %H:%M:%S")
+        self._is_dated, self._has_level = is_dated, has_level
+        can_show = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+        self._is_coloured = colors == "on" or (colors == "auto" and can_show)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """One line, whatever the message holds: no client can write a line of its own, or move the cursor."""
+        name, colour = _LEVELS.get(record.levelno, (record.levelname, ""))
+        level = f"\x1b[{colour}m{name:5}\x1b[0m" if self._is_coloured and colour else f"{name:5}"
+        request = REQUEST_ID.get()
+        said = record.message.translate(_CONTROLS)
+        date = f"{self.formatTime(record, self.datefmt)}.{int(record.msecs):03}"
+        parts = (date * self._is_dated, level * self._has_level, f"[{request}]" if request else "", said)
+        return " ".join(part for part in parts if part)
+
+
+def set_up_logging(
+    level: int = logging.WARNING, file: Path | None = None, lines: LogLines | None = None, is_off: bool = False
+) -> None:
+    """The program's own log on stderr, unless `is_off`, and in a file, from this level on; other libraries only warn.
+
+    lines: their form on stderr. Raises OSError where the file cannot be written.
     """
-    logging.basicConfig(stream=sys.stderr, format=_LINE, datefmt="%H:%M:%S", level=logging.WARNING)
+    handlers: list[logging.Handler] = [] if is_off else [logging.StreamHandler(sys.stderr)]
+    for handler in handlers:
+        handler.setFormatter(lines or LogLines())
     if file is not None:
-        handler = logging.FileHandler(file, encoding="utf-8")
-        handler.setFormatter(logging.Formatter(f"{_LINE}", "%Y-%m-%d %H:%M:%S"))
-        logging.getLogger().addHandler(handler)
+        handlers.append(logging.FileHandler(file, encoding="utf-8"))
+        handlers[-1].setFormatter(LogLines())
+    logging.basicConfig(handlers=handlers or [logging.NullHandler()], level=logging.WARNING)
     logging.getLogger("uad").setLevel(level)
 
 
@@ -65,15 +100,17 @@ def console_on(stream: TextIO | None = None, width: int = 160) -> Console:
 
 
 @contextmanager
-def progress(err: TextIO, quiet: bool = False) -> Iterator[Report]:
-    """A bar per step on a terminal; elsewhere one line when a step begins and one when it is done."""
+def progress(err: TextIO, quiet: bool = False, tell: Callable[[str], None] | None = None) -> Iterator[Report]:
+    """A bar per step on a terminal; elsewhere one line when a step begins and one when it is done, which go to `tell`
+    where there is one.
+    """
     if quiet:
         yield lambda what, share: None
     elif err.isatty():
         with Bar(err) as bar:
             yield bar.report
     else:
-        yield _Lines(err).report
+        yield _Lines(tell or (lambda line: say(err, f"uad: {line}"))).report
 
 
 class Bar:
@@ -116,15 +153,15 @@ class Bar:
 class _Lines:
     """Two lines per step, for logs."""
 
-    def __init__(self, err: TextIO) -> None:
-        self._err = err
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
         self._started: dict[str, float] = {}
         self._done: set[str] = set()
 
     def report(self, what: str, share: float) -> None:
         if what not in self._started:
             self._started[what] = monotonic()
-            say(self._err, f"uad: {what} …")
+            self._tell(f"{what} …")
         if share >= 1.0 and what not in self._done:
             self._done.add(what)
-            say(self._err, f"uad: {what}: done in {monotonic() - self._started[what]:.1f} s")
+            self._tell(f"{what}: done in {monotonic() - self._started[what]:.1f} s")

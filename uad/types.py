@@ -191,7 +191,8 @@ class Request:
     prompt's ids, too. progress, timings: `Progress` is told, and times with each piece. n_indent: the text ends before
     a line that begins with fewer blanks. max_predict_ms: it ends with the first line that ends later (0: no limit).
     `prediction`: bytes that the answer is expected to be, with edits. `drafted_prompt`: what drafters read in place of
-    the prompt, where the answer does not go on behind its end (empty: the prompt).
+    the prompt, where the answer does not go on behind its end (empty: the prompt). `name`: what lines of the log call
+    it.
     """
 
     prompt: tuple[int, ...]
@@ -219,6 +220,7 @@ class Request:
     drafted_prompt: tuple[int, ...] = ()
     thoughts: ThoughtBounds | None = None
     origins: bool = False
+    name: str = field(default="", compare=False)
 
 
 READ_AGAIN = 16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import sys
 import threading
 from collections import deque
@@ -21,8 +22,10 @@ NUMA_STRATEGIES = {"distribute": 1, "isolate": 2, "numactl": 3}
 ROPE_SCALING_TYPES = {"": -1, "none": 0, "linear": 1, "yarn": 2}
 FLASH_ATTN_TYPES = {"auto": -1, "off": 0, "on": 1}
 
+_log = logging.getLogger("uad.llama")
 _LEVEL_CONT = 5
 _LEVEL_WARN = 3
+_LOGGED_AS = {2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
 
 
 class Log:
@@ -33,6 +36,7 @@ class Log:
         self._recent: deque[str] = deque(maxlen=40)
         self._collected: list[str] | None = None
         self._last_level = 0
+        self._unfinished = ""
         self._lock = threading.Lock()
         self.callback = lib.llama_log_callback(self._receive)
 
@@ -45,9 +49,18 @@ class Log:
                 self._recent.append(line.strip())
             if self._collected is not None:
                 self._collected.append(line.strip())
-        if self.verbose:
-            with suppress(OSError):
-                sys.stderr.write(line)
+            self._unfinished += line if self.verbose else ""
+            *lines, self._unfinished = self._unfinished.split("\n")
+        for one in lines:
+            self._show(one, self._last_level)
+
+    def _show(self, line: str, level: int) -> None:
+        """A whole line among those of the program's own log; on stderr where there is none."""
+        if _log.hasHandlers():
+            _log.log(_LOGGED_AS.get(level, logging.DEBUG), "%s", line)
+            return
+        with suppress(OSError):
+            sys.stderr.write(f"{line}\n")
 
     @contextmanager
     def collecting(self) -> Iterator[list[str]]:

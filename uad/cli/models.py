@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from uad.config import Config
 from uad.config.argv import Parser, add_flags, give
 from uad.config.flags import GROUPS, SERVER
 from uad.config.load import config_from
-from uad.console import note, progress, set_up_logging
+from uad.console import LogLines, note, progress, set_up_logging
 from uad.errors import ConfigError
 from uad.hub import fetched
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from uad.requests.engine import Backend
     from uad.runtime import Runtime
 
+_log = logging.getLogger("uad")
+_LEVELS = {0: logging.ERROR, 1: logging.ERROR, 2: logging.WARNING, 4: logging.DEBUG, 5: logging.DEBUG}
+"""By --verbosity; 3, the default, is the command's own."""
 MODEL_GROUPS = tuple(group for group in GROUPS if group != SERVER)
 
 
@@ -36,7 +39,7 @@ def parse(
     """The command's own arguments, and the configuration from flags, environment and file. Raises ConfigError.
 
     `positional` are arguments of the parser that stand for the flag of the same name where they are given; --verbose
-    wins over `log_level`.
+    and --verbosity win over `log_level`. A command that logs what happens has its notes there, too.
     """
     add_flags(parser, groups)
     args = parser.parse(argv)
@@ -44,21 +47,23 @@ def parse(
         if (text := getattr(args, name)) is not None:
             give(args, f"--{name}", text)
     config = config_from(args, os.environ)
+    level = logging.DEBUG if config.verbose else _LEVELS.get(config.log.verbosity, log_level)
     try:
-        set_up_logging(logging.DEBUG if config.verbose else log_level, config.log_file)
+        lines = LogLines(config.log.timestamps, config.log.prefix, config.log.colors)
+        set_up_logging(level, config.log.file, lines, config.log.is_off)
     except OSError as error:
-        raise ConfigError(f"--log-file: {config.log_file} cannot be written ({error.strerror})") from error
+        raise ConfigError(f"--log-file: {config.log.file} cannot be written ({error.strerror})") from error
     for line in config.notes:
-        note(line)
+        (_log.warning if log_level == logging.INFO else note)(line)
     return args, config
 
 
 @contextmanager
-def runtime(config: Config, quiet: bool = False) -> Iterator[Runtime]:
-    """The loaded models; the terminal shows how far loading is. Raises UadError."""
+def runtime(config: Config, quiet: bool = False, tell: Callable[[str], None] | None = None) -> Iterator[Runtime]:
+    """The loaded models; the terminal shows how far loading is, or `tell` hears of it. Raises UadError."""
     from uad.runtime import Runtime
 
-    with progress(sys.stderr, quiet) as report:
+    with progress(sys.stderr, quiet, tell) as report:
         opened = Runtime.open(fetched(config, report), report)
     with opened:
         yield opened

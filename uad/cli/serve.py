@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -10,11 +11,11 @@ from uad.cli.models import has_template, parse, runtime
 from uad.config import ServerConfig
 from uad.config.argv import Parser
 from uad.config.flags import GROUPS
-from uad.console import note
 
 if TYPE_CHECKING:
     from uad.requests.engine import Backend
 
+_log = logging.getLogger("uad")
 _DESCRIPTION = (
     "Serve a target model over HTTP (OpenAI's and llama-server's API), sped up by a draft model with any tokenizer."
 )
@@ -32,10 +33,10 @@ def main(argv: Sequence[str]) -> int:
 
     def ready(opened: Backend, url: str) -> None:
         for line in opened.info.notes:
-            note(line)
+            _log.info("%s", line)
         print("\n".join(greeting(url, config.server, has_template(opened))), flush=True)
 
-    serve(runtime(config), config.server, ready)
+    serve(runtime(config, tell=_log.info), config.server, ready)
     return 0
 
 

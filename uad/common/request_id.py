@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 _SANE = re.compile(r"[A-Za-z0-9._:=+/@-]{1,128}")
+
+
+@contextmanager
+def about(name: str) -> Iterator[None]:
+    """Lines of the log that are written in this block are about the request of this name."""
+    token = REQUEST_ID.set(name)
+    try:
+        yield
+    finally:
+        REQUEST_ID.reset(token)
 
 
 def request_id(given: str | None) -> str:

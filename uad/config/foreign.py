@@ -6,19 +6,18 @@ from __future__ import annotations
 
 from uad.errors import ConfigError
 
-IGNORED: dict[int | str, str] = {
+IGNORED: dict[int, str] = {
     0: (
         "--jinja --no-jinja --skip-chat-parsing --no-skip-chat-parsing --prefill-assistant --no-prefill-assistant "
         "--cont-batching -cb --no-cont-batching -nocb --kv-unified -kvu --no-kv-unified -no-kvu --no-context-shift "
         "--warmup --no-warmup --cache-idle-slots --no-cache-idle-slots --perf --no-perf --escape -e --no-escape "
         "--backend-sampling -bs --spec-draft-backend-sampling --no-spec-draft-backend-sampling "
-        "--log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --log-jsonl --no-log-jsonl "
+        "--log-jsonl --no-log-jsonl "
         "--no-mmproj --no-mmproj-auto --mmproj-auto --mmproj-offload --no-mmproj-offload "
         "--models-autoload --no-models-autoload"
     ),
-    "?": "--log-colors",
     1: (
-        "--verbosity -lv --log-verbosity --tags --keep --threads-http --slot-prompt-similarity -sps --defrag-thold -dt "
+        "--tags --keep --threads-http --slot-prompt-similarity -sps --defrag-thold -dt "
         "--cache-reuse --lazy-mode -lzm --fit-target -fitt --fit-ctx -fitc "
         "--prio --prio-batch --poll --poll-batch --cpu-mask -C --cpu-range -Cr "
         "--cpu-strict --cpu-mask-batch -Cb --cpu-range-batch -Crb --cpu-strict-batch "
@@ -29,7 +28,7 @@ IGNORED: dict[int | str, str] = {
         "--spec-draft-poll-batch --spec-draft-p-split --draft-p-split"
     ),
 }
-"""Names of flags that change nothing here, by how many values they take, as argparse says it: 0, 1 or "?"."""
+"""Names of flags that change nothing here, by how many values they take, as argparse says it: 0 or 1."""
 
 REFUSED: dict[str, str] = {
     "it fetches models from Hugging Face repositories only; name one with --hf-repo and --hf-repo-draft": (

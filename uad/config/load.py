@@ -18,7 +18,7 @@ from uad.config.flag import VARIABLE, Given, Layer, read
 from uad.config.flags import CONFIG_FILE, FLAGS, GROUPS
 from uad.config.foreign import REFUSED, check_refused
 from uad.config.kinds import FALSE
-from uad.config.slices import Config, DraftingConfig, ModelConfig, ServerConfig, TemplateConfig
+from uad.config.slices import Config, DraftingConfig, LogConfig, ModelConfig, ServerConfig, TemplateConfig
 from uad.config.sources import HubConfig, HubModel
 from uad.config.yamlfile import from_yaml
 from uad.errors import ConfigError
@@ -205,6 +205,7 @@ def _build(values: Mapping[str, Given]) -> Config:
         templates=TemplateConfig(**_section(values, "templates")),
         server=ServerConfig(**_section(values, "server")),
         hub=hub,
+        log=LogConfig(**_section(values, "log")),
         **_section(values, ""),
     )
 

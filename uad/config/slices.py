@@ -155,6 +155,21 @@ class ServerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class LogConfig:
+    """How the log is written, as llama-server has it. file: one that gets all lines, too. verbosity: 1 errors, 2
+    warnings, 3 what happens, more for all; timestamps, prefix: whether lines have their date, their level. colors: on,
+    off or auto, which is on terminals. is_off: there is none on stderr.
+    """
+
+    file: Path | None = None
+    verbosity: int = 3
+    timestamps: bool = True
+    prefix: bool = True
+    colors: str = "auto"
+    is_off: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """Everything that `uad serve` needs to know.
 
@@ -177,6 +192,6 @@ class Config:
     rpc: tuple[str, ...] = ()
     cache_ram: int = 8192
     numa: str = ""
-    log_file: Path | None = None
+    log: LogConfig = field(default_factory=LogConfig)
     verbose: bool = False
     notes: tuple[str, ...] = ()

@@ -48,9 +48,12 @@ def summary(done: Done) -> str:
     if not d.n_drafts:
         return line + "; not drafted"
     by = ", ".join(f"{one.origin} {one.n_accepted}/{one.n_drafted}" for one in d.by.values())
+    kept = [f", {what} {n}" for what, n in (("healed", d.n_healed), ("salvaged", d.n_salvaged)) if n]
+    crossed = (
+        f", translation {d.translate_us:.0f} µs per round with {100 * d.crossing.hit_rate:.0f} % of the words known"
+    )
     return line + (
         f"; drafted {d.n_drafted}, accepted {d.n_accepted} ({100 * d.accept_rate:.0f} %; {by}), "
-        f"mean accepted run {d.mean_accepted_run:.1f}, rejected {d.n_rejected}, healed {d.n_healed}, "
-        f"salvaged {d.n_salvaged}, drafting {d.draft_ms:.0f} ms, "
-        f"translation {d.translate_us:.0f} µs per round with {100 * d.crossing.hit_rate:.0f} % of the words known"
+        f"mean accepted run {d.mean_accepted_run:.1f}, rejected {d.n_rejected}{''.join(kept)}, "
+        f"drafting {d.draft_ms:.0f} ms{crossed if d.crossing.us else ''}"
     )

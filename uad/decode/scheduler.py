@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from uad.common.request_id import about
 from uad.decode.drafting import Drafting
 from uad.decode.ending import deliver, known, logged, summary
 from uad.decode.prompt_cache import PromptCache
@@ -132,7 +133,7 @@ class Scheduler:
                     running = self._start(slot, number, request, sink)
                 except Exception as error:
                     slot.cached.clear()
-                    self._refuse(number, sink, error)
+                    self._refuse(number, request, sink, error)
                 else:
                     self._tell_start(running)
                 self._waiting.remove(entry)
@@ -197,8 +198,9 @@ class Scheduler:
         """The answer is whole."""
         self.release(running)
         self.totals += Totals.of(done)
-        _log.info("%s", summary(done))
-        deliver(running.sink, done)
+        with about(running.request.name):
+            _log.info("%s", summary(done))
+            deliver(running.sink, done)
 
     def release(self, running: Running) -> None:
         """The slot is free; what its KV holds stays for the next prompt."""
@@ -210,7 +212,7 @@ class Scheduler:
         for running in runnings:
             running.n_past = 0
             self._slots.release(running)
-            self._refuse(running.number, running.sink, error)
+            self._refuse(running.number, running.request, running.sink, error)
             self._close(running)
         for running in runnings:
             self._target.clear(running.slot)
@@ -218,22 +220,23 @@ class Scheduler:
     def fail_all(self, error: UadError) -> None:
         """Every request, running or waiting, ends with this error."""
         waiting, self._waiting = self._waiting, deque()
-        for number, _, sink in waiting:
-            self._refuse(number, sink, error)
+        for number, request, sink in waiting:
+            self._refuse(number, request, sink, error)
         self.fail(self.running, error)
 
     def tell_all(self, error: UadError) -> None:
         """Every request, running or waiting, hears that it ends with this error. Nothing else happens: the target must
         not be touched any more.
         """
-        for number, _, sink in self._waiting:
-            self._refuse(number, sink, error)
+        for number, request, sink in self._waiting:
+            self._refuse(number, request, sink, error)
         for running in self.running:
-            self._refuse(running.number, running.sink, error)
+            self._refuse(running.number, running.request, running.sink, error)
 
-    def _refuse(self, number: int, sink: Sink, error: Exception) -> None:
+    def _refuse(self, number: int, request: Request, sink: Sink, error: Exception) -> None:
         self.totals = replace(self.totals, n_failed=self.totals.n_failed + 1)
-        deliver(sink, Failed(number, known(error)))
+        with about(request.name):
+            deliver(sink, Failed(number, known(error)))
 
     def _close(self, running: Running) -> None:
         with logged("a sampler could not be closed"):

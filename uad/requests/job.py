@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from uad.common.request_id import REQUEST_ID
 from uad.errors import InvalidRequestError
 from uad.requests.constraint import constraint_of
 from uad.requests.engine import Backend
@@ -105,6 +106,7 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         max_predict_ms=max(body.t_max_predict_ms, 0.0),
         prediction=prediction_of(body.prediction),
         origins=_origins(body),
+        name=REQUEST_ID.get(),
     )
     requests = tuple(_choice(model, prompt, i) for prompt in prompts for i in range(n))
     interval = ping if body.sse_ping_interval is None else body.sse_ping_interval

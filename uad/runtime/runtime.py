@@ -147,7 +147,8 @@ class Runtime(Loaded):
             while self._obey(engine, turns):
                 engine.step()
             for stats in engine.drafters():
-                _log.info("%s", statistics(stats))
+                if stats.n_calls:
+                    _log.info("%s", statistics(stats))
             turns.fail_all(UnavailableError("the server is shutting down"))
         except Exception as error:
             self._stop(turns, error)

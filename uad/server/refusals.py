@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
@@ -15,6 +16,7 @@ from uad.server.bodies import LEAST_RATE
 from uad.server.replies import FAILED, STREAM, refusal
 from uad.server.state import STATE
 
+log = logging.getLogger("uad.http")
 ID_HEADER = "X-Request-Id"
 _ID = web.RequestKey("id", str)
 _PATH_SHOWN = 100  # characters
@@ -40,7 +42,9 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except (ConnectionError, TimeoutError):
         return _give_up(request)
     except Exception as error:
-        return await _tell(request, _problem(request, error))
+        problem = _problem(request, error)
+        log.info("%s %s: %d, %s", request.method, request.path[:_PATH_SHOWN], problem.status, problem.message)
+        return await _tell(request, problem)
     finally:
         request.app[STATE].bodies.release(request)
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -78,7 +79,8 @@ class Lane:
         has_left = threading.Event()
         self.n_inside += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, self._work, work, has_left)
+            here = copy_context()  # lines of the log name the request
+            return await asyncio.get_running_loop().run_in_executor(self._threads, here.run, self._work, work, has_left)
         except DroppedError:
             raise UnavailableError("the server is shutting down") from None
         finally:

@@ -132,7 +132,7 @@ def test_the_log_goes_into_a_file_too(tmp_path):
             root.removeHandler(handler)
             handler.close()
         own.setLevel(level)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d a line\n", file.read_text())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} INFO  a line\n", file.read_text())
 
 
 def test_a_log_that_cannot_be_written_is_told(tmp_path, capsys):

@@ -219,16 +219,16 @@ def test_harmless_flags_of_llama_server_are_ignored_in_one_line():
         "--jinja",
         "--offline",
         "-cb",
-        "--log-colors",
+        "--log-jsonl",
         "--tags",
         "x",
-        "-lv",
+        "-dt",
         "3",
         "-kvu",
         "--jinja",
     ]
     (line,) = load(*words, "--port", "9").notes
-    assert line.endswith(": --jinja, -cb, --log-colors, --tags, -lv, -kvu")
+    assert line.endswith(": --jinja, -cb, --log-jsonl, --tags, -dt, -kvu")
 
 
 @pytest.mark.parametrize(
