@@ -65,7 +65,7 @@ class LogLines(logging.Formatter):
         can_show = sys.stderr.isatty() and "NO_COLOR" not in os.environ
         self._is_coloured = colors == "on" or (colors == "auto" and can_show)
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+    def formatMessage(self, record: logging.LogRecord) -> str:
         """One line, whatever the message holds: no client can write a line of its own, or move the cursor."""
         name, colour = _LEVELS.get(record.levelno, (record.levelname, ""))
         level = f"\x1b[{colour}m{name:5}\x1b[0m" if self._is_coloured and colour else f"{name:5}"
@@ -83,13 +83,13 @@ def set_up_logging(
 
     lines: their form on stderr. Raises OSError where the file cannot be written.
     """
-    handlers: list[logging.Handler] = [] if is_off else [logging.StreamHandler(sys.stderr)]
-    for handler in handlers:
-        handler.setFormatter(lines or LogLines())
+    shown: logging.Handler = logging.NullHandler() if is_off else logging.StreamHandler(sys.stderr)
+    shown.setFormatter(lines or LogLines())
+    logging.basicConfig(handlers=[shown], level=logging.WARNING)
     if file is not None:
-        handlers.append(logging.FileHandler(file, encoding="utf-8"))
-        handlers[-1].setFormatter(LogLines())
-    logging.basicConfig(handlers=handlers or [logging.NullHandler()], level=logging.WARNING)
+        handler = logging.FileHandler(file, encoding="utf-8")
+        handler.setFormatter(LogLines())
+        logging.getLogger().addHandler(handler)
     logging.getLogger("uad").setLevel(level)
 
 

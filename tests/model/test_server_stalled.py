@@ -25,9 +25,10 @@ from uad.runtime import Runtime
 from uad.server import make_app, make_runner
 from uad.server.live import WATCH
 from uad.server.state import STATE
-from uad.types import Origin
+from uad.types import Origin, StopKind
 
 LARGE = "x" * (1 << 16)
+LONG_INBOX = engine.Inbox
 
 
 class Flood(FakeRuntime):
@@ -113,13 +114,12 @@ def test_three_hundred_stalled_readers_leave_all_places_to_others() -> None:
 
 
 def test_views_that_are_not_read_leave_their_places_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uad.server.live.MOST_STALLED", 0.0)
     monkeypatch.setattr("uad.server.live.LEAST_SECONDS", 0.0)
     told = []
     monkeypatch.setattr("uad.server.live.live_json", lambda state, view: told.append(view) or {"text": LARGE})
 
     async def run() -> None:
-        async with listening(FakeRuntime(), ServerConfig()) as (runner, address):
+        async with listening(FakeRuntime(), ServerConfig(timeout=0.1)) as (runner, address):
             watch = runner.app[WATCH]
             clients = [stalled(address, asked("/live?every=0.01")) for _ in range(16)]
             try:
@@ -151,10 +151,43 @@ def test_a_long_answer_that_is_not_read_is_not_kept_for_ever() -> None:
         asyncio.run(run())
 
 
+class Short(FakeRuntime):
+    """Says a few large events, fewer than an inbox holds, and is done."""
+
+    def _round(self, one: Running) -> None:
+        if one.n_sent < 3:
+            one.n_sent += 1
+            return self._emit(one, Delta(one.id, (65,), (Origin.TARGET,), LARGE, (), (LARGE,)))
+        return self._end(one, *self._finale(one, b"x", StopKind.EOS, ""))
+
+
+def test_a_reader_that_stalls_before_the_end_of_a_short_answer_leaves_its_place_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing overflows: all of it has arrived, and waits to be sent."""
+    monkeypatch.setattr(engine, "Inbox", LONG_INBOX)
+    n = 8
+    fake = Short(n_slots=n)
+
+    async def run() -> None:
+        async with listening(fake, ServerConfig(max_queue=0, timeout=0.2)) as (runner, address):
+            gate = runner.app[STATE].gate
+            clients = [stalled(address, asked(CHAT, {"messages": HELLO, "stream": True})) for _ in range(n)]
+            try:
+                await until(lambda: len(fake.requests) == n, "not all of them came in")
+                await until(lambda: not gate.n_inside, "places are taken")
+            finally:
+                for client in clients:
+                    client.close()
+
+    with fake:
+        asyncio.run(run())
+
+
 @pytest.mark.model
 def test_a_stalled_reader_of_a_real_loop_frees_slot_and_place() -> None:
     async def run(runtime: Runtime) -> None:
-        async with listening(runtime, ServerConfig()) as (runner, address):
+        async with listening(runtime, ServerConfig(timeout=1.0)) as (runner, address):
             gate = runner.app[STATE].gate
             body = {"prompt": "Once", "stream": True, "n_predict": 1500, "ignore_eos": True, "temperature": 0}
             clients = [stalled(address, asked("/completion", body)) for _ in range(2)]

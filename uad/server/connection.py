@@ -16,6 +16,8 @@ from uad.server.state import STATE
 
 log = logging.getLogger("uad.http")
 _AnyHandler = Callable[[Any], Awaitable[web.StreamResponse]]
+PATIENCE = 60.0
+"""Seconds that a client may read nothing, while it is sent something."""
 _HEAD = 200
 _READ_AHEAD = 1 << 16
 """Bytes of a body that wait for whoever reads it; the client is stopped at twice as many."""
@@ -24,7 +26,7 @@ _READ_AHEAD = 1 << 16
 class Connection(web.RequestHandler):
     """One connection. Refusals have the form of all errors; a client that reads nothing is closed after a time."""
 
-    __slots__ = ("_head", "_patience", "_stalled")
+    __slots__ = ("_head", "_is_hurried", "_patience", "_stalled")
 
     def __init__(self, manager: web.Server, patience: float) -> None:
         super().__init__(
@@ -35,13 +37,13 @@ class Connection(web.RequestHandler):
             auto_decompress=False,  # uad.server.bodies does, within bounds
             read_bufsize=_READ_AHEAD,
         )
-        self._patience = patience
+        self._patience, self._is_hurried = patience, False
         self._stalled: asyncio.TimerHandle | None = None
         self._head = b""  # how the request that is arriving begins
 
     def hurry(self, seconds: float) -> None:
-        """From now on the client may stall for so long only."""
-        self._patience = seconds
+        """From now on the client has so long to take what it is sent, whether it takes some of it or not."""
+        self._patience, self._is_hurried = seconds, True
         if self._stalled is not None:
             self._wait_for_reader()
 
@@ -103,16 +105,25 @@ class Connection(web.RequestHandler):
 
     def _wait_for_reader(self) -> None:
         self._forget_reader()
-        self._stalled = self._loop.call_later(self._patience, self._drop)
+        self._stalled = self._loop.call_later(self._patience, self._look, self._n_unread())
 
     def _forget_reader(self) -> None:
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
 
-    def _drop(self) -> None:
-        log.info("%s does not read what it asked for; its connection is closed", self.peername)
-        if self.transport is not None:
+    def _n_unread(self) -> int:
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    def _look(self, n_before: int) -> None:
+        """Whether the client has read since it had so many bytes to read."""
+        if self._n_unread() < n_before and not self._is_hurried:
+            self._wait_for_reader()
+        elif self.transport is not None:
+            log.info(
+                "%s does not read what it asked for; its connection is closed",
+                self.transport.get_extra_info("peername"),
+            )
             self.transport.abort()
 
 
@@ -134,13 +145,13 @@ class Runner(web.AppRunner):
         made = await super()._make_server()
         return Listener(
             made.request_handler,
-            self.app[STATE].config.timeout,
+            min(self.app[STATE].config.timeout, PATIENCE),
             request_factory=made.request_factory,
             handler_cancellation=True,
         )
 
 
 def hurry(request: web.Request, seconds: float) -> None:
-    """The client may stall for so long only, from now on."""
+    """The client has so long to take what it is sent, from now on."""
     if isinstance(request.protocol, Connection):
         request.protocol.hurry(seconds)

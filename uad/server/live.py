@@ -13,7 +13,6 @@ from uad.common.json_out import Json, dumps, frame
 from uad.errors import InvalidRequestError
 from uad.events import DrafterView, EngineView
 from uad.requests.job import drafters_of
-from uad.server.connection import hurry
 from uad.server.replies import begin_stream
 from uad.server.state import STATE, State
 from uad.stats import DrafterStats
@@ -21,8 +20,6 @@ from uad.types import Origin
 
 MAX_WATCHERS = 16
 LEAST_SECONDS, USUAL_SECONDS, MOST_SECONDS = 0.2, 1.0, 60.0
-MOST_STALLED = 30.0
-"""Seconds that a watcher may read nothing."""
 _PATIENCE = 2.0
 """Seconds to wait for the model thread, which answers between two decodes; what it said before is told then."""
 
@@ -84,7 +81,6 @@ async def live(request: web.Request) -> web.StreamResponse:
     watch.n_watchers += 1
     try:
         response = await begin_stream(request)
-        hurry(request, MOST_STALLED)  # places are few
         while not watch.stopping.is_set():
             await response.write(frame(dumps(live_json(state, await watch.view(state)))))
             with suppress(TimeoutError):

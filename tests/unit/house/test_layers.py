@@ -31,7 +31,7 @@ ROOMS = {
     "uad.__main__": Room(("uad.cli",)),
     "uad.checkpoint": Room(),
     "uad.errors": Room(),
-    "uad.console": Room(("rich",)),
+    "uad.console": Room(("uad.common", "rich")),
     "uad.common": Room(("uad.errors", "uad.checkpoint", "rapidfuzz", "yaml", "numpy")),
     "uad.gguf": Room(("uad.common", "uad.errors")),
     "uad.types": Room(("uad.common",)),
