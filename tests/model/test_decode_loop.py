@@ -23,6 +23,7 @@ from kit.toys import (
     run,
 )
 
+from uad.console import LogLines
 from uad.decode.layout import Least, padding, passes
 from uad.drafters.model import ModelDrafter
 from uad.errors import ContextOverflowError, InvalidRequestError, NoKvRoomError, UnavailableError
@@ -315,10 +316,21 @@ def test_the_log_line_says_what_happened(caplog: pytest.LogCaptureFixture) -> No
         "mean accepted run",
         "rejected",
         "healed",
-        "salvaged",
     ):
         assert word in lines[0]
     assert "not drafted" in lines[1]
+
+
+def test_the_log_line_has_the_name_of_its_request_and_no_zeros(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.handler.setFormatter(LogLines(is_dated=False))
+    with caplog.at_level(logging.INFO, "uad.request"):
+        drafter = ModelDrafter(ScriptedModel(DRAFT_VOCAB), ENCODER, ToyRules(), heal=False, salvage=False)
+        asked = request(max_tokens=9, name="mine", speculative=SpeculativeParams(p_min=0.2))
+        run(make_engine(ScriptedModel(TARGET_VOCAB), drafter), [asked])
+    assert caplog.text.startswith("INFO  [mine] request 1: length after 9 tokens, ")
+    assert "rejected" in caplog.text
+    assert "healed" not in caplog.text
+    assert "salvaged" not in caplog.text
 
 
 def test_salvage_keeps_guesses_that_only_the_cuts_refused() -> None:

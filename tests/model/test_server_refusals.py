@@ -10,6 +10,8 @@ import pytest
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import CHAT, CONFIG, serving, with_server
 
+from uad.console import LogLines
+
 CHATS, MESSAGES = b"/v1/chat/completions", b"/v1/messages"
 
 
@@ -229,6 +231,38 @@ def test_a_request_that_nothing_can_read_is_one_line_in_the_log(caplog):
     (record,) = caplog.records
     assert (record.levelname, record.exc_info) == ("WARNING", None)
     assert record.getMessage() == "from 127.0.0.1: the URL or a header is longer than 8190 bytes"
+
+
+def test_the_line_of_a_refusal_has_the_name_of_its_request(caplog):
+    caplog.handler.setFormatter(LogLines(is_dated=False))
+    with caplog.at_level(logging.INFO, "uad.http"):
+        with_server(lambda session: ask(session, **{"X-Request-ID": "mine"}))
+    assert caplog.text == f"INFO  [mine] POST {CHAT}: 400, messages: input should be a valid list\n"
+
+
+def test_the_name_of_a_request_goes_with_it_to_the_model():
+    fake = FakeRuntime()
+
+    async def test(session):
+        for name in ("one", "two"):
+            async with session.post("/completion", json={"prompt": "a"}, headers={"x-request-id": name}) as answer:
+                assert answer.status == 200
+
+    with_server(test, fake)
+    assert [request.name for request in fake.requests] == ["one", "two"]
+
+
+def test_a_bug_in_a_handler_is_logged_with_the_name_of_its_request(caplog):
+    def breaks(request):
+        raise ZeroDivisionError("secret")
+
+    async def test(session):
+        async with session.post("/completion", json={"prompt": "a"}, headers={"x-request-id": "mine"}) as answer:
+            return answer.status
+
+    caplog.handler.setFormatter(LogLines(is_dated=False))
+    assert with_server(test, FakeRuntime(script=breaks)) == 500
+    assert caplog.text.startswith("ERROR [mine] unexpected error in the HTTP server\nTraceback")
 
 
 def test_memory_that_is_full_of_bodies_is_503_with_a_time_to_wait(monkeypatch):
