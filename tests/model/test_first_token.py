@@ -129,9 +129,7 @@ def late_runtime(monkeypatch: pytest.MonkeyPatch, n_slots: int = 1) -> Iterator[
 
 
 @pytest.mark.parametrize("n_prompt", [2, 9, 40, 64, 200])
-def test_the_same_prompt_takes_one_pass_each_time_that_it_comes(
-    monkeypatch: pytest.MonkeyPatch, n_prompt: int
-) -> None:
+def test_the_same_prompt_takes_one_pass_each_time_that_it_comes(monkeypatch: pytest.MonkeyPatch, n_prompt: int) -> None:
     """The first time all of it is read, up to 64 rows in a pass; later ones find it in the slot."""
     with late_runtime(monkeypatch) as late:
         first = late.answer(request(n_prompt))

@@ -100,6 +100,7 @@ class Prefill:
     def lost(self, seconds: float) -> None:
         """A decode was interrupted after so many seconds."""
         self._lost_s += seconds
+
     def may_stop(self, one: Reader, n: int) -> bool:
         """Whether those who come may interrupt a piece of n ids: it takes long, could be shorter, and not too much was
         lost so far. So every prompt comes to its end, however many others come.
