@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from uad.config import ServerConfig
 from uad.errors import UnavailableError
 from uad.requests.engine import Backend
 from uad.server import chats, completions, info, live, page
 from uad.server.access import allow_origin, errors, guard, name_request
+from uad.server.phases import PhasedServer
 from uad.server.state import STATE, Gate, State
 
 MAX_BODY = 32 * 1024**2  # eight megabytes of text fill a context of two million tokens
-SHUTDOWN_SECONDS = 5.0
+SHUTDOWN_SECONDS = 2.0
+"""Each for the last words of answers, and for handlers that do not end by themselves."""
 
 POST_ROUTES = {
     "/v1/chat/completions": chats.chat,
@@ -81,23 +81,37 @@ def make_app(runtime: Backend, config: ServerConfig) -> web.Application:
     return app
 
 
-def make_runner(app: web.Application) -> web.AppRunner:
-    """A runner with the settings that cancelling on disconnect and a bounded stop depend on."""
-    logger = logging.getLogger("uad.http")
-    logger.addFilter(_without_traceback)
-    return web.AppRunner(
-        app, handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, logger=logger
-    )
+class Runner(web.AppRunner):
+    """Runs an application on a server that may have been there before it, and ends with it."""
+
+    def __init__(self, app: web.Application, server: PhasedServer | None) -> None:
+        super().__init__(app, access_log=None)
+        self._phases = server
+
+    @property
+    def server(self) -> PhasedServer | None:
+        """What makes connections."""
+        return self._phases
+
+    async def setup(self) -> None:
+        """The application answers from now on."""
+        await super().setup()
+        own = super().server
+        assert own is not None
+        self._phases = self._phases or PhasedServer()
+        self._phases.open(own)
+
+    async def shutdown(self) -> None:
+        """Tell all that runs that it ends, and wait a while for the last words to be sent."""
+        if self._phases is not None:
+            self._phases.pre_shutdown()
+            await super().shutdown()
+            await self._phases.shutdown(SHUTDOWN_SECONDS)
 
 
-def _without_traceback(record: logging.LogRecord) -> bool:
-    """One line for a client that sent what is no HTTP, which aiohttp logs as an error of the server."""
-    error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, HttpProcessingError):
-        reason = error.message.partition("\n")[0].rstrip(":")
-        record.msg, record.exc_info, record.exc_text = f"{record.msg}: {reason}", None, None
-        record.levelno, record.levelname = logging.WARNING, "WARNING"
-    return True
+def make_runner(app: web.Application, server: PhasedServer | None = None) -> Runner:
+    """A runner for the application, on this server or one of its own."""
+    return Runner(app, server)
 
 
 async def _stop_streams(app: web.Application) -> None:
