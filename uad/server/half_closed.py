@@ -65,7 +65,7 @@ class HalfClosing(web.RequestHandler):
 
     async def _probe(self, request: web.BaseRequest) -> None:
         stream = request.get(STREAM)
-        with suppress(ConnectionError):
+        with suppress(ConnectionError, RuntimeError):  # the latter where the stream has just ended
             if stream is not None:
                 await stream.write(PING)
             elif self.transport is not None:
