@@ -195,8 +195,9 @@ def test_a_whole_answer_that_does_not_end_in_time_is_an_error() -> None:
         fake.go.set()
 
     stopped(visit, fake, replace(CONFIG, shutdown_timeout=0.1))
-    ((status, _, body),) = answers
+    ((status, headers, body),) = answers
     assert status == 503
+    assert "Retry-After" in headers
     assert json.loads(body)["error"]["message"] == "the server is shutting down"
 
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
+from uad.apis.problems import BusyError
 from uad.config import ServerConfig
-from uad.errors import UnavailableError
 from uad.requests.engine import Backend
 from uad.server import chats, completions, info, live, page
 from uad.server.access import allow_origin, errors, guard, name_request
@@ -118,7 +118,7 @@ async def _stop_streams(app: web.Application) -> None:
     state = app[STATE]
     state.gate.draining = True
     for generation in list(state.live):
-        generation.abort(state.engine.error or UnavailableError("the server is shutting down"))
+        generation.abort(state.engine.error or BusyError("the server is shutting down"))
 
 
 async def _own_workers(app: web.Application) -> AsyncIterator[None]:

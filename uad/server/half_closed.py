@@ -82,6 +82,7 @@ class HalfClosing(web.RequestHandler):
         self._end()
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        """No answer can be sent any more."""
         super().connection_lost(exc)
         self._end()
 
