@@ -30,7 +30,8 @@ SWITCH_SECONDS = 0.001
 """How long a thread waits for a busy one; decoding a token waits several times. Python's own value is 0.005."""
 SOON_SECONDS = 3.0
 """What loads so quickly, or fails to, is not announced."""
-_HANGUP = getattr(signal, "SIGHUP", None)
+_HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)
+"""Windows lacks it."""
 _SHOW_CURSOR = "\x1b[?25h"
 Opening = AbstractContextManager[Backend]
 
@@ -154,10 +155,10 @@ class _Signals:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __enter__(self) -> _Signals:
-        names = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows lacks the last
-        self._old = {n: signal.getsignal(n) for n in (getattr(signal, name, None) for name in names) if n}
-        if self._old.get(_HANGUP) is signal.SIG_IGN:  # by `nohup`, and it stays so
-            del self._old[_HANGUP]
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if _HANGUP is not None and signal.getsignal(_HANGUP) is not signal.SIG_IGN:  # `nohup` has it ignored
+            numbers.append(_HANGUP)
+        self._old = {number: signal.getsignal(number) for number in numbers}
         return self
 
     def __exit__(
