@@ -442,3 +442,39 @@ def test_a_drafter_that_cannot_be_made_is_named_and_left_out(
     built = drafters.build(DraftingConfig(types=(Origin.SUFFIX, Origin.NGRAM_SIMPLE)), TARGET_VOCAB, 1)
     assert [one.origin for one in built] == [Origin.NGRAM_SIMPLE]
     assert "suffix failed at start (ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("owner", ["Running", "begin"])
+def test_a_request_that_cannot_start_leaves_no_sampler_open(owner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where its text cannot be set up, nor where those that draft for it cannot be told of it."""
+    engine = engine_with(make(Origin.MODEL))
+    real, n_open = engine._requests._samplers, []
+
+    def samplers(request: Request, seed: int):
+        sampler = real(request, seed)
+        close = sampler.close
+        n_open.append(sampler)
+
+        def closed() -> None:
+            close()
+            n_open.remove(sampler)
+
+        sampler.close = closed
+        return sampler
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("injected")
+
+    engine._requests._samplers = samplers
+    asked = requests(FIXED, n=2)
+    with monkeypatch.context() as patched:
+        if owner == "Running":
+            patched.setattr("uad.decode.scheduler.Running", broken)
+        else:
+            patched.setattr(engine._drafting, "begin", broken)
+        for sink in run(engine, asked):
+            assert "ZeroDivisionError" in str(sink.failed.error)
+    assert not n_open
+    assert not engine._requests._matchers
+    assert [sink.ids for sink in run(engine, asked)] == PLAIN[0.0][:2]
+    assert not n_open

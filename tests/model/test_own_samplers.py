@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +14,15 @@ from kit.toys import TARGET_VOCAB, ScriptedModel, make_engine, run
 
 from uad.common.samplers import SETTINGS, SamplerEntry
 from uad.config import ModelConfig
+from uad.errors import NotSupportedError
+from uad.llama import samplers
 from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
+from uad.sampling.chain import StepMaker
 from uad.sampling.dry import Breakers, Dry, breakers_of
 from uad.sampling.noise import Position
 from uad.sampling.sampler import Sampler
-from uad.sampling.stages import SamplerStage
+from uad.sampling.stages import SamplerStage, Stage, stages
 from uad.sampling.steps import AdaptiveP, Mirostat
 from uad.types import Request, SamplingParams, SpeculativeParams
 
@@ -179,3 +183,52 @@ def test_bad_words_are_never_written_and_allowed_ids_are_all_that_is() -> None:
     assert b" brown" in answer(bad_words=(words(b" brown fox"),))
     assert b" brown" not in answer(bad_words=(words(b" brown"),))
     assert set(answer(allowed=(*words(b"x"), *words(b"y")))) <= set(b"xy")
+
+
+# --- what cannot be made leaves nothing behind
+
+
+def test_a_chain_of_which_one_stage_cannot_be_made_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    freed, real = [], samplers.lib.llama_sampler_free
+
+    def free(chain: object) -> None:
+        freed.append(chain)
+        real(chain)
+
+    def broken(*_: object) -> object:
+        raise NotSupportedError("no such stage", "samplers")
+
+    monkeypatch.setattr(samplers.lib, "llama_sampler_free", free)
+    monkeypatch.setattr(samplers, "_make", broken)
+    with pytest.raises(NotSupportedError):
+        samplers.SamplerChain(8, stages(SamplingParams(top_k=3), frozenset(), 64))
+    assert len(freed) == 1
+
+
+def test_steps_made_before_one_that_cannot_be_made_are_closed() -> None:
+    """Native stages before and after a step of our own are two chains; the second one fails."""
+    made: list[OneChain] = []
+
+    def chains(group: Sequence[Stage]) -> OneChain:
+        if made:
+            raise NotSupportedError("no such stage", "samplers")
+        made.append(OneChain())
+        return made[0]
+
+    params = SamplingParams(samplers=("top_k", "dry", "temperature"), top_k=3, dry_multiplier=0.8, temperature=0.5)
+    maker = StepMaker(params, 1, (1, 2), 8, chains, lambda texts: Breakers({}))
+    with pytest.raises(NotSupportedError):
+        maker.make(stages(params, frozenset(), 64))
+    assert made[0].is_closed
+
+
+class OneChain:
+    is_closed = False
+
+    def apply(self, row, ids=None):
+        raise AssertionError("not asked")
+
+    def accept(self, id_: int) -> None: ...
+
+    def close(self) -> None:
+        self.is_closed = True

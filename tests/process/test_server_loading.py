@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ from uad.server.doors import Doors
 
 LOADS = """
 import sys, time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 sys.path += ["tests"]
 import logging
@@ -113,7 +113,7 @@ def test_what_does_not_load_ends_the_process_with_its_words():
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_a_load_at_once(number):
     process = run_loading("time.sleep(60)")
     try:
@@ -178,3 +178,124 @@ def test_a_client_that_comes_between_two_applications_waits():
             return line
 
     assert asyncio.run(run()) == b"HTTP/1.1 200 OK\r\n"
+
+
+# --- from loading to answering
+
+
+class Loading:
+    """A server that loads until `go`, with a visitor on a thread of its own."""
+
+    def __init__(self) -> None:
+        self.port, self.go = free_port(), threading.Event()
+        self.address = ("127.0.0.1", self.port)
+        self.failures: list[BaseException] = []
+
+    @contextmanager
+    def _opening(self):
+        assert self.go.wait(20)
+        with FakeRuntime() as fake:
+            yield fake
+
+    def visited_by(self, visit) -> None:
+        def work() -> None:
+            try:
+                self.listens()
+                visit(self)
+            except BaseException as error:
+                self.failures.append(error)
+            finally:
+                self.go.set()
+                signal.raise_signal(signal.SIGTERM)
+
+        visitor = threading.Thread(target=work)
+        visitor.start()
+        serve(self._opening(), ServerConfig(port=self.port))
+        visitor.join()
+        assert not self.failures, self.failures[0]
+
+    def listens(self) -> None:
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            with suppress(ConnectionRefusedError), socket.create_connection(self.address):
+                return
+
+    def status(self) -> int:
+        return ask(f"http://127.0.0.1:{self.port}/health")[0]
+
+    def answers(self) -> None:
+        self.go.set()
+        end = time.monotonic() + 10
+        while self.status() == 503:
+            assert time.monotonic() < end
+
+
+HEALTH = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+def answered(one: socket.socket) -> bytes:
+    """The status of the next answer on a connection, b"" where it was closed."""
+    data = b""
+    while not data.endswith(b"}"):
+        piece = one.recv(4096)
+        if not piece:
+            break
+        data += piece
+    return data[9:12]
+
+
+def test_connections_that_were_made_while_it_loads_are_answered_when_it_has_loaded() -> None:
+    """One that has sent nothing, one that was answered and is kept, one with half a request, one with half a body."""
+    seen = []
+
+    def visit(loading: Loading) -> None:
+        with ExitStack() as stack:
+            silent, kept, half, body = (stack.enter_context(socket.create_connection(loading.address)) for _ in "1234")
+            kept.sendall(HEALTH)
+            seen.append(answered(kept))
+            half.sendall(HEALTH[:20])
+            body.sendall(b"POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+            loading.answers()
+            half.sendall(HEALTH[20:])
+            body.sendall(b'Content-Type: application/json\r\nContent-Length: 15\r\n\r\n{"content":"x"}')
+            for one in (silent, kept):
+                one.sendall(HEALTH)
+            seen.extend(map(answered, (silent, kept, half, body)))
+
+    Loading().visited_by(visit)
+    assert seen == [b"503", *[b"200"] * 4]
+
+
+def test_nobody_who_asks_again_and_again_is_refused_or_cut_off_while_it_loads_and_then_answers() -> None:
+    """Some on new connections, some on kept ones, as fast as they can; the second answer is never 503 after a 200."""
+    seen: list[list[bytes]] = []
+
+    def poll(loading: Loading, is_kept: bool) -> None:
+        mine: list[bytes] = []
+        seen.append(mine)
+        with ExitStack() as stack:
+            one = stack.enter_context(socket.create_connection(loading.address))
+            for _ in range(20_000):
+                one.sendall(HEALTH)
+                mine.append(answered(one))
+                if mine.count(b"200") == 3:
+                    break
+                if not is_kept:
+                    one.close()
+                    one = stack.enter_context(socket.create_connection(loading.address))
+
+    def visit(loading: Loading) -> None:
+        pollers = [threading.Thread(target=poll, args=(loading, i % 2 == 0)) for i in range(4)]
+        for one in pollers:
+            one.start()
+        while not all(len(mine) > 3 for mine in seen) or len(seen) < 4:
+            time.sleep(0.001)
+        loading.answers()
+        for one in pollers:
+            one.join(20)
+
+    for _ in range(3):
+        seen.clear()
+        Loading().visited_by(visit)
+        for mine in seen:
+            assert mine == [b"503"] * (len(mine) - 3) + [b"200"] * 3

@@ -50,8 +50,10 @@ def connect(endpoints: Sequence[str]) -> None:
     new = [endpoint for endpoint in endpoints if endpoint not in _added]
     for endpoint in new:
         _reach(endpoint)
-    trials = {endpoint: _trial(endpoint) for endpoint in new}
+    trials = {}
     try:
+        for endpoint in new:  # all work at once
+            trials[endpoint] = _trial(endpoint)
         for endpoint, trial in trials.items():
             _judge(endpoint, trial)
     finally:

@@ -174,6 +174,14 @@ SERVER_FLAGS = (
         "TIMEOUT",
     ),
     Flag(
+        "--shutdown-timeout",
+        "server.shutdown_timeout",
+        number(0.0),
+        "seconds that running answers may go on when the server is told to stop",
+        "SECONDS",
+        "SHUTDOWN_TIMEOUT",
+    ),
+    Flag(
         "--sse-ping-interval",
         "server.sse_ping_interval",
         kinds.PING,

@@ -139,6 +139,7 @@ class ServerConfig:
     api_keys: tuple[str, ...] = ()
     api_prefix: str = ""
     timeout: float = 3600.0
+    shutdown_timeout: float = 30.0
     sse_ping_interval: float = 30.0
     slots: bool = True
     metrics: bool = False

@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 from uad.types import Clock
 
 _STALL_S = 0.25  # how long a round's reading may keep running streams waiting
-ROUND_S = 0.85  # how long it may last where nobody writes
+_ROUND_S = 0.85  # how long it may last where nobody writes
 SOON_S = 0.4  # a pass that ends so soon is not interrupted
 _PASS_S = 1.5  # what one takes that may be interrupted, where it has more than the fewest rows
 # rows of such a pass at least: on CPUs prompts are read at 0.98 of full speed with so many (0.96 with 128, 0.74 with
@@ -71,7 +71,7 @@ class Prefill:
         are asked for anew after each piece. can_stop: a decode that takes longer may be interrupted.
         """
         began = self._clock()
-        seconds = _STALL_S if others_write else ROUND_S
+        seconds = _STALL_S if others_write else _ROUND_S
         some = readers()
         if can_stop and len(some) == 1 and not others_write and self._lost_s <= _MOST_LOST * self._read_s:
             yield some[0], self._length(some[0].n_unread, self._alone(some[0]))
@@ -101,6 +101,13 @@ class Prefill:
         """A decode was interrupted after so many seconds."""
         self._lost_s += seconds
 
+    def may_stop(self, one: Reader, n: int) -> bool:
+        """Whether those who come may interrupt a piece of n ids: it takes long, could be shorter, and not too much was
+        lost so far. So every prompt comes to its end, however many others come.
+        """
+        may_lose = self._lost_s <= max(_MOST_LOST * self._read_s, _ROUND_S)
+        return n > _FEWEST and self.seconds(one, n) > _ROUND_S and may_lose
+
     def seconds(self, one: Reader, n: int) -> float:
         """What a piece of n ids of this reader is expected to take; for ever, where nothing is known."""
         rate = one.rate or self._last_rate
@@ -122,12 +129,14 @@ class Prefill:
         """Ids of a piece that may be interrupted."""
         if not (one.rate or self._last_rate):
             return self._n_ubatch
-        return max(self._ids(one, ROUND_S), min(self._ids(one, _PASS_S), self._n_ubatch), _FULL)
+        return max(self._ids(one, _ROUND_S), min(self._ids(one, _PASS_S), self._n_ubatch), _FULL)
 
     def _room(self, one: Reader, seconds: float, others_write: bool) -> int:
-        """Ids that fit into so many seconds. The very first piece is a pass: nothing is known of its speed."""
+        """Ids that fit into so many seconds. The very first piece is a pass, since nothing is known of its speed; a
+        small one where too many interrupted that, as it is not to be interrupted then.
+        """
         if not (one.rate or self._last_rate) and not others_write:
-            return self._n_ubatch
+            return self._n_ubatch if self._lost_s <= _ROUND_S else max(self._grain, _FEWEST)
         return self._ids(one, seconds)
 
     def _ids(self, one: Reader, seconds: float) -> int:

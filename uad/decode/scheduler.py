@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -147,25 +148,30 @@ class Scheduler:
             self._target.clear(slot.id)
         elif n_cached < len(slot.cached):
             n_cached = self._target.take_back(slot.id, n_cached)
-        running = Running(
-            number=number,
-            request=request,
-            sink=sink,
-            vocab=self._target.vocab,
-            sampler=self._samplers(request, seed),
-            seed=seed,
-            slot=slot.id,
-            limit=self._limit,
-            n_cached=n_cached,
-            ids=list(request.prompt),
-            n_past=n_cached,
-            started=self._clock(),
-        )
-        if running.sampler.matcher is not None:
-            self._matchers[slot.id] = running.sampler.matcher
-        if self._drafting is not None and request.speculative.enabled:
-            sampling, told = replace(request.sampling, seed=seed), request.drafted_prompt
-            self._drafting.begin(slot.id, told or request.prompt, sampling, 0 if told else n_known, request.prediction)
+        sampler = self._samplers(request, seed)
+        with ExitStack() as undo:
+            undo.callback(self._close, slot.id, sampler)
+            running = Running(
+                number=number,
+                request=request,
+                sink=sink,
+                vocab=self._target.vocab,
+                sampler=sampler,
+                seed=seed,
+                slot=slot.id,
+                limit=self._limit,
+                n_cached=n_cached,
+                ids=list(request.prompt),
+                n_past=n_cached,
+                started=self._clock(),
+            )
+            if sampler.matcher is not None:
+                self._matchers[slot.id] = sampler.matcher
+            if self._drafting is not None and request.speculative.enabled:
+                sampling, told = replace(request.sampling, seed=seed), request.drafted_prompt
+                n_same = 0 if told else n_known
+                self._drafting.begin(slot.id, told or request.prompt, sampling, n_same, request.prediction)
+            undo.pop_all()
         self._slots.occupy(slot, running)
         return running
 
@@ -205,7 +211,7 @@ class Scheduler:
     def release(self, running: Running) -> None:
         """The slot is free; what its KV holds stays for the next prompt."""
         self._slots.release(running)
-        self._close(running)
+        self._close(running.slot, running.sampler)
 
     def fail(self, runnings: Sequence[Running], error: Exception) -> None:
         """These requests end with this error. Raises what the target does while it forgets them, when all are told."""
@@ -213,7 +219,7 @@ class Scheduler:
             running.n_past = 0
             self._slots.release(running)
             self._refuse(running.number, running.request, running.sink, error)
-            self._close(running)
+            self._close(running.slot, running.sampler)
         for running in runnings:
             self._target.clear(running.slot)
 
@@ -238,12 +244,12 @@ class Scheduler:
         with about(request.name):
             deliver(sink, Failed(number, known(error)))
 
-    def _close(self, running: Running) -> None:
+    def _close(self, slot: int, sampler: Picker) -> None:
         with logged("a sampler could not be closed"):
-            running.sampler.close()
-        self._matchers.pop(running.slot, None)
+            sampler.close()
+        self._matchers.pop(slot, None)
         if self._drafting is not None:
-            self._drafting.end(running.slot)
+            self._drafting.end(slot)
 
 
 def _describe(slot: Slot) -> SlotInfo:

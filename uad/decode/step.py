@@ -16,7 +16,7 @@ import numpy.typing as npt
 from uad.decode.catching_up import catch_up, n_at_once
 from uad.decode.drafting import Drafting
 from uad.decode.layout import Least, longest_draft, padding, sizes_of_passes
-from uad.decode.prefill import ROUND_S, SOON_S, Prefill
+from uad.decode.prefill import SOON_S, Prefill
 from uad.decode.prompt_cache import PromptCache
 from uad.decode.scheduler import SamplerFactory, Scheduler
 from uad.decode.sequence import Running
@@ -201,7 +201,8 @@ class Engine:
         if self._drafting is not None and writing and not chosen:
             self._drafting.plain_round(self._clock() - began - spent)
         for reader, n in self._prefill.pieces(lambda: self._requests.reading, bool(writing), self._target.can_stop):
-            self._read(reader, n)
+            if not self._read(reader, n):
+                break  # whoever interrupted it waits for the end of the round
 
     def _propose(self, writing: Sequence[Running]) -> tuple[Mapping[int, Chosen], float]:
         """What each slot submits, and the seconds that it took."""
@@ -252,18 +253,19 @@ class Engine:
             self._drafting.decoded(sizes, depth, seconds)
         return seconds
 
-    def _read(self, running: Running, n: int) -> None:
-        """Decode the next n ids of a prompt."""
+    def _read(self, running: Running, n: int) -> bool:
+        """Decode the next n ids of a prompt. False: that was interrupted, or failed."""
         wants_probs = running.request.prompt_probs
         n = self._whole(running, min(n, PROB_ROWS) if wants_probs else n)
         draws = n == running.n_unread and running.request.max_tokens != 0
         n_logits = n if wants_probs else int(draws)
-        expected = self._prefill.seconds(running, n)
-        self._pass_ends = self._clock() + expected
+        self._pass_ends = self._clock() + self._prefill.seconds(running, n)
         part = _SequenceRows(running, running.pending()[:n], NO_DRAFT, n_logits, draws=draws)
-        seconds, _ = self._run([part], may_stop=expected > ROUND_S and self._target.can_stop)
+        seconds, counts = self._run([part], may_stop=self._target.can_stop and self._prefill.may_stop(running, n))
         self._pass_ends = inf
-        self._prefill.took(running, n, seconds)
+        if counts:
+            self._prefill.took(running, n, seconds)
+        return bool(counts)
 
     def _whole(self, running: Running, n: int) -> int:
         """Of the next n ids of a prompt, those that are best decoded at once. Where marks help later prompts, the last
@@ -285,6 +287,7 @@ class Engine:
         or was interrupted) and the rows of each sequence.
         """
         extra = self._padding(parts)
+        began = self._clock()
         try:
             rows = self._target.prepare(
                 [part.rows(extra.get(part.running.slot, 0), self._least.rows) for part in parts]

@@ -27,8 +27,12 @@ class SamplerChain:
         params = lib.llama_sampler_chain_default_params()
         params.no_perf = True
         self._chain = lib.llama_sampler_chain_init(params)
-        for stage in stages:
-            lib.llama_sampler_chain_add(self._chain, _make(stage, n_vocab, vocab))
+        try:
+            for stage in stages:
+                lib.llama_sampler_chain_add(self._chain, _make(stage, n_vocab, vocab))
+        except BaseException:
+            self.close()
+            raise
         self._data = np.zeros(n_vocab, _TOKEN_DATA)
         self._all_ids = np.arange(n_vocab, dtype=np.int32)
         array: Any = lib.llama_token_data_array()  # the binding declares its pointer field as an array

@@ -70,7 +70,7 @@ class AutoRound:
     # --- whom to ask
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
-        self._asked, asks = [], []
+        self._asked, self._timed, asks = [], None, []  # a call that failed told nothing of what it was asked for
         writes = origin in WRITERS
         if writes:
             self._policy.asked_in[origin] = self._policy.n_rounds
@@ -96,6 +96,7 @@ class AutoRound:
         policy, state, plain_ms = self._policy, member.state, member.plain_ms
         use = policy.use(state, origin)
         price, reading = policy.price(origin, plain_ms, n_due), 0.0
+        use.is_probe = use.is_comparison = False
         pays = use.saved >= price
         if origin in WRITERS:
             if member.is_sure:

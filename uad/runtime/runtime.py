@@ -108,8 +108,9 @@ class Runtime(Loaded):
 
     def cancel(self, request: int) -> None:
         """The request's slot is free within one round; no event follows."""
-        self._commands.put(lambda: self._parts.turns.cancel(request))
-        self._engine.interrupt()
+        with self._door:
+            self._commands.put(lambda: self._parts.turns.cancel(request))
+            self._engine.interrupt()
 
     def set_adapters(self, scales: tuple[float, ...]) -> None:
         """How much of each adapter is added for later requests that do not say; one number for each."""
@@ -155,20 +156,23 @@ class Runtime(Loaded):
 
     def _obey(self, engine: Engine, turns: AdapterTurns) -> bool:
         """Carry out what other threads asked for; waits while there is nothing to do. False: stop."""
-        engine.interrupt(False)
         turns.settle()
-        wait = engine.is_idle
-        if wait and self._commands.empty():
+        if engine.is_idle and self._commands.empty():
             engine.rest()
         while True:
             try:
-                command = self._commands.get(block=wait)
+                command = self._commands.get(block=engine.is_idle)
             except queue.Empty:
-                return True
+                # A command and its interruption come as one, under the lock. So an interruption that is there after
+                # this belongs to a command that waits, never to one of those that the next round is made for.
+                with self._door:
+                    if self._commands.empty():
+                        engine.interrupt(False)
+                        return True
+                continue
             if command is None:
                 return False
             command()
-            wait = engine.is_idle
 
     def _stop(self, turns: AdapterTurns, error: Exception) -> None:
         """Remember the fatal error, tell it to everybody, and go on refusing until closed."""

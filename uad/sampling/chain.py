@@ -32,8 +32,17 @@ class StepMaker:
         self._breakers = breakers
 
     def make(self, stages: Sequence[Stage]) -> list[SamplingStep]:
-        """The steps, in order; what a request forbids comes first."""
+        """The steps, in order; what a request forbids comes first. Raises what making one of them does."""
         steps = self._forbidden()
+        try:
+            self._add(steps, stages)
+        except BaseException:
+            for step in steps:
+                step.close()
+            raise
+        return steps
+
+    def _add(self, steps: list[SamplingStep], stages: Sequence[Stage]) -> None:
         group: list[Stage] = []
         for i, stage in enumerate(stages):
             if isinstance(stage, LogitBias) or (stage.sampler.native and stage.chance >= 1 and not stage.sampler.logs):
@@ -46,7 +55,7 @@ class StepMaker:
                 group.append(stage)
             else:
                 steps.append(self._alone(stage, sum(one == stage for one in stages[:i])))
-        return [*steps, *self._native(group)]
+        steps += self._native(group)
 
     def _forbidden(self) -> list[SamplingStep]:
         params = self._params

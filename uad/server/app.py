@@ -6,17 +6,19 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
+from uad.apis.problems import BusyError
 from uad.config import ServerConfig
-from uad.errors import UnavailableError
 from uad.requests.engine import Backend
 from uad.server import chats, completions, info, live, page
 from uad.server.access import allow_origin, guard
-from uad.server.connection import Runner
+from uad.server.connection import PATIENCE
+from uad.server.phases import PhasedServer
 from uad.server.refusals import errors, name_request
 from uad.server.state import STATE, Gate, State
 
 MAX_BODY = 32 * 1024**2  # eight megabytes of text fill a context of two million tokens
-SHUTDOWN_SECONDS = 5.0
+SHUTDOWN_SECONDS = 2.0
+"""Each for the last words of answers, and for handlers that do not end by themselves."""
 
 POST_ROUTES = {
     "/v1/chat/completions": chats.chat,
@@ -81,16 +83,44 @@ def make_app(runtime: Backend, config: ServerConfig) -> web.Application:
     return app
 
 
-def make_runner(app: web.Application) -> web.AppRunner:
-    """A runner with a bounded stop."""
-    return Runner(app, shutdown_timeout=SHUTDOWN_SECONDS)
+class Runner(web.AppRunner):
+    """Runs an application on a server that may have been there before it, and ends with it."""
+
+    def __init__(self, app: web.Application, server: PhasedServer | None) -> None:
+        super().__init__(app, access_log=None)
+        self._phases = server
+
+    @property
+    def server(self) -> PhasedServer | None:
+        """What makes connections."""
+        return self._phases
+
+    async def setup(self) -> None:
+        """The application answers from now on."""
+        await super().setup()
+        own = super().server
+        assert own is not None
+        self._phases = self._phases or PhasedServer(min(self.app[STATE].config.timeout, PATIENCE))
+        self._phases.open(own)
+
+    async def shutdown(self) -> None:
+        """Tell all that runs that it ends, and wait a while for the last words to be sent."""
+        if self._phases is not None:
+            self._phases.pre_shutdown()
+            await super().shutdown()
+            await self._phases.shutdown(SHUTDOWN_SECONDS)
+
+
+def make_runner(app: web.Application, server: PhasedServer | None = None) -> Runner:
+    """A runner for the application, on this server or one of its own."""
+    return Runner(app, server)
 
 
 async def _stop_streams(app: web.Application) -> None:
     state = app[STATE]
     state.gate.draining = True
     for generation in list(state.live):
-        generation.abort(state.engine.error or UnavailableError("the server is shutting down"))
+        generation.abort(state.engine.error or BusyError("the server is shutting down"))
 
 
 async def _own_workers(app: web.Application) -> AsyncIterator[None]:

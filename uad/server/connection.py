@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
 
 from uad.common.request_id import REQUEST_ID, request_id
 from uad.server.refusals import escaped, unreadable
-from uad.server.state import STATE
 
 log = logging.getLogger("uad.http")
-_AnyHandler = Callable[[Any], Awaitable[web.StreamResponse]]
 PATIENCE = 60.0
 """Seconds that a client may read nothing, while it is sent something."""
 _HEAD = 200
@@ -125,30 +121,6 @@ class Connection(web.RequestHandler):
                 self.transport.get_extra_info("peername"),
             )
             self.transport.abort()
-
-
-class Listener(web.Server):
-    """Makes such connections. patience: seconds that a client may stall while it is sent something."""
-
-    def __init__(self, handler: _AnyHandler, patience: float, **settings: Any) -> None:
-        super().__init__(handler, **settings)
-        self._patience = patience
-
-    def __call__(self) -> Connection:
-        return Connection(self, self._patience)
-
-
-class Runner(web.AppRunner):
-    """Runs an application on such connections."""
-
-    async def _make_server(self) -> web.Server:
-        made = await super()._make_server()
-        return Listener(
-            made.request_handler,
-            min(self.app[STATE].config.timeout, PATIENCE),
-            request_factory=made.request_factory,
-            handler_cancellation=True,
-        )
 
 
 def hurry(request: web.Request, seconds: float) -> None:

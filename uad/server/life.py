@@ -9,22 +9,21 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
+from types import TracebackType
 from typing import Any
 
 from aiohttp import web
 
-from uad.apis.problems import Problem
-from uad.common.request_id import request_id
 from uad.config import ServerConfig
 from uad.requests.engine import Backend
-from uad.server.app import make_app, make_runner
-from uad.server.connection import Listener
+from uad.server.app import SHUTDOWN_SECONDS, Runner, make_app, make_runner
+from uad.server.connection import PATIENCE
 from uad.server.doors import Doors
-from uad.server.refusals import ID_HEADER
-from uad.server.replies import refusal
+from uad.server.live import stop_watch
+from uad.server.phases import PhasedServer
 
 log = logging.getLogger("uad.server")
 
@@ -32,14 +31,15 @@ SWITCH_SECONDS = 0.001
 """How long a thread waits for a busy one; decoding a token waits several times. Python's own value is 0.005."""
 SOON_SECONDS = 3.0
 """What loads so quickly, or fails to, is not announced."""
-LOADING = Problem(503, "Loading model", "unavailable_error", headers={"Retry-After": "5"})
-"""llama-server's answer on every route until the models are loaded; clients wait for its end."""
+_HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)
+"""Windows lacks it."""
 _SHOW_CURSOR = "\x1b[?25h"
 Opening = AbstractContextManager[Backend]
 
 
 def serve(opening: Opening, config: ServerConfig, ready: Callable[[Backend, str], None] | None = None) -> None:
-    """Load and serve until SIGINT or SIGTERM; a second signal ends the process at once, as one does while it loads.
+    """Load and serve until SIGINT, SIGTERM or SIGHUP. What runs then has `shutdown_timeout` seconds to end; a second
+    signal ends the process at once, as one does while it loads.
 
     The port is open before `opening` is entered, on a thread of its own; every route answers 503 meanwhile. `ready`
     gets the runtime and the base URL once it answers. Main thread only.
@@ -47,8 +47,8 @@ def serve(opening: Opening, config: ServerConfig, ready: Callable[[Backend, str]
     Raises ConfigError where host or port cannot be used, what loading raises, and the fatal error that stopped the
     engine, when all clients have been told: who started the process is to start it anew.
     """
-    with ExitStack() as stack:
-        asyncio.run(_serve(stack, opening, config, ready or _say_where))
+    with _Signals() as signals, ExitStack() as stack:
+        asyncio.run(_serve(stack, opening, config, ready or _say_where, signals))
 
 
 def _say_where(runtime: Backend, url: str) -> None:
@@ -56,45 +56,48 @@ def _say_where(runtime: Backend, url: str) -> None:
 
 
 async def _serve(
-    stack: ExitStack, opening: Opening, config: ServerConfig, ready: Callable[[Backend, str], None]
+    stack: ExitStack,
+    opening: Opening,
+    config: ServerConfig,
+    ready: Callable[[Backend, str], None],
+    signals: _Signals,
 ) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    with await Doors.open(config) as doors, _on_signals(loop, stop):
-        async with _telling_to_wait(doors):
-            runtime = await _loaded(opening, stop, doors.url)
-        stack.push(opening)
-        _keep_pauses_short()
-        runtime.when_stopped(partial(loop.call_soon_threadsafe, stop.set))
-        runner = make_runner(make_app(runtime, config))
+    signals.watch(loop, stop.set)
+    server = PhasedServer(min(config.timeout, PATIENCE))
+    sockets = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
+    await sockets.setup()
+    with await Doors.open(config) as doors:
         try:
-            await runner.setup()
-            await doors.answer_with(runner)
-            ready(runtime, doors.url)
-            await stop.wait()
+            await doors.answer_with(sockets)
+            runtime = await _loaded(opening, stop, doors.url)
+            stack.push(opening)
+            _keep_pauses_short()
+            runtime.when_stopped(partial(loop.call_soon_threadsafe, stop.set))
+            runner = make_runner(make_app(runtime, config), server)
+            try:
+                await runner.setup()
+                ready(runtime, doors.url)
+                await stop.wait()
+                await _drained(runner, server, 0.0 if runtime.error is not None else config.shutdown_timeout)
+            finally:
+                await runner.cleanup()
         finally:
             doors.close()
-            await runner.cleanup()
+            await sockets.cleanup()
+            signals.unwatch()
     if runtime.error is not None:
         raise runtime.error
 
 
-@asynccontextmanager
-async def _telling_to_wait(doors: Doors) -> AsyncIterator[None]:
-    """Every request is answered with `LOADING`."""
-    runner = web.ServerRunner(Listener(_loading, SOON_SECONDS))
-    await runner.setup()
-    try:
-        await doors.answer_with(runner)
-        yield
-    finally:
-        await runner.cleanup()
-
-
-async def _loading(request: web.BaseRequest) -> web.Response:
-    response = refusal(LOADING, LOADING.anthropic() if "/v1/messages" in request.path else None)
-    response.headers[ID_HEADER] = request_id(request.headers.get(ID_HEADER))
-    response.force_close()  # the next request meets another application
-    return response
+async def _drained(runner: Runner, server: PhasedServer, seconds: float) -> None:
+    """Nothing new begins, and what runs has so long to end."""
+    await stop_watch(runner.app)  # streams without an end
+    if server.n_answering and seconds:
+        log.info("stopping: %d requests have %g s to end; a second signal ends at once", server.n_answering, seconds)
+    n_left = await server.drain(seconds)
+    if n_left and seconds:
+        log.warning("stopping: %d requests had not ended after %g s (--shutdown-timeout)", n_left, seconds)
 
 
 async def _loaded(opening: Opening, stop: asyncio.Event, url: str) -> Backend:
@@ -143,27 +146,49 @@ def _keep_pauses_short() -> None:
     gc.freeze()  # what is loaded stays: collections of garbage, which stop all threads, need not look through it
 
 
-@contextmanager
-def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> Iterator[None]:
-    """Set `stop` on the first SIGINT or SIGTERM; the second one kills. The old handlers are put back at the end."""
-    old = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+class _Signals:
+    """What SIGINT, SIGTERM and SIGHUP do while a server lives. Use with `with`: the old handlers are put back at the
+    end, when all files are written.
+    """
 
-    def handle(*_: object) -> None:
-        put(dict.fromkeys(old, signal.SIG_DFL))
-        loop.call_soon_threadsafe(stop.set)
+    def __init__(self) -> None:
+        self._old: dict[signal.Signals, Any] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-    def put(handlers: Mapping[signal.Signals, Any]) -> None:
-        for number, handler in handlers.items():
-            if sys.platform != "win32":
-                loop.remove_signal_handler(number)
+    def __enter__(self) -> _Signals:
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if _HANGUP is not None and signal.getsignal(_HANGUP) is not signal.SIG_IGN:  # `nohup` has it ignored
+            numbers.append(_HANGUP)
+        self._old = {number: signal.getsignal(number) for number in numbers}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._old.items():
             signal.signal(number, handler)
 
-    for number in old:
-        if sys.platform == "win32":
-            signal.signal(number, handle)
-        else:  # a signal may arrive on the model's thread; only the loop's own handler wakes the loop then
-            loop.add_signal_handler(number, handle)
-    try:
-        yield
-    finally:
-        put(old)
+    def watch(self, loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+        """Call `stop` on the loop at the first signal."""
+        self._loop = loop
+
+        def handle(*_: object) -> None:
+            self.unwatch()
+            loop.call_soon_threadsafe(stop)
+
+        for number in self._old:
+            # A signal may arrive on the model's thread. Only handlers of the loop's own wake the loop then, and once
+            # there is one, those of others run, too. SIGHUP has one of the others: it can be exchanged in one step.
+            if sys.platform == "win32" or number == _HANGUP:
+                signal.signal(number, handle)
+            else:
+                loop.add_signal_handler(number, handle)
+
+    def unwatch(self) -> None:
+        """From now on a signal ends the process at once. But a terminal that is closed sends SIGHUP more than once,
+        which nobody does who is in a hurry.
+        """
+        for number in self._old:
+            if self._loop is not None and sys.platform != "win32":
+                self._loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN if number == _HANGUP else signal.SIG_DFL)

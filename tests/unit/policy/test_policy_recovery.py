@@ -114,3 +114,46 @@ def test_a_call_that_read_nothing_tells_nothing_of_what_calls_cost(n_read):
     assert round_.choose() == {}
     assert (before == (cost.call_ms, cost.read_ms, cost.timed)) is (n_read == 0)
     assert (policy.state(0).unread(use) == 0) is (n_read == 0)
+
+
+def test_a_call_that_failed_leaves_nothing_for_the_next_drafter_of_the_round():
+    """The head was to read a few ids, to show what that costs, and failed. What the draft model then does in the same
+    round is its own call.
+    """
+    one = real_pair(text(800, BAD))
+    one.run_text(400, 200)
+    policy = one.policy
+    policy.begin(0, 200)
+    head, model = (policy.use(policy.state(0), origin) for origin in (Origin.HEAD, Origin.MODEL))
+    head.saved, head.next_at, head.drafter.cost.age = 0.5, 10**6, 10**6
+    model.saved, model.next_at = 50.0, 0
+    round_ = policy.plan([Wish(0, SpeculativeParams(), 300, 200)])
+    assert round_ is not None
+    assert [ask.n_max for ask in round_.asks(Origin.HEAD)] == [0]
+    (ask,) = round_.asks(Origin.MODEL)  # what `asks` asked for before failed, so that `proposed` was not called
+    assert ask.n_max > 0
+    round_.wrote(0, 0.9)
+    before = head.drafter.cost.age, model.drafter.cost.timed
+    round_.proposed(Origin.MODEL, [Draft((1,), (0.9,), Origin.MODEL, n_read=200)], 1e-3)
+    assert (head.drafter.cost.age, model.drafter.cost.timed) == before
+    assert policy.state(0).unread(model) == 0
+    assert [len(member.bins) for member in round_._members.values()] == [1]
+
+
+@pytest.mark.parametrize("pays", [True, False])
+def test_a_comparison_that_failed_is_not_what_the_next_call_is_paid_from(pays):
+    """It was to be paid from the credit for comparisons. The next call pays, or is a probe of the budget."""
+    one = real_pair(text(800, BAD))
+    policy = one.policy
+    policy.begin(0, 200)
+    use = policy.use(policy.state(0), Origin.MODEL)
+    use.is_probe = use.is_comparison = True  # of a call that failed
+    use.saved, use.drafter.budget = (50.0, 0.0) if pays else (0.0, 1000.0)
+    round_ = policy.plan([Wish(0, SpeculativeParams(), 300, 200)])
+    assert round_ is not None
+    assert round_.asks(Origin.MODEL)
+    credit, budget = use.drafter.credit, use.drafter.budget
+    round_.wrote(0, 0.9)
+    round_.proposed(Origin.MODEL, [Draft((1,), (0.9,), Origin.MODEL, n_read=200)], 1e-3)
+    assert use.drafter.credit == credit
+    assert (use.drafter.budget < budget) is (not pays)
