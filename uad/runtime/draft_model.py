@@ -91,6 +91,7 @@ def _draft_of(
         clock=wiring.clock,
     )
     notes = (
+        *draft.noise_note(),
         *tokenizer_notes(own, "draft"),
         *training_note(own, "draft", draft.n_ctx, model.info.n_ctx_train, model.meta),
         *rules.notes,
