@@ -129,13 +129,13 @@ TEMPLATE_FLAGS = (
     Flag("--draft-family", "templates.draft_family", kinds.ONE_NAME, "chat format of the draft", default="recognised"),
 )
 SERVER_FLAGS = (
-    Flag("--host", "server.host", kinds.ONE_NAME, "address to listen on", "HOST", "HOST"),
+    Flag("--host", "server.host", kinds.HOSTS, "addresses to listen on, with commas between them", env="HOST"),
     Flag("--port", "server.port", integer(0, 65535), "port; 0 takes a free one and prints it", "PORT", "PORT"),
     Flag(
         "-a --alias",
         "server.alias",
-        kinds.ONE_NAME,
-        "name of the model in the API",
+        kinds.NAMES,
+        "names of the model in the API, with commas between them",
         env="ALIAS",
         default="the file's name",
     ),
