@@ -161,7 +161,7 @@ SERVER_FLAGS = (
         Flag(f"--ssl-{name}-file", f"server.ssl_{name}", kinds.FILE, text, env=f"SSL_{name.upper()}_FILE")
         for name, text in (
             ("key", "private key (PEM): the server speaks HTTPS"),
-            ("cert", "its certificate (PEM), with those that vouch for it"),
+            ("cert", "its certificate (PEM), with the intermediate ones"),
         )
     ),
     Flag("--reuse-port", "server.reuse_port", SWITCH, "other processes may listen on the same port", env="REUSE_PORT"),
