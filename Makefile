@@ -6,8 +6,8 @@
 # make clients real clients of OpenAI's API against a real pair (fetches it, and the clients)
 #
 # PORT=8080, TARGET=…, DRAFT=…, ARGS=… choose what is served and how; PYTHON=… the interpreter; CMAKE_ARGS=… go to llama.cpp's build
-# (for example make serve CMAKE_ARGS=-DGGML_CUDA=on, after make clean if there is an environment already). MODELS="NAME …" chooses models, TESTS="PATH …"
-# the tests of make unit.
+# (for example make serve CMAKE_ARGS=-DGGML_CUDA=on, after make clean if there is an environment already). MODELS="NAME …" chooses models,
+# TESTS="PATH …" the tests of make unit.
 
 PORT ?= 8080
 SAMPLES := samples/target-chatml.gguf samples/draft-zephyr.gguf
