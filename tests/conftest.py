@@ -37,7 +37,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Files that need llama.cpp are left alone where there is none, or none is wanted."""
-    return True if collection_path in left_out(config) else None
+    is_test = collection_path.match("test_*.py")
+    return True if is_test and not _has_llama(config) and needs_llama(collection_path) else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -59,11 +60,13 @@ def _only_unit(config: pytest.Config) -> bool:
     return bool(config.option.markexpr == "unit")
 
 
+def _has_llama(config: pytest.Config) -> bool:
+    return HAS_LLAMA and not _only_unit(config)
+
+
 def left_out(config: pytest.Config) -> set[Path]:
     """Test files that are not even read, for want of llama.cpp."""
-    if HAS_LLAMA and not _only_unit(config):
-        return set()
-    return {path for path in TESTS.rglob("test_*.py") if needs_llama(path)}
+    return set() if _has_llama(config) else {path for path in TESTS.rglob("test_*.py") if needs_llama(path)}
 
 
 def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:

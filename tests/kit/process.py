@@ -16,6 +16,9 @@ from types import TracebackType
 
 ENV = {
     **{k: v for k, v in os.environ.items() if not k.startswith("LLAMA_")},
+    "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]).rstrip(
+        os.pathsep
+    ),
     "PYTHONUNBUFFERED": "1",
     "UAD_CACHE_DIR": tempfile.mkdtemp(prefix="uad-test-cache-"),  # no cost curves of the user's own
 }

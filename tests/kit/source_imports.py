@@ -45,8 +45,12 @@ def imports(tree: ast.Module, module: str, is_package: bool) -> Iterator[Import]
 
 
 def walk(node: ast.AST, lazy: bool) -> Iterator[tuple[ast.AST, bool]]:
-    """All nodes below, and whether they run later than the import of the module (or never)."""
+    """Statements below, but for expressions and what they hold, and whether they run later than the import of the
+    module (or never).
+    """
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            continue
         later = lazy or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) or is_type_checking(child)
         yield child, later
         yield from walk(child, later)
@@ -80,14 +84,13 @@ def _at_once(path: Path) -> tuple[str, ...]:
     return tuple(item.name for item in found if not item.lazy)
 
 
-def _files(name: str) -> Iterator[Path]:
+@cache
+def _files(name: str) -> tuple[Path, ...]:
     """Files of ours that importing a module runs: its own, and the packages above it."""
     parts = name.split(".")
-    for n in range(1, len(parts) + 1):
-        if (path := MODULES.get(".".join(parts[:n]))) is not None:
-            yield path
-    yield from (
-        path
+    packages = (MODULES.get(".".join(parts[:n])) for n in range(1, len(parts) + 1))
+    others = (
+        folder.joinpath(*parts).with_suffix(".py")
         for folder in (TESTS, TESTS / "model", ROOT / "lab", ROOT / "scripts")
-        if (path := folder / f"{name.replace('.', '/')}.py").exists()
     )
+    return (*(path for path in packages if path is not None), *(path for path in others if path.exists()))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from ctypes import CFUNCTYPE, c_char_p, c_void_p
 from typing import Any
 
@@ -17,11 +17,14 @@ from uad.backend import ggml
 
 GAVE_UP = "llama.cpp gave up"
 EXIT_CODE = 1
-"""As for every failure behind which the process is to be started anew."""
+"""As for every failure after which the process is to be started anew."""
+START_EXIT_CODE = 2
+"""As for files that are wrong: the next start would end the same way."""
 
 Tell = Callable[[str], object]
 _listeners: list[Tell] = []
 _explainers: list[Callable[[str], str]] = []
+_starting: list[str] = []  # what is being loaded, the innermost last
 _Callback = CFUNCTYPE(None, c_char_p)
 
 
@@ -48,13 +51,33 @@ def explained_by(explain: Callable[[str], str]) -> None:
         _explainers.append(explain)
 
 
+@contextmanager
+def starting(what: str = "") -> Iterator[None]:
+    """Meanwhile the process ends with the code for a wrong file, and a message that names `what` is loaded."""
+    _starting.append(what)
+    try:
+        yield
+    finally:
+        _starting.pop()
+
+
+def exit_code() -> int:
+    """What the process ends with. A start that needs workers on other machines may succeed once they are back."""
+    return START_EXIT_CODE if _starting and not _explainers else EXIT_CODE
+
+
 def message(text: str) -> str:
     """ggml's "path:line: text" as a message for people."""
     place, _, rest = text.strip().rpartition(": ")
     said = f"{rest} ({os.path.basename(place)})" if place else rest
     for explain in _explainers:
         said = explain(said)
-    return f"{GAVE_UP}: {said}"
+    if not (loaded := next((what for what in reversed(_starting) if what), "")):
+        return f"{GAVE_UP}: {said}"
+    return (
+        f"{GAVE_UP} over {loaded}: {said}; its metadata is wrong, or this llama.cpp cannot run it: download or convert "
+        "it again, or choose another file"
+    )
 
 
 def _gave_up(text: bytes) -> None:
@@ -69,7 +92,7 @@ def _gave_up(text: bytes) -> None:
     with suppress(Exception):
         sys.stderr.write(f"uad: error: {said}\n")
         sys.stderr.flush()
-    os._exit(EXIT_CODE)
+    os._exit(exit_code())
 
 
 _callback: Any = _Callback(_gave_up)

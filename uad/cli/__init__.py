@@ -5,6 +5,7 @@ Everything heavy is imported inside the commands, so that `uad --help` answers a
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.metadata
 import os
 import sys
@@ -54,6 +55,9 @@ def run(command: Callable[[list[str]], int], argv: Sequence[str]) -> int:
     interrupted.
     """
     prepare_streams()
+    if not faulthandler.is_enabled():
+        with suppress(ValueError, OSError):  # stderr is no file
+            faulthandler.enable(all_threads=False)  # a model's file cut while it is mapped is SIGBUS, without a word
     try:
         try:
             return command([as_text(word) for word in argv])

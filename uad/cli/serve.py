@@ -30,6 +30,13 @@ def main(argv: Sequence[str]) -> int:
     """Serve until interrupted. Raises UadError."""
     _, config = parse(Parser("uad serve", _DESCRIPTION, _EPILOG), argv, tuple(GROUPS))
     from uad.server import serve
+    from uad.server.access import is_loopback
+
+    if not config.server.api_keys and (open_to := [one for one in config.server.hosts if not is_loopback(one)]):
+        note(
+            f"--host {','.join(open_to)} lets other machines in, and no --api-key is set: whoever reaches port "
+            f"{config.server.port} may use this server"
+        )
 
     def ready(opened: Backend, url: str) -> None:
         for line in opened.info.notes:
@@ -43,6 +50,8 @@ def main(argv: Sequence[str]) -> int:
 def greeting(url: str, server: ServerConfig, can_chat: bool) -> Iterator[str]:
     """What is printed once the server listens: where, how to ask it, and the page."""
     yield f"listening on {url}"
+    first, *others = (f"[{host}]" if ":" in host else host for host in server.hosts)
+    yield from (f"and on {url.replace(f'//{first}:', f'//{host}:', 1)}" for host in others)
     yield curl(url, server, can_chat)
     if server.ui:
         yield f"or see who writes each token: {_reachable(url)}/"

@@ -1,8 +1,9 @@
 """The table of samplers. A sampler is a `SamplerEntry` here and its fields in `SamplingParams`; all else is made from
 them.
 
-That is: flags and variables (`config/flags`), request fields and answers (`server/`), the stages of a request
-(`sampling/stages`), llama.cpp's constructor (`llama/samplers`), and the table in docs/http.md, which a test compares.
+That is: flags and variables (`config/flags`), request fields (`requests/`) and answers (`apis/`), the stages of a
+request (`sampling/stages`), llama.cpp's constructor (`llama/samplers`), and the table in docs/http.md, which a test
+compares.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """Like parse_args; an unknown flag is named together with its nearest known one."""
-        args, rest = self.parse_known_args(list(argv))
+        args, rest = self.parse_known_args([_with_hyphens(word) for word in argv])
         for word in rest:
             if word.startswith("-") and word != "-":
                 name = word.partition("=")[0]
@@ -57,6 +57,13 @@ class Parser(argparse.ArgumentParser):
         if any(name in flag.all_names for flag in FLAGS):
             return f"{name} is a flag of `uad serve`, not of `{self.prog}`"
         return f"unknown flag {name}; {did_you_mean(name, alike or shown)}"
+
+
+def _with_hyphens(word: str) -> str:
+    """Names of flags may have underscores, as in llama-server; what has blanks is a text that begins with dashes."""
+    name, equals, value = word.partition("=")
+    is_flag = name.startswith("--") and not any(map(str.isspace, name))
+    return name.replace("_", "-") + equals + value if is_flag else word
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):

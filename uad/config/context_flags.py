@@ -9,7 +9,7 @@ from uad.config.kinds import KV_TYPE, KV_TYPES, SWITCH, choice, integer, number
 _FILE = "the model file's"
 
 
-def placed(role: str, end: str, has_variables: bool) -> tuple[Flag, ...]:
+def placed(role: str, end: str) -> tuple[Flag, ...]:
     """Flags of where tensors lie; end: what llama-server puts behind the names of the draft's."""
     short = end[1:2]
     spec = "--spec-draft" if end else ""
@@ -34,8 +34,11 @@ def placed(role: str, end: str, has_variables: bool) -> tuple[Flag, ...]:
     if not end:
         dense = "the same for layers without experts"
         whole.insert(2, ("-ncffn --n-cpu-ffn", sources.FIRST_DENSE, dense, "N", "N_CPU_FFN"))
+    variables = {name: name for *_, name in whole}
+    if end:  # llama-server has no variable for the draft's --override-tensor
+        variables = {name: f"SPEC_DRAFT_{name}" for name in ("CPU_MOE", "N_CPU_MOE")}
     return tuple(
-        Flag(names, f"{role}.places", kind, text, metavar, name if has_variables else "", many=True)
+        Flag(names, f"{role}.places", kind, text, metavar, variables.get(name, ""), many=True)
         for names, kind, text, metavar, name in whole
     )
 
@@ -84,7 +87,7 @@ CONTEXT_FLAGS = (
         env="N_GPU_LAYERS",
         default="auto",
     ),
-    *placed("target", "", has_variables=True),
+    *placed("target", ""),
     Flag(
         "-kvo --kv-offload",
         "target.kv_offload",

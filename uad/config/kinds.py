@@ -117,6 +117,16 @@ def _one_name(text: str) -> str:
     return text.strip()
 
 
+def _names(text: str) -> str:
+    return ",".join(each_once(text, _one_name))
+
+
+def _host(text: str) -> str:
+    if text.strip().endswith(".sock"):
+        raise ConfigError(f"{text.strip()} is a socket of the file system, which uad does not serve; name an address")
+    return _one_name(text)
+
+
 def _path(text: str) -> Path:
     return path_of(_text(text))
 
@@ -307,6 +317,12 @@ def _breaker(text: str) -> tuple[str, ...]:
 SWITCH = Kind("on or off", _switch, (bool,), arity=0)
 ON_OFF = Kind("on or off", _switch, (bool,), metavar="MODE")
 ONE_NAME = Kind("one name, without a comma", _one_name, metavar="NAME")
+HOSTS = Kind(
+    "an address, or several with commas between them, each once",
+    lambda text: ",".join(each_once(text, _host)),
+    metavar="HOST",
+)
+NAMES = Kind("one name, or several with commas between them, each once", _names, metavar="NAMES")
 FILE = Kind("a file name", _path, is_path=True, metavar="FILE")
 DRAFT_FILE = Kind("a file name", _draft_path, is_path=True, metavar="FILE")
 LOAD_MODE = Kind("one of auto, none, mmap, mlock, mmap+mlock", _load_mode)

@@ -113,7 +113,7 @@ DRAFT_FLAGS = (
         "the draft's devices",
         default="as --device if given, else this machine's",
     ),
-    *placed("draft", "-draft", has_variables=False),
+    *placed("draft", "-draft"),
     Flag(
         "-cd --ctx-size-draft",
         "draft.n_ctx",

@@ -129,13 +129,13 @@ TEMPLATE_FLAGS = (
     Flag("--draft-family", "templates.draft_family", kinds.ONE_NAME, "chat format of the draft", default="recognised"),
 )
 SERVER_FLAGS = (
-    Flag("--host", "server.host", kinds.ONE_NAME, "address to listen on", "HOST", "HOST"),
+    Flag("--host", "server.host", kinds.HOSTS, "addresses to listen on, with commas between them", env="HOST"),
     Flag("--port", "server.port", integer(0, 65535), "port; 0 takes a free one and prints it", "PORT", "PORT"),
     Flag(
         "-a --alias",
         "server.alias",
-        kinds.ONE_NAME,
-        "name of the model in the API",
+        kinds.NAMES,
+        "names of the model in the API, with commas between them",
         env="ALIAS",
         default="the file's name",
     ),
@@ -161,7 +161,7 @@ SERVER_FLAGS = (
         Flag(f"--ssl-{name}-file", f"server.ssl_{name}", kinds.FILE, text, env=f"SSL_{name.upper()}_FILE")
         for name, text in (
             ("key", "private key (PEM): the server speaks HTTPS"),
-            ("cert", "its certificate (PEM), with those that vouch for it"),
+            ("cert", "its certificate (PEM), with the intermediate ones"),
         )
     ),
     Flag("--reuse-port", "server.reuse_port", SWITCH, "other processes may listen on the same port", env="REUSE_PORT"),

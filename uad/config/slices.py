@@ -127,7 +127,8 @@ class ServerConfig:
     """The HTTP side. Times are in seconds; sse_ping_interval 0 or less sends no pings; an empty `api_keys` means no
     authentication.
 
-    cache_prompt: whether prompts go on behind what their slots hold, where a request does not say.
+    host, alias: one, or several with commas between them. cache_prompt: whether prompts go on behind what their slots
+    hold, where a request does not say.
     reasoning_format: none leaves thoughts in the text of chat answers; auto and deepseek put them into
     `reasoning_content`. reasoning_budget: most ids of a thought (-1: no bound), at which reasoning_budget_message and
     the template's own marker end it. spm_infill: prompts that fill in the middle have the suffix first.
@@ -153,6 +154,18 @@ class ServerConfig:
     reasoning_budget: int = -1
     reasoning_budget_message: str = ""
     cache_prompt: bool = True
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The addresses to listen on."""
+        return tuple(self.host.split(","))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The model's names in the order of letters, the first of which answers have, as in llama-server; none where
+        it is called after its file.
+        """
+        return tuple(sorted(self.alias.split(","))) if self.alias else ()
 
 
 @dataclass(frozen=True, slots=True)

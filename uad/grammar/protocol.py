@@ -1,4 +1,4 @@
-"""What sampling, the loop and drafters need of a constraint. `uad.grammar.matcher.Matcher` satisfies it."""
+"""What sampling, the loop and drafters need of a constraint. `uad.grammar.matcher.GrammarMatcher` satisfies it."""
 
 from __future__ import annotations
 

@@ -4,16 +4,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from uad.common.names import did_you_mean
 from uad.common.splits import part_of
 from uad.config import HubModel
 from uad.errors import ConfigError
 
-_USUAL = ("Q4_K_M", "Q8_0")  # llama-server's order; behind them the first file
-_OTHERS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
-_QUANT = re.compile(r"[-.]([a-z0-9_]+)$", re.IGNORECASE)
+_USUAL = ("Q4_K_M", "Q8_0")  # llama-server's order; after them the first file
+_HEADS = ("mtp-", "eagle3-", "dflash-", "dspark-")
+_QUANT = re.compile(
+    r"(?<![a-z0-9])(?:(?P<prefix>ud|i1)[-_])?"
+    r"(?P<name>i?q\d+(?:_(?:\d+|k|[sml]|x+[sl]|nl))*|tq\d_\d|bf16|fp?16|fp?32|fp8|(?:mx|nv)fp4(?:_moe)?)(?![a-z0-9])",
+    re.IGNORECASE,
+)
+_SAME = {
+    "Q3_K": "Q3_K_M",
+    "Q4_K": "Q4_K_M",
+    "Q5_K": "Q5_K_M",
+    "F16": "FP16",
+    "FP16": "F16",
+    "F32": "FP32",
+    "MXFP4": "MXFP4_MOE",
+}
+"""What else a quantization is called: llama.cpp's short names, and Qwen's."""
+_PIECE = re.compile(r"\.gguf[.-](part\d+of\d+|split-[a-z])$", re.IGNORECASE)
 _SHOWN = 12
+
+
+class _Quant(NamedTuple):
+    """A quantization in capitals, and what stands before it: UD (unsloth's own mixtures) or I1 (mradermacher's)."""
+
+    name: str
+    prefix: str
+    in_folder: bool = False
 
 
 def choose(model: HubModel, names: Iterable[str]) -> str:
@@ -21,18 +45,18 @@ def choose(model: HubModel, names: Iterable[str]) -> str:
 
     Raises ConfigError that says which files or quantizations there are.
     """
-    files = sorted(name for name in names if name.lower().endswith(".gguf"))
+    every = sorted(names)
+    files = [name for name in every if name.lower().endswith(".gguf")]
     if not files:
         raise ConfigError(f"{model.repo} has no GGUF file; choose a repository with .gguf files, or convert the model")
     if model.file:
         return _named(model, files)
-    models = [name for name in files if _is_model(name)]
-    for quant in (model.quant,) if model.quant else _USUAL:
-        pattern = re.compile(rf"{re.escape(quant)}[.-]", re.IGNORECASE)
-        if found := next((name for name in models if pattern.search(name)), None):
+    models = _models(files)
+    for quant in _wanted(model.quant):
+        if found := _with_quant(quant, models):
             return found
     if model.quant or not models:
-        raise ConfigError(_none_such(model, models))
+        raise ConfigError(_none_such(model, models, every))
     return models[0]
 
 
@@ -48,11 +72,50 @@ def parts(name: str, names: Iterable[str], repo: str) -> tuple[str, ...]:
 
 
 def quant_of(name: str) -> str:
-    """The quantization in a file's name, in capitals; "" where it says none."""
+    """The quantization of a file as users write it, in capitals; "" where its name and its folder say none."""
+    found = _quant_of(name)
+    return "-".join(filter(None, (found.prefix, found.name))) if found else ""
+
+
+def _quant_of(name: str) -> _Quant | None:
+    """The last one in a file's name, else in that of its folder.
+
+    The last, as `gemma-qat-q4_0-unquantized-Q8_0.gguf` was made from what had another. In `BF16/m-Q8_0.gguf` the file
+    knows better than its folder.
+    """
     part = part_of(name)
-    stem = part.stem if part else name[: -len(".gguf")]
-    found = _QUANT.search(stem)
-    return found[1].upper() if found else ""
+    *folders, base = (part.stem if part else name[: -len(".gguf")]).split("/")
+    for i, word in enumerate((base, *reversed(folders))):
+        if found := list(_QUANT.finditer(word)):
+            return _quant(found[-1], i > 0)
+    return None
+
+
+def _quant(found: re.Match[str], in_folder: bool = False) -> _Quant:
+    return _Quant(found["name"].upper(), (found["prefix"] or "").upper(), in_folder)
+
+
+def _wanted(asked: str) -> tuple[str, ...]:
+    """What is looked for, the first choice first."""
+    other = _SAME.get(asked.upper())
+    return ((asked, other) if other else (asked,)) if asked else _USUAL
+
+
+def _with_quant(asked: str, models: Sequence[str]) -> str | None:
+    """The first file with this quantization; another word, such as a size, is looked for between marks of the name.
+
+    `Q4_K_M` is also `UD-Q4_K_M` where there is no plain one.
+    """
+    if not (whole := _QUANT.fullmatch(asked)):
+        word = re.compile(rf"(?<![a-z0-9]){re.escape(asked)}[.-]", re.IGNORECASE)
+        return next((name for name in models if word.search(name)), None)
+    wanted = _quant(whole)
+    alike = [
+        (quant.prefix != wanted.prefix, quant.in_folder, name)
+        for name in models
+        if (quant := _quant_of(name)) and quant.name == wanted.name and wanted.prefix in ("", quant.prefix)
+    ]
+    return min(alike)[-1] if alike else None
 
 
 def _named(model: HubModel, files: Sequence[str]) -> str:
@@ -62,15 +125,36 @@ def _named(model: HubModel, files: Sequence[str]) -> str:
     return part.names()[0] if part else model.file
 
 
-def _is_model(name: str) -> bool:
-    base = name.rpartition("/")[2]
-    part = part_of(name)
-    return (part is None or part.index == 1) and not any(other in base for other in _OTHERS)
+def _models(files: Sequence[str]) -> list[str]:
+    """Those that are models by themselves, of split ones the first parts.
+
+    A name with `mtp-` in it is mostly a head (`model-mtp-Q8_0.gguf`). Where all names have it, the models have their
+    heads inside (`qwen-9b-mtp-q4_k_m.gguf`). The same holds for `imatrix`, which stands for its data or for what the
+    weights were chosen by.
+    """
+    alone = [
+        name
+        for name in files
+        if ((part := part_of(name)) is None or part.index == 1)
+        and not (base := name.rpartition("/")[2].lower()).startswith(_HEADS)
+        and "mmproj" not in base
+        and ("imatrix" not in base or quant_of(base))
+    ]
+    bases = {name: name.rpartition("/")[2] for name in alone}
+    beyond_doubt = [
+        name for name, base in bases.items() if "imatrix" not in base.lower() and not any(map(base.count, _HEADS))
+    ]
+    return beyond_doubt or alone
 
 
-def _none_such(model: HubModel, models: Sequence[str]) -> str:
-    quants = list(dict.fromkeys(quant for name in models if (quant := quant_of(name))))
+def _none_such(model: HubModel, models: Sequence[str], every: Sequence[str]) -> str:
     if not models:
         return f"{model.repo} has no model that can be loaded by itself; name a file with --hf-file"
+    quants = list(dict.fromkeys(quant for name in models if (quant := quant_of(name))))
     there = ", ".join(quants[:_SHOWN]) + (" …" if len(quants) > _SHOWN else "")
-    return f"{model.repo} has no quantization {model.quant!r}; there are {there or 'none'} (--hf-file names a file)"
+    pieces = [name for name in every if _PIECE.search(name) and model.quant.lower() in name.lower()]
+    joined = f"; {pieces[0]} is a piece that has to be joined with the others first (cat)" if pieces else ""
+    return (
+        f"{model.repo} has no quantization {model.quant!r}; there are {there or 'none'} (--hf-file names a file)"
+        f"{joined}"
+    )

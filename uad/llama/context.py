@@ -16,7 +16,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
-from uad.backend import native
+from uad.backend import abort, native
 from uad.backend.devices import has_cpu_kernels
 from uad.config import ModelConfig
 from uad.errors import AbortedError, DecodeError, ModelLoadError, NoKvRoomError
@@ -27,6 +27,7 @@ from uad.llama.model import Model
 from uad.types import READ_AGAIN, Rows
 
 _TIMED_STEPS = 9
+_GRAIN = 256  # positions of a sequence: contexts are made in such steps
 Logits = npt.NDArray[np.float32]
 
 
@@ -37,7 +38,7 @@ class Context:
 
     def __init__(self, model: Model, config: ModelConfig, n_seq: int, role: str = "model") -> None:
         self._log = native.start()
-        self._role = role
+        self._role, self._path = role, model.path
         self.vocab = model.vocab
         self.n_seq = n_seq
         self._handle: ctypes.c_void_p | None = self._open(model, config)
@@ -50,18 +51,32 @@ class Context:
         self.rows_are_apart = flash_attn != "off"
         self._batch = self._new_batch()
         self._stop = ctypes.create_string_buffer(2)
+        self.is_noise = False
         self.hidden: HiddenRows | None = None  # kept for a head that reads them
         n_swa = 0 if config.swa_full else model.n_swa
         self.memory = Memory(self._handle, n_seq, n_swa, config.n_checkpoints, config.checkpoint_step)
         self._adapters = model.adapters
         try:
             self.add_adapters(model.adapters.scales)
-            self.memory.probe(lambda rows: self.decode([rows]), self.logits)  # it also warms the backend up
+            with abort.starting(f"{role} {model.path}"):
+                self.memory.probe(self._probe, self.logits)  # it also warms the backend up
         except BaseException:
             self.close()
             raise
         self.keep, self.mark = self.memory.keep, self.memory.mark
         self.reach, self.take_back, self.clear = self.memory.reach, self.memory.take_back, self.memory.clear
+
+    def _probe(self, rows: Rows) -> None:
+        self.decode([rows])
+        if rows.n_logits:
+            self.is_noise = self.is_noise or bool(np.isnan(self.logits()).any())
+
+    def noise_note(self) -> tuple[str, ...]:
+        """A line where the model computes no numbers."""
+        return (
+            f"the {self._role} {self._path} computes no numbers (NaN), so what it writes is noise: its weights or its "
+            "metadata (such as rope.freq_base) are damaged; --check-tensors looks into the weights",
+        )[: self.is_noise]
 
     def _new_batch(self) -> Batch:
         return Batch(self.n_batch)
@@ -80,7 +95,8 @@ class Context:
     def _open(self, model: Model, config: ModelConfig) -> ctypes.c_void_p:
         params = self._parameters(config, config.n_ctx or model.info.n_ctx_train)
         self._log.clear()
-        handle = lib.llama_init_from_model(model.handle, params)
+        with abort.starting(f"{self._role} {model.path}"):
+            handle = lib.llama_init_from_model(model.handle, params)
         if not handle:
             raise ModelLoadError(
                 f"{self._role} {model.path}: no context of {params.n_ctx} tokens "
@@ -224,7 +240,7 @@ class Context:
 def context_params(config: ModelConfig, n_ctx: int, n_seq: int) -> Any:
     """llama.cpp's parameters of a context of n_ctx positions in all, shared out among n_seq sequences."""
     params = lib.llama_context_default_params()
-    params.n_ctx = n_ctx
+    params.n_ctx = max(n_ctx, _GRAIN * n_seq)  # llama.cpp makes no fewer, but batches would have n_ctx rows at most
     params.n_batch = config.n_batch
     params.n_ubatch = min(config.n_ubatch, config.n_batch)
     params.n_seq_max = n_seq

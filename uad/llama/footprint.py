@@ -13,13 +13,14 @@ from typing import Self
 
 import llama_cpp.llama_cpp as lib
 
-from uad.backend import amx, native
+from uad.backend import abort, amx, native
 from uad.backend.devices import offloads
 from uad.config import ModelConfig
 from uad.errors import ModelLoadError
 from uad.llama import nextn, placement
 from uad.llama.context import context_params
-from uad.llama.model import check_files, model_params
+from uad.llama.model import cannot_load, check_files, model_params
+from uad.llama.trained import n_ctx_trained
 
 _MIB = 1 << 20
 _EXACT = 1 << 18  # positions
@@ -52,17 +53,15 @@ class Footprint:
     """
 
     def __init__(self, config: ModelConfig, role: str, n_seq: int) -> None:
-        self._config, self._role, self._n_seq = config, role, n_seq
+        self._config, self._n_seq = config, n_seq
         self._log = native.start()
         check_files(config, role)
-        with self._log.collecting() as lines:
+        self._name = f"{role} {config.path}"
+        with self._log.collecting() as lines, abort.starting(self._name):
             self._model: ctypes.c_void_p | None = _load(config)
         if not self._model:
-            raise ModelLoadError(
-                f"{role} {config.path}: llama.cpp cannot load it ({self._log.reason() or 'no reason given'}); is the "
-                "file complete?"
-            )
-        self.n_ctx_train = int(lib.llama_model_n_ctx_train(self._model))
+            raise cannot_load(config.path, role, self._log.reason())
+        self.n_ctx_train = n_ctx_trained(self._model)
         self.n_vocab = int(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model)))
         self.has_state = bool(lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
         size = int(lib.llama_model_size(self._model))
@@ -98,12 +97,11 @@ class Footprint:
         params = context_params(self._config, n_ctx, self._n_seq)
         if is_head:
             nextn.make_head(params, None)
-        with self._log.collecting() as lines:
+        with self._log.collecting() as lines, abort.starting(self._name):
             handle = lib.llama_init_from_model(self._model, params)
         if not handle:
             raise ModelLoadError(
-                f"{self._role} {self._config.path}: no context of {n_ctx} tokens "
-                f"({self._log.reason() or 'out of memory?'})"
+                f"{self._name}: no context of {n_ctx} tokens ({self._log.reason() or 'out of memory?'})"
             )
         lib.llama_free(handle)
         need = read(lines, self._n_seq)
@@ -155,7 +153,7 @@ def read(lines: list[str], n_seq: int) -> Need:
         elif found := _KV.search(line):
             kv += int(float(found[1]) * _MIB)
             cells += int(count[1]) if (count := _CELLS.search(line)) else 0
-    if not compute + device:
+    if not any(map(_COMPUTE.search, lines)):  # a context of a few tokens takes 0.00 MiB
         raise ModelLoadError(
             "the installed llama-cpp-python does not say how much memory a context takes; --fit off does not ask"
         )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
 import llama_cpp.llama_cpp as lib
 
-from uad.backend import amx, native
+from uad.backend import abort, amx, native
 from uad.backend.devices import place
 from uad.common.files import no_such_file
 from uad.common.splits import part_of
@@ -19,8 +20,13 @@ from uad.errors import ModelLoadError
 from uad.events import ModelInfo
 from uad.llama import nextn, placement
 from uad.llama.adapters import Adapters
+from uad.llama.trained import n_ctx_trained
 from uad.llama.vocab import made_quick, metadata, read_vocab, vocab_overrides
 
+_KEY = re.compile(
+    r"key (?:not found in model: )?(?P<key>[\w.-]+)(?:$| has wrong type \w+ but expected type (?P<kind>\w+))"
+)
+_TYPES = {"u16": "int", "u32": "int", "i32": "int", "f32": "float", "bool": "bool", "str": "str"}
 _LOAD_MODES = {(False, False): 0, (True, False): 1, (False, True): 2, (True, True): 3}  # by mmap and mlock
 
 
@@ -72,7 +78,7 @@ class Model:
             desc=self.meta("general.name") or text,
             n_params=int(lib.llama_model_n_params(self.handle)),
             size=int(lib.llama_model_size(self.handle)),
-            n_ctx_train=int(lib.llama_model_n_ctx_train(self.handle)),
+            n_ctx_train=n_ctx_trained(self.handle),
             n_vocab=int(lib.llama_vocab_n_tokens(self.native_vocab)),
             n_embd=int(lib.llama_model_n_embd(self.handle)),
             vocab_type=int(lib.llama_vocab_type(self.native_vocab)),
@@ -161,14 +167,28 @@ def _load(config: ModelConfig, role: str, progress: Callable[[float], None] | No
         callback = lib.llama_progress_callback(on_progress)
         params.progress_callback = callback
     log.clear()
-    handle = lib.llama_model_load_from_file(os.fsencode(config.path), params)
+    with abort.starting(f"{role} {config.path}"):
+        handle = lib.llama_model_load_from_file(os.fsencode(config.path), params)
     if handle:
         return handle  # type: ignore[no-any-return]
     reason = log.reason()
     _refuse_by_header(config.path, role, params)
-    raise ModelLoadError(
-        f"{role} {config.path}: llama.cpp cannot load it ({reason or 'no reason given'}); is the file complete?"
-    )
+    raise cannot_load(config.path, role, reason)
+
+
+def cannot_load(path: Path, role: str, reason: str) -> ModelLoadError:
+    """The error of a file that llama.cpp refuses for this reason, with the way out as far as the reason shows one."""
+    if missing := _KEY.search(reason):
+        kind = _TYPES.get(missing["kind"] or "", "TYPE")
+        value = f"--override-kv {missing['key']}={kind}:VALUE gives it a value, or " if role == "target" else ""
+        out = f"{value}download or convert the model again"
+    elif "CLIP" in reason or "'clip'" in reason:
+        out = "it is the projector of images beside a model (mmproj); give the model itself"
+    elif "unknown model architecture" in reason or "unknown pre-tokenizer" in reason:
+        out = f"a newer llama-cpp-python than {native.build_info()} may know it"
+    else:
+        out = "is the file complete?"
+    return ModelLoadError(f"{role} {path}: llama.cpp cannot load it ({reason or 'no reason given'}); {out}")
 
 
 def _refuse_by_header(path: Path, role: str, params: Any) -> None:

@@ -43,7 +43,7 @@ class SamplerChain:
     def apply(
         self, row: npt.NDArray[np.float32], ids: npt.NDArray[np.intp] | None = None
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-        """See `uad.sampling.sampler.Chain`."""
+        """See `uad.sampling.steps.Chain`."""
         data = self._data[: len(row)]
         data["id"] = self._all_ids if ids is None else ids
         data["logit"] = row

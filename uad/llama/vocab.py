@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,8 +107,8 @@ def metadata(handle: ctypes.c_void_p, key: str) -> str | None:
 
 def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: str) -> VocabTable:
     """The vocabulary as a table of bytes. Specials are control and unknown tokens, and user-defined ones that are
-    markers; everything else stands for its bytes. ModelLoadError where there is none: llama.cpp gives up the process
-    when it is asked about one.
+    markers; everything else stands for its bytes. So do markers of any type by which an answer begins or ends: some
+    files have no types. ModelLoadError where there is none: llama.cpp gives up the process when it is asked about one.
     """
     kind = int(lib.llama_vocab_type(vocab))
     if kind == _VOCAB_NONE:
@@ -119,7 +119,9 @@ def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: 
     attrs = [int(lib.llama_vocab_get_attr(vocab, i)) for i in range(n_vocab)]
     control = {i for i, attr in enumerate(attrs) if attr & (_ATTR_CONTROL | _ATTR_UNKNOWN)}
     pieces = _pieces(vocab, n_vocab, control)
-    shown = _markers(vocab, meta(_TEMPLATE) or "", pieces)
+    ends = {id_ for id_ in range(n_vocab) if lib.llama_vocab_is_eog(vocab, id_)}
+    edges = {*ends, int(lib.llama_vocab_bos(vocab)), int(lib.llama_vocab_eos(vocab))} & set(range(n_vocab)) - control
+    shown = _markers({*_user_defined(vocab), *edges}, meta(_TEMPLATE) or "", pieces)
     special = control | shown.keys()
     specials: dict[str, int] = {}
     for id_ in sorted(special):
@@ -135,7 +137,7 @@ def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: 
         bos=_id_or_none(lib.llama_vocab_bos(vocab), special),
         eos=_id_or_none(lib.llama_vocab_eos(vocab), special),
         eot=_id_or_none(lib.llama_vocab_eot(vocab), special),
-        eog=frozenset(i for i in range(n_vocab) if lib.llama_vocab_is_eog(vocab, i)),
+        eog=frozenset(ends & special),
         add_bos=bool(lib.llama_vocab_get_add_bos(vocab)),
         add_space_prefix=spaced == "true" if spaced is not None else default_space,
         lstrip=frozenset(i for i in special if attrs[i] & _ATTR_LSTRIP),
@@ -178,11 +180,11 @@ def _user_defined(vocab: ctypes.c_void_p) -> Iterator[int]:
             yield id_
 
 
-def _markers(vocab: ctypes.c_void_p, template: str, pieces: Sequence[bytes]) -> dict[int, bytes]:
-    """User-defined tokens that structure a conversation, and their names."""
+def _markers(candidates: Iterable[int], template: str, pieces: Sequence[bytes]) -> dict[int, bytes]:
+    """Tokens that structure a conversation, and their names."""
     return {
         id_: pieces[id_]
-        for id_ in _user_defined(vocab)
+        for id_ in sorted(candidates)
         if is_text(pieces[id_]) and is_marker(pieces[id_].decode(), template)
     }
 
@@ -200,7 +202,9 @@ def _fim(vocab: ctypes.c_void_p) -> FimTokens:
 
 
 def _id_or_none(id_: int, special: set[int]) -> int | None:
-    """llama.cpp answers with a default id (11 for BPE) where the file names none: only a special can be BOS or EOS."""
+    """llama.cpp answers with a default id (11 for BPE, often a comma) where the file names none that it can use: only a
+    special can be BOS or EOS, or end an answer.
+    """
     return int(id_) if id_ in special else None
 
 

@@ -196,7 +196,7 @@ class GenerationBody(SamplingBody):
     id_slot: Length = -1
     return_origins: StrictBool = False
     speculative: SpeculativeBody = SpeculativeBody()
-    lora: Any = None  # see `adapters`
+    lora: Any = None  # see `job.scales_of`
     prediction: Any = None
     response_format: Any = None  # this and what follows: see `constraint`
     json_schema: Any = None
@@ -280,7 +280,7 @@ class ChatBody(TemplateBody, GenerationBody):
 
 
 class CompletionBody(GenerationBody):
-    """POST /v1/completions. `prompt` is checked by `prompts`."""
+    """POST /v1/completions. `prompt` is checked by `prompt_ids`."""
 
     prompt: Any
     echo: StrictBool = False

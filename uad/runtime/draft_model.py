@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from uad.backend.devices import offloads
+from uad.common.files import size_text
 from uad.config import Config, ModelConfig
 from uad.costs.profile import most_singly
 from uad.decode.guard import reason, warn
@@ -91,6 +92,8 @@ def _draft_of(
         clock=wiring.clock,
     )
     notes = (
+        *_pair_note(target.model, model),
+        *draft.noise_note(),
         *tokenizer_notes(own, "draft"),
         *training_note(own, "draft", draft.n_ctx, model.info.n_ctx_train, model.meta),
         *rules.notes,
@@ -114,6 +117,17 @@ def _draft_config(config: ModelConfig, model: Model, target: Context) -> ModelCo
     if config.n_ctx:
         return config
     return replace(config, n_ctx=min(target.n_ctx, model.info.n_ctx_train) * target.n_seq)
+
+
+def _pair_note(target: Model, draft: Model) -> tuple[str, ...]:
+    """A line where the draft model cannot be the faster one, as far as its size tells."""
+    out = "drafts that cost as much as what they replace gain nothing; choose a smaller draft model"
+    if draft.path.samefile(target.path):
+        return (f"target and draft are the same file, {target.path}: {out}",)
+    if draft.info.size > target.info.size:
+        sizes = f"{size_text(draft.info.size)}, the target {size_text(target.info.size)}"
+        return (f"the draft {draft.path.name} is larger than its target ({sizes}): {out}",)
+    return ()
 
 
 def _window_note(draft: Context, target: Context) -> tuple[str, ...]:

@@ -38,6 +38,17 @@ def tokenizer_notes(config: ModelConfig, role: str) -> tuple[str, ...]:
     )
 
 
+def end_note(model: Model) -> tuple[str, ...]:
+    """The line at start where nothing that the target writes ends an answer."""
+    key = "tokenizer.ggml.eos_token_id"
+    if model.vocab.eog:
+        return ()
+    return (
+        f"no token ends an answer of {model.path}: {key} is {model.meta(key) or 'missing'}, which is no special token. "
+        f"Answers go on up to max_tokens or a stop text (--override-kv {key}=int:ID names the token)",
+    )
+
+
 def template_options(config: Config) -> Options:
     """The slice of the configuration that rules are made of."""
     t = config.templates

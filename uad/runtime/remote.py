@@ -28,8 +28,16 @@ def connected(config: Config) -> Config:
 
 
 def notes(config: Config) -> tuple[str, ...]:
-    """The lines at start that name the devices of each model, where somebody chose them or there are workers."""
+    """The lines at start that name the devices of each model, where somebody chose them or there are workers; and the
+    one that says that there is no GPU, where somebody counts on one.
+    """
     lines = []
+    asked = [model.n_gpu_layers for model in (config.target, config.draft) if model is not None]
+    if max(asked) > 0 and not any(one.takes_layers for one in every()):
+        lines.append(
+            f"--gpu-layers {max(asked)} has no effect: this llama.cpp finds no GPU, or was built without support for "
+            "one (make clean; make serve CMAKE_ARGS=-DGGML_CUDA=on)"
+        )
     for role, model in (("target", config.target), ("draft", config.draft)):
         if model is not None and (config.rpc or model.devices is not None):
             lines.append(f"devices of the {role}: {_names(model)}")

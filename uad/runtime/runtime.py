@@ -135,7 +135,8 @@ class Runtime(Loaded):
         spinning: decodes took 10 % longer.
         """
         try:
-            parts = build(self.config, progress)
+            with abort.starting():
+                parts = build(self.config, progress)
         except BaseException as error:
             built.set_exception(error)
             return

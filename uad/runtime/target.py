@@ -18,7 +18,7 @@ from uad.llama.memory import Way
 from uad.llama.model import Model
 from uad.llama.probe import least_agreeing_rows
 from uad.llama.trained import training_note
-from uad.runtime.open import open_model, tokenizer_notes
+from uad.runtime.open import end_note, open_model, tokenizer_notes
 
 _LONG = 4096  # tokens
 _WITHOUT_IT = ("f32", "f16", "bf16")  # cache types of V that do not need flash attention
@@ -51,6 +51,8 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedT
         notes = (
             f"context: {context.n_ctx} tokens" + (f" in each of {context.n_seq} slots" if context.n_seq > 1 else ""),
             *training_note(config.target, "target", context.n_ctx, model.info.n_ctx_train, model.meta),
+            *context.noise_note(),
+            *end_note(model),
             *memory_note(context),
             *attention_note(config.target, context.n_ctx, on_cpu=not offloads(config.target)),
             *amx.notes(),

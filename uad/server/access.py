@@ -48,13 +48,14 @@ def _without_scheme(value: str) -> str:
     return "".join(rest).strip() if scheme.lower() == "bearer" else value.strip()
 
 
-def check_host(request: web.Request, bound: str) -> None:
+def check_host(request: web.Request, bound: Sequence[str]) -> None:
     """Raise ForbiddenError for a host name that a hostile page could have pointed here (DNS rebinding).
 
-    Only for servers without a key that listen on a loopback address, whose users rely on being unreachable.
+    Only for servers without a key that listen on loopback addresses alone, whose users rely on being unreachable.
     """
     host = host_of(f"//{request.host}")
-    if not is_loopback(bound) or host in {bound.lower(), socket.gethostname().lower()} or is_local(host):
+    own = {*map(str.lower, bound), socket.gethostname().lower()}
+    if not all(map(is_loopback, bound)) or host in own or is_local(host):
         return
     raise ForbiddenError(
         f"the host name {host!r} is not served without an API key; use 127.0.0.1, or start the server with --api-key"
@@ -111,7 +112,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Let only those in who may: with the key, or without one from this machine's own programs and pages."""
     config = request.app[STATE].config
     if not config.api_keys:
-        check_host(request, config.host)
+        check_host(request, config.hosts)
         check_origin(request)
     if request.method == "OPTIONS":
         return web.Response(headers=PREFLIGHT)

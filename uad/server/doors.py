@@ -31,21 +31,15 @@ class Doors:
         tls = tls_context(config)
         if not 0 <= config.port <= 65535:
             raise ConfigError(f"port {config.port} does not exist; choose one from 1 to 65535 with --port")
-        loop = asyncio.get_running_loop()
+        sockets: list[socket.socket] = []
         try:
-            server = await loop.create_server(
-                asyncio.Protocol, config.host, config.port, start_serving=False, reuse_port=config.reuse_port
-            )
-        except socket.gaierror as error:
-            raise ConfigError(
-                f"host {config.host!r} is unknown ({error.strerror}); choose another with --host"
-            ) from error
-        except UnicodeError as error:  # names are brought into ASCII first
-            raise ConfigError(f"host {config.host!r} is no name of a machine; choose another with --host") from error
-        except OSError as error:
-            raise ConfigError(_why_not(config, error)) from error
-        sockets = [one.dup() for one in server.sockets]
-        server.close()
+            for host in config.hosts:  # all on the port of the first one, which may be any free one
+                port = sockets[0].getsockname()[1] if sockets else config.port
+                sockets += await _bound(host, port, config)
+        except ConfigError:
+            for one in sockets:
+                one.close()
+            raise
         return cls(config, sockets, tls)
 
     @property
@@ -72,9 +66,26 @@ class Doors:
         self.close()
 
 
+async def _bound(host: str, port: int, config: ServerConfig) -> list[socket.socket]:
+    """Sockets of a host's addresses. Raises ConfigError with the way out."""
+    try:
+        server = await asyncio.get_running_loop().create_server(
+            asyncio.Protocol, host, port, start_serving=False, reuse_port=config.reuse_port
+        )
+    except socket.gaierror as error:
+        raise ConfigError(f"host {host!r} is unknown ({error.strerror}); choose another with --host") from error
+    except UnicodeError as error:  # names are brought into ASCII first
+        raise ConfigError(f"host {host!r} is no name of a machine; choose another with --host") from error
+    except OSError as error:
+        raise ConfigError(_why_not(host, port, error)) from error
+    sockets = [one.dup() for one in server.sockets]
+    server.close()
+    return sockets
+
+
 def url_of(config: ServerConfig, port: int) -> str:
-    """The base URL of a server on this port."""
-    host = f"[{config.host}]" if ":" in config.host else config.host
+    """The base URL of a server on this port; of several addresses that of the first."""
+    host = f"[{config.hosts[0]}]" if ":" in config.hosts[0] else config.hosts[0]
     return f"http{'s' if config.ssl_key else ''}://{host}:{port}{config.api_prefix}"
 
 
@@ -114,19 +125,16 @@ def _why_no_tls(error: ssl.SSLError, key: Path, certificate: Path) -> str:
     return f"--ssl-key-file: {key} holds no private key in PEM form ({error.reason or 'unknown format'})"
 
 
-def _why_not(config: ServerConfig, error: OSError) -> str:
+def _why_not(host: str, port: int, error: OSError) -> str:
     match error.errno:
         case errno.EADDRINUSE:
-            return f"port {config.port} on {config.host} is already in use; choose another with --port (0: a free one)"
+            return f"port {port} on {host} is already in use; choose another with --port (0: a free one)"
         case errno.EACCES:
-            return f"port {config.port} needs more rights than this process has; choose one above 1023 with --port"
+            return f"port {port} needs more rights than this process has; choose one above 1023 with --port"
         case errno.EADDRNOTAVAIL:
             return (
-                f"host {config.host!r} is no address of this machine; choose another with --host (127.0.0.1, or "
+                f"host {host!r} is no address of this machine; choose another with --host (127.0.0.1, or "
                 "0.0.0.0 for all)"
             )
         case _:
-            return (
-                f"cannot listen on {config.host} port {config.port}: {error.strerror}; choose others with --host "
-                "and --port"
-            )
+            return f"cannot listen on {host} port {port}: {error.strerror}; choose others with --host and --port"

@@ -62,7 +62,7 @@ async def models(request: web.Request) -> web.Response:
 async def model(request: web.Request) -> web.Response:
     """GET /v1/models/{id}."""
     state = request.app[STATE]
-    if request.match_info["id"] != state.alias:
+    if request.match_info["id"] not in state.aliases:
         message = f"this server has one model, {state.alias!r}; GET /v1/models lists it"
         return refusal(Problem(404, message, "not_found_error"))
     return reply(_model(state))
@@ -81,7 +81,7 @@ def _model(state: State) -> Json:
         "size": target.size,
         "ftype": target.ftype,
     }
-    own = {"id": state.alias, "aliases": [state.alias], "tags": [], "object": "model", "created": state.started}
+    own = {"id": state.alias, "aliases": [*state.aliases], "tags": [], "object": "model", "created": state.started}
     return {**own, "owned_by": "llamacpp", "meta": meta}
 
 

@@ -137,7 +137,12 @@ class State:
     @property
     def alias(self) -> str:
         """The model's name as clients see it."""
-        return self.config.alias or Path(self.engine.info.target.path).name
+        return self.aliases[0]
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """All names by which clients may call it."""
+        return self.config.names or (Path(self.engine.info.target.path).name,)
 
     @property
     def fingerprint(self) -> str:

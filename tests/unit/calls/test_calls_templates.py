@@ -326,6 +326,7 @@ def test_schemas_that_a_template_cannot_tell_are_told_with_one_type():
     assert json.dumps({"type": "object", "properties": plain}) in told
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not REAL, reason="make vocabs fetches the templates")
 def test_the_documentation_has_the_format_of_every_real_template():
     page = (Path(__file__).parents[3] / "docs" / "tools.md").read_text(encoding="utf-8")

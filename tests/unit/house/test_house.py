@@ -56,6 +56,7 @@ def test_ci_runs_what_gates_a_change() -> None:
     run = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert "make lint" in run
     assert "make test" in run
+    assert re.search(r'git clone --quiet \. "\$fresh/uad"\n.*make -C "\$fresh/uad" unit TESTS="tests/unit/cli ', run)
     assert all(tool in recipe("lint") for tool in ("ruff format --check", "ruff check", "mypy"))
 
 

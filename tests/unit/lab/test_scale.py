@@ -93,6 +93,7 @@ def test_too_small_and_unreachable_sizes_are_refused():
         plan(draft, 1_000_000)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "mxfp4"])
 def test_tensors_are_the_source_in_zeros(tmp_path, kind):
     out = tmp_path / "out.gguf"

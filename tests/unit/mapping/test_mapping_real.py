@@ -87,6 +87,7 @@ def test_a_template_of_no_known_family_is_derived_with_one_line_saying_so():
     assert notes[2] == "rules: families derived -> chatml"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("role", ["system", "user", "assistant"])
 def test_typed_specials_stay_letters_in_every_real_template(role: str):
     """As many specials in the prompt as with harmless text, and what the draft sees has as many too.

@@ -34,6 +34,7 @@ def overconfident(p: float) -> float:
     return 1 - (1 - p) ** 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "belief", [lambda p: p, overconfident, lambda p: 0.8 * p], ids=["calibrated", "overconfident", "modest"]
 )
@@ -47,6 +48,7 @@ def test_close_to_one_who_knows_every_probability(machine, draft, belief):
     assert one.plain_ms / one.ms > 0.99
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("draft", ["mixed", "bad"])
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("noise", NOISES)

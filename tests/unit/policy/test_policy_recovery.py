@@ -39,6 +39,7 @@ TIMES = ((3, 20), (1, 50), (5, 5), (10, 10), (2, 100), (50, 50))
 """How many times slower the target is, and the draft."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", DISTURBANCES)
 def test_drafts_are_back_within_three_answers_of_a_quiet_machine(name, seed):

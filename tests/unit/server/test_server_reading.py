@@ -71,6 +71,7 @@ def test_pieces_are_what_the_whole_is():
         assert gives(written(draw, body), {name: member for name, member in body.items() if member is not None})
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("small_pieces")
 def test_what_is_no_json_as_a_whole_is_none_in_pieces():
     """One byte left out, doubled or replaced: both agree on whether that is JSON, and on the value."""

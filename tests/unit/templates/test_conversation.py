@@ -248,6 +248,7 @@ def check(template: str, turns: list[tuple[str, object]], name: str) -> None:
                 assert line.strip() in text, (name, role, line)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(folder() is None, reason="no chat templates here: make vocabs")
 def test_real_templates_hold_every_message_or_name_it():
     at = folder()

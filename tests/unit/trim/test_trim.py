@@ -282,6 +282,7 @@ def test_byte_level_bpe_keeps_its_256_letters_and_the_ids_that_llama_cpp_takes_b
 # --- the file
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", [ZEPHYR, GEMMA], ids=lambda path: path.stem)
 def test_rows_lists_and_ids_are_cut_and_all_else_is_copied(path: Path, tmp_path: Path) -> None:
     one = read(path)
