@@ -19,13 +19,13 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from uad.backend import native
-from uad.backend.amx import rearranges
 from uad.backend.devices import devices, has_cpu_kernels, offloads
 from uad.common.files import path_of, read_text, why_not_writable, write_atomically
 from uad.config import ModelConfig
 from uad.costs import profile
 from uad.errors import ConfigError, ModelLoadError
 from uad.llama.context import Context, attention, physical_cores
+from uad.llama.rearranged import rearranged
 from uad.policy.cost import CostSample
 
 VERSION = 1
@@ -61,7 +61,7 @@ def key(config: ModelConfig, role: str) -> ProfileKey:
         "cache_type_k": config.type_k,
         "cache_type_v": config.type_v,
         "ubatch": min(config.n_ubatch, config.n_batch, most_rows),
-        "repack": rearranges(config),
+        "repack": rearranged(config).is_on,
     }
     changed = {
         "kv_offload": not config.kv_offload,

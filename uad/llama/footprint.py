@@ -13,13 +13,14 @@ from typing import Self
 
 import llama_cpp.llama_cpp as lib
 
-from uad.backend import amx, native
+from uad.backend import native
 from uad.backend.devices import offloads
 from uad.config import ModelConfig
 from uad.errors import ModelLoadError
 from uad.llama import nextn, placement
 from uad.llama.context import context_params
 from uad.llama.model import check_files, model_params
+from uad.llama.rearranged import rearranged
 
 _MIB = 1 << 20
 _EXACT = 1 << 18  # positions
@@ -81,7 +82,7 @@ class Footprint:
         any more.
         """
         ftype = int(lib.llama_model_ftype(self._model)) if hasattr(lib, "llama_model_ftype") else -1
-        return amx.rearranges(self._config) and ftype not in _FLOATS
+        return rearranged(self._config).is_on and ftype not in _FLOATS
 
     def of(self, n_ctx: int, is_head: bool = False) -> Need:
         """What a context of n_ctx positions in all takes; is_head: one of the model's head. Raises ModelLoadError where
