@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from ctypes import c_void_p
-from pathlib import Path
+from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from kit.models import TARGET
 from kit.tiny_models import make
@@ -19,7 +20,9 @@ from uad.backend import amx
 from uad.backend.ggml import function
 from uad.config import ModelConfig
 from uad.llama import rearranged, rearranging
-from uad.llama.model import model_params
+from uad.llama.context import Context
+from uad.llama.model import Model, model_params
+from uad.types import Rows
 
 K_B, V_B = "blk.0.attn_k_b.weight", "blk.1.attn_v_b.weight"
 GAVE_UP = b"some line\nuad: error: llama.cpp gave up: GGML_ASSERT(*cur_backend_id != -1) failed (ggml-backend.cpp)\n"
@@ -105,7 +108,8 @@ def test_patterns_fit_the_named_tensors_alone() -> None:
 
 def test_the_graphs_of_the_installed_llama_cpp_can_be_looked_at() -> None:
     """Where this fails for a newer one, models with latent attention lose all rearranged weights on AMX: see `_RESERVE`
-    and `Tensor`."""
+    and `NativeTensor`.
+    """
     assert rearranging.can_look()
 
 
@@ -115,7 +119,7 @@ def test_weights_are_found_that_a_choosy_buffer_refuses(name, wanted, tmp_path, 
     contiguous = function("ggml_is_contiguous", rearranging.c_bool, c_void_p)
 
     def can(self, node, weight, buffer):
-        return contiguous(rearranging.Tensor.from_address(node).src[1])
+        return contiguous(rearranging.NativeTensor.from_address(node).src[1])
 
     monkeypatch.setattr(rearranging.Buffers, "_can", can)
     found = set(rearranging.refused(ModelConfig(make(name, tmp_path), n_threads=1)))
@@ -139,20 +143,16 @@ def test_a_buffer_is_asked_about_the_very_operation() -> None:
                 assert buffers._does(weight, [(product, False)], buffer)
                 assert not buffers._does(weight, [(product, False), (product, True)], buffer)
                 assert not buffers._does(weight, [(scratch.product(weight, weight), False)], buffer)
-        assert rearranging.Tensor.from_address(weight).buffer is None, "as it was"
+        assert rearranging.NativeTensor.from_address(weight).buffer is None, "as it was"
 
 
-def test_plain_weights_are_loaded_and_give_the_same_logits(tmp_path: Path, children) -> None:
-    from uad.llama.context import Context
-    from uad.llama.model import Model
-    from uad.types import Rows
-
+def test_a_model_with_plain_weights_computes_what_it_does_without_rearranged_ones(tmp_path, children) -> None:
     config = ModelConfig(make("deepseek2", tmp_path), n_ctx=512, n_threads=1)
+    names = [f"blk.{layer}.attn_{kind}_b.weight" for layer in (0, 1) for kind in "kv"]
+    children[0].append(ended(0, json.dumps(names).encode()))
     logits = []
-    for names in ([], ["blk.0.attn_k_b.weight"]):
-        children[0].append(ended(0, json.dumps(names).encode()))
-        rearranged._tried.cache_clear()
-        with Model(config) as model, Context(model, config, 1) as context:
+    for one in (config, replace(config, repack=False)):
+        with Model(one) as model, Context(model, one, 1) as context:
             context.decode([Rows(0, 0, [7, 8, 9], 1)])
             logits.append(context.logits().copy())
-    assert (logits[0] == logits[1]).all()
+    assert np.allclose(*logits, atol=0.05)

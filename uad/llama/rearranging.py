@@ -36,7 +36,7 @@ _F32, _WEIGHTS = 0, 1  # ggml's numbers of the type, and of what a buffer is use
 _NO_USE = (b"NONE", b"RESHAPE", b"VIEW", b"PERMUTE", b"TRANSPOSE", b"GET_ROWS")
 
 
-class Tensor(ctypes.Structure):
+class NativeTensor(ctypes.Structure):
     """ggml_tensor, as far as it is read."""
 
     _fields_ = (
@@ -86,7 +86,7 @@ def can_look() -> bool:
         weight, x = scratch.tensor(_F32, 8, 4), scratch.tensor(_F32, 8, 2)
         function("ggml_set_name", c_void_p, c_void_p, c_char_p)(weight, b"weight")
         product, view = scratch.product(weight, x), function("ggml_view_tensor", c_void_p, c_void_p, c_void_p)
-        a, c, d = (Tensor.from_address(one) for one in (weight, product, view(scratch.handle, weight)))
+        a, c, d = (NativeTensor.from_address(one) for one in (weight, product, view(scratch.handle, weight)))
         known = (a.name, [*a.ne], a.type, a.buffer, [*c.src][:3], d.view_src)
         return known == (b"weight", [8, 4, 1, 1], _F32, None, [weight, x, None], weight)
 
@@ -159,7 +159,7 @@ class Buffers:
         describe = function("ggml_op_desc", c_char_p, c_void_p)
         for i in range(function("ggml_graph_n_nodes", c_int, c_void_p)(graph)):
             node = node_at(graph, i)
-            kind, sources = describe(node), [one for one in Tensor.from_address(node).src if one]
+            kind, sources = describe(node), [one for one in NativeTensor.from_address(node).src if one]
             if kind in _NO_USE:
                 continue
             for k, source in enumerate(sources):
@@ -168,12 +168,12 @@ class Buffers:
                     factors |= {weight} if kind == b"MUL_MAT" and k == 0 else set()
         for weight in factors:
             if any(self._takes(weight, one) and not self._does(weight, uses[weight], one) for one in self._buffers):
-                yield Tensor.from_address(weight).name.decode()
+                yield NativeTensor.from_address(weight).name.decode()
 
     def _takes(self, weight: int, buffer: int) -> bool:
         """Whether llama.cpp would put it there: as it asks, a product with any matrix."""
         with closing(Scratch()) as scratch:
-            sizes = Tensor.from_address(weight).ne
+            sizes = NativeTensor.from_address(weight).ne
             return self._can(scratch.product(weight, scratch.tensor(_F32, sizes[0], 512, *sizes[2:])), weight, buffer)
 
     def _does(self, weight: int, uses: Sequence[tuple[int, bool]], buffer: int) -> bool:
@@ -188,7 +188,7 @@ class Buffers:
 @contextmanager
 def _in_buffer(node: int, weight: int, buffer: int) -> Iterator[None]:
     """The weight lies in this buffer, and the operation's other sources nowhere yet."""
-    sources = [Tensor.from_address(one) for one in Tensor.from_address(node).src if one]
+    sources = [NativeTensor.from_address(one) for one in NativeTensor.from_address(node).src if one]
     before = [one.buffer for one in sources]
     for one in sources:
         one.buffer = buffer if ctypes.addressof(one) == weight else None
@@ -201,12 +201,12 @@ def _in_buffer(node: int, weight: int, buffer: int) -> Iterator[None]:
 
 def _whole(tensor: int) -> int:
     """The tensor that a view looks into; itself where it is none."""
-    return Tensor.from_address(tensor).view_src or tensor
+    return NativeTensor.from_address(tensor).view_src or tensor
 
 
 def _is_weight(tensor: int) -> bool:
     """Whether it is a weight in this machine's memory."""
-    buffer = Tensor.from_address(tensor).buffer
+    buffer = NativeTensor.from_address(tensor).buffer
     return bool(
         buffer
         and function("ggml_backend_buffer_get_usage", c_int, c_void_p)(buffer) == _WEIGHTS
