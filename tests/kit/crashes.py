@@ -14,14 +14,14 @@ import sys
 import pytest
 
 try:
-    from xdist.remote import Producer
-    from xdist.scheduler import LoadFileScheduling
-    from xdist.workermanage import WorkerController
+    from xdist.remote import Producer  # type: ignore[import-untyped]
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+    from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 except ImportError:  # nothing runs side by side
     pass
 else:
 
-    class Files(LoadFileScheduling):
+    class Files(LoadFileScheduling):  # type: ignore[misc]
         """Files shared out among workers; what ended one is not run again."""
 
         def remove_node(self, node: WorkerController) -> str | None:
