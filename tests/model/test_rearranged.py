@@ -118,7 +118,7 @@ def test_weights_are_found_that_a_choosy_buffer_refuses(name, wanted, tmp_path, 
     """AMX as its sources say: it takes what can be multiplied, and then wants contiguous inputs."""
     contiguous = function("ggml_is_contiguous", rearranging.c_bool, c_void_p)
 
-    def can(self, node, weight, buffer):
+    def can(self, node, weight, name):
         return contiguous(rearranging.NativeTensor.from_address(node).src[1])
 
     monkeypatch.setattr(rearranging.Buffers, "_can", can)
@@ -138,11 +138,13 @@ def test_a_buffer_is_asked_about_the_very_operation() -> None:
     with closing(rearranging.Buffers()) as buffers, closing(rearranging.Scratch()) as scratch:
         weight = scratch.tensor(2, 64, 64)  # Q4_0
         product = scratch.product(weight, scratch.tensor(0, 64, 8))
-        for buffer in buffers._buffers:
-            if buffers._takes(weight, buffer):
-                assert buffers._does(weight, [(product, False)], buffer)
-                assert not buffers._does(weight, [(product, False), (product, True)], buffer)
-                assert not buffers._does(weight, [(scratch.product(weight, weight), False)], buffer)
+        batch = scratch.product(weight, scratch.tensor(0, 64, 8, 3))
+        for name in buffers.by_name:
+            if buffers.takes(weight, name):
+                assert buffers.does(weight, [(product, False)], name)
+                assert not buffers.does(weight, [(product, False), (product, True)], name)
+                assert not buffers.does(weight, [(scratch.product(weight, weight), False)], name)
+                assert buffers.does(weight, [(batch, False)], name) == (name != "AMX")
         assert rearranging.NativeTensor.from_address(weight).buffer is None, "as it was"
 
 

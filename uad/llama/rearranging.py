@@ -144,11 +144,11 @@ class Buffers:
     def __init__(self) -> None:
         self._device = function("ggml_backend_dev_by_type", c_void_p, c_int)(0)
         new = function("ggml_backend_buft_alloc_buffer", c_void_p, c_void_p, c_size_t)
-        self._buffers = [new(kind, 0) for kind in amx.buffers(self._device).values()]
+        self.by_name = {name: int(new(kind, 0)) for name, kind in amx.buffers(self._device).items()}
         self._supports = function("ggml_backend_dev_supports_op", c_bool, c_void_p, c_void_p)
 
     def close(self) -> None:
-        for buffer in self._buffers:
+        for buffer in self.by_name.values():
             function("ggml_backend_buffer_free", None, c_void_p)(buffer)
 
     def refused(self, graph: int) -> Iterator[str]:
@@ -167,21 +167,29 @@ class Buffers:
                     uses.setdefault(weight, []).append((node, weight != source))
                     factors |= {weight} if kind == b"MUL_MAT" and k == 0 else set()
         for weight in factors:
-            if any(self._takes(weight, one) and not self._does(weight, uses[weight], one) for one in self._buffers):
+            if any(self.takes(weight, one) and not self.does(weight, uses[weight], one) for one in self.by_name):
                 yield NativeTensor.from_address(weight).name.decode()
 
-    def _takes(self, weight: int, buffer: int) -> bool:
+    def takes(self, weight: int, name: str) -> bool:
         """Whether llama.cpp would put it there: as it asks, a product with any matrix."""
         with closing(Scratch()) as scratch:
             sizes = NativeTensor.from_address(weight).ne
-            return self._can(scratch.product(weight, scratch.tensor(_F32, sizes[0], 512, *sizes[2:])), weight, buffer)
+            return self._can(scratch.product(weight, scratch.tensor(_F32, sizes[0], 512, *sizes[2:])), weight, name)
 
-    def _does(self, weight: int, uses: Sequence[tuple[int, bool]], buffer: int) -> bool:
-        """Whether all operations are supported there; a view into rearranged weights would read them wrongly."""
-        return all(not is_view and self._can(node, weight, buffer) for node, is_view in uses)
+    def does(self, weight: int, uses: Sequence[tuple[int, bool]], name: str) -> bool:
+        """Whether all operations are supported there, and computed rightly.
 
-    def _can(self, node: int, weight: int, buffer: int) -> bool:
-        with _in_buffer(node, weight, buffer):
+        A view into rearranged weights would read them wrongly. And of a product with several matrices, as recurrent
+        models have one for each sequence, llama.cpp's AMX kernels compute the first alone: they add offsets in bytes to
+        pointers to numbers, and go beyond a weight that all matrices share (0.3.36, ggml-cpu/amx/mmq.cpp).
+        """
+        return all(
+            not is_view and self._can(node, weight, name) and not (name == "AMX" and _n_matrices(node) > 1)
+            for node, is_view in uses
+        )
+
+    def _can(self, node: int, weight: int, name: str) -> bool:
+        with _in_buffer(node, weight, self.by_name[name]):
             return bool(self._supports(self._device, node))
 
 
@@ -197,6 +205,11 @@ def _in_buffer(node: int, weight: int, buffer: int) -> Iterator[None]:
     finally:
         for one, was in zip(sources, before, strict=True):
             one.buffer = was
+
+
+def _n_matrices(tensor: int) -> int:
+    ne = NativeTensor.from_address(tensor).ne
+    return int(ne[2] * ne[3])
 
 
 def _whole(tensor: int) -> int:
