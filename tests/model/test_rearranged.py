@@ -128,6 +128,27 @@ def test_weights_are_found_that_a_choosy_buffer_refuses(name, wanted, tmp_path, 
     assert bool(found) == bool(wanted)
 
 
+@pytest.mark.parametrize(("n_seq", "wanted"), [(0, {"ssm_in", "ssm_out"}), (2, {"ssm_in", "ssm_out"}), (1, set())])
+def test_weights_that_several_sequences_multiply_apart_stay_out_of_amx(n_seq, wanted, tmp_path, monkeypatch) -> None:
+    def can(self, node, weight, name):
+        return True
+
+    def buffers(self):
+        self.by_name = {"AMX": 0}
+
+    monkeypatch.setattr(rearranging.Buffers, "__init__", buffers)
+    monkeypatch.setattr(rearranging.Buffers, "close", lambda self: None)
+    monkeypatch.setattr(rearranging.Buffers, "_can", can)
+    found = set(rearranging.refused(ModelConfig(make("mamba", tmp_path), n_threads=1, n_seq=n_seq)))
+    assert {one.split(".")[2] for one in found} == wanted
+
+
+def test_a_context_has_no_more_sequences_than_its_model_was_loaded_for() -> None:
+    config = ModelConfig(TARGET, n_ctx=512, n_threads=1, n_seq=1)
+    with Model(config) as model, pytest.raises(ValueError, match="for 1 sequences"):
+        Context(model, config, 2)
+
+
 def test_this_machines_own_buffers_take_all_that_they_want(tmp_path) -> None:
     """The tied embedding of the bundled target is looked up as well as multiplied by: it is loaded twice."""
     assert set(rearranging.refused(ModelConfig(TARGET, n_threads=1))) == set()

@@ -105,7 +105,7 @@ def contexts(config: ModelConfig, plain: Sequence[str] | None) -> Iterator[tuple
         return  # loading it in earnest will say why
     head = head_in(config.path)
     try:
-        for n_seq in (1, _MANY):
+        for n_seq in (config.n_seq,) if config.n_seq else (1, _MANY):
             for is_head in (False, True):
                 if (is_head and config.with_head) or not (is_head or (head is not None and head.is_alone)):
                     wanted = context_params(config, _N_CTX * n_seq, n_seq)

@@ -84,7 +84,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
     native.start().verbose = config.verbose
     native.use_numa(config.numa)
     planned = plan_head(connected(config))
-    fit = fitted(_with_snapshots(planned.config), head=planned.file)
+    fit = fitted(_for_slots(planned.config), head=planned.file)
     config = fit.config
     placed = remote.notes(config)
     with ExitStack() as stack:
@@ -160,11 +160,14 @@ def _info(
     )
 
 
-def _with_snapshots(config: Config) -> Config:
-    """Where something drafts, a recurrent state of the target keeps its last values, which cost memory for each."""
+def _for_slots(config: Config) -> Config:
+    """Models that are loaded for so many slots. Where something drafts, a recurrent state of the target keeps its last
+    values, which cost memory for each.
+    """
     defaults, drafts = config.drafting.defaults, config.draft is not None or set(config.drafting.types) - {Origin.MODEL}
     n = min(_SNAPSHOTS, defaults.longest) if defaults.enabled and drafts else 0
-    return replace(config, target=replace(config.target, n_snapshots=n))
+    draft = None if config.draft is None else replace(config.draft, n_seq=config.n_parallel)
+    return replace(config, target=replace(config.target, n_snapshots=n, n_seq=config.n_parallel), draft=draft)
 
 
 def _check_bias(config: Config, n_vocab: int) -> None:
