@@ -15,6 +15,8 @@ import pytest
 from hypothesis import settings
 from kit.source_imports import TESTS, needs_llama
 
+pytest_plugins = ["kit.crashes"]
+
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Before llama.cpp is loaded, here or in a process that a test starts: teams of OpenMP threads that share cores wait
     # for each other.

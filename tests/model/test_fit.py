@@ -4,6 +4,7 @@ reckoned.
 
 from __future__ import annotations
 
+import re
 import resource
 import shutil
 import subprocess
@@ -14,12 +15,13 @@ import pytest
 from gguf import GGUFReader
 from kit.models import DRAFTS, TARGET, config
 from kit.process import ENV
+from kit.tiny_models import NAMES, make
 
 from uad.config import ModelConfig, load_config
 from uad.costs.available import Limit
-from uad.costs.fit import Total, choose, fitted, room
-from uad.errors import ConfigError, ModelLoadError
-from uad.llama.footprint import Footprint, read
+from uad.costs.fit import Total, choose, fitted, fitted_alone, room
+from uad.errors import ConfigError
+from uad.llama.footprint import Footprint, NeedUnknownError, offloaded, read
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -133,9 +135,56 @@ def test_devices_hold_the_layers_that_the_log_puts_there():
     assert need.host == 266 * MIB + 4096 * 144
 
 
-def test_a_log_without_sizes_is_an_error_not_a_guess():
-    with pytest.raises(ModelLoadError, match="--fit off"):
-        read(["llama_context: other words"], 1)
+KV = "llama_kv_cache: size =  512.00 MiB (  4096 cells,   2 layers,  1/1 seqs), K (f16):  256.00 MiB"
+COMPUTE = "sched_reserve:        CPU compute buffer size =   100.00 MiB"
+
+
+@pytest.mark.parametrize(
+    ("lines", "n_caches", "has_devices", "missing"),
+    [
+        ([KV, COMPUTE], 1, False, None),
+        (["llama_context: other words"], 1, False, "KV cache"),
+        ([COMPUTE], 1, False, "KV cache"),
+        ([KV.replace("512.00", "0.00"), COMPUTE], 1, False, "KV cache"),
+        ([KV, COMPUTE], 2, False, "state"),
+        ([KV], 1, False, "computes in"),
+        ([KV, COMPUTE], 1, True, "on devices"),
+    ],
+)
+def test_a_log_without_a_size_is_an_error_and_no_part_counts_as_nothing(lines, n_caches, has_devices, missing):
+    if missing is None:
+        assert read(lines, 1, n_caches, has_devices).kv == 512 * MIB
+    else:
+        with pytest.raises(NeedUnknownError, match=missing):
+            read(lines, 1, n_caches, has_devices)
+
+
+def test_layers_that_nothing_is_said_of_are_not_taken_to_be_in_memory():
+    with pytest.raises(NeedUnknownError):
+        offloaded(["load_tensors: other words"])
+    assert offloaded(["load_tensors: offloaded 3/4 layers to GPU"]) == 0.75
+
+
+@pytest.mark.parametrize("words", [["-c", "512"], []])
+def test_where_a_newer_llama_cpp_has_other_words_a_line_says_so_and_nothing_is_fitted(words, monkeypatch, caplog):
+    wanted = load_config(["-m", str(TARGET), "-md", str(DRAFTS["zephyr"]), *words], {})
+    monkeypatch.setattr("uad.llama.footprint._KV", re.compile("other words"))
+    with caplog.at_level("WARNING", "uad"):
+        assert fitted(wanted).config == wanted
+        assert fitted_alone(wanted, wanted.target, "target", 1, 768).n_ctx == (512 if words else 768)
+    assert len(caplog.records) == 2
+    assert "missing: the KV cache" in caplog.text
+    assert "--ctx-size" in caplog.text
+
+
+@pytest.mark.parametrize("name", [None, *NAMES])
+def test_the_log_of_the_installed_llama_cpp_is_understood(name, tmp_path):
+    """For every kind of memory. Where this fails, llama.cpp has other words: `footprint.py` has the expressions."""
+    path = TARGET if name is None else make(name, tmp_path)
+    with Footprint(ModelConfig(path, n_threads=1), "target", 2) as footprint:
+        small, large = footprint.of(2048), footprint.of(4096)
+    assert 0 < small.kv <= large.kv
+    assert (small.kv < large.kv) == (name is None or NAMES[name].has_attention)
 
 
 def uad(*words: str, limit: int | None = None) -> subprocess.CompletedProcess[str]:

@@ -143,12 +143,22 @@ def test_curves_are_drawn(tmp_path, name, magic):
 
 
 def test_a_plot_that_cannot_be_drawn_is_refused_before_measuring(tmp_path):
-    for path in (tmp_path / "p.bmp", tmp_path / "none" / "p.png"):
+    (tmp_path / "folder.png").mkdir()
+    for path in (tmp_path / "p.bmp", tmp_path / "none" / "p.png", tmp_path / "folder.png"):
         with pytest.raises(ConfigError, match="--plot"):
             cost_plot.check(path)
 
 
 # --- the command
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_any_model_is_opened(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("UAD_CACHE_DIR", str(tmp_path / "file"))
+    assert main(["profile", str(tmp_path / "no model.gguf")]) == 2
+    error = capsys.readouterr().err
+    assert "cannot be stored in" in error
+    assert "UAD_CACHE_DIR" in error
 
 
 @pytest.mark.model

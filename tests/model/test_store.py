@@ -103,6 +103,12 @@ def test_no_file_yet_is_no_rows(file, caplog):
     assert not caplog.records
 
 
+def test_a_file_that_cannot_be_written_is_named_when_it_is_read(tmp_path, caplog):
+    """Not only when the server stops, and all that was learned is lost."""
+    assert StoreFile(tmp_path / "no folder" / "store", "things", 2, "0123").load().shape == (0, 2)
+    assert "cannot be written (No such file or directory)" in caplog.text
+
+
 def test_a_folder_in_its_place_is_refused(file, caplog):
     file.path.mkdir()
     assert file.load() is None

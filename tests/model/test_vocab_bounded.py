@@ -14,6 +14,7 @@ from kit.vocab_makers import bpe
 from test_vocab_boundary import PRE_TOKENIZERS
 
 import uad.llama.vocab
+from uad.backend.native import build_info
 from uad.errors import InvalidRequestError, ModelLoadError
 from uad.llama.vocab import load_vocab
 from uad.vocab import bounded
@@ -63,6 +64,57 @@ def test_very_long_runs_of_any_class_end_no_process(tmp_path: Path) -> None:
     done = survives(tmp_path, N_DEEP, DEEP, CLASSES)
     said = done.stdout.splitlines()[-1]  # else what it died of
     assert (done.returncode, said) == (0, "alive"), done.stderr[-500:]
+
+
+NEVER_DEEP_PROGRAM = """
+import sys, threading
+from pathlib import Path
+import uad.llama.vocab
+from uad.llama.vocab import load_vocab
+uad.llama.vocab.bounded = lambda table, pre: table.tokenize
+folder, *names = sys.argv[1:]
+threading.stack_size(256 << 10)  # less than half of what recursion over 2,000 characters takes
+for pre in names:
+    vocab = load_vocab(Path(folder) / "v.gguf", pre, quick=False)
+    for run in %r:
+        print(pre, repr(run), flush=True)
+        thread = threading.Thread(target=vocab.tokenize, args=((run * (2000 // len(run))).encode(),))
+        thread.start()
+        thread.join()
+print("alive")
+"""
+
+
+def tried_on_a_small_stack(folder: Path, names: list[str]) -> subprocess.CompletedProcess[str]:
+    bpe(folder / "v.gguf", "default", 1)
+    command = [sys.executable, "-c", NEVER_DEEP_PROGRAM % (CLASSES,), str(folder), *names]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+@pytest.mark.model
+def test_names_that_are_never_deep_are_not_in_the_installed_llama_cpp(tmp_path: Path) -> None:
+    """A name that fails is no longer one of NEVER_DEEP. Where none does, a newer version belongs into CHECKED."""
+    done = tried_on_a_small_stack(tmp_path, sorted(bounded.NEVER_DEEP))
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "alive"), done.stderr[-500:]
+    assert build_info() in bounded.CHECKED
+
+
+@pytest.mark.model
+def test_a_name_that_is_deep_ends_a_process_on_a_small_stack(tmp_path: Path) -> None:
+    assert tried_on_a_small_stack(tmp_path, ["tekken"]).returncode < 0, "else the test above proves nothing"
+
+
+@pytest.mark.model
+def test_with_an_unknown_llama_cpp_no_name_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = bpe(tmp_path / "v.gguf", "default", 1)
+    text = TEXTS["mixed"][:6_000].decode(errors="ignore").encode() + b"a" * 700
+    trusted = {pre: load_vocab(made, pre, quick=False) for pre in sorted(bounded.NEVER_DEEP)}
+    called: list[str] = []
+    monkeypatch.setattr(bounded, "_on_deep_stack", lambda work: called.append(pre) or work())
+    monkeypatch.setattr(bounded, "CHECKED", frozenset())
+    for pre, table in trusted.items():
+        assert load_vocab(made, pre, quick=False).tokenize(text) == table.tokenize(text), pre
+    assert called == sorted(bounded.NEVER_DEEP)
 
 
 def native(path: Path, pre: str | None = None) -> VocabTable:

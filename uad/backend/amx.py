@@ -57,12 +57,23 @@ def notes() -> tuple[str, ...]:
     return (BROKEN,) if is_broken() else ()
 
 
-class _InitParams(ctypes.Structure):
+class InitParams(ctypes.Structure):
+    """ggml_init_params."""
+
     _fields_ = (("mem_size", c_size_t), ("mem_buffer", c_void_p), ("no_alloc", c_bool))
 
 
-def _buffers(device: int) -> dict[str, int]:
-    """The places that weights can be rearranged into, by name."""
+@cache
+def choosy_buffers() -> frozenset[str]:
+    """Names of buffers of rearranged weights that may refuse what a model does with a weight they took. That of
+    CPU_REPACK asks for no more than the weight's type and sizes.
+    """
+    native.start()
+    return frozenset(buffers(_ggml("ggml_backend_dev_by_type", c_void_p, c_int)(0))) - {"CPU_REPACK"}
+
+
+def buffers(device: int) -> dict[str, int]:
+    """The kinds of buffers that weights can be rearranged into, by name."""
     registry = _ggml("ggml_backend_dev_backend_reg", c_void_p, c_void_p)(device)
     address = _ggml("ggml_backend_reg_get_proc_address", c_void_p, c_void_p, c_char_p)(
         registry, b"ggml_backend_dev_get_extra_bufts"
@@ -79,16 +90,16 @@ def multiply() -> np.ndarray[Any, np.dtype[np.float32]] | None:
     """Sums of 64 ones, [2, 64], by a Q8_0 weight in an AMX buffer; None where there is none. May end the process."""
     native.start()
     device = _ggml("ggml_backend_dev_by_type", c_void_p, c_int)(0)
-    place = _buffers(device).get("AMX")
+    place = buffers(device).get("AMX")
     if place is None:
         return None
     init, tensor = (
-        _ggml("ggml_init", c_void_p, _InitParams),
+        _ggml("ggml_init", c_void_p, InitParams),
         _ggml("ggml_new_tensor_2d", c_void_p, c_void_p, c_int, c_int64, c_int64),
     )
     put = _ggml("ggml_backend_tensor_set", None, c_void_p, c_char_p, c_size_t, c_size_t)
     get = _ggml("ggml_backend_tensor_get", None, c_void_p, c_void_p, c_size_t, c_size_t)
-    weights, graph_of = init(_InitParams(1 << 16, None, True)), init(_InitParams(1 << 20, None, True))
+    weights, graph_of = init(InitParams(1 << 16, None, True)), init(InitParams(1 << 20, None, True))
     weight, x = tensor(weights, _Q8_0, _WIDTH, _ROWS), tensor(graph_of, 0, _WIDTH, _N_INPUTS)
     y = _ggml("ggml_mul_mat", c_void_p, c_void_p, c_void_p, c_void_p)(graph_of, weight, x)
     graph = _ggml("ggml_new_graph", c_void_p, c_void_p)(graph_of)

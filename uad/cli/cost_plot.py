@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uad.common.files import why_not_writable
 from uad.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ def check(path: Path) -> None:
         raise ConfigError(f"--plot {path}: the name must end in {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"--plot {path}: there is no directory {path.parent}")
+    if why := why_not_writable(path):
+        raise ConfigError(f"--plot {path}: cannot be written ({why})")
     pyplot()
 
 

@@ -44,7 +44,9 @@ def main(argv: Sequence[str]) -> int:
 
     from uad.commands.profiling import measure_profiles
     from uad.costs.profile import BUSY
+    from uad.costs.profile_store import check_folder
 
+    check_folder()
     if plot is not None:
         cost_plot.check(plot)
     with progress(sys.stderr) as report:

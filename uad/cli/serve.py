@@ -33,9 +33,10 @@ def main(argv: Sequence[str]) -> int:
     from uad.server.access import is_loopback
 
     if not config.server.api_keys and (open_to := [one for one in config.server.hosts if not is_loopback(one)]):
-        note(
-            f"--host {','.join(open_to)} lets other machines in, and no --api-key is set: whoever reaches port "
-            f"{config.server.port} may use this server"
+        _log.warning(
+            "--host %s lets other machines in, and no --api-key is set: whoever reaches port %d may use this server",
+            ",".join(open_to),
+            config.server.port,
         )
 
     def ready(opened: Backend, url: str) -> None:

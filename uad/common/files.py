@@ -102,6 +102,17 @@ def size_text(n: float) -> str:
     return f"{n:.0f} bytes"
 
 
+def why_not_writable(path: Path) -> str:
+    """Why no file can be written at this path; "" where it can. Makes a file without a name beside it."""
+    if path.is_dir():
+        return "it is a folder"
+    try:
+        with tempfile.TemporaryFile(dir=path.absolute().parent):
+            return ""
+    except OSError as error:
+        return error.strerror or str(error)
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that whoever looks finds the old or the new content, whole. Raises OSError."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

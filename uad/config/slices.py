@@ -21,7 +21,8 @@ class ModelConfig:
     the same as n_threads; negative n_gpu_layers means all. `tokenizer` is a Hugging Face tokenizer.json that turns text
     into ids instead of llama.cpp. rope_* and yarn_* stretch positions beyond the trained context; empty, 0 and negative
     values mean what the model file says. swa_full: the cache of a sliding window holds all positions. n_snapshots:
-    earlier values of a recurrent state that are kept, where the model has one. with_head: its head is loaded too.
+    earlier values of a recurrent state that are kept, where the model has one. n_seq: sequences that its contexts have
+    at most, 0 where that is not known. with_head: its head is loaded too.
     n_checkpoints: copies of states that are kept of each slot for later prompts, checkpoint_step ids apart at least.
     hub: where `path` has to be fetched from first, None once it is a file; `path` names it in messages until then.
     loras: adapters, loaded with the model; with apply_loras off none is added until a client asks for it. devices:
@@ -55,6 +56,7 @@ class ModelConfig:
     yarn_beta_fast: float = -1.0
     swa_full: bool = False
     n_snapshots: int = 0
+    n_seq: int = 0
     with_head: bool = False
     n_checkpoints: int = 32
     checkpoint_step: int = 8192

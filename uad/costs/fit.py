@@ -4,22 +4,25 @@ is.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from uad.backend import native
 from uad.backend.devices import memory_left
 from uad.common.files import size_text
 from uad.config import Config, ModelConfig
 from uad.costs.available import Limit, available
 from uad.errors import ConfigError
-from uad.llama.footprint import Footprint
+from uad.llama.footprint import Footprint, NeedUnknownError
 
 _STEP = 256  # llama.cpp's grain of contexts, in positions of a sequence
 # positions that are chosen though weights have to be read from the file again and again, as in llama-server's --fit-ctx
 _MIN = 4096
 _MARGIN, _SHARE = 128 << 20, 0.02  # bytes left for the rest of this process: its requests, texts and libraries
 _THREADS = 256 << 20  # address space that stacks and heaps of threads reserve
+_log = logging.getLogger("uad")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +64,29 @@ def fitted(config: Config, limits: Sequence[Limit] | None = None, head: ModelCon
     """The configuration with a target's context that fits beside those of the draft and the head. Raises ConfigError
     where none does, or the one asked for does not, and ModelLoadError for files that are no models.
 
-    head: the head's file, where it has one of its own.
+    head: the head's file, where it has one of its own. Where llama.cpp does not say what they take, the configuration
+    stays as it is, and the log says so.
     """
     if not config.fit:
         return Fitted(config, ())
-    known = available() if limits is None else limits
+    try:
+        return _fitted(config, available() if limits is None else limits, head)
+    except NeedUnknownError as error:
+        _warn(error)
+        return Fitted(config, ())
+
+
+def _warn(error: NeedUnknownError) -> None:
+    _log.warning(
+        "llama-cpp-python %s does not say in known words how much memory a context takes (missing: %s): contexts are "
+        "not fitted into memory; --ctx-size N bounds them, --fit off leaves this line out",
+        native.build_info(),
+        error,
+    )
+
+
+def _fitted(config: Config, known: Sequence[Limit], head: ModelConfig | None) -> Fitted:
+    """See `fitted`. Raises NeedUnknownError."""
     wanted = config.target.n_snapshots
     while True:
         n = config.target.n_snapshots
@@ -97,13 +118,16 @@ def fitted_alone(config: Config, model: ModelConfig, role: str, n_seq: int, n_ct
     """The same for another context of a model that is loaded; n_ctx: what it gets where it names none and the memory is
     there.
     """
-    if not config.fit:
-        return replace(model, n_ctx=model.n_ctx or n_ctx)
-    with Footprint(model, role, n_seq) as footprint:
-        footprint.leave_out_weights()
-        sums = _ContextSums(replace(config, target=model, draft=None, n_parallel=n_seq), footprint, None)
-        wanted = model.n_ctx or n_ctx or footprint.n_ctx_train
-        return replace(model, n_ctx=choose(sums.of, model.n_ctx, wanted, _STEP * n_seq, available())[0])
+    if config.fit:
+        try:
+            with Footprint(model, role, n_seq) as footprint:
+                footprint.leave_out_weights()
+                sums = _ContextSums(replace(config, target=model, draft=None, n_parallel=n_seq), footprint, None)
+                wanted = model.n_ctx or n_ctx or footprint.n_ctx_train
+                return replace(model, n_ctx=choose(sums.of, model.n_ctx, wanted, _STEP * n_seq, available())[0])
+        except NeedUnknownError as error:
+            _warn(error)
+    return replace(model, n_ctx=model.n_ctx or n_ctx)
 
 
 class _ContextSums:

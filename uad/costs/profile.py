@@ -9,6 +9,8 @@ that owns the context.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from math import inf
 from statistics import median, quantiles
 from time import perf_counter
 from typing import Protocol
@@ -33,6 +35,7 @@ _LEAST_ROUNDS, _MOST_ROUNDS, _ROUNDS_SECONDS = 5, 25, 2.0
 _BETWEEN = 4
 _FILL_SHARE, _FILL_STEP = 0.3, 256
 _STRIDE = 7919
+_DROP, _DEAR = 1.5, 3.0  # times that a pass of fewer rows, or of single ones in one, never takes by itself
 _SETTLING, _CHEAP = 2, 0.02  # single rows that are not counted behind others, where they take this share of the time
 
 
@@ -54,18 +57,26 @@ class Decoder(Protocol):
 
 
 def quick(
-    context: Decoder, sizes: Iterable[int], seconds: float, clock: Clock = perf_counter
+    context: Decoder,
+    sizes: Iterable[int],
+    seconds: float,
+    clock: Clock = perf_counter,
+    *,
+    seq: int = 0,
+    depth: int = 0,
+    stop: Callable[[], bool] = lambda: False,
 ) -> tuple[CostSample, ...]:
-    """What about `seconds` tell of the given sizes at depth 0, the most telling ones first, then all of them again and
+    """What about `seconds` tell of the given sizes, the most telling ones first, then all of them again and
     again, at most 25 times each (a burst of foreign load must not make up half of a small model's measurements).
 
     The first decodes of a context are slow and do not count where there is time for others. One row is measured three
     times, and less often only where it takes half of the time or more; any other decode that is expected to pass the
-    end is not begun. Sequence 0 is empty afterwards. Returns every measurement.
+    end is not begun, and none where somebody wants it to stop. The sequence holds its first `depth` ids afterwards.
+    Returns every measurement.
     """
-    wanted = sorted({n for n in sizes if 1 <= n <= _most_rows(context)} | {1})
-    bench = _Bench(context, 0, clock)
-    context.clear(0)
+    wanted = sorted({n for n in sizes if 1 <= n <= min(_most_rows(context), context.n_ctx - depth)} | {1})
+    bench = _Bench(context, depth, clock, seq)
+    bench.take_back()
     began = clock()
     if _was_cold(bench, 1e3 * seconds):
         began = clock()
@@ -75,14 +86,15 @@ def quick(
     if several > 1 and clock() + 2 * _expected(found, several) / 1e3 < end:
         bench.once(several)
     for n in _order(wanted):
+        if stop():
+            break
         ms = _expected(found, n)
         settles = n == 1 and ms <= _CHEAP * 1e3 * seconds
         if len(found.get(n, ())) < _MOST_ROUNDS and clock() + (1 + settles * _SETTLING) * ms / 1e3 < end:
             if settles:
                 bench.settle()
             found.setdefault(n, []).append(bench.once(n))
-    context.clear(0)
-    return tuple(CostSample(n, 0, ms) for n in sorted(found) for ms in found[n])
+    return tuple(CostSample(n, depth, ms) for n in sorted(found) for ms in found[n])
 
 
 def _was_cold(bench: _Bench, ms: float) -> bool:
@@ -192,6 +204,40 @@ def spread(samples: Iterable[CostSample]) -> float:
     return median(high / low for low, _, high in quartiles) if quartiles else 1.0
 
 
+def disturbance(samples: Sequence[CostSample]) -> str:
+    """Why these cannot be the times of a machine at rest, in words; "" where they can."""
+    if (factor := spread(samples)) > BUSY:
+        return f"passes of one size differ by a factor of {factor:.1f}"
+    for depth in sorted({one.depth for one in samples}):
+        ms = {one.n: one.ms for one in medians(samples) if one.depth == depth}
+        for n, more in pairwise(ms):
+            if ms[n] > _DROP * ms[more]:
+                return f"a pass of {n} tokens took {ms[n] / ms[more]:.1f} times as long as one of {more}"
+        for n in ms:
+            if 1 in ms and ms[n] > _DEAR * n * ms[1]:
+                return f"a pass of {n} tokens took {ms[n] / ms[1]:.0f} times as long as one of a single token"
+    return ""
+
+
+def as_at_rest(samples: Sequence[CostSample]) -> tuple[CostSample, ...]:
+    """The likeliest times of the same machine at rest: others only slow it down. So the quickest pass of a size counts,
+    and no pass takes longer than one of more rows, or than so many single rows.
+    """
+    found: dict[tuple[int, int], float] = {}
+    least = dict[int, float]()  # of all larger sizes, by depth
+    for (depth, n), ms in sorted(_grouped(samples).items(), reverse=True):
+        least[depth] = found[depth, n] = min(min(ms), least.get(depth, inf))
+    return tuple(CostSample(n, depth, min(ms, n * found.get((depth, 1), inf))) for (depth, n), ms in found.items())
+
+
+def alike(some: Sequence[CostSample], others: Sequence[CostSample]) -> bool:
+    """Whether two measurements tell the same: what looks disturbed, and comes out the same again, is how this machine
+    is.
+    """
+    one, other = ({(s.n, s.depth): s.ms for s in medians(each)} for each in (some, others))
+    return one.keys() == other.keys() and all(1 / BUSY < one[key] / other[key] < BUSY for key in one)
+
+
 def _grouped(samples: Iterable[CostSample]) -> dict[tuple[int, int], list[float]]:
     groups: dict[tuple[int, int], list[float]] = {}
     for one in samples:
@@ -205,10 +251,11 @@ def fitting_depths(context: Decoder, n_max: int, depths: Sequence[int] = DEPTHS)
 
 
 class _Bench:
-    """Timed decodes behind a fixed number of positions, which are in the cache already."""
+    """Timed decodes behind a fixed number of positions of a sequence, which are in the cache already."""
 
-    def __init__(self, context: Decoder, depth: int, clock: Clock) -> None:
+    def __init__(self, context: Decoder, depth: int, clock: Clock, seq: int = 0) -> None:
         self._context = context
+        self._seq = seq
         self.depth = depth
         self._clock = clock
         self._size = 0  # rows of the last decode
@@ -222,17 +269,21 @@ class _Bench:
     def once(self, n: int) -> float:
         """Milliseconds of one decode of n rows, which is taken back afterwards."""
         context, depth, self._size = self._context, self.depth, n
-        rows = [Rows(0, depth, plausible_ids(depth, n, context.n_vocab), n)]
-        context.keep(0)
+        rows = [Rows(self._seq, depth, plausible_ids(depth, n, context.n_vocab), n)]
+        context.keep(self._seq)
         began = self._clock()
         context.decode(rows)
         context.logits()
         ms = 1e3 * (self._clock() - began)
-        if depth:
-            context.take_back(0, depth)
-        else:
-            context.clear(0)
+        self.take_back()
         return ms
+
+    def take_back(self) -> None:
+        """Only the positions stay behind which passes are timed."""
+        if self.depth:
+            self._context.take_back(self._seq, self.depth)
+        else:
+            self._context.clear(self._seq)
 
 
 def plausible_ids(pos: int, n: int, n_vocab: int) -> tuple[int, ...]:

@@ -19,13 +19,13 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from uad.backend import native
-from uad.backend.amx import rearranges
 from uad.backend.devices import devices, has_cpu_kernels, offloads
-from uad.common.files import path_of, read_text, write_atomically
+from uad.common.files import path_of, read_text, why_not_writable, write_atomically
 from uad.config import ModelConfig
 from uad.costs import profile
 from uad.errors import ConfigError, ModelLoadError
 from uad.llama.context import Context, attention, physical_cores
+from uad.llama.rearranged import rearranged
 from uad.policy.cost import CostSample
 
 VERSION = 1
@@ -61,7 +61,7 @@ def key(config: ModelConfig, role: str) -> ProfileKey:
         "cache_type_k": config.type_k,
         "cache_type_v": config.type_v,
         "ubatch": min(config.n_ubatch, config.n_batch, most_rows),
-        "repack": rearranges(config),
+        "repack": rearranged(config).is_on,
     }
     changed = {
         "kv_offload": not config.kv_offload,
@@ -146,7 +146,6 @@ def read(file: Path) -> tuple[CostSample, ...]:
 
 def save(key: ProfileKey, samples: Sequence[CostSample]) -> Path:
     """Write the curve, whole or not at all. Raises ConfigError where that is impossible."""
-    file = path(key)
     text = json.dumps(
         {
             "version": VERSION,
@@ -155,14 +154,27 @@ def save(key: ProfileKey, samples: Sequence[CostSample]) -> Path:
         },
         indent=1,
     )
+    check_folder()
+    file = path(key)
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, text.encode())
     except OSError as error:
-        raise ConfigError(
-            f"the cost curve cannot be stored in {file.parent} ({error.strerror}); set UAD_CACHE_DIR to a directory"
-        ) from None
+        raise _not_stored(error.strerror or str(error)) from None
     return file
+
+
+def check_folder() -> None:
+    """Make the folder of curves. Raises ConfigError where none could be written there: before one is measured."""
+    try:
+        folder().mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_stored(error.strerror or str(error)) from None
+    if why := why_not_writable(folder() / "curve.json"):
+        raise _not_stored(why)
+
+
+def _not_stored(why: str) -> ConfigError:
+    return ConfigError(f"the cost curve cannot be stored in {folder()} ({why}); set UAD_CACHE_DIR to a directory")
 
 
 def _samples(data: object) -> tuple[CostSample, ...]:

@@ -118,6 +118,14 @@ class Scheduler:
         """What each slot does and holds."""
         return tuple(_describe(slot) for slot in self._slots.all)
 
+    def spare(self) -> tuple[int, int] | None:
+        """A sequence, and behind how many of its positions passes may be tried while nothing runs, without harm: an
+        empty one, else the shortest, where ids are taken back by position. None where there is none.
+        """
+        slot = min(self._slots.all, key=lambda one: len(one.cached))
+        n_held = len(slot.cached)
+        return (slot.id, n_held) if not n_held or not self._target.tail else None
+
     # --- starting
 
     def admit(self) -> None:

@@ -156,6 +156,10 @@ class Engine:
         """Whether nothing runs or waits."""
         return self._requests.is_idle
 
+    def spare(self) -> tuple[int, int] | None:
+        """See `Scheduler.spare`. Only while idle."""
+        return self._requests.spare()
+
     def slots(self) -> tuple[SlotInfo, ...]:
         """What each slot does and holds."""
         return self._requests.slots()

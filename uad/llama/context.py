@@ -38,6 +38,8 @@ class Context:
 
     def __init__(self, model: Model, config: ModelConfig, n_seq: int, role: str = "model") -> None:
         self._log = native.start()
+        if 0 < config.n_seq < n_seq:  # which weights were rearranged depends on it
+            raise ValueError(f"the {role} was loaded for {config.n_seq} sequences, not {n_seq}")
         self._role, self._path = role, model.path
         self.vocab = model.vocab
         self.n_seq = n_seq

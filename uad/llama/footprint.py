@@ -13,13 +13,14 @@ from typing import Self
 
 import llama_cpp.llama_cpp as lib
 
-from uad.backend import abort, amx, native
+from uad.backend import abort, native
 from uad.backend.devices import offloads
 from uad.config import ModelConfig
 from uad.errors import ModelLoadError
 from uad.llama import nextn, placement
 from uad.llama.context import context_params
 from uad.llama.model import cannot_load, check_files, model_params
+from uad.llama.rearranged import rearranged
 from uad.llama.trained import n_ctx_trained
 
 _MIB = 1 << 20
@@ -36,6 +37,10 @@ _LAYER = re.compile(r"layer\s+\d+: dev = (\S+)")
 _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers")
 
 
+class NeedUnknownError(Exception):
+    """llama.cpp's log does not say in known words how much memory something takes; the text names what is missing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
     """Bytes that one context takes in the machine's memory and on devices, and which part of the former is KV cache."""
@@ -49,7 +54,8 @@ class Footprint:
     """One model's header. Use with `with`, or call `close()`.
 
     weights: bytes that stay in memory whatever happens; mapped: bytes of a mapped file, which the system can drop and
-    read again; device: bytes of weights on devices. Raises ModelLoadError where the file is none that llama.cpp knows.
+    read again; device: bytes of weights on devices. Raises ModelLoadError where the file is none that llama.cpp knows,
+    NeedUnknownError where it does not say how many layers are on devices.
     """
 
     def __init__(self, config: ModelConfig, role: str, n_seq: int) -> None:
@@ -66,7 +72,11 @@ class Footprint:
         self.has_state = bool(lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
         size = int(lib.llama_model_size(self._model))
         size_there = size - placement.bytes_beside_cpu(config.path, config.places)
-        self.device = int(size_there * offloaded(lines)) if offloads(config) else 0
+        try:
+            self.device = int(size_there * offloaded(lines)) if offloads(config) else 0
+        except NeedUnknownError:
+            self.close()
+            raise
         stays = config.mlock or not config.mmap or self._is_rearranged()
         self.weights, self.mapped = (size - self.device, 0) if stays else (0, size - self.device)
         self.weights += self.n_vocab * _TOKEN + sum(one.path.stat().st_size for one in config.loras)
@@ -80,11 +90,11 @@ class Footprint:
         any more.
         """
         ftype = int(lib.llama_model_ftype(self._model)) if hasattr(lib, "llama_model_ftype") else -1
-        return amx.rearranges(self._config) and ftype not in _FLOATS
+        return rearranged(self._config).is_on and ftype not in _FLOATS
 
     def of(self, n_ctx: int, is_head: bool = False) -> Need:
         """What a context of n_ctx positions in all takes; is_head: one of the model's head. Raises ModelLoadError where
-        llama.cpp makes none.
+        llama.cpp makes none, and NeedUnknownError.
 
         Far beyond usual contexts it is on a straight line through two smaller ones: llama.cpp takes memory for each
         position even so.
@@ -104,7 +114,8 @@ class Footprint:
                 f"{self._name}: no context of {n_ctx} tokens ({self._log.reason() or 'out of memory?'})"
             )
         lib.llama_free(handle)
-        need = read(lines, self._n_seq)
+        n_caches = 2 if lib.llama_model_is_hybrid(self._model) and not is_head else 1  # a cache and a state
+        need = read(lines, self._n_seq, n_caches, offloads(self._config))
         return Need(
             need.host + _FIXED + 4 * self.n_vocab * max(self._n_seq, min(self._config.n_ubatch, _OUTPUTS)),
             need.device,
@@ -133,16 +144,20 @@ def _load(config: ModelConfig) -> ctypes.c_void_p | None:
 
 
 def offloaded(lines: list[str]) -> float:
-    """The share of layers on devices, by what llama.cpp logs while it loads."""
+    """The share of layers on devices, by what llama.cpp logs while it loads. Raises NeedUnknownError."""
     found = [match for line in lines if (match := _OFFLOADED.search(line))]
-    return int(found[-1][1]) / int(found[-1][2]) if found else 0.0
+    if not found:
+        raise NeedUnknownError("how many layers are on devices")
+    return int(found[-1][1]) / int(found[-1][2])
 
 
-def read(lines: list[str], n_seq: int) -> Need:
-    """What the log of a context says that it takes. Raises ModelLoadError where it says nothing: another llama.cpp has
-    other words.
+def read(lines: list[str], n_seq: int, n_caches: int = 1, has_devices: bool = False) -> Need:
+    """What the log of a context says that it takes. Raises NeedUnknownError where it lacks a part: a newer llama.cpp
+    may have other words, and what is not found would count as nothing.
+
+    n_caches: of keys and values, or states, that a context has at least; has_devices: they may lie on devices.
     """
-    kv = compute = device = cells = 0
+    kv = compute = device = cells = n_found = 0
     layers: Counter[bool] = Counter()
     for line in lines:
         if found := _LAYER.search(line):
@@ -151,12 +166,16 @@ def read(lines: list[str], n_seq: int) -> Need:
             size = int(float(found[2]) * _MIB)
             compute, device = (compute + size, device) if _is_host(found[1]) else (compute, device + size)
         elif found := _KV.search(line):
+            n_found += 1
             kv += int(float(found[1]) * _MIB)
             cells += int(count[1]) if (count := _CELLS.search(line)) else 0
-    if not any(map(_COMPUTE.search, lines)):  # a context of a few tokens takes 0.00 MiB
-        raise ModelLoadError(
-            "the installed llama-cpp-python does not say how much memory a context takes; --fit off does not ask"
-        )
+    for is_missing, what in (
+        (n_found < n_caches or not kv, "the KV cache, or the state"),
+        (not any(map(_COMPUTE.search, lines)), "the buffers that it computes in"),
+        (has_devices and not layers, "which layers are on devices"),
+    ):
+        if is_missing:
+            raise NeedUnknownError(what)
     on_devices = int(kv * layers[False] / max(layers.total(), 1))
     return Need(kv - on_devices + compute + cells * n_seq * _CELL, device + on_devices, kv)
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import llama_cpp.llama_cpp as lib
 
-from uad.backend import abort, amx, native
+from uad.backend import abort, native
 from uad.backend.devices import place
 from uad.common.files import no_such_file
 from uad.common.splits import part_of
@@ -20,6 +20,7 @@ from uad.errors import ModelLoadError
 from uad.events import ModelInfo
 from uad.llama import nextn, placement
 from uad.llama.adapters import Adapters
+from uad.llama.rearranged import rearranged
 from uad.llama.trained import n_ctx_trained
 from uad.llama.vocab import made_quick, metadata, read_vocab, vocab_overrides
 
@@ -144,12 +145,13 @@ def model_params(config: ModelConfig) -> Any:
     params = lib.llama_model_default_params()
     params.n_gpu_layers = config.n_gpu_layers
     params.load_mode = _LOAD_MODES[config.mmap, config.mlock]
-    params.use_extra_bufts = amx.rearranges(config)
     params.check_tensors = config.check_tensors
     params.no_host = config.no_host
     params.kv_overrides = vocab_overrides(replaced=config.overrides)
     place(params, config)
-    placement.put(params, config.places)
+    weights = rearranged(config)
+    params.use_extra_bufts = weights.is_on
+    placement.put(params, config.places, weights.plain)
     if config.with_head:
         nextn.load_heads(params)
     return params

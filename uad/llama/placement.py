@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Sequence
-from ctypes import c_char_p, c_size_t, c_void_p
+from ctypes import c_char, c_char_p, c_size_t, c_void_p
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from uad.backend.ggml import function
 from uad.config import Place
 from uad.errors import ConfigError
 from uad.gguf import all_tensors
+from uad.llama.rearranged import patterns
 
 CPU = "CPU"
+_ALIGNMENT = 64  # of memory that buffers are made of
 
 
 class _TensorPlace(ctypes.Structure):
@@ -23,20 +26,22 @@ class _TensorPlace(ctypes.Structure):
     _fields_ = (("pattern", c_char_p), ("buffer", c_void_p))
 
 
-def put(params: Any, places: Sequence[Place]) -> None:
-    """Write them into llama.cpp's parameters of a model.
+def put(params: Any, places: Sequence[Place], plain: Sequence[str] = ()) -> None:
+    """Write them into llama.cpp's parameters of a model. plain: names of tensors that lie in plain memory.
 
     Raises ConfigError for a buffer that is not there, naming those that are.
     """
-    if not places:
+    if not places and not plain:
         return
     there = _buffers()
     for place in places:
         if place.buffer not in there:
             raise ConfigError(f"--override-tensor: there is no buffer {place.buffer!r}; there are {', '.join(there)}")
-    pairs = (_TensorPlace * (len(places) + 1))()
-    for pair, place in zip(pairs, places, strict=False):
-        pair.pattern, pair.buffer = place.pattern.encode(), there[place.buffer]
+    found = [(pattern, _plain_buffer()) for pattern in patterns(plain)]  # these first: the first that fits counts
+    found += [(place.pattern, there[place.buffer]) for place in places]
+    pairs = (_TensorPlace * (len(found) + 1))()
+    for pair, (pattern, buffer) in zip(pairs, found, strict=False):
+        pair.pattern, pair.buffer = pattern.encode(), buffer
     params.tensor_buft_overrides = ctypes.cast(pairs, c_void_p)
     params.pairs = pairs  # llama.cpp reads them while it loads
 
@@ -51,6 +56,17 @@ def bytes_beside_cpu(path: Path, places: Sequence[Place]) -> int:
         return next((is_cpu for pattern, is_cpu in patterns if pattern.search(name)), False)
 
     return sum(tensor.n_bytes for tensor in all_tensors(path) if is_beside(tensor.name))
+
+
+@cache
+def _plain_buffer() -> int:
+    """Memory in which nothing is rearranged: that of mapped files. In "CPU" llama.cpp does so all the same."""
+    memory = (c_char * (2 * _ALIGNMENT))()
+    address = -(-ctypes.addressof(memory) // _ALIGNMENT) * _ALIGNMENT
+    buffer = function("ggml_backend_cpu_buffer_from_ptr", c_void_p, c_void_p, c_size_t)(address, _ALIGNMENT)
+    kind = int(function("ggml_backend_buffer_get_type", c_void_p, c_void_p)(buffer))
+    function("ggml_backend_buffer_free", None, c_void_p)(buffer)
+    return kind
 
 
 def _buffers() -> dict[str, int]:

@@ -17,7 +17,7 @@ from uad.config import KvOverride
 from uad.errors import ModelLoadError
 from uad.gguf import read_texts
 from uad.types import FimTokens
-from uad.vocab.bounded import bounded
+from uad.vocab.bounded import bounded, is_never_deep
 from uad.vocab.letters import lettered
 from uad.vocab.markers import is_marker
 from uad.vocab.quick import KNOWN, quick_tokenize
@@ -148,7 +148,8 @@ def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: 
     table = replace(table, tokenize=lettered(table.tokenize, table))
     if kind != _VOCAB_BPE or meta(_KIND) == "gemma4":
         return table
-    return replace(table, tokenize=bounded(table, meta(_PRE) or "default"))
+    pre = meta(_PRE) or "default"
+    return table if is_never_deep(pre, native.build_info()) else replace(table, tokenize=bounded(table, pre))
 
 
 def made_quick(table: VocabTable, vocab: ctypes.c_void_p, meta: Callable[[str], str | None], path: Path) -> VocabTable:

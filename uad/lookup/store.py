@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from uad.common.files import write_atomically
+from uad.common.files import why_not_writable, write_atomically
 from uad.vocab.table import VocabTable
 
 _log = logging.getLogger("uad")
@@ -59,11 +59,14 @@ class StoreFile:
     vocabulary: str
 
     def load(self) -> Rows | None:
-        """The rows; None where the file cannot be used, with a line in the log. No rows where there is no file yet."""
+        """The rows; None where the file cannot be used, with a line in the log. No rows where there is no file yet.
+
+        A line also says where `save` will not be able to write it.
+        """
         try:
-            return self.read()
+            rows = self.read()
         except FileNotFoundError:
-            return np.zeros((0, self.width), dtype=np.int32)
+            rows = np.zeros((0, self.width), dtype=np.int32)
         except (StoreError, OSError, MemoryError) as error:
             self._refuse(
                 (error.strerror or str(error))
@@ -71,6 +74,9 @@ class StoreFile:
                 else str(error) or "there is no memory for it"
             )
             return None
+        if why := why_not_writable(self.path):
+            _log.warning("%s: cannot be written (%s): what is learned is lost when the server stops", self.path, why)
+        return rows
 
     def fill(self, target: Loadable) -> bool:
         """Give the rows to target; False where the file cannot be used. A missing file has no rows."""

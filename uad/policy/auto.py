@@ -40,7 +40,8 @@ class AutoPolicy(Sequences):
         plain_ms = target.ms(1, depth)
         worth = {origin: Worth(one.saved, self.price(origin, plain_ms, 1)) for origin, one in self.drafters.items()}
         curve = tuple(target.ms(n, depth) for n in range(1, _ROWS_SHOWN + 1))
-        return PolicyView(curve, tuple((n, target.ms(1, n)) for n in _DEPTHS_SHOWN), worth)
+        plain = () if self.machine.is_rough else tuple((n, target.ms(1, n)) for n in _DEPTHS_SHOWN)
+        return PolicyView(curve, plain, worth)
 
     def plan(self, wishes: Sequence[Wish]) -> Round | None:
         enabled = [wish for wish in wishes if wish.params.enabled]

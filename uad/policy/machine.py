@@ -29,7 +29,7 @@ class Machine:
 
     n_ubatch: most rows in a pass. least: fewer rows are padded to this many, in a pass or (of_each) of each sequence.
     n_free: ids of a draft that the target's memory takes back at no cost; with more a round costs keep_ms, and what is
-    decoded again.
+    decoded again. is_rough: the target's curve is of a busy machine.
     """
 
     def __init__(
@@ -56,6 +56,13 @@ class Machine:
         self._tables: dict[tuple[tuple[int, ...], int, bool], CostTable] = {}
         self._was_plain = True  # the last decode: a row of each sequence
         self.overhead_ms = 0.0
+        self.is_rough = False
+
+    def remeasured(self, target: CostCurve) -> None:
+        """The target's passes were measured anew, at rest."""
+        self.target = target
+        self.is_rough = False
+        self._tables.clear()
 
     def steps(self, origin: Origin) -> CostCurve:
         """What a step of this drafter costs, by sequences."""

@@ -4,22 +4,27 @@ tell.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from time import perf_counter
 
 from uad.config import Config, ModelConfig
-from uad.costs.profile import BUSY, spread
+from uad.costs.profile import alike, as_at_rest, disturbance, quick
 from uad.llama.context import Context
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.machine import Machine
 from uad.runtime.target import LoadedTarget
 from uad.runtime.wiring import Wiring
-from uad.types import Origin, SpecPolicy
+from uad.types import Clock, Origin, SpecPolicy
 
 _TARGET_SECONDS, _DRAFT_SECONDS = 1.7, 0.3
 _MOST_SEQUENCES = 16
 _SINGLE = range(1, 2)
+_TELLING = (2, 4, 8, 16)
+_FIRST_PAUSE, _MOST_PAUSE = 3.0, 600.0  # seconds before it is measured again where the machine was busy
+_log = logging.getLogger("uad")
 
 
 class Policies:
@@ -31,11 +36,58 @@ class Policies:
         self._machine = machine
         self._weighed = weighed
         self._window = window
+        self._target: tuple[CostSample, ...] = ()
         self.last = self()
 
     def __call__(self) -> AutoPolicy:
-        self.last = AutoPolicy(self._machine(), self._weighed, self._window)
+        machine = self._machine()
+        if self._target:
+            machine.remeasured(CostCurve(self._target))
+        self.last = AutoPolicy(machine, self._weighed, self._window)
         return self.last
+
+    def remeasured(self, target: tuple[CostSample, ...]) -> None:
+        """The target's passes were measured anew, for this policy and all that follow."""
+        self._target = target
+        self.last.machine.remeasured(CostCurve(target))
+
+
+class Remeasurement:
+    """Measures the target's passes anew while nothing runs, until that looks like a machine at rest.
+
+    first: what was measured at start; measure: takes a sequence, its positions and what says when to stop.
+    """
+
+    def __init__(
+        self,
+        policies: Policies,
+        first: tuple[CostSample, ...],
+        measure: Callable[[int, int, Callable[[], bool]], tuple[CostSample, ...]],
+        clock: Clock = perf_counter,
+    ) -> None:
+        self._policies, self._last, self._measure, self._clock = policies, first, measure, clock
+        self._pause = _FIRST_PAUSE
+        self._due: float | None = clock() + _FIRST_PAUSE
+
+    @property
+    def wait(self) -> float | None:
+        """Seconds until it should be called, if nothing runs then; None: no more."""
+        return None if self._due is None else max(self._due - self._clock(), 0.0)
+
+    def __call__(self, spare: tuple[int, int] | None, stop: Callable[[], bool]) -> None:
+        """Measure in this place, if there is one, until somebody wants something else. Raises what decoding does, and
+        does not measure again then.
+        """
+        self._due = None
+        samples = self._measure(*spare, stop) if spare is not None else ()
+        if samples and not stop():
+            if not disturbance(samples) or alike(samples, self._last):
+                self._policies.remeasured(samples)
+                _log.info("measured again at rest: %s", _curve_note(self._policies.last.machine, _TELLING))
+                return
+            self._last = samples
+            self._pause = min(2 * self._pause, _MOST_PAUSE)
+        self._due = self._clock() + self._pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +104,7 @@ def draft_steps(
     """Stored, else as a short look tells. Raises what decoding does."""
     sizes = range(1, min(config.n_parallel, _MOST_SEQUENCES) + 1)
     samples, stored = wiring.curve(draft, draft_config, role, sizes, _DRAFT_SECONDS)
-    return Steps(samples, _is_rough(samples, stored))
+    return Steps(samples, not stored and bool(disturbance(samples)))
 
 
 def open_policy(
@@ -62,8 +114,9 @@ def open_policy(
     head_steps: Steps | None,
     wiring: Wiring,
     is_seldom: bool = False,
-) -> tuple[Policies, tuple[str, ...]]:
-    """The policies, and the lines that say what decoding several tokens at once costs here.
+) -> tuple[Policies, tuple[str, ...], Remeasurement | None]:
+    """The policies, the lines that say what decoding several tokens at once costs here, and what measures it again
+    where the machine was busy.
 
     is_seldom: only few requests draft, so their own rounds tell what several tokens at once cost; at start single ones
     are decoded, and no line is worth that.
@@ -74,11 +127,12 @@ def open_policy(
     n_max = min(context.n_alike, config.n_parallel * (1 + usual))
     sizes, seconds = (_SINGLE, 0.0) if is_seldom else (range(1, n_max + 1), _TARGET_SECONDS)
     samples, stored = wiring.curve(context, target.config, "target", sizes, seconds)
-    is_rough = _is_rough(samples, stored) or any(one is not None and one.is_rough for one in (steps, head_steps))
+    why = "" if stored else disturbance(samples)
+    used = as_at_rest(samples) if why else samples
 
     def machine() -> Machine:
-        return Machine(
-            CostCurve(samples),
+        made = Machine(
+            CostCurve(used),
             CostCurve(steps.samples) if steps is not None else None,
             head=CostCurve(head_steps.samples) if head_steps is not None else None,
             n_ubatch=context.n_ubatch,
@@ -87,22 +141,32 @@ def open_policy(
             n_free=context.n_free,
             keep_ms=context.keep_ms,
         )
+        made.is_rough = bool(why)
+        return made
 
     policies = Policies(machine, frozenset(map(Origin, config.drafting.weighed)), config.drafting.window)
     if is_seldom:
-        return policies, ()
+        return policies, (), None
+    if why:
+        again = Remeasurement(
+            policies,
+            samples,
+            lambda seq, depth, stop: quick(context, sizes, seconds, wiring.clock, seq=seq, depth=depth, stop=stop),
+            wiring.clock,
+        )
+        line = (
+            f"one token takes about {policies.last.machine.target.ms(1):.2g} ms; the machine is busy, and this is "
+            f"rough ({why}): it is measured again when nothing runs"
+        )
+        return policies, (line,), again
     how = "" if stored else "; measured quickly, `uad profile` measures well and remembers"
-    busy = " (the machine is busy: these times are rough)" if is_rough else ""
-    return policies, (_curve_note(policies.last.machine, n_max) + busy + how,)
+    is_rough = any(one is not None and one.is_rough for one in (steps, head_steps))
+    busy = " (the machine is busy: what drafts cost is rough)" if is_rough else ""
+    return policies, (_curve_note(policies.last.machine, [n for n in _TELLING if n <= n_max]) + busy + how,), None
 
 
-def _is_rough(samples: Sequence[CostSample], stored: bool) -> bool:
-    return not stored and spread(samples) > BUSY
-
-
-def _curve_note(machine: Machine, n_max: int) -> str:
+def _curve_note(machine: Machine, sizes: Sequence[int]) -> str:
     one = machine.target.ms(1)
-    sizes = [n for n in (2, 4, 8, 16) if n <= n_max]
     times = ", ".join(f"{machine.target.ms(n) / one:.1f}" for n in sizes)
     passes = f"; a pass of {', '.join(map(str, sizes))} tokens takes {times} times that" if sizes else ""
     return f"one token takes {one:.1f} ms{passes}"

@@ -36,7 +36,7 @@ from uad.runtime import drafters, remote
 from uad.runtime.adapters import AdapterTurns
 from uad.runtime.draft_model import open_draft
 from uad.runtime.heads import open_head, plan_head
-from uad.runtime.pacing import Policies, open_policy
+from uad.runtime.pacing import Policies, Remeasurement, open_policy
 from uad.runtime.prompt_cache import open_prompt_cache
 from uad.runtime.prompts import Prompts
 from uad.runtime.remote import connected
@@ -56,8 +56,8 @@ _SNAPSHOTS = 8  # ids of most drafts that pay; each takes as much memory as the 
 @dataclass(frozen=True)
 class Parts:
     """What a runtime is made of. Closing `stack` frees everything native. samplers: for any engine on this target.
-    drafter: the draft model's. wiring: how they were joined. grammars: constraints of requests, compiled.
-    breakers: finds those of DRY.
+    drafter: the draft model's. again: measures costs anew while nothing runs. wiring: how they were joined. grammars:
+    constraints of requests, compiled. breakers: finds those of DRY.
     """
 
     config: Config
@@ -71,6 +71,7 @@ class Parts:
     info: RuntimeInfo
     drafter: ModelDrafter | None
     policies: Policies | None
+    again: Remeasurement | None
     wiring: Wiring
     stack: ExitStack
 
@@ -83,7 +84,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
     native.start().verbose = config.verbose
     native.use_numa(config.numa)
     planned = plan_head(connected(config))
-    fit = fitted(_with_snapshots(planned.config), head=planned.file)
+    fit = fitted(_for_slots(planned.config), head=planned.file)
     config = fit.config
     placed = remote.notes(config)
     with ExitStack() as stack:
@@ -100,10 +101,10 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
         every: list[Drafter] = [*free, *(one for one in (head.drafter, draft.drafter) if one is not None)]
         grammars, matchers = _grammars(config, model, encoder), dict[int, Matcher]()
         forced = _forced(config, target, matchers)
-        policies, policy_notes = None, tuple[str, ...]()
+        policies, policy_notes, again = None, tuple[str, ...](), None
         if every:
             is_seldom = _only_by_request(every)
-            policies, policy_notes = open_policy(config, target, draft.steps, head.steps, wiring, is_seldom)
+            policies, policy_notes, again = open_policy(config, target, draft.steps, head.steps, wiring, is_seldom)
         drafts = (*forced, *every)
         drafting = wiring.drafting(drafts, policies or FixedPolicy, model, matchers) if drafts else None
         breakers = _breakers(model)
@@ -133,6 +134,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             _info(target, every, draft.info, notes),
             draft.drafter,
             policies,
+            again,
             wiring,
             stack.pop_all(),
         )
@@ -158,11 +160,14 @@ def _info(
     )
 
 
-def _with_snapshots(config: Config) -> Config:
-    """Where something drafts, a recurrent state of the target keeps its last values, which cost memory for each."""
+def _for_slots(config: Config) -> Config:
+    """Models that are loaded for so many slots. Where something drafts, a recurrent state of the target keeps its last
+    values, which cost memory for each.
+    """
     defaults, drafts = config.drafting.defaults, config.draft is not None or set(config.drafting.types) - {Origin.MODEL}
     n = min(_SNAPSHOTS, defaults.longest) if defaults.enabled and drafts else 0
-    return replace(config, target=replace(config.target, n_snapshots=n))
+    draft = None if config.draft is None else replace(config.draft, n_seq=config.n_parallel)
+    return replace(config, target=replace(config.target, n_snapshots=n, n_seq=config.n_parallel), draft=draft)
 
 
 def _check_bias(config: Config, n_vocab: int) -> None:
@@ -189,6 +194,7 @@ def alone(parts: Parts) -> Parts:
             info=replace(info, draft=None, drafters=(), notes=(*target.notes, *parts.prompts.notes)),
             drafter=None,
             policies=None,
+            again=None,
             wiring=wiring,
             stack=stack.pop_all(),
         )

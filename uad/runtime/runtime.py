@@ -21,6 +21,7 @@ from uad.errors import UadError, UnavailableError
 from uad.events import EngineView, Sink
 from uad.runtime.adapters import AdapterTurns
 from uad.runtime.loaded import Loaded
+from uad.runtime.pacing import Remeasurement
 from uad.runtime.parts import Parts, build
 from uad.runtime.target import Progress
 from uad.stats import DrafterStats
@@ -41,6 +42,7 @@ class Runtime(Loaded):
         self._error: UadError | None = None
         self._when_stopped: list[Callable[[], object]] = []
         self._closing = False
+        self._hurry = threading.Event()  # somebody wants something of the model, and not only to look
         self._gave_up, self._is_over = threading.Event(), threading.Event()
         self._door = threading.Lock()
         built: Future[Parts] = Future()
@@ -65,6 +67,7 @@ class Runtime(Loaded):
                 return
             self._closing = True
             self._commands.put(None)
+            self._hurry.set()
             self._engine.interrupt()
         if self._gave_up.is_set():  # the model thread never ends; the one that failed ends the process
             self._is_over.set()
@@ -102,6 +105,7 @@ class Runtime(Loaded):
             if self._closing:
                 raise UnavailableError("the server is shutting down")
             self._commands.put(lambda: self._parts.turns.submit(number, request, sink))
+            self._hurry.set()
             if self._engine.has_room:
                 self._engine.interrupt()
         return number
@@ -142,11 +146,11 @@ class Runtime(Loaded):
             return
         with parts.stack:
             built.set_result(parts)
-            self._run(parts.engine, parts.turns)
+            self._run(parts.engine, parts.turns, parts.again)
 
-    def _run(self, engine: Engine, turns: AdapterTurns) -> None:
+    def _run(self, engine: Engine, turns: AdapterTurns, again: Remeasurement | None) -> None:
         try:
-            while self._obey(engine, turns):
+            while self._obey(engine, turns, again):
                 engine.step()
             for stats in engine.drafters():
                 if stats.n_calls:
@@ -155,15 +159,21 @@ class Runtime(Loaded):
         except Exception as error:
             self._stop(turns, error)
 
-    def _obey(self, engine: Engine, turns: AdapterTurns) -> bool:
-        """Carry out what other threads asked for; waits while there is nothing to do. False: stop."""
+    def _obey(self, engine: Engine, turns: AdapterTurns, again: Remeasurement | None) -> bool:
+        """Carry out what other threads asked for; waits while there is nothing to do, and measures costs again where
+        that is due. False: stop.
+        """
         turns.settle()
         if engine.is_idle and self._commands.empty():
             engine.rest()
         while True:
+            wait = engine.is_idle
             try:
-                command = self._commands.get(block=engine.is_idle)
+                command = self._commands.get(block=wait, timeout=again.wait if again is not None else None)
             except queue.Empty:
+                if wait and again is not None:
+                    self._measure(engine, again)
+                    continue
                 # A command and its interruption come as one, under the lock. So an interruption that is there after
                 # this belongs to a command that waits, never to one of those that the next round is made for.
                 with self._door:
@@ -174,6 +184,16 @@ class Runtime(Loaded):
             if command is None:
                 return False
             command()
+
+    def _measure(self, engine: Engine, again: Remeasurement) -> None:
+        """Measure costs again, until somebody wants something: who does puts a command first, and then hurries."""
+        self._hurry.clear()
+        if self._commands.empty():
+            try:
+                again(engine.spare(), self._hurry.is_set)
+            except Exception as error:
+                _log.warning("costs could not be measured again: %s", error)
+                engine.forget()  # what the slots hold may have been written over
 
     def _stop(self, turns: AdapterTurns, error: Exception) -> None:
         """Remember the fatal error, tell it to everybody, and go on refusing until closed."""

@@ -17,6 +17,8 @@ from uad.llama.context import Context, attention
 from uad.llama.memory import Way
 from uad.llama.model import Model
 from uad.llama.probe import least_agreeing_rows
+from uad.llama.rearranged import notes as rearranged_notes
+from uad.llama.rearranged import rearranged
 from uad.llama.trained import training_note
 from uad.runtime.open import end_note, open_model, tokenizer_notes
 
@@ -56,6 +58,7 @@ def open_target(config: Config, stack: ExitStack, progress: Progress) -> LoadedT
             *memory_note(context),
             *attention_note(config.target, context.n_ctx, on_cpu=not offloads(config.target)),
             *amx.notes(),
+            *rearranged_notes(own, "target"),
             *tokenizer_notes(config.target, "target"),
             *adapter_notes(model),
         )
@@ -142,7 +145,7 @@ def _exactness(context: Context, config: Config) -> tuple[Least, tuple[str, ...]
         return (
             Least(),
             ("--exact has no effect: on this backend no batch sizes compute the same bits for this model",),
-            amx.rearranges(config.target),
+            rearranged(config.target).is_on,
         )
     least = Least(found[0], of_each=found[1] or _are_apart(context))
     if context.n_batch < (n_rows := context.n_seq * least.rows):
@@ -151,7 +154,7 @@ def _exactness(context: Context, config: Config) -> tuple[Least, tuple[str, ...]
             f"{context.n_batch}; "
             f"give -b {n_rows} or more"
         )
-    how = "" if amx.rearranges(config.target) else " (weights are not rearranged for this processor: slower prompts)"
+    how = "" if rearranged(config.target).is_on else " (weights are not rearranged for this processor: slower prompts)"
     return least, (f"--exact: {_why(least, context.n_seq)}{how}",), False
 
 

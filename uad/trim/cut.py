@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from uad.common.files import check_room
+from uad.common.files import check_room, why_not_writable
 from uad.errors import ConfigError, ModelLoadError
 from uad.gguf import GgufFile, NewTensor, Span, Tensor, array, number, write
 from uad.trim.vocabulary import MERGES, SCORES, TOKENS, TYPES, Vocabulary, id_keys, ids_under
@@ -70,6 +70,8 @@ def check_output(source: Path, out: Path) -> None:
         raise ConfigError(f"cannot write {out}: it is the draft itself; name another file")
     if not out.resolve().parent.is_dir():
         raise ConfigError(f"cannot write {out}: there is no folder {out.parent}; make it first")
+    if why := why_not_writable(out):
+        raise ConfigError(f"cannot write {out}: {why}")
 
 
 def write_trimmed(

@@ -30,77 +30,26 @@ _DIGITS_AT_ONCE = 48
 _lock = threading.Lock()
 
 NEVER_DEEP = frozenset(
-    (
-        *(
-            "llama3",
-            "llama-v3",
-            "llama-bpe",
-            "falcon3",
-            "falcon-h1",
-            "pixtral",
-            "midm-2.0",
-            "lfm2",
-            "jina-v5-nano",
-            "dbrx",
-            "smaug-bpe",
-        ),
-        *(
-            "chatglm-bpe",
-            "glm4",
-            "glm5",
-            "starcoder",
-            "refact",
-            "command-r",
-            "smollm",
-            "codeshell",
-            "exaone",
-            "minerva-7b",
-            "mellum2",
-        ),
-        *(
-            "gpt-2",
-            "phi-2",
-            "jina-es",
-            "jina-de",
-            "gigachat",
-            "jina-v2-es",
-            "jina-v2-de",
-            "a.x-4.0",
-            "mellum",
-            "modern-bert",
-            "exaone4",
-        ),
-        *(
-            "jina-v1-en",
-            "jina-v2-code",
-            "roberta-bpe",
-            "mpt",
-            "olmo",
-            "jais",
-            "trillion",
-            "granite-docling",
-            "stablelm2",
-            "qwen2",
-        ),
-        *(
-            "deepseek-r1-qwen",
-            "kormo",
-            "f2llmv2",
-            "megrez",
-            "hunyuan",
-            "solar-open",
-            "grok-2",
-            "qwen35",
-            "kimi-k2",
-            "laguna",
-            "chameleon",
-        ),
-        *("gemma4", "granite-embed-multi-311m", "sarvam-moe"),
-    )
+    """
+    a.x-4.0 chameleon chatglm-bpe codeshell command-r dbrx deepseek-r1-qwen exaone exaone4 f2llmv2 falcon-h1 falcon3
+    gemma4 gigachat glm4 glm5 gpt-2 granite-docling granite-embed-multi-311m grok-2 hunyuan jais jina-de jina-es
+    jina-v1-en jina-v2-code jina-v2-de jina-v2-es jina-v5-nano kimi-k2 kormo laguna lfm2 llama-bpe llama-v3 llama3
+    megrez mellum mellum2 midm-2.0 minerva-7b modern-bert mpt olmo phi-2 pixtral qwen2 qwen35 refact roberta-bpe
+    sarvam-moe smaug-bpe smollm solar-open stablelm2 starcoder trillion
+    """.split()  # noqa: SIM905
 )
 """Names of pre-tokenizers whose expressions llama.cpp has written out as loops, or which match a few characters at
 most.
 """
+CHECKED = frozenset({"0.3.36"})
+"""Versions of llama-cpp-python for which that was tried. Another one may have moved a name to std::regex, where a long
+text would end the process: there no name is trusted, which costs long texts a little time.
+"""
+
+
+def is_never_deep(pre: str, version: str) -> bool:
+    """Whether text of any length can go straight to llama.cpp's tokenizer with this pre-tokenizer."""
+    return pre in NEVER_DEEP and version in CHECKED
 
 
 def bounded(vocab: VocabTable, pre: str) -> Tokenize:
@@ -109,8 +58,6 @@ def bounded(vocab: VocabTable, pre: str) -> Tokenize:
     Ids are llama.cpp's own up to runs of 32,768 characters without a safe boundary. Longer runs are cut into windows
     where both sides of the cut come out the same. Raises InvalidRequestError where the system gives no thread for it.
     """
-    if pre in NEVER_DEEP:
-        return vocab.tokenize
     native, cuts = vocab.tokenize, _CUTS.get(pre)
     boundaries: list[Boundaries] = []  # made for the first long text
 

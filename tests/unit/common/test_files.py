@@ -10,12 +10,26 @@ import pytest
 
 from uad.bench.workloads import PROMPT_DIR, load
 from uad.cli.mapping import _conversation
-from uad.common.files import no_such_file, path_of, read_text
+from uad.common.files import no_such_file, path_of, read_text, why_not_writable
 from uad.config import load_config
 from uad.errors import ConfigError, MappingError
 from uad.mapping.families import bundled_mappings, load_family
 
 BOM = codecs.BOM_UTF8
+
+
+def test_why_a_file_cannot_be_written_is_known_before_it_is_made(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "old").touch()
+    found = {name: why_not_writable(tmp_path / name) for name in ("new", "old", "folder", "none/new", "old/new")}
+    assert found == {
+        "new": "",
+        "old": "",
+        "folder": "it is a folder",
+        "none/new": "No such file or directory",
+        "old/new": "Not a directory",
+    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "old"]
 
 
 @pytest.fixture

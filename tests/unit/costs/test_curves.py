@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uad.costs import profile
-from uad.costs.profile import full, medians, plausible_ids, quick, spread
+from uad.costs.profile import alike, as_at_rest, disturbance, full, medians, plausible_ids, quick, spread
 from uad.errors import ConfigError
 from uad.policy.cost import CostSample
 
@@ -178,3 +178,69 @@ def test_plausible_ids_are_spread_over_the_vocabulary():
     assert max(ids) - min(ids) > 30_000
     assert plausible_ids(100, 8, 32_000) == ids[100:108]
     assert 3000 < median(plausible_ids(0, 999, 7919 * 2)) < 13_000
+
+
+# --- a busy machine
+
+
+def samples(**ms_of):
+    """n1=[…], n2=[…]: milliseconds of every pass of so many rows."""
+    return tuple(CostSample(int(name[1:]), 0, float(ms)) for name, every in ms_of.items() for ms in every)
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (samples(n1=[70, 71, 72], n2=[90, 91, 92], n8=[200, 203, 201]), ""),
+        (samples(n1=[72.5], n7=[243.2], n8=[203.1]), ""),  # a step of a real curve (Q8_0 on AVX-512)
+        (
+            samples(n1=[10.0], n2=[266.0], n4=[45.0], n8=[25.0], n16=[100.0]),
+            "a pass of 2 tokens took 5.9 times as long",
+        ),
+        (samples(n1=[10.0], n2=[99.0]), "a pass of 2 tokens took 10 times as long as one of a single token"),
+        (samples(n1=[10, 30, 60], n2=[12, 30, 66]), "passes of one size differ by a factor of"),
+        (samples(n2=[10.0], n4=[11.0]), ""),
+    ],
+)
+def test_times_that_no_machine_at_rest_has_are_told_from_others(found, why):
+    assert disturbance(found).startswith(why)
+    assert bool(disturbance(found)) == bool(why)
+
+
+@given(
+    rest=st.lists(st.floats(1, 100), min_size=1, max_size=16).map(sorted),
+    noise=st.lists(st.floats(1, 50), min_size=48, max_size=48),
+)
+def test_a_disturbed_curve_is_put_where_a_machine_at_rest_could_have_it(rest, noise):
+    """Nothing that was measured is below it, it rises, and no pass costs more than single rows."""
+    true = {n: min(ms, n * rest[0]) for n, ms in enumerate(rest, 1)}
+    found = [CostSample(n, 0, ms * noise[3 * n - 3 + i]) for n, ms in true.items() for i in range(3)]
+    guess = {one.n: one.ms for one in as_at_rest(found)}
+    assert guess.keys() == true.keys()
+    assert all(guess[n] <= min(one.ms for one in found if one.n == n) for n in true)
+    assert all(guess[n] <= n * guess[1] * 1.0001 for n in true)
+    assert [guess[n] for n in sorted(guess)] == sorted(guess.values())
+
+
+def test_what_comes_out_the_same_again_is_how_the_machine_is():
+    odd = samples(n1=[10.0], n2=[90.0])
+    assert disturbance(odd)
+    assert alike(odd, samples(n1=[11.0], n2=[85.0]))
+    assert not alike(odd, samples(n1=[10.0], n2=[20.0]))
+    assert not alike(odd, samples(n1=[10.0]))
+
+
+def test_a_measurement_stops_for_whoever_wants_the_model():
+    machine = Machine(linear(10, 0.1))
+    found = quick(machine, range(1, 17), 2.0, machine.clock, stop=lambda: len(machine.sizes) >= 6)
+    assert len(machine.sizes) == 6
+    assert found
+
+
+def test_a_measurement_behind_a_text_leaves_the_text():
+    machine = Machine(linear(10, 0.1), n_ctx=110)
+    machine.held = 100
+    found = quick(machine, range(1, 17), 2.0, machine.clock, seq=0, depth=100)
+    assert machine.held == 100
+    assert {one.depth for one in found} == {100}
+    assert max(machine.sizes) == 10

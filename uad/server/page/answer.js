@@ -43,14 +43,17 @@ export function emptyAnswer() {
 
 /**
  * What the answer would have taken without drafts, less what it took, in ms, as the server's cost curve tells; null
- * where it tells nothing.
+ * where it tells nothing, and where the answer took more than twice as long: drafts never cost that much, so other
+ * programs ran meanwhile.
  */
 export async function timeSaved({ timings, uad, n_prompt }) {
   if (!timings.draft_n) return null;
   try {
     const { plain } = await first("live");
     const steps = timings.predicted_n - 1;
-    return plain?.length && steps > 0 ? steps * between(plain, n_prompt + steps / 2) - timings.predicted_ms : null;
+    if (!plain?.length || steps <= 0) return null;
+    const alone = steps * between(plain, n_prompt + steps / 2);
+    return timings.predicted_ms > 2 * alone ? null : alone - timings.predicted_ms;
   } catch {
     return null;
   }

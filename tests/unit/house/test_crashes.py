@@ -1,0 +1,69 @@
+"""Tests that end their process, as llama.cpp does where it gives up."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.long
+
+TESTS = Path(__file__).parents[2]
+ENDING = """
+import os, sys
+
+def test_before():
+    pass
+
+def test_that_ends_its_process():
+    os._exit(1)
+
+def test_after():
+    pass
+"""
+GIVING_UP = """
+import sys, types
+
+given_up = sys.modules["uad.backend.abort"] = types.ModuleType("abort")
+given_up.listen = lambda tell: setattr(given_up, "tell", tell)
+
+def test_that_gives_up():
+    import os
+    given_up.tell("GGML_ASSERT(x) failed")
+    sys.stderr.flush()
+    os._exit(1)
+"""
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "kit.crashes", "-p", "no:cacheprovider", "-c", os.devnull, *words, "."],
+        cwd=folder,
+        env=environment | {"PYTHONPATH": str(TESTS)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def test_a_test_that_ends_its_process_is_one_failed_test_and_all_others_run(tmp_path: Path) -> None:
+    names = ("test_one.py", "test_two.py")
+    for name in names:
+        (tmp_path / name).write_text(ENDING)
+    done = run(tmp_path, "-q", "-n", "2", "--dist", "loadfile")
+    assert "2 failed, 4 passed" in done.stdout, done.stdout + done.stderr
+    assert "INTERNALERROR" not in done.stdout
+    assert sorted(re.findall(r"^FAILED (\S+)", done.stdout, re.MULTILINE)) == [
+        f"{name}::test_that_ends_its_process" for name in names
+    ]
+
+
+def test_what_llama_cpp_said_last_is_shown_with_the_name_of_the_test(tmp_path: Path) -> None:
+    (tmp_path / "test_one.py").write_text(GIVING_UP)
+    done = run(tmp_path)
+    assert "test_one.py::test_that_gives_up (call): GGML_ASSERT(x) failed" in done.stderr
