@@ -1,8 +1,8 @@
 """Where a text may be cut into lexemes without changing what a grammar means. Knows no notation.
 
 llguidance takes the longest match: a lexeme goes on as long as any lexeme can. With `num: /[0-9]+[ \\n]*/` and
-`line: num "\\n"` the text `12\\n` is a whole `num`, and the line never ends. So a lexeme that could take what may follow
-another one (here: itself) is cut up; `[ \\n]*` becomes single characters, and `[0-9]+` may stay.
+`line: num "\\n"` the text `12\\n` is a whole `num`, and the line never ends. So a lexeme is cut up that could take what
+may follow another one (here: itself). `[ \\n]*` becomes single characters, and `[0-9]+` may stay.
 """
 
 from __future__ import annotations

@@ -11,18 +11,24 @@ from typing import Any, NamedTuple
 
 Schema = dict[str, Any]
 
-FORMATS = frozenset("date-time time date duration email hostname ipv4 ipv6 uri uuid unknown".split())
+FORMATS = frozenset(
+    ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid", "unknown")
+)
 """Those that llguidance keeps to."""
 _DRAFTS = ("http://json-schema.org/", "https://json-schema.org/")
 _NAMED = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
 _LISTED = ("prefixItems", "anyOf", "oneOf", "allOf", "items")
 _ONE = ("items", "additionalItems", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else")
 _ASSERTIONS = frozenset(
-    "$ref $dynamicRef $recursiveRef type enum const not if then else anyOf oneOf allOf minimum maximum exclusiveMinimum "
-    "exclusiveMaximum multipleOf minLength maxLength pattern format items prefixItems additionalItems minItems maxItems "
-    "uniqueItems contains minContains maxContains unevaluatedItems properties patternProperties additionalProperties "
-    "required propertyNames minProperties maxProperties dependentRequired dependentSchemas dependencies "
-    "unevaluatedProperties".split()
+    (
+        *("$ref", "$dynamicRef", "$recursiveRef", "type", "enum", "const", "not", "if", "anyOf", "oneOf", "allOf"),
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+        *("minLength", "maxLength", "pattern", "format"),
+        *("items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "contains"),
+        *("minContains", "maxContains", "unevaluatedItems", "properties", "patternProperties", "additionalProperties"),
+        *("required", "propertyNames", "minProperties", "maxProperties", "dependentRequired", "dependentSchemas"),
+        *("dependencies", "unevaluatedProperties"),
+    )
 )
 
 

@@ -68,7 +68,9 @@ def _lark(text: str) -> str:
     except RecursionError:
         can_end = True  # llguidance says what is wrong with it
     if not can_end:
-        raise InvalidRequestError("failed to parse grammar: no answer could ever end; give start a way out of recursion")
+        raise InvalidRequestError(
+            "failed to parse grammar: no answer could ever end; give start a way out of recursion"
+        )
     return text
 
 

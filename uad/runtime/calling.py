@@ -4,6 +4,7 @@ words.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 
 from uad.calls.constraint import ASSISTANT, CallGrammar, Opening, grammar_of, lead_lark
@@ -11,6 +12,7 @@ from uad.calls.format import AnswerFormat, CallFormat
 from uad.calls.parser import Start
 from uad.calls.tools import Calls, Schema
 from uad.errors import NotSupportedError
+from uad.grammar.schema_words import drop_idle_words
 from uad.grammar.source import JSON_STYLE, LARK
 from uad.types import Constraint, ConstraintKind
 from uad.vocab.table import VocabTable
@@ -24,13 +26,20 @@ def call_constraint(
     A call that is required comes first, or behind a thought. One that is not is constrained from its marker on, if a
     tool is strict. With the schema of an answer there is a call or such an answer. tail: the end of the prompt.
 
-    Raises NotSupportedError where a call is required in a format that is not known.
+    Raises NotSupportedError where a call is required in a format that is not known, and InvalidRequestError for a
+    tool's schema that is not understood.
     """
     format_ = next(iter(answers.calls), None)
-    grammar = grammar_of(format_, calls, answers.thought) if format_ is not None else None
-    if format_ is None or grammar is None:
+    is_bound = calls.are_required or answer is not None or any(tool.strict for tool in calls.allowed())
+    if not (calls.are_possible and is_bound):
+        return None
+    if format_ is None:
         if calls.are_required:
             raise NotSupportedError("how this model writes calls is not known; send tool_choice auto", "tool_choice")
+        return None
+    tools = tuple(replace(tool, parameters=drop_idle_words(deepcopy({**tool.parameters}))) for tool in calls.tools)
+    grammar = grammar_of(format_, replace(calls, tools=tools), answers.thought)
+    if grammar is None:
         return None
     if calls.are_required:
         return _from_the_start(vocab, grammar, _opening(format_, grammar, start, tail, answers.thinks), start)
