@@ -6,6 +6,7 @@ The text comes from the format's example, in which the tool's name, its argument
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 
@@ -16,7 +17,6 @@ from uad.calls.lark import CallShape as CallShape
 from uad.calls.lark import Opening as Opening
 from uad.calls.parts import Json, Literal, Part, Pattern
 from uad.calls.tools import Calls, Tool
-from uad.calls.values import escaped
 from uad.errors import InvalidRequestError, MappingError
 from uad.mapping.families import ThoughtFormat
 
@@ -96,7 +96,7 @@ def _list_of(format_: CallFormat, text: str) -> tuple[int, int]:
 def _parts(format_: CallFormat, call: str, tool: Tool) -> Iterator[Part]:
     before, after = call.split(_NAME, 1)
     yield from _around_id(before)
-    yield Literal(escaped(tool.name) if format_.body in ("json", "list") else tool.name)
+    yield Literal(json.dumps(tool.name, ensure_ascii=False)[1:-1] if format_.body in ("json", "list") else tool.name)
     if format_.body in ("tagged", "python", "gemma"):
         yield from arguments(format_, after, tool)
         return

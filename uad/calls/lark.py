@@ -18,7 +18,7 @@ from uad.mapping.families import ThoughtFormat
 _FINAL = "<|channel|>final"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _STYLE = "x-guidance"
-_A_NAME = "[a-zA-Z_][a-zA-Z0-9_]*"
+_A_NAME = "[a-zA-Z_][a-zA-Z0-9_]{0,63}"
 
 
 HEADER: tuple[Part, ...] = (Literal(_FINAL), Maybe((Literal(" <|constrain|>json"),)), Literal("<|message|>"))

@@ -4,14 +4,14 @@ words.
 
 from __future__ import annotations
 
-from copy import deepcopy
+import json
 from dataclasses import replace
 
 from uad.calls.constraint import ASSISTANT, CallGrammar, Opening, grammar_of, lead_lark
 from uad.calls.format import AnswerFormat, CallFormat
 from uad.calls.parser import Start
 from uad.calls.tools import Calls, Schema
-from uad.errors import NotSupportedError
+from uad.errors import InvalidRequestError, NotSupportedError
 from uad.grammar.schema_words import drop_idle_words
 from uad.grammar.source import JSON_STYLE, LARK
 from uad.types import Constraint, ConstraintKind
@@ -37,14 +37,38 @@ def call_constraint(
         if calls.are_required:
             raise NotSupportedError("how this model writes calls is not known; send tool_choice auto", "tool_choice")
         return None
-    tools = tuple(replace(tool, parameters=drop_idle_words(deepcopy({**tool.parameters}))) for tool in calls.tools)
-    grammar = grammar_of(format_, replace(calls, tools=tools), answers.thought)
+    try:
+        return _bound(vocab, answers, format_, _effective(calls), start, tail, answer)
+    except RecursionError:
+        raise InvalidRequestError.at("tools", "a schema is nested too deeply") from None
+
+
+def _effective(calls: Calls) -> Calls:
+    """The same with schemas without idle words."""
+    return replace(calls, tools=tuple(replace(tool, parameters=_without_idle(tool.parameters)) for tool in calls.tools))
+
+
+def _without_idle(schema: Schema) -> Schema:
+    return drop_idle_words(json.loads(json.dumps(schema)))
+
+
+def _bound(
+    vocab: VocabTable,
+    answers: AnswerFormat,
+    format_: CallFormat,
+    calls: Calls,
+    start: Start,
+    tail: str,
+    answer: Schema | None,
+) -> Constraint | None:
+    """See `call_constraint`."""
+    grammar = grammar_of(format_, calls, answers.thought)
     if grammar is None:
         return None
     if calls.are_required:
         return _from_the_start(vocab, grammar, _opening(format_, grammar, start, tail, answers.thinks), start)
     if answer is not None and not format_.plain:
-        opening = replace(_opening(format_, grammar, start, tail, answers.thinks), answer=answer)
+        opening = replace(_opening(format_, grammar, start, tail, answers.thinks), answer=_without_idle(answer))
         return _from_the_start(vocab, grammar, opening, start)
     if not any(tool.strict for tool in calls.allowed()):
         return None
