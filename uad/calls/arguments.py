@@ -102,16 +102,16 @@ class _Writer:
                 yield self._key_end(types), self._json(own, close)
             return
         if self._format.body == "gemma":
-            for text in texts:
-                yield self._tags.key_end, (Literal(QUOTE), _text(text, QUOTE, QUOTE), Literal(QUOTE))
+            for part in (part for text in texts for part in _text(text, QUOTE, QUOTE)):
+                yield self._tags.key_end, (Literal(QUOTE), part, Literal(QUOTE))
             if others:
                 yield self._tags.key_end, self._json({"anyOf": [kind.schema for kind in others]}, close)
             return
         without = close.removeprefix("\n") if self._tags.lines else close
         never = _read_as_others(others) if not self._says_kind else ()
         never += (re.escape(_CDATA) + "(?s:.*)",) if self._tags.cdata else ()
-        for text in texts:
-            yield self._key_end(frozenset({"string"})), (_text(text, close, without, never), Literal(close))
+        for part in (part for text in texts for part in _text(text, close, without, never)):
+            yield self._key_end(frozenset({"string"})), (part, Literal(close))
         for kind in others:
             if self._says_kind or kind.type in ("array", "object"):
                 yield self._key_end(frozenset({kind.type})), self._json(kind.schema, close)
@@ -139,12 +139,15 @@ def _bare(name: str) -> str:
     return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
-def _text(kind: Kind, until: str, without: str, never: tuple[str, ...] = ()) -> Part:
-    """A string of this kind, up to what ends it."""
+def _text(kind: Kind, until: str, without: str, never: tuple[str, ...] = ()) -> Iterator[Part]:
+    """A string of this kind, up to what ends it; nothing where none can be written."""
     if kind.values is None:
-        return FreeText(until, without, tuple(_conditions(kind.schema)), never)
-    texts = tuple(text for text in map(str, kind.values) if without not in text)
-    return FreeText(until, without, ("|".join(map(_regex, texts)),)) if never else OneOf(texts)
+        yield FreeText(until, without, tuple(_conditions(kind.schema)), never)
+        return
+    listed = [text for text in map(str, kind.values) if without not in text]
+    texts = [text for text in listed if not any(re.fullmatch(regex, text) for regex in never)]
+    if texts:
+        yield FreeText(until, without, ("|".join(map(_regex, texts)),)) if never else OneOf(tuple(texts))
 
 
 def _regex(text: str) -> str:
@@ -159,15 +162,29 @@ def _conditions(schema: Schema) -> Iterator[str]:
     if low or high is not None:
         yield f"(?s:.{{{low},{'' if high is None else high}}})"
     pattern = schema.get("pattern")
-    if isinstance(pattern, str) and (
-        inner := re.fullmatch(r"(\^?)((?:[^\\^$|(]|\\[^1-9bB]|\((?!\?)|\(\?:)*)(\$?)", pattern)
-    ):
-        try:
-            re.compile(inner[2])
-        except re.error:
-            return
-        text = re.sub(r"(?<!\\)/", r"\/", inner[2])
-        yield f"{'' if inner[1] else '(?s:.*)'}(?:{text}){'' if inner[3] else '(?s:.*)'}"
+    if isinstance(pattern, str) and (regex := _whole_match(pattern)):
+        yield regex
+
+
+def _whole_match(pattern: str) -> str:
+    """A regular expression for the whole of each text in which a pattern is found; empty where it has what llguidance's
+    expressions do not know: anchors but at its ends, looking around, references back.
+    """
+    tokens = re.findall(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?:|.", pattern, re.DOTALL)
+    begins, ends = tokens[:1] == ["^"], tokens[-1:] == ["$"]
+    inner = tokens[begins : len(tokens) - ends]
+    depth = 0
+    for token, following in zip(inner, [*inner[1:], ""], strict=False):
+        depth += (token in ("(", "(?:")) - (token == ")")
+        is_open = token == "|" and not depth and (begins or ends)
+        if token in ("^", "$") or is_open or (token == "(" and following == "?") or re.match(r"\\[1-9bBk]", token):
+            return ""
+    try:
+        re.compile("".join(inner))
+    except re.error:
+        return ""
+    text = "".join(token if token[0] == "\\" else token.replace("/", "\\/") for token in inner)
+    return f"{'' if begins else '(?s:.*)'}(?:{text}){'' if ends else '(?s:.*)'}"
 
 
 def _read_as_others(kinds: list[Kind]) -> tuple[str, ...]:
