@@ -23,6 +23,7 @@ _UNREAD = (
     *("maxProperties", "enum", "const", "unevaluatedProperties", "$dynamicRef", "$recursiveRef"),
 )
 _CHOICES = ("anyOf", "oneOf")
+_SAY_NOTHING = ("$defs", "definitions", "$schema", "$id")
 _NOTES = ("title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "$comment")
 
 
@@ -62,7 +63,10 @@ def _shapes(schema: Schema, root: Schema, depth: int) -> list[Shape]:
         raise InvalidRequestError("arguments are an object, so the schema must have the type object")
     found = [_own(schema)]
     if "$ref" in schema:
-        found = _both(found, _shapes(resolved({"$ref": schema["$ref"]}, root), root, depth + 1))
+        target = resolved({"$ref": schema["$ref"]}, root)
+        if not target:
+            raise InvalidRequestError(f"$ref {str(schema['$ref'])[:64]!r} refers to itself, or to nothing")
+        found = _both(found, _shapes(target, root, depth + 1))
     for part in _schemas(schema.get("allOf")):
         found = _both(found, _shapes(part, root, depth + 1))
     for word in _CHOICES:
@@ -187,6 +191,8 @@ def _own_kinds(schema: Schema) -> Iterator[Kind]:
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     types = schema.get("type")
     named = [kind for kind in (types if isinstance(types, list) else [types]) if isinstance(kind, str)]
+    if not schema.keys() - set(_SAY_NOTHING):
+        named = ["string", "number", "boolean", "null", "object", "array"]
     if isinstance(values, list):
         for kind in dict.fromkeys(map(type_of, values)):
             fitting = [value for value in values if type_of(value) == kind and _fits(value, named)]

@@ -10,7 +10,6 @@ import random
 from collections.abc import Sequence
 
 import jsonschema
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kit.calls_kit import FORMATS, said
