@@ -109,7 +109,9 @@ class _Writer:
             return
         without = close.removeprefix("\n") if self._tags.lines else close
         never = _read_as_others(others) if not self._says_kind else ()
-        never += (re.escape(_CDATA) + "(?s:.*)",) if self._tags.cdata else ()
+        never += (_regex(_CDATA) + "(?s:.*)",) if self._tags.cdata else ()
+        if self._tags.nested and others:  # what has tags is a list or an object, and so may nothing be
+            never += (f"(?s:.*){_regex(self._tags.nested)}(?s:.*)", r"\s*")
         for part in (part for text in texts for part in _text(text, close, without, never)):
             yield self._key_end(frozenset({"string"})), (part, Literal(close))
         for kind in others:
