@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 Schema = dict[str, object]
 _NAMES = ("id", "name", "kind", "tags", "parent", "a-b", "größe", "x y", "value_1", "$ref_like", "é", 'quo"te')
+_ARGUMENTS = ("id", "name", "from", "a-b", "größe", "n", "value_1", "class", "None", "path.to")
 _PATTERNS = ("^[a-z]{2,5}$", "^[A-Z][a-z]+$", r"^\d{3}-\d{4}$", "^(foo|bar)[0-9]?$", r"^[^\s]{1,4}$", "b+")
 _FORMATS = ("date", "uuid", "ipv4", "email")
 # times have leap seconds, which the judge does not know
@@ -104,5 +105,66 @@ def _leaf(rng: random.Random) -> Schema:
         lambda: {"enum": [1, "one", None, True, [1, {"a": 2}]]},
         lambda: {"const": rng.choice((*_WORDS, 3, -0.5, None, {"x": [1]}))},
         dict,
+    )
+    return rng.choice(makers)()
+
+
+def make_parameters(rng: random.Random) -> Schema:
+    """The schema of a tool's arguments, in the ways in which people and their libraries write it."""
+    kind = rng.randrange(8)
+    if kind == 0:
+        return rng.choice(({}, {"type": "object"}, {"type": "object", "properties": {}, "additionalProperties": False}))
+    if kind == 1:
+        one = _arguments(rng)
+        definitions = one.pop("$defs", {})
+        return {"$ref": "#/$defs/Input", "$defs": {"Input": one, **definitions}}  # type: ignore[dict-item]
+    if kind == 2:
+        parts = [_named(rng, names) for names in (("id", "from"), ("name", "a-b"))]
+        return {"type": "object", "allOf": parts}
+    if kind == 3:
+        return {"anyOf": [_closed({"kind": {"const": word}, word: _value(rng)}) for word in ("cat", "dog", "fish")]}
+    if kind == 4:
+        return {"type": "object", "additionalProperties": _value(rng)}
+    if kind == 5:
+        return _named(rng, ("id", "name", "from")) | {"additionalProperties": _value(rng)}
+    return _arguments(rng)
+
+
+def _arguments(rng: random.Random) -> Schema:
+    """Members with all kinds of values; some of them as references."""
+    names = rng.sample(_ARGUMENTS, rng.randint(1, 5))
+    own = _named(rng, names) | ({"additionalProperties": False} if rng.random() < 0.5 else {})
+    if rng.random() < 0.3:
+        properties = own["properties"]
+        assert isinstance(properties, dict)
+        properties["shared"] = rng.choice(({"$ref": "#/$defs/shared"}, {"anyOf": [{"$ref": "#/$defs/shared"}]}))
+        own["$defs"] = {"shared": _value(rng)}
+    return own
+
+
+def _named(rng: random.Random, names: Sequence[str]) -> Schema:
+    return {
+        "type": "object",
+        "properties": {name: _value(rng) for name in names},
+        "required": [name for name in names if rng.random() < 0.5],
+    }
+
+
+def _value(rng: random.Random) -> Schema:
+    """Of one argument: also texts that may be something else."""
+    text = rng.choice(
+        ({"type": "string"}, {"type": "string", "minLength": 2, "maxLength": 9}, {"enum": ["5", "null", ""]})
+    )
+    makers: tuple[Callable[[], Schema], ...] = (
+        lambda: {"type": "string"},
+        lambda: {"type": ["string", "null"]},
+        lambda: {"anyOf": [text, {"type": "null"}], "default": None},
+        lambda: {"anyOf": [text, _leaf(rng)]},
+        lambda: {"type": ["string", rng.choice(("integer", "number", "boolean"))]},
+        lambda: {"anyOf": [{"type": "string"}, {"type": "array", "items": _leaf(rng)}]},
+        lambda: {"allOf": [{"type": "string"}, {"minLength": 1}]},
+        lambda: _leaf(rng),
+        lambda: _object(rng, 1, []),
+        lambda: _array(rng, 1, []),
     )
     return rng.choice(makers)()

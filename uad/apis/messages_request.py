@@ -170,7 +170,9 @@ def _choice(own: MessagesBody) -> Json:
             out["tool_choice"] = {"type": "function", "function": {"name": own.tool_choice.get("name")}}
         case _:
             raise InvalidRequestError.at("tool_choice.type", "must be auto, any, tool or none")
-    is_single = own.tool_choice.get("disable_parallel_tool_use") or False
+    is_single = own.tool_choice.get("disable_parallel_tool_use")
+    if is_single is None:
+        return out
     if not isinstance(is_single, bool):
         where = "tool_choice.disable_parallel_tool_use"
         raise InvalidRequestError.at(where, "must be true or false")

@@ -203,6 +203,10 @@ def _settings_json(job: Job, body: ResponsesBody) -> Json:
         "tool_choice": body.tool_choice,
         "tools": [tool for tool in body.tools if tool.get("type", "function") == "function"],
     }
+    parallel = body.parallel_tool_calls
+    if parallel is None:
+        choice = body.tool_choice.get("mode") if isinstance(body.tool_choice, dict) else body.tool_choice
+        parallel = choice != "required"
     if sum(map(len, chunks(long))) > MAX_REPEATED:
         long = {"instructions": None, "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": []}
     return {
@@ -210,7 +214,7 @@ def _settings_json(job: Job, body: ResponsesBody) -> Json:
         "completed_at": None,
         "max_output_tokens": body.max_output_tokens,
         "metadata": body.metadata,
-        "parallel_tool_calls": body.parallel_tool_calls,
+        "parallel_tool_calls": parallel,
         "previous_response_id": None,
         "reasoning": {"effort": body.reasoning.effort, "summary": body.reasoning.summary},
         "store": False,

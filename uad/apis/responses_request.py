@@ -68,7 +68,7 @@ class ResponsesBody(Body):
     text: TextField = TextField()
     tools: list[dict[StrictStr, Any]] = Field([], max_length=MAX_TOOLS)
     tool_choice: Any = "auto"
-    parallel_tool_calls: StrictBool = True
+    parallel_tool_calls: StrictBool | None = None
     top_logprobs: ChatAlternatives | None = None
     metadata: dict[_MetaName, _MetaText] = Field({}, max_length=16)
     background: StrictBool = False

@@ -31,10 +31,14 @@ class Json:
 
 @dataclass(frozen=True)
 class FreeText:
-    """Any text up to `until`, which follows it. It does not contain `without`, with which `until` ends."""
+    """Any text up to `until`, which follows it. It does not contain `without`, with which `until` ends. must: regular
+    expressions that all match the whole text; never: those of which none does.
+    """
 
     until: str
     without: str
+    must: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,4 +55,35 @@ class Maybe:
     parts: tuple[Part, ...]
 
 
-Part: TypeAlias = Literal | Pattern | Json | FreeText | OneOf | Maybe
+@dataclass(frozen=True)
+class Either:
+    """One of these rows of parts."""
+
+    rows: tuple[tuple[Part, ...], ...]
+
+
+@dataclass(frozen=True)
+class NewName:
+    """A name that is none of these."""
+
+    taken: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument as it is written, with its name. One that is not required may be missing."""
+
+    parts: tuple[Part, ...]
+    is_required: bool
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Arguments in this order, with `between` between those that are there, and then any number of `more`."""
+
+    listed: tuple[Argument, ...]
+    between: str = ""
+    more: tuple[Part, ...] = ()
+
+
+Part: TypeAlias = Literal | Pattern | Json | FreeText | OneOf | Maybe | Either | NewName | Arguments

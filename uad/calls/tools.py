@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,9 +23,8 @@ class Tool:
 
     def schema_of(self, argument: str) -> Schema:
         """The schema of one argument; empty where the tool does not know it."""
-        properties = resolved(self.parameters, self.parameters).get("properties")
-        found = properties.get(argument) if isinstance(properties, Mapping) else None
-        return resolved(found, self.parameters) if isinstance(found, Mapping) else {}
+        found = list(_named(argument, self.parameters))
+        return {"anyOf": found} if len(found) > 1 else resolved(found[0], self.parameters) if found else {}
 
     def types_of(self, argument: str) -> frozenset[str]:
         """The JSON types that an argument may have; empty where its schema names none."""
@@ -57,6 +57,36 @@ class Calls:
         if not self.are_possible:
             return ()
         return tuple(tool for tool in self.tools if tool.name == self.choice) if self.named else self.tools
+
+
+def _named(argument: str, root: Schema) -> Iterator[Schema]:
+    """What a schema of arguments says of one of them, wherever it does: in references, parts and alternatives too, and
+    of names that it does not list.
+    """
+    waiting, seen = [root], set[int]()
+    while waiting:
+        schema = resolved(waiting.pop(), root)
+        if id(schema) in seen:
+            continue
+        seen.add(id(schema))
+        listed, patterns = schema.get("properties"), schema.get("patternProperties")
+        others = schema.get("additionalProperties")
+        if isinstance(listed, Mapping) and argument in listed:
+            found = [listed[argument]]
+        else:
+            fitting = patterns.items() if isinstance(patterns, Mapping) else ()
+            found = [one for pattern, one in fitting if _matches(pattern, argument)] or [others]
+        yield from (one for one in found if isinstance(one, Mapping))
+        for name in ("allOf", "anyOf", "oneOf"):
+            parts = schema.get(name)
+            waiting += [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
+
+
+def _matches(pattern: str, name: str) -> bool:
+    try:
+        return re.search(pattern, name) is not None
+    except re.error:
+        return False
 
 
 def resolved(schema: Schema, root: Schema) -> Schema:

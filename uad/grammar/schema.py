@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 
 from uad.errors import InvalidRequestError
+from uad.grammar.schema_words import drop_idle_words
 
 MAX_CHARS = 1 << 18
 MAX_PARTS = 10_000  # objects and lists: llguidance calls itself for each level, through references too
@@ -18,7 +19,9 @@ _DEFINITIONS = ("$defs", "definitions")
 
 
 def parsed(text: str) -> dict[str, object]:
-    """The schema as an object; `true` allows everything. Raises InvalidRequestError for one that is too large."""
+    """The schema as an object without idle words; `true` allows everything. Raises InvalidRequestError for one that is
+    too large.
+    """
     if len(text) > MAX_CHARS:
         raise InvalidRequestError(f"the schema has more than {MAX_CHARS} characters; send a smaller one")
     try:
@@ -32,7 +35,7 @@ def parsed(text: str) -> dict[str, object]:
     if not isinstance(schema, dict):
         raise InvalidRequestError("the schema must be a JSON object, such as {}, which allows any JSON")
     _check_size(schema)
-    return schema
+    return drop_idle_words(schema)
 
 
 def _check_size(schema: dict[str, object]) -> None:

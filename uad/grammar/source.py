@@ -8,6 +8,7 @@ from typing import Any
 from llguidance import LLMatcher
 
 from uad.errors import InvalidRequestError
+from uad.grammar.ending import lark_can_end, schema_can_end
 from uad.grammar.gbnf import MAX_CHARS, to_lark
 from uad.grammar.schema import parsed
 from uad.types import Constraint, ConstraintKind
@@ -31,13 +32,10 @@ def source(constraint: Constraint) -> str:
     """The grammar's source. Raises InvalidRequestError."""
     grammar = _inner(constraint)
     if not (constraint.prefix or constraint.suffix or constraint.lead):
-        return grammar
-    inner = json.loads(grammar)["grammars"]
-    if len(inner) > 1:
-        raise InvalidRequestError("a grammar of several parts cannot be put behind a thought, or between other texts")
+        return json.dumps({"grammars": [grammar]})
     lead = ("lead ", f"\n{constraint.lead}") if constraint.lead else ("", "")
     outer = f"start: {lead[0]}{_quoted(constraint.prefix)} @inner {_quoted(constraint.suffix)}{lead[1]}"
-    return json.dumps({"grammars": [{"lark_grammar": outer}, inner[0] | {"name": "inner"}]})
+    return json.dumps({"grammars": [{"lark_grammar": outer}, grammar | {"name": "inner"}]})
 
 
 def schema_source(schema: dict[str, object]) -> str:
@@ -45,28 +43,46 @@ def schema_source(schema: dict[str, object]) -> str:
     return str(LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults=JSON_STYLE))
 
 
-def _inner(constraint: Constraint) -> str:
+def _inner(constraint: Constraint) -> dict[str, object]:
+    """The constraint's own grammar, as a member of llguidance's `grammars`."""
     text = constraint.text
     match constraint.kind:
         case ConstraintKind.JSON_SCHEMA:
             return _schema(text)
         case ConstraintKind.GRAMMAR:
-            return str(
-                LLMatcher.grammar_from_lark(
-                    _bounded(text, MAX_CHARS) if text.lstrip().startswith(LARK) else to_lark(text)
-                )
-            )
+            return {"lark_grammar": _lark(text) if text.lstrip().startswith(LARK) else to_lark(text)}
         case ConstraintKind.REGEX:
-            return str(LLMatcher.grammar_from_regex(_unanchored(_bounded(text, MAX_REGEX))))
+            return _only_of(LLMatcher.grammar_from_regex(_unanchored(_bounded(text, MAX_REGEX))))
         case ConstraintKind.CHOICE:
-            return str(LLMatcher.grammar_from_lark(_choice(text)))
+            return {"lark_grammar": _choice(text)}
 
 
-def _schema(text: str) -> str:
+def _only_of(document: str) -> dict[str, object]:
+    inner: dict[str, object] = json.loads(document)["grammars"][0]
+    return inner
+
+
+def _lark(text: str) -> str:
     try:
-        return schema_source(parsed(text))
+        can_end = lark_can_end(_bounded(text, MAX_CHARS))
+    except RecursionError:
+        can_end = True  # llguidance says what is wrong with it
+    if not can_end:
+        raise InvalidRequestError(
+            "failed to parse grammar: no answer could ever end; give start a way out of recursion"
+        )
+    return text
+
+
+def _schema(text: str) -> dict[str, object]:
+    try:
+        schema = parsed(text)
+        inner = _only_of(schema_source(schema))
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"the schema cannot be read: {error}") from None
+    if not schema_can_end(schema):
+        raise InvalidRequestError("the schema: no answer could ever end; what it requires contains itself")
+    return inner
 
 
 def _bounded(text: str, n_most: int) -> str:

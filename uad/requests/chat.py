@@ -41,16 +41,20 @@ class Reading:
 
 
 def calls_of(body: ChatBody) -> Calls:
-    """What the request says about calls. Raises InvalidRequestError for a choice of a tool that is not there."""
+    """What the request says about calls. A call that is required comes alone, unless several are asked for: a small
+    model would write the same one again and again.
+
+    Raises InvalidRequestError for a choice of a tool that is not there.
+    """
     tools = tuple(
         Tool(one.name, one.parameters or {}, bool(one.strict)) for one in (tool.function for tool in body.tools)
     )
-    choice = body.tool_choice
+    choice, parallel = body.tool_choice, body.parallel_tool_calls
     if not isinstance(choice, NamedTool):
-        return Calls(tools, choice, named=False, parallel=body.parallel_tool_calls)
+        return Calls(tools, choice, named=False, parallel=choice != "required" if parallel is None else parallel)
     if tools and all(tool.name != choice.name for tool in tools):
         raise InvalidRequestError.at("tool_choice", f"tools has no function {choice.name!r}")
-    return Calls(tools, choice.name, named=True, parallel=body.parallel_tool_calls)
+    return Calls(tools, choice.name, named=True, parallel=parallel is not False)
 
 
 def _start(engine: Backend, body: ChatBody, tail: str) -> Start:

@@ -264,7 +264,7 @@ class TemplateBody(Body):
     reasoning_budget_message: StrictStr | None = Field(None, max_length=MAX_BUDGET_MESSAGE)
     tools: list[ToolBody] = Field([], max_length=MAX_TOOLS)
     tool_choice: ToolChoice = "auto"
-    parallel_tool_calls: StrictBool = True
+    parallel_tool_calls: StrictBool | None = None
     reasoning_format: ReasoningFormat | None = None
     add_generation_prompt: StrictBool | None = None
     continue_final_message: StrictBool | None = None

@@ -4,13 +4,15 @@ words.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from uad.calls.constraint import ASSISTANT, CallGrammar, Opening, grammar_of, lead_lark
 from uad.calls.format import AnswerFormat, CallFormat
 from uad.calls.parser import Start
 from uad.calls.tools import Calls, Schema
-from uad.errors import NotSupportedError
+from uad.errors import InvalidRequestError, NotSupportedError
+from uad.grammar.schema_words import drop_idle_words
 from uad.grammar.source import JSON_STYLE, LARK
 from uad.types import Constraint, ConstraintKind
 from uad.vocab.table import VocabTable
@@ -24,18 +26,49 @@ def call_constraint(
     A call that is required comes first, or behind a thought. One that is not is constrained from its marker on, if a
     tool is strict. With the schema of an answer there is a call or such an answer. tail: the end of the prompt.
 
-    Raises NotSupportedError where a call is required in a format that is not known.
+    Raises NotSupportedError where a call is required in a format that is not known, and InvalidRequestError for a
+    tool's schema that is not understood.
     """
     format_ = next(iter(answers.calls), None)
-    grammar = grammar_of(format_, calls, answers.thought) if format_ is not None else None
-    if format_ is None or grammar is None:
+    is_bound = calls.are_required or answer is not None or any(tool.strict for tool in calls.allowed())
+    if not (calls.are_possible and is_bound):
+        return None
+    if format_ is None:
         if calls.are_required:
             raise NotSupportedError("how this model writes calls is not known; send tool_choice auto", "tool_choice")
+        return None
+    try:
+        return _bound(vocab, answers, format_, _effective(calls), start, tail, answer)
+    except RecursionError:
+        raise InvalidRequestError.at("tools", "a schema is nested too deeply") from None
+
+
+def _effective(calls: Calls) -> Calls:
+    """The same with schemas without idle words."""
+    return replace(calls, tools=tuple(replace(tool, parameters=_without_idle(tool.parameters)) for tool in calls.tools))
+
+
+def _without_idle(schema: Schema) -> Schema:
+    return drop_idle_words(json.loads(json.dumps(schema)))
+
+
+def _bound(
+    vocab: VocabTable,
+    answers: AnswerFormat,
+    format_: CallFormat,
+    calls: Calls,
+    start: Start,
+    tail: str,
+    answer: Schema | None,
+) -> Constraint | None:
+    """See `call_constraint`."""
+    grammar = grammar_of(format_, calls, answers.thought)
+    if grammar is None:
         return None
     if calls.are_required:
         return _from_the_start(vocab, grammar, _opening(format_, grammar, start, tail, answers.thinks), start)
     if answer is not None and not format_.plain:
-        opening = replace(_opening(format_, grammar, start, tail, answers.thinks), answer=answer)
+        opening = replace(_opening(format_, grammar, start, tail, answers.thinks), answer=_without_idle(answer))
         return _from_the_start(vocab, grammar, opening, start)
     if not any(tool.strict for tool in calls.allowed()):
         return None

@@ -1,0 +1,255 @@
+"""A grammar of calls in llguidance's dialect of Lark: what stands around them, and what they are made of. Knows no
+format of calls.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from uad.calls.format import THINK_TAGS
+from uad.calls.parts import Arguments, Either, FreeText, Json, Literal, Maybe, NewName, OneOf, Part, Pattern
+from uad.calls.tools import Schema
+from uad.mapping.families import ThoughtFormat
+
+_FINAL = "<|channel|>final"
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_STYLE = "x-guidance"
+_A_NAME = "[a-zA-Z_][a-zA-Z0-9_]{0,63}"
+
+
+HEADER: tuple[Part, ...] = (Literal(_FINAL), Maybe((Literal(" <|constrain|>json"),)), Literal("<|message|>"))
+"""Of the message for the user, in harmony."""
+
+
+@dataclass(frozen=True)
+class CallShape:
+    """How a call of one tool is written."""
+
+    name: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Where a grammar begins, and what else it allows.
+
+    behind: the beginning of a call that stands before it. may_think: thoughts may come first. is_thought_over: it
+    begins where a thought has ended. answer: JSON schema of what may be said instead of calls.
+    """
+
+    behind: str = ""
+    may_think: bool = False
+    is_thought_over: bool = False
+    answer: Schema | None = None
+
+
+_BARE = Opening()
+
+
+@dataclass(frozen=True)
+class CallGrammar:
+    """`begin`, one of `calls`, more of them behind `between` each if `many`, and `finish`.
+
+    `trigger` is a marker with which calls begin, and nothing else; empty where a format has none. `lazy` are texts then
+    with which calls begin, and prose does not. thought: what stands around thoughts before calls, and behind_thought
+    what stands between them and calls.
+    """
+
+    begin: str = ""
+    calls: tuple[CallShape, ...] = ()
+    between: str = ""
+    finish: str = ""
+    many: bool = False
+    trigger: str = ""
+    thought: ThoughtFormat = THINK_TAGS
+    behind_thought: str = ""
+    lazy: tuple[str, ...] = ()
+
+    @property
+    def opener(self) -> str:
+        """The text with which every call begins."""
+        first = {call.parts[0] for call in self.calls}
+        part = next(iter(first))
+        return part.text if len(first) == 1 and isinstance(part, Literal) else ""
+
+    def lark(
+        self, specials: Mapping[str, str] = _NOTHING, style: Mapping[str, object] = _NOTHING, opening: Opening = _BARE
+    ) -> str:
+        """As a grammar in llguidance's dialect of Lark.
+
+        specials: the notation of each name that is one token. style: llguidance's options for JSON.
+        """
+        return LarkWriter(self, specials, style).text(opening)
+
+
+class LarkWriter:
+    """Writes a grammar rule by rule."""
+
+    def __init__(self, grammar: CallGrammar, specials: Mapping[str, str], style: Mapping[str, object]) -> None:
+        self._grammar = grammar
+        self._specials = specials
+        self._style = style
+        around = (grammar.begin, grammar.finish, grammar.thought.start, grammar.thought.end, grammar.behind_thought)
+        parts = [part for call in grammar.calls for part in call.parts]
+        written = "\n".join([*around, *_texts([*HEADER, *parts])])
+        names = sorted((name for name in specials if name and name in written), key=len, reverse=True)
+        self._names = re.compile("|".join(map(re.escape, names))) if names else None
+        self._rules: list[str] = []
+
+    def text(self, opening: Opening) -> str:
+        """See `CallGrammar.lark`."""
+        found, opener = self._grammar, self._grammar.opener
+        if not (found.begin + opener).startswith(opening.behind):
+            raise ValueError(f"no call begins with {opening.behind!r}")
+        body = " | ".join(self._call(n, call, opener) for n, call in enumerate(found.calls))
+        more = f" ({self._literal(found.between + opener)} body)*" if found.many else ""
+        first = self._literal((found.begin + opener).removeprefix(opening.behind))
+        answer = f" | {self._answer(opening.answer)}" if opening.answer is not None else ""
+        lead = f"{self._thought()} " if opening.may_think else f"{self._gap()} " if opening.is_thought_over else ""
+        calls = f"{first} body{more} {self._literal(found.finish)}{answer}"
+        return "\n".join([f"start: {lead}calls", f"calls: {calls}", f"body: {body}", *self._rules, ""])
+
+    def lead(self, header: tuple[Part, ...], is_thought_over: bool) -> str:
+        """What may stand before an answer that is no call. header: what the answer itself begins with."""
+        before = self._gap() if is_thought_over else self._thought()
+        return "\n".join([f"lead: {before} {self._sequence(header, 'header')}", *self._rules, ""])
+
+    def _answer(self, schema: Schema) -> str:
+        """What may be said instead of calls."""
+        header = HEADER if self._grammar.behind_thought else ()
+        return self._sequence((*header, Json(schema)), "answer")
+
+    def _thought(self) -> str:
+        """A thought, or none."""
+        start, end = self._grammar.thought.start.strip(), self._grammar.thought.end.strip()
+        self._rules.append(f"thought: {self._sequence((Literal(start), FreeText(end, end), Literal(end)), 'thought')}")
+        return f"(thought {self._gap()})?"
+
+    def _gap(self) -> str:
+        """What stands between a thought and a call: some white space, or a header."""
+        if self._grammar.behind_thought:
+            return self._literal(self._grammar.behind_thought)
+        self._rules.append("GAP: /[ \\n]{1,4}/")
+        return "GAP?"
+
+    def _call(self, number: int, call: CallShape, opener: str) -> str:
+        name = f"call_{number}"
+        self._rules.append(f"{name}: {self._sequence(call.parts[1:] if opener else call.parts, name)}")
+        return name
+
+    def _sequence(self, parts: tuple[Part, ...], name: str) -> str:
+        """Parts in a row. A text holds what ends it, which is left out of the literal behind it."""
+        written: list[str] = []
+        done = ""
+        for i, part in enumerate(parts):
+            rest = Literal(part.text.removeprefix(done)) if isinstance(part, Literal) else part
+            written.append(self._part(rest, f"{name}_{i}"))
+            done = self._held(part.until) if isinstance(part, FreeText) else ""
+        return " ".join(written) or '""'
+
+    def _part(self, part: Part, name: str) -> str:
+        match part:
+            case Literal():
+                return self._literal(part.text)
+            case Pattern():
+                return f"/{part.regex}/"
+            case Json():
+                self._rules.append(f"{name}: %json {json.dumps(self._styled(part.schema), ensure_ascii=False)}")
+                return name
+            case FreeText():
+                return self._any_text(name.upper(), part)
+            case OneOf():
+                return f"({' | '.join(map(self._text, part.texts))})"
+            case Maybe():
+                return f"({self._sequence(part.parts, name)})?"
+            case Either():
+                return f"({' | '.join(self._sequence(row, f'{name}_{i}') for i, row in enumerate(part.rows))})"
+            case NewName():
+                taken = "|".join(map(_escaped, part.taken))
+                self._rules.append(f"{name.upper()}: /{_A_NAME}/{f' & ~/({taken})/' if taken else ''}")
+                return name.upper()
+            case Arguments():
+                return self._arguments(part, name)
+
+    def _arguments(self, part: Arguments, name: str) -> str:
+        """Arguments in a row, from the last one on. `rest_2` is what may follow an argument, `first_2` what may begin
+        where none was written: `rest_2: ("," arg_2)? rest_3`, `first_2: arg_2 rest_3 | first_3`.
+        """
+        more = self._rule(f"{name}_more", self._sequence(part.more, f"{name}_m")) if part.more else ""
+        if not part.between:
+            rows = [
+                f"({self._sequence(one.parts, f'{name}_{i}')}){'' if one.is_required else '?'}"
+                for i, one in enumerate(part.listed)
+            ]
+            return " ".join([*rows, f"({more})*"] if more else rows) or '""'
+        between = self._literal(part.between)
+        rest = self._rule(f"{name}_rest", f"({between} {more})*" if more else '""')
+        first = self._rule(f"{name}_first", f"({more} {rest})?" if more else '""')
+        for i, one in reversed([*enumerate(part.listed)]):
+            own = self._rule(f"{name}_{i}", self._sequence(one.parts, f"{name}_{i}"))
+            begun = f"{own} {rest}" + ("" if one.is_required else f" | {first}")
+            goes_on = f"({between} {own}){'' if one.is_required else '?'} {rest}"
+            first, rest = self._rule(f"{name}_first_{i}", begun), self._rule(f"{name}_rest_{i}", goes_on)
+        return first
+
+    def _text(self, text: str) -> str:
+        return _quoted(text) or '""'
+
+    def _rule(self, name: str, body: str) -> str:
+        self._rules.append(f"{name}: {body}")
+        return name
+
+    def _styled(self, schema: Schema) -> Schema:
+        return {_STYLE: self._style, **schema} if self._style else schema
+
+    def _any_text(self, name: str, part: FreeText) -> str:
+        """The text with what is `_held` of its end. It ends where it can, so that nothing else is taken into it."""
+        held = self._held(part.until)
+        end, more = _escaped(held), "+" if held == part.until else "*"
+        sides = [f"/(?s:.*){end}/", f"~/(?s:.*){_escaped(part.without)}(?s:.{more})/"]
+        sides += [f"/(?:{regex}){end}/" for regex in part.must] + [f"~/(?:{regex}){end}/" for regex in part.never]
+        return self._rule(name, " & ".join(sides))
+
+    def _held(self, until: str) -> str:
+        """What stands before the first special in a text that ends another."""
+        found = self._names.search(until) if self._names is not None else None
+        return until[: found.start()] if found else until
+
+    def _literal(self, text: str) -> str:
+        """The text with the names that are one token in their own notation."""
+        pieces, at = [], 0
+        for found in self._names.finditer(text) if self._names is not None else ():
+            pieces += [_quoted(text[at : found.start()]), self._specials[found[0]]]
+            at = found.end()
+        return " ".join(piece for piece in (*pieces, _quoted(text[at:])) if piece) or '""'
+
+
+def _texts(parts: Sequence[Part]) -> Iterator[str]:
+    """The literal texts of parts."""
+    waiting = [*parts]
+    while waiting:
+        part = waiting.pop()
+        match part:
+            case Literal():
+                yield part.text
+            case FreeText():
+                yield part.until
+            case Maybe():
+                waiting += part.parts
+            case Either():
+                waiting += [one for row in part.rows for one in row]
+            case Arguments():
+                waiting += [Literal(part.between), *part.more, *(one for arg in part.listed for one in arg.parts)]
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False) if text else ""
+
+
+def _escaped(text: str) -> str:
+    """The text as a regular expression between slashes."""
+    return re.escape(text).replace("/", "\\/").replace("\n", "n")

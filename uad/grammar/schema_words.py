@@ -1,0 +1,157 @@
+"""Words of JSON schemas that forbid nothing where they stand. llguidance refuses some of them; they are left out.
+
+JSON Schema has `format` for a note unless a validator says otherwise, so one that llguidance does not know is such a
+word. What forbids something and is not known stays, and is refused with its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+Schema = dict[str, Any]
+
+FORMATS = frozenset(
+    ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid", "unknown")
+)
+"""Those that llguidance keeps to."""
+_DRAFTS = ("http://json-schema.org/", "https://json-schema.org/")
+_NAMED = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
+_LISTED = ("prefixItems", "anyOf", "oneOf", "allOf", "items")
+_ONE = ("items", "additionalItems", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else")
+_ASSERTIONS = frozenset(
+    (
+        *("$ref", "$dynamicRef", "$recursiveRef", "type", "enum", "const", "not", "if", "anyOf", "oneOf", "allOf"),
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+        *("minLength", "maxLength", "pattern", "format"),
+        *("items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "contains"),
+        *("minContains", "maxContains", "unevaluatedItems", "properties", "patternProperties", "additionalProperties"),
+        *("required", "propertyNames", "minProperties", "maxProperties", "dependentRequired", "dependentSchemas"),
+        *("dependencies", "unevaluatedProperties"),
+    )
+)
+
+
+class IdleWord(NamedTuple):
+    """When a word forbids nothing: where values of this type are not allowed anyway, or its own value says so, or the
+    words beside it do.
+    """
+
+    of: str
+    is_idle: Callable[[Any, Schema], bool]
+
+
+def _allows_all(schema: object, kind: str = "") -> bool:
+    """Whether a schema allows every value, or every one of a type."""
+    if not isinstance(schema, dict):
+        return schema is True
+    return all(
+        name not in _ASSERTIONS or (name == "type" and kind in _listed(value))
+        for name, value in schema.items()
+        if not _is_idle(name, value, schema)
+    )
+
+
+def _listed(types: object) -> list[object]:
+    return types if isinstance(types, list) else [types]
+
+
+def _all_values(value: object, is_idle: Callable[[object], bool]) -> bool:
+    return isinstance(value, dict) and all(map(is_idle, value.values()))
+
+
+WORDS: Mapping[str, IdleWord] = {
+    "$schema": IdleWord("", lambda value, _: not str(value).startswith(_DRAFTS)),
+    "$dynamicAnchor": IdleWord("", lambda *_: True),
+    "$recursiveAnchor": IdleWord("", lambda *_: True),
+    "format": IdleWord("string", lambda value, _: isinstance(value, str) and value not in FORMATS),
+    "required": IdleWord("object", lambda value, _: value is False),
+    "propertyNames": IdleWord("object", lambda value, _: _allows_all(value, "string")),
+    "minProperties": IdleWord("object", lambda value, schema: _at_most(value, len(set(_required(schema))))),
+    "maxProperties": IdleWord("object", lambda value, schema: _has_few_members(schema, value)),
+    "dependentRequired": IdleWord("object", lambda value, _: _all_values(value, lambda names: names == [])),
+    "dependentSchemas": IdleWord("object", lambda value, _: _all_values(value, _allows_all)),
+    "dependencies": IdleWord("object", lambda value, _: _all_values(value, lambda one: one == [] or _allows_all(one))),
+    "unevaluatedProperties": IdleWord("object", lambda value, _: _allows_all(value)),
+    "uniqueItems": IdleWord("array", lambda value, schema: value is False or _at_most(schema.get("maxItems"), 1)),
+    "contains": IdleWord("array", lambda _, schema: schema.get("minContains") == 0 and "maxContains" not in schema),
+    "minContains": IdleWord("array", lambda value, schema: value == 0 or "contains" not in schema),
+    "maxContains": IdleWord("array", lambda _, schema: "contains" not in schema),
+    "unevaluatedItems": IdleWord("array", lambda value, _: _allows_all(value)),
+    "not": IdleWord("", lambda value, _: value is False),
+    "if": IdleWord("", lambda _, schema: all(_allows_all(schema.get(name, True)) for name in ("then", "else"))),
+    "then": IdleWord("", lambda value, schema: "if" not in schema or _allows_all(value)),
+    "else": IdleWord("", lambda value, schema: "if" not in schema or _allows_all(value)),
+}
+"""What llguidance refuses, by what it is about. `$dynamicRef` and `$recursiveRef` always forbid something."""
+
+
+def _is_idle(name: str, value: object, schema: Schema) -> bool:
+    """Whether a word of a schema forbids nothing. One that is null was left out by whoever wrote the schema."""
+    if value is None:
+        return name != "const"
+    word = WORDS.get(name)
+    if word is None:
+        return False
+    types = schema.get("type")
+    is_elsewhere = bool(word.of) and types is not None and word.of not in _listed(types)
+    return is_elsewhere or word.is_idle(value, schema)
+
+
+def _at_most(value: object, bound: int) -> bool:
+    return isinstance(value, int | float) and value <= bound
+
+
+def _required(schema: Schema) -> list[str]:
+    names = schema.get("required")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def _has_few_members(schema: Schema, most: object) -> bool:
+    """Whether an object can have no more members than these anyway."""
+    known = schema.get("properties", {})
+    is_closed = schema.get("additionalProperties") is False and not schema.get("patternProperties")
+    return is_closed and isinstance(known, dict) and isinstance(most, int | float) and len(known) <= most
+
+
+def drop_idle_words(root: Schema) -> Schema:
+    """The same schema, from which idle words were taken."""
+    for schema in schemas_in(root):
+        for name in [name for name, value in schema.items() if _is_idle(name, value, schema)]:
+            del schema[name]
+    return root
+
+
+def schemas_in(root: Schema) -> Iterator[Schema]:
+    """Each schema that a schema is made of, once: itself, those inside of it, and what local references lead to."""
+    waiting: list[object] = [root]
+    seen: set[int] = set()
+    while waiting:
+        schema = waiting.pop()
+        if not isinstance(schema, dict) or id(schema) in seen:
+            continue
+        seen.add(id(schema))
+        yield schema
+        for name in _NAMED:
+            named = schema.get(name)
+            waiting += named.values() if isinstance(named, dict) else []
+        for name in _LISTED:
+            listed = schema.get(name)
+            waiting += listed if isinstance(listed, list) else []
+        waiting += [schema.get(name) for name in _ONE]
+        waiting.append(target_of(root, schema))
+
+
+def target_of(root: Schema, schema: Schema) -> object:
+    """What a schema's local `$ref` names; None where it has none."""
+    ref = schema.get("$ref")
+    if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
+        return None
+    value: object = root
+    for step in ref.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, list):
+            value = value[int(name)] if name.isdecimal() and int(name) < len(value) else None
+        else:
+            value = value.get(name) if isinstance(value, dict) else None
+    return value
