@@ -6,23 +6,25 @@ A system message goes into a user's turn where the template has no other place f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 from uad.errors import InvalidRequestError
+from uad.templates import order
 from uad.templates.calling import calling
 from uad.templates.contents import texts_of
 from uad.templates.history import (
     Message,
     Placed,
+    calls_told,
     check_calls,
-    joined,
     place_calls,
     place_thoughts,
     plain_schema,
 )
 from uad.templates.losses import Loss
+from uad.templates.mend import mended
 from uad.templates.prefill import continued
 from uad.templates.render import Rendered, check_message, render
 from uad.templates.sandbox import Budget, RefusedError
@@ -66,7 +68,7 @@ def converse(messages: Sequence[Message], talk: Talk) -> Rendered:
     placed, talk = _as_taken(tuple((at, check_message(message, at)) for at, message in enumerate(messages)), talk)
     budget = Budget()
     failed: tuple[Placed, Talk, InvalidRequestError]
-    for way, said in product(_ways(placed, talk.template), _tellings(talk)):
+    for way, said in product(_ways(placed, talk), _tellings(talk)):
         try:
             return _prompt(way, said, budget)
         except (RefusedError, _LostError) as error:
@@ -171,37 +173,31 @@ def _refuses(placed: Placed, words: str, talk: Talk, budget: Budget) -> bool:
     return False
 
 
-def _ways(placed: Placed, template: str) -> Iterator[Placed]:
-    """What to try, the plainest first, each once. OpenAI's newer name of the system role is for those templates that
-    know it.
+def _ways(placed: Placed, talk: Talk) -> Iterator[Placed]:
+    """What to try, the plainest first, each once: as it is; mended where the template is known to refuse; in the
+    strictest order; with calls in words. OpenAI's newer name of the system role is for those templates that know it.
     """
+    template, with_tools, does = talk.template, bool((talk.kwargs or {}).get("tools")), calling(talk.template)
     as_system = tuple(
         (at, {**message, "role": "system"} if message["role"] == "developer" else message) for at, message in placed
     )
+
+    def takes(*kinds: str) -> bool:
+        return order.takes(template, with_tools, kinds)
+
+    def takes_system(*kinds: str) -> bool:
+        return kinds == (order.START, order.SYSTEM, order.USER) and takes(*kinds)
+
+    in_tags = not (does.calls and does.results)
+    ways: tuple[Callable[[], Placed], ...] = (
+        lambda: placed if "developer" in template else as_system,
+        lambda: as_system,
+        lambda: mended(as_system, takes, in_tags),
+        lambda: mended(as_system, takes_system, in_tags),
+        lambda: mended(calls_told(as_system), lambda *_: False, in_tags=True),
+    )
     tried: list[Placed] = []
-    for way in (
-        placed if "developer" in template else as_system,
-        as_system,
-        _folded(as_system, keeps_first=True),
-        _folded(as_system),
-    ):
-        if way not in tried:
-            tried.append(way)
-            yield way
-
-
-def _folded(placed: Placed, keeps_first: bool = False) -> Placed:
-    """System messages as users', joined with the turns of users beside them; `keeps_first`: those in front become one
-    system message.
-    """
-    turns: list[list[tuple[int, Message]]] = []
-    joins, in_front = False, keeps_first
-    for at, message in placed:
-        is_system = message["role"] == "system"
-        in_front = in_front and is_system
-        role = "user" if is_system and not in_front else message["role"]
-        if not turns or turns[-1][0][1]["role"] != role or not (is_system or joins):
-            turns.append([])
-        turns[-1].append((at, {**message, "role": role}))
-        joins = is_system
-    return tuple(map(joined, turns))
+    for way in ways:
+        if (made := way()) not in tried:
+            tried.append(made)
+            yield made

@@ -1,0 +1,171 @@
+"""The nearest conversation that a chat template takes: neighbours joined, systems and results as what the user says,
+calls in words, empty turns filled.
+
+What becomes of a turn depends on its neighbours alone. So the prompt of a longer conversation begins with that of the
+shorter one, as far as the template allows. Must not know vocabularies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, takewhile
+from typing import Any
+
+from uad.templates.contents import text_of
+from uad.templates.history import BETWEEN, Message, Placed, call_text, result_text
+from uad.templates.order import ANSWER, CALL, EMPTY_ANSWER, EMPTY_USER, NAMED, ORPHAN, PARTIAL, RESULT, START, SYSTEM, USER
+
+Takes = Callable[..., bool]
+"""Whether a template takes turns of these kinds in a row."""
+_FILLING = " "
+"""What a turn says that has nothing to say and must not be empty."""
+_ROLES = {"assistant": ANSWER, "system": SYSTEM}
+_RESULTS = (RESULT, ORPHAN, NAMED)
+_THOUGHTS = ("reasoning_content", "thinking", "reasoning")
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """A message with its number and kind. joins: it is one turn with what the user says beside it."""
+
+    at: int
+    message: Message
+    kind: str
+    joins: bool = False
+
+    def as_user(self, text: str) -> _Turn:
+        return _Turn(self.at, {"role": "user", "content": text}, USER, joins=True)
+
+
+def mended(placed: Placed, takes: Takes, in_tags: bool) -> Placed:
+    """The nearest conversation that a template takes. in_tags: results in words stand between tags."""
+    turns = [_Turn(at, message, _kind(message)) for at, message in placed]
+    turns = list(_with_calls(list(_with_systems(turns, takes)), takes, in_tags))
+    empty = {USER: takes(EMPTY_USER), ANSWER: takes(EMPTY_ANSWER)}
+    return tuple(_as_one(group, empty) for group in _in_order(turns, takes))
+
+
+def _kind(message: Message) -> str:
+    if message["role"] == "tool":
+        return NAMED if message.get("name") else ORPHAN  # until its call is found
+    return CALL if message.get("tool_calls") else _ROLES.get(str(message["role"]), USER)
+
+
+def _with_systems(turns: Sequence[_Turn], takes: Takes) -> Iterator[_Turn]:
+    """System messages where the template has a place for them, as what the user says elsewhere. Those between a call
+    and its result come after it.
+    """
+    runs = [list(run) for _, run in groupby(turns, lambda turn: turn.kind == SYSTEM)]
+    before, moved = START, list[_Turn]()
+    for number, run in enumerate(runs):
+        if run[0].kind != SYSTEM:
+            n = len(list(takewhile(_is_result, run))) if moved else 0
+            yield from (*run[:n], *moved, *run[n:])
+            before, moved = RESULT if _is_result(run[-1]) else run[-1].kind, []
+            continue
+        after = runs[number + 1][0] if number + 1 < len(runs) else None
+        kind = ANSWER if after is None else RESULT if _is_result(after) else after.kind
+        if takes(before, SYSTEM, USER if before == START else kind):
+            several = before == START and len(run) > 1 and not takes(START, SYSTEM, SYSTEM, USER)
+            yield from [replace(_joined(run), kind=SYSTEM)] if several else run
+            continue
+        said = [turn.as_user(text_of(turn.message, turn.at)) for turn in run]
+        if before in (CALL, RESULT) and kind == RESULT:
+            moved = said
+        else:
+            yield from said
+            before = USER
+
+
+def _is_result(turn: _Turn) -> bool:
+    return turn.kind in _RESULTS
+
+
+def _with_calls(turns: Sequence[_Turn], takes: Takes, in_tags: bool) -> Iterator[_Turn]:
+    """Calls with their results. A result without its call is told in words, as is a call without a result, where the
+    template does not take it.
+    """
+    before, end = START, 0
+    for number, turn in enumerate(turns):
+        if number < end:
+            continue
+        group = [turn]
+        if turn.kind == CALL:
+            group += takewhile(lambda one: _is_result(one) or one.kind == SYSTEM, turns[number + 1 :])
+            end = number + len(group)
+            group = _answered(group, turns[end].kind if end < len(turns) else ANSWER, takes)
+        for one in group:
+            if one.kind in (ORPHAN, NAMED) and not takes(before, one.kind):
+                one = one.as_user(result_text(one.message, one.at, in_tags))
+            yield one
+            before = before if one.kind == SYSTEM else RESULT if _is_result(one) else one.kind
+
+
+def _answered(group: Sequence[_Turn], after: str, takes: Takes) -> list[_Turn]:
+    """A turn that calls, and what follows it: results of these calls are known as such."""
+    called, *others = group
+    calls: list[Any] = list(called.message["tool_calls"])  # type: ignore[call-overload]
+    waiting = [call.get("id") for call in calls]
+    for i, turn in enumerate(others):
+        id_ = turn.message.get("tool_call_id") or next(iter(waiting), None)
+        if turn.kind != SYSTEM and id_ in waiting:
+            waiting.remove(id_)
+            others[i] = replace(turn, kind=RESULT)
+    rest = next((turn.kind for turn in others if turn.kind != SYSTEM), after)
+    if waiting and not (takes(PARTIAL) if len(waiting) < len(calls) else takes(CALL, rest)):
+        open_calls = [call for call in calls if call.get("id") in waiting]
+        called = _in_words(called, open_calls, [call for call in calls if call not in open_calls])
+    return [called, *others]
+
+
+def _in_words(turn: _Turn, told: Sequence[Any], kept: Sequence[Any]) -> _Turn:
+    texts = (text_of(turn.message, turn.at), *map(call_text, told))
+    message = {**turn.message, "content": BETWEEN.join(filter(None, texts)), "tool_calls": kept}
+    if kept:
+        return replace(turn, message=message)
+    del message["tool_calls"]
+    return replace(turn, message=message, kind=ANSWER)
+
+
+def _in_order(turns: Sequence[_Turn], takes: Takes) -> list[list[_Turn]]:
+    """The turns in groups that are one turn each; where the order asks for one between two, an empty one."""
+    groups: list[list[_Turn]] = []
+    before = START
+    for turn in turns:
+        last = groups[-1][-1] if groups else None
+        pair = (before, turn.kind)
+        if last is not None and pair in ((USER, USER), (ANSWER, ANSWER), (ANSWER, CALL)) and last.kind == before:
+            if turn.joins or last.joins or not takes(*pair):
+                groups[-1].append(turn)
+            else:
+                groups.append([turn])
+        else:
+            if before == START and turn.kind in (ANSWER, CALL) and not takes(*pair):
+                groups.append([_Turn(turn.at, {"role": "user", "content": ""}, USER)])
+            elif pair == (RESULT, USER) and not takes(*pair):
+                groups.append([_Turn(turn.at, {"role": "assistant", "content": ""}, ANSWER)])
+            groups.append([turn])
+        before = before if turn.kind == SYSTEM else RESULT if _is_result(turn) else turn.kind
+    return groups
+
+
+def _as_one(group: Sequence[_Turn], takes_empty: dict[str, bool]) -> tuple[int, Message]:
+    turn = _joined(group) if len(group) > 1 else group[0]
+    if takes_empty.get(turn.kind, True) or text_of(turn.message, turn.at):
+        return turn.at, turn.message
+    return turn.at, {**turn.message, "content": _FILLING}
+
+
+def _joined(group: Sequence[_Turn]) -> _Turn:
+    """Several turns as one, with the number of the last."""
+    last = group[-1]
+    message: dict[str, object] = {}
+    for turn in group:
+        message |= turn.message
+    message["content"] = BETWEEN.join(filter(None, (text_of(turn.message, turn.at) for turn in group)))
+    for member in _THOUGHTS:
+        thoughts = [turn.message.get(member) for turn in group]
+        if any(thoughts):
+            message[member] = BETWEEN.join(str(thought) for thought in thoughts if thought)
+    return replace(last, message=message)
