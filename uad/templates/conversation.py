@@ -133,7 +133,7 @@ def _rendered(placed: Placed, talk: Talk, budget: Budget, answer: str | None = N
     )
     for loss in rendered.losses:
         # beside calls, templates leave texts out by design
-        if loss.at < len(placed) and not placed[loss.at][1].get("tool_calls"):
+        if loss.at < len(placed) and (loss.is_call or not placed[loss.at][1].get("tool_calls")):
             raise _LostError(*placed[loss.at], loss)
     return rendered
 

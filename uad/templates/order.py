@@ -36,7 +36,7 @@ def takes(template: str, with_tools: bool, kinds: tuple[str, ...]) -> bool:
         rendered = render(template, messages, kwargs={"tools": [probe_tool(TOOL)]} if with_tools else None)
     except InvalidRequestError:
         return False
-    return all(messages[loss.at].get("tool_calls") for loss in rendered.losses)
+    return not any(loss.is_call or "tool_calls" not in messages[loss.at] for loss in rendered.losses)
 
 
 def _message(kind: str, text: str, way: CallWay) -> dict[str, object]:

@@ -76,7 +76,7 @@ def render(
     for masked in (mask(asked), mask(asked, split_thoughts=True)):
         found = _find(template, text, variables, masked, budget)
         if found is not None:
-            return Rendered(found.parts, losses=by_marks(checked, masked, found.shown))
+            return Rendered(found.parts, losses=by_marks(checked, masked, found.shown, text, budget))
     return Rendered(search_parts(text, mask(asked)), exact=False, losses=by_search(checked, text, budget))
 
 

@@ -21,6 +21,7 @@ from uad.apis.responses_request import read_response
 from uad.apis.translated import read_chat
 from uad.requests.engine import Backend
 from uad.requests.prompt_ids import render_chat
+from uad.templates.calling import calling
 from uad.templates.conversation import Talk, converse
 
 EXAMPLES = int(os.environ.get("UAD_EXAMPLES", "5"))
@@ -52,20 +53,24 @@ def rendered(template: str, api: str, history: History, with_tools: bool) -> str
 
 
 def check(template: str, api: str, history: History, with_tools: bool) -> None:
+    """All words are there, in the order of the turns. A template may put system messages elsewhere, and results in the
+    order of their calls.
+    """
     text = rendered(template, api, history, with_tools)
     leaves_out = drops_beside_calls(template)
     at = 0
-    for role, group in itertools.groupby(history, lambda turn: turn.role):
-        ends = [at]
-        for turn in group:
-            for word in words_of(turn):
-                found = text.find(word, 0 if role in ("system", "developer", "tool") else at)
-                if found < 0 and turn.calls and leaves_out:
-                    continue
-                assert found >= 0, (word, "is elsewhere" if word in text else "is nowhere", text)
-                ends.append(found)
-        if role not in ("system", "developer"):
-            at = max(ends)
+    one_call = not calling(template).parallel
+    for role, turns in itertools.groupby(history, lambda turn: "tool" if one_call and turn.calls else turn.role):
+        group = list(turns)
+        anywhere = role in ("system", "developer")
+        places = {word: text.find(word, 0 if anywhere else at) for turn in group for word in words_of(turn)}
+        if leaves_out and any(turn.calls for turn in group):
+            said = {word for turn in group for word in words_of(turn)} - {c.word for turn in group for c in turn.calls}
+            places = {word: place for word, place in places.items() if place >= 0 or word not in said}
+        for word, place in places.items():
+            assert place >= 0, (word, "is elsewhere" if word in text else "is nowhere", text)
+        if not anywhere:
+            at = max([at, *places.values()])
 
 
 def drops_beside_calls(template: str) -> bool:
