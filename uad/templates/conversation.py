@@ -12,7 +12,7 @@ from itertools import product
 
 from uad.errors import InvalidRequestError
 from uad.templates import order
-from uad.templates.calling import calling
+from uad.templates.calling import Calling, calling
 from uad.templates.contents import texts_of
 from uad.templates.history import (
     Message,
@@ -185,16 +185,15 @@ def _ways(placed: Placed, talk: Talk) -> Iterator[Placed]:
     def takes(*kinds: str) -> bool:
         return order.takes(template, with_tools, kinds)
 
-    def takes_system(*kinds: str) -> bool:
-        return kinds == (order.START, order.SYSTEM, order.USER) and takes(*kinds)
+    def takes_usual(*kinds: str) -> bool:
+        return kinds in order.USUAL and takes(*kinds)
 
-    in_tags = not (does.calls and does.results)
     ways: tuple[Callable[[], Placed], ...] = (
         lambda: placed if "developer" in template else as_system,
         lambda: as_system,
-        lambda: mended(as_system, takes, in_tags),
-        lambda: mended(as_system, takes_system, in_tags),
-        lambda: mended(calls_told(as_system), lambda *_: False, in_tags=True),
+        lambda: mended(as_system, takes, does),
+        lambda: mended(as_system, takes_usual, does),
+        lambda: mended(calls_told(as_system), lambda *_: False, Calling()),
     )
     tried: list[Placed] = []
     for way in ways:

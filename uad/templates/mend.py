@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
 from typing import Any
 
+from uad.templates.calling import Calling
 from uad.templates.contents import text_of
 from uad.templates.history import BETWEEN, Message, Placed, call_text, result_text
-from uad.templates.order import ANSWER, CALL, EMPTY_ANSWER, EMPTY_USER, NAMED, ORPHAN, PARTIAL, RESULT, START, SYSTEM, USER
+from uad.templates.order import ANSWER, CALL, EMPTY_ANSWER, EMPTY_USER, NAMED, ORPHAN, PARTIAL, RESULT, SAID, START, SYSTEM, USER
 
 Takes = Callable[..., bool]
 """Whether a template takes turns of these kinds in a row."""
@@ -38,10 +39,10 @@ class _Turn:
         return _Turn(self.at, {"role": "user", "content": text}, USER, joins=True)
 
 
-def mended(placed: Placed, takes: Takes, in_tags: bool) -> Placed:
-    """The nearest conversation that a template takes. in_tags: results in words stand between tags."""
+def mended(placed: Placed, takes: Takes, does: Calling) -> Placed:
+    """The nearest conversation that a template takes. does: what it does with calls."""
     turns = [_Turn(at, message, _kind(message)) for at, message in placed]
-    turns = list(_with_calls(list(_with_systems(turns, takes)), takes, in_tags))
+    turns = list(_with_calls(list(_with_systems(turns, takes)), takes, does))
     empty = {USER: takes(EMPTY_USER), ANSWER: takes(EMPTY_ANSWER)}
     return tuple(_as_one(group, empty) for group in _in_order(turns, takes))
 
@@ -82,7 +83,7 @@ def _is_result(turn: _Turn) -> bool:
     return turn.kind in _RESULTS
 
 
-def _with_calls(turns: Sequence[_Turn], takes: Takes, in_tags: bool) -> Iterator[_Turn]:
+def _with_calls(turns: Sequence[_Turn], takes: Takes, does: Calling) -> Iterator[_Turn]:
     """Calls with their results. A result without its call is told in words, as is a call without a result, where the
     template does not take it.
     """
@@ -95,9 +96,11 @@ def _with_calls(turns: Sequence[_Turn], takes: Takes, in_tags: bool) -> Iterator
             group += takewhile(lambda one: _is_result(one) or one.kind == SYSTEM, turns[number + 1 :])
             end = number + len(group)
             group = _answered(group, turns[end].kind if end < len(turns) else ANSWER, takes)
+            if group[0].kind == CALL and text_of(turn.message, turn.at) and not takes(SAID):
+                group = [*_apart(group[0], takes, does), *group[1:]]
         for one in group:
             if one.kind in (ORPHAN, NAMED) and not takes(before, one.kind):
-                one = one.as_user(result_text(one.message, one.at, in_tags))
+                one = one.as_user(result_text(one.message, one.at, in_tags=not (does.calls and does.results)))
             yield one
             before = before if one.kind == SYSTEM else RESULT if _is_result(one) else one.kind
 
@@ -117,6 +120,17 @@ def _answered(group: Sequence[_Turn], after: str, takes: Takes) -> list[_Turn]:
         open_calls = [call for call in calls if call.get("id") in waiting]
         called = _in_words(called, open_calls, [call for call in calls if call not in open_calls])
     return [called, *others]
+
+
+def _apart(turn: _Turn, takes: Takes, does: Calling) -> list[_Turn]:
+    """What an answer says, then its calls, for a template that writes one of them; in words where it takes no two
+    answers.
+    """
+    if not takes(ANSWER, CALL):
+        return [_in_words(turn, turn.message["tool_calls"], ())]
+    said = {name: value for name, value in turn.message.items() if name != "tool_calls"}
+    called = {"role": "assistant", "content": does.empty, "tool_calls": turn.message["tool_calls"]}
+    return [_Turn(turn.at, said, ANSWER), _Turn(turn.at, called, CALL)]
 
 
 def _in_words(turn: _Turn, told: Sequence[Any], kept: Sequence[Any]) -> _Turn:

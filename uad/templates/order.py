@@ -15,11 +15,18 @@ START, USER, ANSWER, CALL, RESULT, SYSTEM = "start", "user", "answer", "call", "
 """Kinds of turns: what stands before the first, the user's, an answer, one that calls a tool, what a call gave."""
 PARTIAL = "call twice"
 """An answer with two calls, of which the first has a result."""
+SAID = "call after words"
+"""An answer that says something and calls a tool."""
 ORPHAN, NAMED = "orphan", "named orphan"
 """A result whose call is missing, and one that says which tool it is of."""
 EMPTY_USER, EMPTY_ANSWER = "empty user", "empty answer"
-_BEFORE = {RESULT: (USER, CALL), ANSWER: (USER,), CALL: (USER,), PARTIAL: (USER,), EMPTY_ANSWER: (USER,)}
-_AFTER = {CALL: (RESULT, ANSWER, USER), PARTIAL: (RESULT, ANSWER, USER), ANSWER: (USER,), EMPTY_ANSWER: (USER,)}
+USUAL = ((START, SYSTEM, USER), (SAID,), (EMPTY_USER,), (EMPTY_ANSWER,))
+"""What is no matter of the order."""
+_BEFORE = {RESULT: (USER, CALL), **dict.fromkeys((ANSWER, CALL, PARTIAL, SAID, EMPTY_ANSWER), (USER,))}
+_AFTER = {
+    **dict.fromkeys((CALL, PARTIAL, SAID), (RESULT, ANSWER, USER)),
+    **dict.fromkeys((ANSWER, EMPTY_ANSWER), (USER,)),
+}
 """What makes a usual conversation of a turn. Some templates count turns: where a call may stand shows later."""
 
 
@@ -28,10 +35,11 @@ def takes(template: str, with_tools: bool, kinds: tuple[str, ...]) -> bool:
     """Whether a template writes turns of these kinds in a row. For example (result, user): after a call's result the
     user speaks.
     """
-    asked = [kind for kind in kinds if kind != START]
-    row = (*_BEFORE.get(kinds[0], ()), *asked, *_AFTER.get(kinds[-1], (ANSWER, USER)))
+    row = (*_BEFORE.get(kinds[0], ()), *kinds, *_AFTER.get(kinds[-1], (ANSWER, USER)))
+    if SYSTEM in kinds and START not in kinds:
+        row = (SYSTEM, *row)  # some templates keep one of several
     way = CallWay.of(calling(template))
-    messages = [_message(kind, f"wqz said {number}", way) for number, kind in enumerate(row)]
+    messages = [_message(kind, f"wqz said {number}", way) for number, kind in enumerate(row) if kind != START]
     try:
         rendered = render(template, messages, kwargs={"tools": [probe_tool(TOOL)]} if with_tools else None)
     except InvalidRequestError:
@@ -45,6 +53,7 @@ def _message(kind: str, text: str, way: CallWay) -> dict[str, object]:
     return {
         CALL: way.called(TOOL),
         PARTIAL: way.called(TOOL, OTHER),
+        SAID: {**way.called(TOOL), "content": text},
         RESULT: {**way.result(TOOL), "content": text},
         ORPHAN: orphan,
         NAMED: {**orphan, "name": OTHER},
