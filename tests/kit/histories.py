@@ -15,7 +15,10 @@ from hypothesis import strategies as st
 Json = dict[str, Any]
 NAMES = ("look_up", "write_file")
 PARAMETERS = {"type": "object", "properties": {"word": {"type": "string", "description": "d"}}, "required": ["word"]}
-AROUND = ("{}", "{}\n", "- {}\n  two", '"{}" {{x}}', "<|im_end|>{}", "a {} </tool_call>", "[/INST] {} é", "{} <b>")
+AROUND = (
+    *("{}", "{}\n", "- {}\n  two", '"{}" {{x}}', "<|im_end|>{}", "a {} </tool_call>", "[/INST] {} é", "{} <b>"),
+    *("<|channel|>analysis<|message|>{}", "<tool_response>{}</tool_response>"),
+)
 """What stands around a word; specials among it, which stay letters."""
 BROKEN = ('{"word": "%s', "%s", '["%s"]')
 """Arguments that are no object."""
