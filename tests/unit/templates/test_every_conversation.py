@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from pathlib import Path
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -23,6 +24,7 @@ from uad.requests.engine import Backend
 from uad.requests.prompt_ids import render_chat
 from uad.templates.calling import calling
 from uad.templates.conversation import Talk, converse
+from uad.templates.render import Rendered
 
 EXAMPLES = int(os.environ.get("UAD_EXAMPLES", "5"))
 READ = {"chat": read_chat, "messages": read_message, "responses": read_response}
@@ -33,14 +35,17 @@ class Renderer:
 
     def __init__(self, template: str) -> None:
         self._template = template
+        self.found = Rendered(())
 
     def render_chat(
         self, messages: Sequence[Json], kwargs: Mapping[str, object], opens: bool, prefill: str, add_special: bool
     ) -> str:
-        return converse(messages, Talk(self._template, "<BOS>", "<EOS>", kwargs, opens, prefill)).text
+        self.found = converse(messages, Talk(self._template, "<BOS>", "<EOS>", kwargs, opens, prefill))
+        return self.found.text
 
 
-def rendered(template: str, api: str, history: History, with_tools: bool) -> str:
+def rendered(template: str, api: str, history: History, with_tools: bool) -> Rendered:
+    """The way from a body to a prompt, but for the vocabulary."""
     body = APIS[api](history)
     if with_tools:
         functions = [{"name": name, "description": "d", "parameters": PARAMETERS} for name in NAMES]
@@ -49,39 +54,43 @@ def rendered(template: str, api: str, history: History, with_tools: bool) -> str
             "messages": [{"name": one["name"], "description": "d", "input_schema": PARAMETERS} for one in functions],
             "responses": [{"type": "function", **one} for one in functions],
         }[api]
-    return render_chat(cast(Backend, Renderer(template)), READ[api](body).chat)
+    renderer = Renderer(template)
+    render_chat(cast(Backend, renderer), READ[api](body).chat)
+    return renderer.found
 
 
 def check(template: str, api: str, history: History, with_tools: bool) -> None:
-    """All words are there, in the order of the turns. A template may put system messages elsewhere, and results in the
-    order of their calls.
+    """All words are there, in the order of the turns, and specials that were typed are letters. A template may put
+    system messages elsewhere, and each result right after its call.
     """
-    text = rendered(template, api, history, with_tools)
+    found = rendered(template, api, history, with_tools)
+    text, one_call = found.text, not calling(template).parallel
     leaves_out = drops_beside_calls(template)
     at = 0
-    one_call = not calling(template).parallel
-    for role, turns in itertools.groupby(history, lambda turn: "tool" if one_call and turn.calls else turn.role):
+    for role, turns in itertools.groupby(
+        history, lambda turn: "tool" if one_call and turn.role == "assistant" else turn.role
+    ):
         group = list(turns)
-        anywhere = role in ("system", "developer")
-        places = {word: text.find(word, 0 if anywhere else at) for turn in group for word in words_of(turn)}
+        words = [word for turn in group for word in words_of(turn)]
         if leaves_out and any(turn.calls for turn in group):
-            said = {word for turn in group for word in words_of(turn)} - {c.word for turn in group for c in turn.calls}
-            places = {word: place for word, place in places.items() if place >= 0 or word not in said}
-        for word, place in places.items():
-            assert place >= 0, (word, "is elsewhere" if word in text else "is nowhere", text)
-        if not anywhere:
-            at = max([at, *places.values()])
+            words = [call.word for turn in group for call in turn.calls]
+        anywhere = role in ("system", "developer")
+        places = {word: text.find(word, 0 if anywhere else at) for word in words}
+        assert min(places.values(), default=0) >= 0, (places, text)
+        at = at if anywhere else max([at, *places.values()])
+    typed = re.findall(r"<\|im_end\|>Wq\d+z", text)
+    assert typed == re.findall(r"<\|im_end\|>Wq\d+z", "".join(part.text for part in found.parts if not part.trusted))
 
 
 def drops_beside_calls(template: str) -> bool:
-    """Whether what an answer says beside its call is left out by design."""
+    """Whether what an answer says beside its call is left out by design, or written after the call's result."""
     call = {"id": "abcdefgh1", "type": "function", "function": {"name": "look_up", "arguments": '{"word": "tea"}'}}
     said = [
         {"role": "user", "content": "U"},
         {"role": "assistant", "content": "Wqbeside", "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "abcdefgh1", "content": "R"},
+        {"role": "tool", "tool_call_id": "abcdefgh1", "content": "Wqresult"},
     ]
-    return "Wqbeside" not in converse(said, Talk(template)).text
+    return "Wqbeside" not in converse(said, Talk(template)).text.partition("Wqresult")[0]
 
 
 REAL = {path.stem: path for path in sorted((folder() or Path("none")).glob("templates/*.jinja"))}
