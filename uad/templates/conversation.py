@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 
 from uad.errors import InvalidRequestError
 from uad.templates import order
@@ -68,7 +67,7 @@ def converse(messages: Sequence[Message], talk: Talk) -> Rendered:
     placed, talk = _as_taken(tuple((at, check_message(message, at)) for at, message in enumerate(messages)), talk)
     budget = Budget()
     failed: tuple[Placed, Talk, InvalidRequestError]
-    for way, said in product(_ways(placed, talk), _tellings(talk)):
+    for way, said in ((way, said) for way in _ways(placed, talk) for said in _tellings(talk)):
         try:
             return _prompt(way, said, budget)
         except (RefusedError, _LostError) as error:
@@ -96,10 +95,13 @@ def _as_taken(placed: Placed, talk: Talk) -> tuple[Placed, Talk]:
     messages = [message for _, message in placed]
     if any(message.get("reasoning_content") for message in messages):
         placed = place_thoughts(placed, calling(talk.template).thoughts)
-    if not tools and not any(message.get("tool_calls") for message in messages):
+    has_calls = bool(tools) or any(message.get("tool_calls") for message in messages)
+    if not has_calls and all(message["role"] != "tool" for message in messages):
         return placed, talk
     check_calls(placed, MAX_TEXT)
     does = calling(talk.template)
+    if not has_calls and not does.results:
+        return placed, talk  # a template that knows no calls may know results
     if not does.tools:
         kwargs.pop("tools", None)
     return place_calls(placed, tools, does), replace(talk, kwargs=kwargs)
