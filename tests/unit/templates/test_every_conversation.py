@@ -164,7 +164,7 @@ def is_steady(template: str, with_tools: bool) -> bool:
 
 
 @pytest.mark.parametrize("with_tools", [False, True], ids=["plain", "tools"])
-@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize("name", [name for name in CHOSEN if name not in ("Kimi-K3", "google-gemma-4-31B-it")])
 def test_prompts_of_real_templates_grow_at_their_end(name: str, with_tools: bool):
     template = REAL[name].read_text(encoding="utf-8")
     if not is_steady(template, with_tools):
