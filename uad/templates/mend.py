@@ -15,7 +15,20 @@ from typing import Any
 from uad.templates.calling import Calling
 from uad.templates.contents import text_of
 from uad.templates.history import BETWEEN, Message, Placed, call_text, result_text
-from uad.templates.order import ANSWER, CALL, EMPTY_ANSWER, EMPTY_USER, NAMED, ORPHAN, PARTIAL, RESULT, SAID, START, SYSTEM, USER
+from uad.templates.order import (
+    ANSWER,
+    CALL,
+    EMPTY_ANSWER,
+    EMPTY_USER,
+    NAMED,
+    ORPHAN,
+    PARTIAL,
+    RESULT,
+    SAID,
+    START,
+    SYSTEM,
+    USER,
+)
 
 Takes = Callable[..., bool]
 """Whether a template takes turns of these kinds in a row."""

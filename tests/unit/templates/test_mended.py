@@ -36,10 +36,16 @@ COUNTS = """\
 [R]{{ m.content }}{%- endif -%}
 {%- endfor -%}"""
 """As Mistral's: users and answers alternate, and calls with their results do not count."""
-KNOWN = COUNTS.replace("{%- else -%}\n", "{%- else -%}{%- if not loop.previtem or loop.previtem.role not in ('assistant', 'tool') -%}"
-    "{{ raise_exception('a result of nothing') }}{%- endif -%}\n")
+KNOWN = COUNTS.replace(
+    "{%- else -%}\n",
+    "{%- else -%}{%- if not loop.previtem or loop.previtem.role not in ('assistant', 'tool') -%}"
+    "{{ raise_exception('a result of nothing') }}{%- endif -%}\n",
+)
 """As gpt-oss's: a result comes after a call."""
-FULL = COUNTS.replace("{%- if m.role == 'user' -%}[U]", "{%- if not m.content and not m.tool_calls -%}{{ raise_exception('empty') }}{%- endif -%}\n{%- if m.role == 'user' -%}[U]")
+FULL = COUNTS.replace(
+    "{%- if m.role == 'user' -%}[U]",
+    "{%- if not m.content and not m.tool_calls -%}{{ raise_exception('empty') }}{%- endif -%}\n{%- if m.role == 'user' -%}[U]",
+)
 """No turn is empty."""
 
 
@@ -73,11 +79,23 @@ def text(template: str, *history: Turn) -> str:
         (COUNTS, (U, V, A, B, U), "[U]U\n\nV[A]A\n\nB[U]U"),
         (COUNTS, (A, U), "[U][A]A[U]U"),
         (COUNTS, (U, A, calls("1"), result("1", "R"), B, U), f"[U]U[A]A{CALLED}[R]R[A]B[U]U"),
-        (COUNTS, (U, calls("1"), V), '[U]U[A]<tool_call>\n{"name": "f", "arguments": {"word": "w1"}}\n</tool_call>[U]V'),
-        (COUNTS, (U, calls("1"), V, result("1", "R")), '[U]U[A]<tool_call>\n{"name": "f", "arguments": {"word": "w1"}}\n</tool_call>[U]V[R]R'),
+        (
+            COUNTS,
+            (U, calls("1"), V),
+            '[U]U[A]<tool_call>\n{"name": "f", "arguments": {"word": "w1"}}\n</tool_call>[U]V',
+        ),
+        (
+            COUNTS,
+            (U, calls("1"), V, result("1", "R")),
+            '[U]U[A]<tool_call>\n{"name": "f", "arguments": {"word": "w1"}}\n</tool_call>[U]V[R]R',
+        ),
         (KNOWN, (U, result("9", "R"), V), "[U]U\n\nResult of a tool call:\nR\n\nV"),
         (KNOWN, (result("9", "R", "look_up"),), "[U]Result of look_up:\nR"),
-        (KNOWN, (U, calls("1", broken=BROKEN[0]), result("1", "R"), A), '[U]U[A]<tool_call>\n{"name": "f", "arguments": {"word": "w1}\n</tool_call>[U]Result of a tool call:\nR[A]A'),
+        (
+            KNOWN,
+            (U, calls("1", broken=BROKEN[0]), result("1", "R"), A),
+            '[U]U[A]<tool_call>\n{"name": "f", "arguments": {"word": "w1}\n</tool_call>[U]Result of a tool call:\nR[A]A',
+        ),
         (FULL, (U, calls("1"), result("1", "R"), V), f"[U]U[A]{CALLED}[R]R[A] [U]V"),
         (FULL, (U, say("assistant", ""), V), "[U]U[A] [U]V"),
         (FULL, (say("user", ""), A, V), "[U] [A]A[U]V"),
@@ -133,7 +151,9 @@ class Renderer:
     "history", [(U, calls("1"), result("1", "R"), V), (U, V, A, U, V), (result("9", "R"), V), (U, calls("1"), V, V)]
 )
 def test_apis_say_the_same(api: str, history: History):
-    prompts = {name: render_chat(cast(Backend, Renderer()), READ[name](APIS[name](history)).chat) for name in ("chat", api)}
+    prompts = {
+        name: render_chat(cast(Backend, Renderer()), READ[name](APIS[name](history)).chat) for name in ("chat", api)
+    }
     assert prompts["chat"].split() == prompts[api].split()
 
 
@@ -145,7 +165,10 @@ def test_a_marker_in_what_is_told_stays_text():
 
 
 def test_a_text_that_the_template_refuses_is_written_as_it_is():
-    refuses = "{% for m in messages %}{% if '<x>' in m.content %}{{ raise_exception('no x') }}{% endif %}" + "<{{ m.role }}>{{ m.content }}{% endfor %}"
+    refuses = (
+        "{% for m in messages %}{% if '<x>' in m.content %}{{ raise_exception('no x') }}{% endif %}"
+        + "<{{ m.role }}>{{ m.content }}{% endfor %}"
+    )
     found = converse([{"role": "user", "content": "a <x> b"}], Talk(refuses))
     assert found.text == "<user>a <x> b"
     assert [part.text for part in found.parts if not part.trusted] == ["a <x> b"]
