@@ -133,9 +133,7 @@ def as_messages(history: History) -> Json:
     turns: list[Json] = []
     for role, group in itertools.groupby(history, lambda turn: "user" if turn.role == "tool" else turn.role):
         role = "system" if role == "developer" else role
-        if role == "system":
-            turns += [{"role": role, "content": _blocks(turn)} for turn in group]
-        elif role == "assistant":
+        if role != "user":
             turns += [{"role": role, "content": _blocks(turn)} for turn in group]
         else:
             turns += _user_turns(list(group))

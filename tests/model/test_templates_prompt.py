@@ -316,5 +316,5 @@ def test_a_template_that_is_no_jinja_stops_no_model_but_one_that_was_given_does(
     prompts = Prompts(vocab, Encoder(vocab), TemplateConfig(), go, "toy")
     assert prompts.notes[0].startswith("warning: toy: the chat template is not valid Jinja")
     assert prompts.render(user("Hi"), {}, True).text == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
-    with pytest.raises(ConfigError, match="^--chat-template: the chat template is not valid Jinja, line 1"):
+    with pytest.raises(ConfigError, match=r"^--chat-template: the chat template is not valid Jinja, line 1"):
         Prompts(vocab, Encoder(vocab), TemplateConfig(chat_template=go), None, "toy")

@@ -49,6 +49,7 @@ class _Turn:
     joins: bool = False
 
     def as_user(self, text: str) -> _Turn:
+        """This text as what the user says."""
         return _Turn(self.at, {"role": "user", "content": text}, USER, joins=True)
 
 
@@ -104,13 +105,12 @@ def _with_calls(turns: Sequence[_Turn], takes: Takes, does: Calling) -> Iterator
     for number, turn in enumerate(turns):
         if number < end:
             continue
-        group = [turn]
+        end = number + 1
+        while turn.kind == CALL and end < len(turns) and (_is_result(turns[end]) or turns[end].kind == SYSTEM):
+            end += 1
+        group = list(turns[number:end])
         if turn.kind == CALL:
-            group += takewhile(lambda one: _is_result(one) or one.kind == SYSTEM, turns[number + 1 :])
-            end = number + len(group)
-            group = _answered(group, turns[end].kind if end < len(turns) else ANSWER, takes)
-            if group[0].kind == CALL and text_of(turn.message, turn.at) and not takes(SAID):
-                group = [*_apart(group[0], takes, does), *group[1:]]
+            group = _apart(_answered(group, turns[end].kind if end < len(turns) else ANSWER, takes), takes, does)
         for one in group:
             if one.kind in (ORPHAN, NAMED) and not takes(before, one.kind):
                 one = one.as_user(result_text(one.message, one.at, in_tags=not (does.calls and does.results)))
@@ -121,7 +121,7 @@ def _with_calls(turns: Sequence[_Turn], takes: Takes, does: Calling) -> Iterator
 def _answered(group: Sequence[_Turn], after: str, takes: Takes) -> list[_Turn]:
     """A turn that calls, and what follows it: results of these calls are known as such."""
     called, *others = group
-    calls: list[Any] = list(called.message["tool_calls"])  # type: ignore[call-overload]
+    calls: Any = called.message["tool_calls"]
     waiting = [call.get("id") for call in calls]
     for i, turn in enumerate(others):
         id_ = turn.message.get("tool_call_id") or next(iter(waiting), None)
@@ -135,15 +135,19 @@ def _answered(group: Sequence[_Turn], after: str, takes: Takes) -> list[_Turn]:
     return [called, *others]
 
 
-def _apart(turn: _Turn, takes: Takes, does: Calling) -> list[_Turn]:
-    """What an answer says, then its calls, for a template that writes one of them; in words where it takes no two
-    answers.
+def _apart(group: list[_Turn], takes: Takes, does: Calling) -> list[_Turn]:
+    """What an answer says, then its calls, for a template that writes one of them; all in words where it takes no two
+    answers in a row.
     """
+    turn, *others = group
+    calls: Any = turn.message.get("tool_calls")
+    if not calls or not text_of(turn.message, turn.at) or takes(SAID):
+        return group
     if not takes(ANSWER, CALL):
-        return [_in_words(turn, turn.message["tool_calls"], ())]
+        return [_in_words(turn, calls, ()), *(replace(one, kind=_kind(one.message)) for one in others)]
     said = {name: value for name, value in turn.message.items() if name != "tool_calls"}
-    called = {"role": "assistant", "content": does.empty, "tool_calls": turn.message["tool_calls"]}
-    return [_Turn(turn.at, said, ANSWER), _Turn(turn.at, called, CALL)]
+    called = {"role": "assistant", "content": does.empty, "tool_calls": calls}
+    return [_Turn(turn.at, said, ANSWER), _Turn(turn.at, called, CALL), *others]
 
 
 def _in_words(turn: _Turn, told: Sequence[Any], kept: Sequence[Any]) -> _Turn:

@@ -1,4 +1,4 @@
-"""Which turns a chat template takes after which, found by rendering short conversations. Each is tried once per template.
+"""Which turns a chat template takes after which, found by rendering short conversations, each once per template.
 
 Must not know vocabularies.
 """

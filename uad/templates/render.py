@@ -77,9 +77,9 @@ def render(
     except RefusedError:
         # It may be a text that is refused, such as a marker of the format: templates get none of the texts here.
         masked = mask(asked, split_thoughts=True)
-        found = put_back(_run(template, {**variables, **masked.values}, budget.fresh()), masked)
-        text = "".join(part.text for part in found.parts)
-        return Rendered(found.parts, losses=by_marks(checked, masked, found.shown, text, budget))
+        put = put_back(_run(template, {**variables, **masked.values}, budget.fresh()), masked)
+        text = "".join(part.text for part in put.parts)
+        return Rendered(put.parts, losses=by_marks(checked, masked, put.shown, text, budget))
     for masked in (mask(asked), mask(asked, split_thoughts=True)):
         found = _find(template, text, variables, masked, budget)
         if found is not None:

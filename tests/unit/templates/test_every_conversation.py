@@ -7,9 +7,9 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from pathlib import Path
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given, settings

@@ -44,7 +44,7 @@ KNOWN = COUNTS.replace(
 """As gpt-oss's: a result comes after a call."""
 FULL = COUNTS.replace(
     "{%- if m.role == 'user' -%}[U]",
-    "{%- if not m.content and not m.tool_calls -%}{{ raise_exception('empty') }}{%- endif -%}\n{%- if m.role == 'user' -%}[U]",
+    "{%- if not (m.content or m.tool_calls) -%}{{ raise_exception() }}{%- endif -%}{%- if m.role == 'user' -%}[U]",
 )
 """No turn is empty."""
 
@@ -94,7 +94,8 @@ def text(template: str, *history: Turn) -> str:
         (
             KNOWN,
             (U, calls("1", broken=BROKEN[0]), result("1", "R"), A),
-            '[U]U[A]<tool_call>\n{"name": "f", "arguments": {"word": "w1}\n</tool_call>[U]Result of a tool call:\nR[A]A',
+            '[U]U[A]<tool_call>\n{"name": "f", "arguments": {"word": "w1}\n</tool_call>'
+            "[U]Result of a tool call:\nR[A]A",
         ),
         (FULL, (U, calls("1"), result("1", "R"), V), f"[U]U[A]{CALLED}[R]R[A] [U]V"),
         (FULL, (U, say("assistant", ""), V), "[U]U[A] [U]V"),
