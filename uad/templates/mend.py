@@ -17,6 +17,7 @@ from uad.templates.contents import text_of
 from uad.templates.history import BETWEEN, Message, Placed, call_text, result_text
 from uad.templates.order import (
     ANSWER,
+    BOTH,
     CALL,
     EMPTY_ANSWER,
     EMPTY_USER,
@@ -36,11 +37,16 @@ _FILLING = " "
 """What a turn says that has nothing to say and must not be empty."""
 _ROLES = {"assistant": ANSWER, "system": SYSTEM}
 _RESULTS = (RESULT, ORPHAN, NAMED)
+_ROLE_OF = {USER: "user", ANSWER: "assistant"}
+_IN_DOUBT = ((START, ANSWER), (START, CALL), (USER, USER), (ANSWER, ANSWER), (ANSWER, CALL), (RESULT, USER))
+"""What follows each other only where the template takes it. A first call, for one, gets an empty turn of the user
+before it.
+"""
 _THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 
 
 @dataclass(frozen=True)
-class _Turn:
+class _ChatTurn:
     """A message with its number and kind. joins: it is one turn with what the user says beside it."""
 
     at: int
@@ -48,14 +54,14 @@ class _Turn:
     kind: str
     joins: bool = False
 
-    def as_user(self, text: str) -> _Turn:
+    def as_user(self, text: str) -> _ChatTurn:
         """This text as what the user says."""
-        return _Turn(self.at, {"role": "user", "content": text}, USER, joins=True)
+        return _ChatTurn(self.at, {"role": "user", "content": text}, USER, joins=True)
 
 
 def mended(placed: Placed, takes: Takes, does: Calling) -> Placed:
     """The nearest conversation that a template takes. does: what it does with calls."""
-    turns = [_Turn(at, message, _kind(message)) for at, message in placed]
+    turns = [_ChatTurn(at, message, _kind(message)) for at, message in placed]
     turns = list(_with_calls(list(_with_systems(turns, takes)), takes, does))
     empty = {USER: takes(EMPTY_USER), ANSWER: takes(EMPTY_ANSWER)}
     return tuple(_as_one(group, empty) for group in _in_order(turns, takes))
@@ -67,12 +73,12 @@ def _kind(message: Message) -> str:
     return CALL if message.get("tool_calls") else _ROLES.get(str(message["role"]), USER)
 
 
-def _with_systems(turns: Sequence[_Turn], takes: Takes) -> Iterator[_Turn]:
+def _with_systems(turns: Sequence[_ChatTurn], takes: Takes) -> Iterator[_ChatTurn]:
     """System messages where the template has a place for them, as what the user says elsewhere. Those between a call
     and its result come after it.
     """
     runs = [list(run) for _, run in groupby(turns, lambda turn: turn.kind == SYSTEM)]
-    before, moved = START, list[_Turn]()
+    before, moved = START, list[_ChatTurn]()
     for number, run in enumerate(runs):
         if run[0].kind != SYSTEM:
             n = len(list(takewhile(_is_result, run))) if moved else 0
@@ -93,11 +99,11 @@ def _with_systems(turns: Sequence[_Turn], takes: Takes) -> Iterator[_Turn]:
             before = USER
 
 
-def _is_result(turn: _Turn) -> bool:
+def _is_result(turn: _ChatTurn) -> bool:
     return turn.kind in _RESULTS
 
 
-def _with_calls(turns: Sequence[_Turn], takes: Takes, does: Calling) -> Iterator[_Turn]:
+def _with_calls(turns: Sequence[_ChatTurn], takes: Takes, does: Calling) -> Iterator[_ChatTurn]:
     """Calls with their results. A result without its call is told in words, as is a call without a result, where the
     template does not take it.
     """
@@ -118,7 +124,7 @@ def _with_calls(turns: Sequence[_Turn], takes: Takes, does: Calling) -> Iterator
             before = before if one.kind == SYSTEM else RESULT if _is_result(one) else one.kind
 
 
-def _answered(group: Sequence[_Turn], after: str, takes: Takes) -> list[_Turn]:
+def _answered(group: Sequence[_ChatTurn], after: str, takes: Takes) -> list[_ChatTurn]:
     """A turn that calls, and what follows it: results of these calls are known as such."""
     called, *others = group
     calls: Any = called.message["tool_calls"]
@@ -135,7 +141,7 @@ def _answered(group: Sequence[_Turn], after: str, takes: Takes) -> list[_Turn]:
     return [called, *others]
 
 
-def _apart(group: list[_Turn], takes: Takes, does: Calling) -> list[_Turn]:
+def _apart(group: list[_ChatTurn], takes: Takes, does: Calling) -> list[_ChatTurn]:
     """What an answer says, then its calls, for a template that writes one of them; all in words where it takes no two
     answers in a row.
     """
@@ -147,10 +153,10 @@ def _apart(group: list[_Turn], takes: Takes, does: Calling) -> list[_Turn]:
         return [_in_words(turn, calls, ()), *(replace(one, kind=_kind(one.message)) for one in others)]
     said = {name: value for name, value in turn.message.items() if name != "tool_calls"}
     called = {"role": "assistant", "content": does.empty, "tool_calls": calls}
-    return [_Turn(turn.at, said, ANSWER), _Turn(turn.at, called, CALL), *others]
+    return [_ChatTurn(turn.at, said, ANSWER), _ChatTurn(turn.at, called, CALL), *others]
 
 
-def _in_words(turn: _Turn, told: Sequence[Any], kept: Sequence[Any]) -> _Turn:
+def _in_words(turn: _ChatTurn, told: Sequence[Any], kept: Sequence[Any]) -> _ChatTurn:
     texts = (text_of(turn.message, turn.at), *map(call_text, told))
     message = {**turn.message, "content": BETWEEN.join(filter(None, texts)), "tool_calls": kept}
     if kept:
@@ -159,36 +165,34 @@ def _in_words(turn: _Turn, told: Sequence[Any], kept: Sequence[Any]) -> _Turn:
     return replace(turn, message=message, kind=ANSWER)
 
 
-def _in_order(turns: Sequence[_Turn], takes: Takes) -> list[list[_Turn]]:
+def _in_order(turns: Sequence[_ChatTurn], takes: Takes) -> list[list[_ChatTurn]]:
     """The turns in groups that are one turn each; where the order asks for one between two, an empty one."""
-    groups: list[list[_Turn]] = []
+    groups: list[list[_ChatTurn]] = []
     before = START
     for turn in turns:
         last = groups[-1][-1] if groups else None
         pair = (before, turn.kind)
-        if last is not None and pair in ((USER, USER), (ANSWER, ANSWER), (ANSWER, CALL)) and last.kind == before:
-            if turn.joins or last.joins or not takes(*pair):
-                groups[-1].append(turn)
-            else:
-                groups.append([turn])
-        else:
-            if before == START and turn.kind in (ANSWER, CALL) and not takes(*pair):
-                groups.append([_Turn(turn.at, {"role": "user", "content": ""}, USER)])
-            elif pair == (RESULT, USER) and not takes(*pair):
-                groups.append([_Turn(turn.at, {"role": "assistant", "content": ""}, ANSWER)])
+        if last is not None and (last.joins or turn.joins) and last.kind == turn.kind == USER:
+            groups[-1].append(turn)
+        elif pair not in _IN_DOUBT or takes(*pair) or (last is not None and last.kind == SYSTEM and before != START):
             groups.append([turn])
+        elif last is not None and last.kind == before and (turn.kind == before or (turn.kind == CALL and takes(BOTH))):
+            groups[-1].append(turn)
+        else:
+            kind = ANSWER if turn.kind == USER else USER
+            groups += [[_ChatTurn(turn.at, {"role": _ROLE_OF[kind], "content": ""}, kind)], [turn]]
         before = before if turn.kind == SYSTEM else RESULT if _is_result(turn) else turn.kind
     return groups
 
 
-def _as_one(group: Sequence[_Turn], takes_empty: dict[str, bool]) -> tuple[int, Message]:
+def _as_one(group: Sequence[_ChatTurn], takes_empty: dict[str, bool]) -> tuple[int, Message]:
     turn = _joined(group) if len(group) > 1 else group[0]
     if takes_empty.get(turn.kind, True) or text_of(turn.message, turn.at):
         return turn.at, turn.message
     return turn.at, {**turn.message, "content": _FILLING}
 
 
-def _joined(group: Sequence[_Turn]) -> _Turn:
+def _joined(group: Sequence[_ChatTurn]) -> _ChatTurn:
     """Several turns as one, with the number of the last."""
     last = group[-1]
     message: dict[str, object] = {}

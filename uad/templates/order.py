@@ -15,16 +15,16 @@ START, USER, ANSWER, CALL, RESULT, SYSTEM = "start", "user", "answer", "call", "
 """Kinds of turns: what stands before the first, the user's, an answer, one that calls a tool, what a call gave."""
 PARTIAL = "call twice"
 """An answer with two calls, of which the first has a result."""
-SAID = "call after words"
-"""An answer that says something and calls a tool."""
+SAID, BOTH = "call after words", "words and a call"
+"""An answer that says something and calls a tool: whether the call is written, and whether both are."""
 ORPHAN, NAMED = "orphan", "named orphan"
 """A result whose call is missing, and one that says which tool it is of."""
 EMPTY_USER, EMPTY_ANSWER = "empty user", "empty answer"
-USUAL = ((START, SYSTEM, USER), (SAID,), (EMPTY_USER,), (EMPTY_ANSWER,))
+USUAL = ((START, SYSTEM, USER), (SAID,), (BOTH,), (EMPTY_USER,), (EMPTY_ANSWER,))
 """What is no matter of the order."""
-_BEFORE = {RESULT: (USER, CALL), **dict.fromkeys((ANSWER, CALL, PARTIAL, SAID, EMPTY_ANSWER), (USER,))}
+_BEFORE = {RESULT: (USER, CALL), **dict.fromkeys((ANSWER, CALL, PARTIAL, SAID, BOTH, EMPTY_ANSWER), (USER,))}
 _AFTER = {
-    **dict.fromkeys((CALL, PARTIAL, SAID), (RESULT, ANSWER, USER)),
+    **dict.fromkeys((CALL, PARTIAL, SAID, BOTH), (RESULT, ANSWER, USER)),
     **dict.fromkeys((ANSWER, EMPTY_ANSWER), (USER,)),
 }
 """What makes a usual conversation of a turn. Some templates count turns: where a call may stand shows later."""
@@ -44,7 +44,8 @@ def takes(template: str, with_tools: bool, kinds: tuple[str, ...]) -> bool:
         rendered = render(template, messages, kwargs={"tools": [probe_tool(TOOL)]} if with_tools else None)
     except InvalidRequestError:
         return False
-    return not any(loss.is_call or "tool_calls" not in messages[loss.at] for loss in rendered.losses)
+    by_design = [] if BOTH in kinds else [n for n, message in enumerate(messages) if "tool_calls" in message]
+    return not any(loss.is_call or loss.at not in by_design for loss in rendered.losses)
 
 
 def _message(kind: str, text: str, way: CallWay) -> dict[str, object]:
@@ -54,6 +55,7 @@ def _message(kind: str, text: str, way: CallWay) -> dict[str, object]:
         CALL: way.called(TOOL),
         PARTIAL: way.called(TOOL, OTHER),
         SAID: {**way.called(TOOL), "content": text},
+        BOTH: {**way.called(TOOL), "content": text},
         RESULT: {**way.result(TOOL), "content": text},
         ORPHAN: orphan,
         NAMED: {**orphan, "name": OTHER},

@@ -91,7 +91,9 @@ def drops_beside_calls(template: str) -> bool:
         {"role": "assistant", "content": "Wqbeside", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "abcdefgh1", "content": "Wqresult"},
     ]
-    return "Wqbeside" not in converse(said, Talk(template)).text.partition("Wqresult")[0]
+    more = [{"role": "assistant", "content": "A"}, {"role": "user", "content": "U"}]
+    texts = [converse(messages, Talk(template)).text for messages in (said, said + more)]
+    return not all("Wqbeside" in text.partition("Wqresult")[0] for text in texts)
 
 
 REAL = {path.stem: path for path in sorted((folder() or Path("none")).glob("templates/*.jinja"))}

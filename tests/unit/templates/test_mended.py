@@ -89,6 +89,11 @@ def text(template: str, *history: Turn) -> str:
             (U, calls("1"), V, result("1", "R")),
             '[U]U[A]<tool_call>\n{"name": "f", "arguments": {"word": "w1"}}\n</tool_call>[U]V[R]R',
         ),
+        (
+            COUNTS.replace("{{ m.content or '' }}", "{{ m.content if m.content and not m.tool_calls else '' }}"),
+            (U, A, calls("1"), result("1", "R"), B, U),
+            f"[U]U[A]A[U][A]{CALLED}[R]R[A]B[U]U",
+        ),
         (KNOWN, (U, result("9", "R"), V), "[U]U\n\nResult of a tool call:\nR\n\nV"),
         (KNOWN, (result("9", "R", "look_up"),), "[U]Result of look_up:\nR"),
         (
