@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kit.templates_toys import FAMILY_SPECIALS, family_vocab, toy
 
 from uad.config import TemplateConfig
-from uad.errors import InvalidRequestError
+from uad.errors import ConfigError, InvalidRequestError
 from uad.mapping.prompt import encode_parts, encode_text
 from uad.runtime.prompts import Prompts
 from uad.templates.conversation import MAX_TEXT, Talk, converse
@@ -308,3 +308,13 @@ def test_messages_that_are_too_long_are_refused_before_they_are_rendered() -> No
     ]
     with pytest.raises(InvalidRequestError, match=f"hold {MAX_TEXT + 1} characters"):
         converse(messages, Talk("{{ 1 / 0 }}"))
+
+
+def test_a_template_that_is_no_jinja_stops_no_model_but_one_that_was_given_does() -> None:
+    vocab = family_vocab("chatml")
+    go = "{{ .System }}{{ range .Messages }}{{ .Content }}{{ end }}"
+    prompts = Prompts(vocab, Encoder(vocab), TemplateConfig(), go, "toy")
+    assert prompts.notes[0].startswith("warning: toy: the chat template is not valid Jinja")
+    assert prompts.render(user("Hi"), {}, True).text == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    with pytest.raises(ConfigError, match=r"^--chat-template: the chat template is not valid Jinja, line 1"):
+        Prompts(vocab, Encoder(vocab), TemplateConfig(chat_template=go), None, "toy")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from uad.errors import InvalidRequestError
 from uad.mapping.families import Family, Turn
 from uad.mapping.patterns import Item, items_of, named, normalise, parse_marker
-from uad.mapping.plan import Options, default_template, plan
+from uad.mapping.plan import Options, plan, usable_template
 from uad.mapping.prompt import encode_parts
 from uad.mapping.recognise import Side, bos_name, eos_name
 from uad.mapping.rules import symbols
@@ -69,7 +69,7 @@ def same_to_answer(translated: Sequence[Item], own: Sequence[Item], family: Fami
 
 
 def _prompt(side: Side, options: Options, messages: Sequence[Mapping[str, object]]) -> list[int]:
-    template = side.chat_template or default_template(side, options)[0]
+    template, _ = usable_template(side, options)
     try:
         parts = converse(messages, Talk(template, bos_name(side.vocab), eos_name(side.vocab))).parts
     except InvalidRequestError as error:

@@ -6,7 +6,7 @@ With the lines printed at start.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from uad.errors import InvalidRequestError, MappingError
@@ -17,8 +17,9 @@ from uad.mapping.pairs import Pair, load_pairs, matching
 from uad.mapping.patterns import parse_rule
 from uad.mapping.recognise import Recognition, Side, recognise
 from uad.mapping.rules import CompiledRules
+from uad.templates.sandbox import compile_template
 
-__all__ = ["Options", "Plan", "Recognition", "Side", "default_template", "plan"]
+__all__ = ["Options", "Plan", "Recognition", "Side", "plan", "usable_template"]
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,22 @@ def plan(target: Side, draft: Side, options: Options) -> Plan:
     return Plan(rules, read, write, tuple(notes))
 
 
-def default_template(side: Side, options: Options) -> tuple[str, str]:
-    """A chat template for a model that comes without one, and a line that says which: its family's by its specials,
-    else plain text.
+def usable_template(side: Side, options: Options) -> tuple[str, str]:
+    """The chat template of a model, and an empty line. For a model without one, or with one that is no Jinja: its
+    family's by its specials, else plain text, and a line that says so.
     """
+    why, way_out = f"{side.name} has no chat template", ""
+    if side.chat_template is not None:
+        try:
+            compile_template(side.chat_template)
+        except InvalidRequestError as error:
+            why, way_out = f"warning: {side.name}: {error}", "; give another template with --chat-template-file"
+        else:
+            return side.chat_template, ""
     families = load_families((*options.mappings, bundled_mappings()))
-    family = _family(side, families, options.target_family, "--target-family").family or find_family(families, "plain")
-    return family.template(), f"{side.name} has no chat template; messages are written in the format {family.name}"
+    found = _family(replace(side, chat_template=None), families, options.target_family, "--target-family")
+    family = found.family or find_family(families, "plain")
+    return family.template(), f"{why}; messages are written in the format {family.name}{way_out}"
 
 
 def _family(side: Side, families: dict[str, Family], override: str | None, flag: str) -> Recognition:

@@ -14,13 +14,14 @@ from uad.checkpoint import checkpoint
 from uad.config import TemplateConfig
 from uad.errors import ConfigError, ContextOverflowError, InvalidRequestError
 from uad.mapping.families import bundled_mappings, find_family, load_families
-from uad.mapping.plan import Options, default_template
+from uad.mapping.plan import Options, usable_template
 from uad.mapping.prompt import encode_parts, encode_text
 from uad.mapping.recognise import Side, bos_name, eos_name, recognise
 from uad.templates.calling import calling, capabilities
 from uad.templates.conversation import Talk, converse
 from uad.templates.prefill import without_thoughts
 from uad.templates.render import Rendered, settle_kwargs
+from uad.templates.sandbox import compile_template
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable
 
@@ -52,13 +53,16 @@ class Prompts:
         self._config = config
         self._name = name
         self._encode = partial(encode_in_pieces, encoder)
-        self.notes: tuple[str, ...] = ()
-        chosen = config.chat_template or template
-        if chosen is None:
-            chosen, note = default_template(
-                Side(vocab, None, name), Options(config.mappings, target_family=config.target_family)
-            )
-            self.notes = (note,)
+        if config.chat_template:
+            try:
+                compile_template(config.chat_template)
+            except InvalidRequestError as error:
+                raise ConfigError(f"--chat-template: {error}") from None
+        chosen, note = usable_template(
+            Side(vocab, config.chat_template or template, name),
+            Options(config.mappings, target_family=config.target_family),
+        )
+        self.notes = (note,) if note else ()
         self.template = chosen
         self._kwargs = _defaults(chosen, config.variables)
         self._warned = threading.Event()

@@ -20,7 +20,7 @@ TOOL, WORD, NUMBER = "wqz_tool", "wqz_word", 31
 """The probe: a call of this tool, with `word` and `n` as arguments."""
 _OPEN_NAME = re.compile(r"[<\[][^\s<>\[\]]*\Z")
 """What two texts have in common may end inside the name of a special."""
-_OTHER = "wqz_other"
+OTHER = "wqz_other"
 _RESULT, _THOUGHT, _SAID = "wqz result", "wqz thought", "wqz said"
 _KEEPING = {
     "enable_thinking": True,
@@ -61,7 +61,7 @@ def calling(template: str) -> Calling:
     probe = _CallProbe(template)
     tools = probe.tells_tools()
     for (ids, id_), empty, objects in product(_IDS.items(), ("", None), (True, False)):
-        way = _CallWay(objects, empty, id_)
+        way = CallWay(objects, empty, id_)
         answer = probe.answer(way)
         if _shows_call(answer):
             return Calling(
@@ -108,29 +108,29 @@ class _CallProbe:
 
     def tells_tools(self) -> bool:
         """Whether a tool of the request is in the prompt."""
-        with_tools = self._render([_asked()], [_tool(TOOL)], prompt=True)
+        with_tools = self._render([_asked()], [probe_tool(TOOL)], prompt=True)
         return TOOL in with_tools or TOOL in self._render(
-            [{"role": "system", "content": "wqz"}, _asked()], [_tool(TOOL)], prompt=True
+            [{"role": "system", "content": "wqz"}, _asked()], [probe_tool(TOOL)], prompt=True
         )
 
-    def answer(self, way: _CallWay) -> str:
+    def answer(self, way: CallWay) -> str:
         """What the template writes for an answer with one call, with what ends its turn."""
-        whole = self._render([_asked(), way.called(TOOL)], [_tool(TOOL)])
-        asked = self._render([_asked()], [_tool(TOOL)], prompt=True)
+        whole = self._render([_asked(), way.called(TOOL)], [probe_tool(TOOL)])
+        asked = self._render([_asked()], [probe_tool(TOOL)], prompt=True)
         return whole[len(_OPEN_NAME.sub("", whole[: common_prefix(whole, asked)])) :]
 
-    def writes_both(self, way: _CallWay) -> bool:
+    def writes_both(self, way: CallWay) -> bool:
         """Whether two calls in one answer are both there."""
-        messages = [_asked(), way.called(TOOL, _OTHER), way.result(TOOL), way.result(_OTHER)]
-        text = self._render(messages, [_tool(TOOL), _tool(_OTHER)], prompt=True)
-        bare = self._render([_asked()], [_tool(TOOL), _tool(_OTHER)], prompt=True)
-        return text.count(_OTHER) > bare.count(_OTHER) and text.count(TOOL) > bare.count(TOOL)
+        messages = [_asked(), way.called(TOOL, OTHER), way.result(TOOL), way.result(OTHER)]
+        text = self._render(messages, [probe_tool(TOOL), probe_tool(OTHER)], prompt=True)
+        bare = self._render([_asked()], [probe_tool(TOOL), probe_tool(OTHER)], prompt=True)
+        return text.count(OTHER) > bare.count(OTHER) and text.count(TOOL) > bare.count(TOOL)
 
-    def writes_result(self, way: _CallWay) -> bool:
+    def writes_result(self, way: CallWay) -> bool:
         """Whether the result of a call is there."""
-        return _RESULT in self._render([_asked(), way.called(TOOL), way.result(TOOL)], [_tool(TOOL)], prompt=True)
+        return _RESULT in self._render([_asked(), way.called(TOOL), way.result(TOOL)], [probe_tool(TOOL)], prompt=True)
 
-    def thoughts(self, way: _CallWay | None) -> str:
+    def thoughts(self, way: CallWay | None) -> str:
         """The member of an assistant's message that the template writes thoughts from, before a call or in a plain
         answer.
         """
@@ -139,7 +139,7 @@ class _CallProbe:
             talks: list[list[dict[str, object]]] = [[_asked(), {**said, name: _THOUGHT}]]
             if way is not None:
                 talks.append([_asked(), {**way.called(TOOL), name: _THOUGHT}, way.result(TOOL)])
-            if any(_THOUGHT in self._render(talk, [_tool(TOOL)] if way else None) for talk in talks):
+            if any(_THOUGHT in self._render(talk, [probe_tool(TOOL)] if way else None) for talk in talks):
                 return name
         return ""
 
@@ -175,12 +175,17 @@ def _asked() -> dict[str, object]:
 
 
 @dataclass(frozen=True)
-class _CallWay:
+class CallWay:
     """How the probe puts calls: their arguments, the content beside them, and the first one's id."""
 
     objects: bool
     empty: str | None
     id: str
+
+    @classmethod
+    def of(cls, does: Calling) -> CallWay:
+        """As a template takes them that does this."""
+        return cls(does.objects, does.empty, _IDS[does.ids])
 
     def called(self, *names: str) -> dict[str, object]:
         """An answer that calls these tools."""
@@ -202,7 +207,8 @@ class _CallWay:
         return f"functions.{name}:1" if self.id.startswith("functions.") else self.id[:-1] + "2"
 
 
-def _tool(name: str) -> dict[str, object]:
+def probe_tool(name: str) -> dict[str, object]:
+    """A tool that templates are tried with."""
     properties = {
         "word": {"type": "string", "description": "a word"},
         "n": {"type": "integer", "description": "a number"},

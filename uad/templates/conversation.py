@@ -6,23 +6,24 @@ A system message goes into a user's turn where the template has no other place f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 
 from uad.errors import InvalidRequestError
-from uad.templates.calling import calling
+from uad.templates import order
+from uad.templates.calling import Calling, calling
 from uad.templates.contents import texts_of
 from uad.templates.history import (
     Message,
     Placed,
+    calls_told,
     check_calls,
-    joined,
     place_calls,
     place_thoughts,
     plain_schema,
 )
 from uad.templates.losses import Loss
+from uad.templates.mend import mended
 from uad.templates.prefill import continued
 from uad.templates.render import Rendered, check_message, render
 from uad.templates.sandbox import Budget, RefusedError
@@ -66,7 +67,7 @@ def converse(messages: Sequence[Message], talk: Talk) -> Rendered:
     placed, talk = _as_taken(tuple((at, check_message(message, at)) for at, message in enumerate(messages)), talk)
     budget = Budget()
     failed: tuple[Placed, Talk, InvalidRequestError]
-    for way, said in product(_ways(placed, talk.template), _tellings(talk)):
+    for way, said in ((way, said) for way in _ways(placed, talk) for said in _tellings(talk)):
         try:
             return _prompt(way, said, budget)
         except (RefusedError, _LostError) as error:
@@ -94,10 +95,13 @@ def _as_taken(placed: Placed, talk: Talk) -> tuple[Placed, Talk]:
     messages = [message for _, message in placed]
     if any(message.get("reasoning_content") for message in messages):
         placed = place_thoughts(placed, calling(talk.template).thoughts)
-    if not tools and not any(message.get("tool_calls") for message in messages):
+    has_calls = bool(tools) or any(message.get("tool_calls") for message in messages)
+    if not has_calls and all(message["role"] != "tool" for message in messages):
         return placed, talk
     check_calls(placed, MAX_TEXT)
     does = calling(talk.template)
+    if not has_calls and not does.results:
+        return placed, talk  # a template that knows no calls may know results
     if not does.tools:
         kwargs.pop("tools", None)
     return place_calls(placed, tools, does), replace(talk, kwargs=kwargs)
@@ -131,7 +135,7 @@ def _rendered(placed: Placed, talk: Talk, budget: Budget, answer: str | None = N
     )
     for loss in rendered.losses:
         # beside calls, templates leave texts out by design
-        if loss.at < len(placed) and not placed[loss.at][1].get("tool_calls"):
+        if loss.at < len(placed) and (loss.is_call or not placed[loss.at][1].get("tool_calls")):
             raise _LostError(*placed[loss.at], loss)
     return rendered
 
@@ -171,37 +175,30 @@ def _refuses(placed: Placed, words: str, talk: Talk, budget: Budget) -> bool:
     return False
 
 
-def _ways(placed: Placed, template: str) -> Iterator[Placed]:
-    """What to try, the plainest first, each once. OpenAI's newer name of the system role is for those templates that
-    know it.
+def _ways(placed: Placed, talk: Talk) -> Iterator[Placed]:
+    """What to try, the plainest first, each once: as it is; mended where the template is known to refuse; in the
+    strictest order; with calls in words. OpenAI's newer name of the system role is for those templates that know it.
     """
+    template, with_tools, does = talk.template, bool((talk.kwargs or {}).get("tools")), calling(talk.template)
     as_system = tuple(
         (at, {**message, "role": "system"} if message["role"] == "developer" else message) for at, message in placed
     )
+
+    def takes(*kinds: str) -> bool:
+        return order.takes(template, with_tools, kinds)
+
+    def takes_usual(*kinds: str) -> bool:
+        return kinds in order.USUAL and takes(*kinds)
+
+    ways: tuple[Callable[[], Placed], ...] = (
+        lambda: placed if "developer" in template else as_system,
+        lambda: as_system,
+        lambda: mended(as_system, takes, does),
+        lambda: mended(as_system, takes_usual, does),
+        lambda: mended(calls_told(as_system), lambda *_: False, Calling()),
+    )
     tried: list[Placed] = []
-    for way in (
-        placed if "developer" in template else as_system,
-        as_system,
-        _folded(as_system, keeps_first=True),
-        _folded(as_system),
-    ):
-        if way not in tried:
-            tried.append(way)
-            yield way
-
-
-def _folded(placed: Placed, keeps_first: bool = False) -> Placed:
-    """System messages as users', joined with the turns of users beside them; `keeps_first`: those in front become one
-    system message.
-    """
-    turns: list[list[tuple[int, Message]]] = []
-    joins, in_front = False, keeps_first
-    for at, message in placed:
-        is_system = message["role"] == "system"
-        in_front = in_front and is_system
-        role = "user" if is_system and not in_front else message["role"]
-        if not turns or turns[-1][0][1]["role"] != role or not (is_system or joins):
-            turns.append([])
-        turns[-1].append((at, {**message, "role": role}))
-        joins = is_system
-    return tuple(map(joined, turns))
+    for way in ways:
+        if (made := way()) not in tried:
+            tried.append(made)
+            yield made

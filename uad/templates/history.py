@@ -36,6 +36,7 @@ Write nothing behind a call. Its result comes with the next message, between the
 </tool_response>."""
 _CALL = "<tool_call>\n{call}\n</tool_call>"
 _RESULT = "<tool_response>\n{result}\n</tool_response>"
+_RESULT_OF = "Result of {call}:\n{result}"
 _NINE = re.compile(r"[a-zA-Z0-9]{9}")
 _FUNCTION_ID = re.compile(r"functions\.(?P<name>.+):\d+")
 
@@ -109,6 +110,11 @@ def place_calls(placed: Placed, tools: Sequence[object], does: Calling) -> Place
     return _tools_told(placed, tools) if tools and not does.tools else placed
 
 
+def calls_told(placed: Placed) -> Placed:
+    """The messages with all their calls as text."""
+    return tuple((at, _written(message, Calling(), at)) for at, message in placed)
+
+
 def place_thoughts(placed: Placed, member: str) -> Placed:
     """Thoughts that a client sends back, under the name by which the template reads them."""
     if member in ("", "reasoning_content"):
@@ -137,7 +143,7 @@ def _written(message: Message, does: Calling, at: int) -> Message:
     if does.calls and None not in made:
         return {**message, "content": content or does.empty, "tool_calls": made}
     rest = {name: value for name, value in message.items() if name != "tool_calls"}
-    texts = (text_of(message, at), *map(_call_text, calls))
+    texts = (text_of(message, at), *map(call_text, calls))
     return {**rest, "content": BETWEEN.join(text for text in texts if text)}
 
 
@@ -163,12 +169,18 @@ def _parsed(text: str) -> Mapping[str, object] | None:
     return value if isinstance(value, dict) else None
 
 
-def _call_text(call: Any) -> str:
+def call_text(call: Any) -> str:
     """A call as models without a format of their own are told to write it."""
     function = call["function"]
     arguments = function.get("arguments") or "{}"
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return _CALL.format(call=f'{{"name": {json.dumps(function["name"], ensure_ascii=False)}, "arguments": {text}}}')
+
+
+def result_text(message: Message, at: int, in_tags: bool) -> str:
+    """A result in words; in_tags: as models without a format of their own are told to expect it."""
+    text = text_of(message, at)
+    return (_RESULT if in_tags else _RESULT_OF).format(result=text, call=message.get("name") or "a tool call")
 
 
 def _renamed(placed: Placed, does: Calling) -> Iterator[tuple[int, Message]]:
@@ -183,15 +195,21 @@ def _renamed(placed: Placed, does: Calling) -> Iterator[tuple[int, Message]]:
             message = {**message, "tool_calls": made}
         elif message.get("tool_call_id") in names:
             message = {**message, "tool_call_id": names[message["tool_call_id"]]}
+        elif message.get("role") == "tool" and does.ids == NINE:
+            message = {**message, "tool_call_id": _nine(str(message.get("tool_call_id") or "none"))}
         yield at, message
 
 
 def _id(call: Any, ids: str, number: int) -> str:
     own, name = call.get("id") or "", call["function"]["name"]
     if ids == NINE:
-        return own if _NINE.fullmatch(own) else hashlib.sha256(f"{own or number}".encode()).hexdigest()[:9]
+        return _nine(own or str(number))
     found = _FUNCTION_ID.fullmatch(own)
     return own if found and found["name"] == name else f"functions.{name}:{number}"
+
+
+def _nine(id_: str) -> str:
+    return id_ if _NINE.fullmatch(id_) else hashlib.sha256(id_.encode()).hexdigest()[:9]
 
 
 def _one_by_one(placed: Placed) -> Placed:
@@ -229,7 +247,7 @@ def _results_told(placed: Placed) -> Placed:
     for at, message in placed:
         is_result = message.get("role") == "tool"
         if is_result:
-            message = {"role": "user", "content": _RESULT.format(result=text_of(message, at))}
+            message = {"role": "user", "content": result_text(message, at, in_tags=True)}
         if not joins or message.get("role") != "user":
             turns.append([])
         turns[-1].append((at, message))

@@ -20,16 +20,19 @@ _BREAKS = re.compile(r"\n|/(?:no_?)?think")
 @dataclass(frozen=True, slots=True)
 class Loss:
     """Message number `at`, whose text is not in the prompt as it is; `left_out` if it is known that nothing of it
-    is.
+    is. is_call: it is what a call of it says.
     """
 
     at: int
     left_out: bool
+    is_call: bool = False
 
 
-def by_marks(messages: Sequence[Mapping[str, object]], masked: Masked, shown: Mapping[int, str]) -> tuple[Loss, ...]:
+def by_marks(
+    messages: Sequence[Mapping[str, object]], masked: Masked, shown: Mapping[int, str], text: str, budget: Budget
+) -> tuple[Loss, ...]:
     """From the seams: `shown` says what stands in the prompt of each masked content."""
-    losses = []
+    losses = list(_lost_calls(masked, shown, text, budget))
     for at, (message, hidden) in enumerate(zip(messages, masked.values["messages"], strict=True)):
         is_answer = message.get("role") == "assistant"
         wanted = [
@@ -39,6 +42,28 @@ def by_marks(messages: Sequence[Mapping[str, object]], masked: Masked, shown: Ma
         if missing or not (is_answer or all(_is_whole(masked.contents[number], shown[number]) for number in wanted)):
             losses.append(Loss(at, left_out=len(missing) == len(wanted)))
     return tuple(losses)
+
+
+def _lost_calls(masked: Masked, shown: Mapping[int, str], text: str, budget: Budget) -> Iterator[Loss]:
+    """Calls of whose arguments no text is there. Templates compare plain words, so these are looked for."""
+    at = 0
+    for number, message in enumerate(masked.values["messages"]):
+        for call in message.get("tool_calls") or ():
+            ends = []
+            for said in filter(str.strip, _strings(call.get("function", {}).get("arguments"))):
+                hidden = marks(said)
+                ends.append(_end(said, text, at, budget) if not hidden else 0 if shown.keys() >= {*hidden} else -1)
+            if ends and max(ends) < 0:
+                yield Loss(number, left_out=True, is_call=True)
+            at = max(at, *ends) if ends else at
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _strings(item)
 
 
 def by_search(messages: Sequence[Mapping[str, object]], text: str, budget: Budget) -> tuple[Loss, ...]:

@@ -15,7 +15,7 @@ from uad.errors import InvalidRequestError
 from uad.templates.contents import forms, texts_of
 from uad.templates.losses import Loss, by_marks, by_search
 from uad.templates.sandbox import Budget, RefusedError, compile_template
-from uad.templates.seams import Found, Masked, Part, find_parts, mask, search_parts
+from uad.templates.seams import Found, Masked, Part, find_parts, mask, put_back, search_parts
 from uad.templates.switches import settle
 
 __all__ = ["Part", "Rendered", "check_message", "render", "settle_kwargs"]
@@ -72,11 +72,18 @@ def render(
         "date_string": f"{now:%d %b %Y}",
     }
     asked = {**values, "messages": checked}
-    text = _run(template, {**variables, **asked}, budget)
+    try:
+        text = _run(template, {**variables, **asked}, budget)
+    except RefusedError:
+        # It may be a text that is refused, such as a marker of the format: templates get none of the texts here.
+        masked = mask(asked, split_thoughts=True)
+        put = put_back(_run(template, {**variables, **masked.values}, budget.fresh()), masked)
+        text = "".join(part.text for part in put.parts)
+        return Rendered(put.parts, losses=by_marks(checked, masked, put.shown, text, budget))
     for masked in (mask(asked), mask(asked, split_thoughts=True)):
         found = _find(template, text, variables, masked, budget)
         if found is not None:
-            return Rendered(found.parts, losses=by_marks(checked, masked, found.shown))
+            return Rendered(found.parts, losses=by_marks(checked, masked, found.shown, text, budget))
     return Rendered(search_parts(text, mask(asked)), exact=False, losses=by_search(checked, text, budget))
 
 

@@ -113,6 +113,14 @@ def find_parts(text: str, skeleton: str, masked: Masked) -> Found | None:
     return Found(merge(parts), dict(zip(order, chosen, strict=True)))
 
 
+def put_back(skeleton: str, masked: Masked) -> Found:
+    """The skeleton with each content in it as it is; a marker without a content is left out."""
+    pieces = _MARK.split(skeleton)
+    shown = {int(index): masked.contents[int(index)] for index in pieces[1::2] if int(index) < len(masked.contents)}
+    parts = [Part(shown.get(int(one), "") if at % 2 else one, at % 2 == 0) for at, one in enumerate(pieces)]
+    return Found(merge(parts), shown)
+
+
 def marks(masked_text: str) -> list[int]:
     """The numbers of the contents that a masked text holds."""
     return [int(index) for index in _MARK.findall(masked_text)]

@@ -9,7 +9,7 @@ from kit.templates_toys import FAMILY_SPECIALS, family_vocab, named, sample, toy
 
 from uad.errors import MappingError
 from uad.mapping.families import bundled_mappings, load_families
-from uad.mapping.plan import Options, Side, default_template, plan
+from uad.mapping.plan import Options, Side, plan, usable_template
 from uad.mapping.prompt import encode_parts
 from uad.mapping.recognise import recognise
 from uad.templates.render import render
@@ -159,12 +159,26 @@ def test_the_missions_own_pair():
 
 
 def test_models_without_a_template_get_one():
-    template, note = default_template(side("gemma"), Options())
+    template, note = usable_template(side("gemma"), Options())
     assert note == "toy-gemma has no chat template; messages are written in the format gemma"
     assert (
         render(template, [{"role": "user", "content": "Hi"}], bos="<bos>").text
         == "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n"
     )
-    template, note = default_template(side("plain"), Options())
+    template, note = usable_template(side("plain"), Options())
     assert render(template, [{"role": "user", "content": "Hi"}]).text == "User:\nHi\n\nAssistant:\n"
     assert note.endswith("in the format plain")
+    assert usable_template(Side(family_vocab("gemma"), "{{ messages[0].content }}", "own"), Options()) == (
+        "{{ messages[0].content }}",
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ .System }}{{ range .Messages }}{{ .Content }}{{ end }}", "{% for %}", "{{ x | none }}"]
+)
+def test_a_template_that_is_no_jinja_names_the_model_and_the_way_out(template: str):
+    used, note = usable_template(Side(family_vocab("gemma"), template, "toy-gemma"), Options())
+    assert used == usable_template(side("gemma"), Options())[0]
+    assert note.startswith("warning: toy-gemma: the chat template is not valid Jinja, line 1: ")
+    assert note.endswith("; messages are written in the format gemma; give another template with --chat-template-file")

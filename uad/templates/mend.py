@@ -1,0 +1,206 @@
+"""The nearest conversation that a chat template takes: neighbours joined, systems and results as what the user says,
+calls in words, empty turns filled.
+
+What becomes of a turn depends on its neighbours alone. So the prompt of a longer conversation begins with that of the
+shorter one, as far as the template allows. Must not know vocabularies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, takewhile
+from typing import Any
+
+from uad.templates.calling import Calling
+from uad.templates.contents import text_of
+from uad.templates.history import BETWEEN, Message, Placed, call_text, result_text
+from uad.templates.order import (
+    ANSWER,
+    BOTH,
+    CALL,
+    EMPTY_ANSWER,
+    EMPTY_USER,
+    NAMED,
+    ORPHAN,
+    PARTIAL,
+    RESULT,
+    SAID,
+    START,
+    SYSTEM,
+    USER,
+)
+
+Takes = Callable[..., bool]
+"""Whether a template takes turns of these kinds in a row."""
+_FILLING = " "
+"""What a turn says that has nothing to say and must not be empty."""
+_ROLES = {"assistant": ANSWER, "system": SYSTEM}
+_RESULTS = (RESULT, ORPHAN, NAMED)
+_ROLE_OF = {USER: "user", ANSWER: "assistant"}
+_IN_DOUBT = ((START, ANSWER), (START, CALL), (USER, USER), (ANSWER, ANSWER), (ANSWER, CALL), (RESULT, USER))
+"""What follows each other only where the template takes it. A first call, for one, gets an empty turn of the user
+before it.
+"""
+_THOUGHTS = ("reasoning_content", "thinking", "reasoning")
+
+
+@dataclass(frozen=True)
+class _ChatTurn:
+    """A message with its number and kind. joins: it is one turn with what the user says beside it."""
+
+    at: int
+    message: Message
+    kind: str
+    joins: bool = False
+
+    def as_user(self, text: str) -> _ChatTurn:
+        """This text as what the user says."""
+        return _ChatTurn(self.at, {"role": "user", "content": text}, USER, joins=True)
+
+
+def mended(placed: Placed, takes: Takes, does: Calling) -> Placed:
+    """The nearest conversation that a template takes. does: what it does with calls."""
+    turns = [_ChatTurn(at, message, _kind(message)) for at, message in placed]
+    turns = list(_with_calls(list(_with_systems(turns, takes)), takes, does))
+    empty = {USER: takes(EMPTY_USER), ANSWER: takes(EMPTY_ANSWER)}
+    return tuple(_as_one(group, empty) for group in _in_order(turns, takes))
+
+
+def _kind(message: Message) -> str:
+    if message["role"] == "tool":
+        return NAMED if message.get("name") else ORPHAN  # until its call is found
+    return CALL if message.get("tool_calls") else _ROLES.get(str(message["role"]), USER)
+
+
+def _with_systems(turns: Sequence[_ChatTurn], takes: Takes) -> Iterator[_ChatTurn]:
+    """System messages where the template has a place for them, as what the user says elsewhere. Those between a call
+    and its result come after it.
+    """
+    runs = [list(run) for _, run in groupby(turns, lambda turn: turn.kind == SYSTEM)]
+    before, moved = START, list[_ChatTurn]()
+    for number, run in enumerate(runs):
+        if run[0].kind != SYSTEM:
+            n = len(list(takewhile(_is_result, run))) if moved else 0
+            yield from (*run[:n], *moved, *run[n:])
+            before, moved = RESULT if _is_result(run[-1]) else run[-1].kind, []
+            continue
+        after = runs[number + 1][0] if number + 1 < len(runs) else None
+        kind = ANSWER if after is None else RESULT if _is_result(after) else after.kind
+        if takes(before, SYSTEM, USER if before == START else kind):
+            several = before == START and len(run) > 1 and not takes(START, SYSTEM, SYSTEM, USER)
+            yield from [replace(_joined(run), kind=SYSTEM)] if several else run
+            continue
+        said = [turn.as_user(text_of(turn.message, turn.at)) for turn in run]
+        if before in (CALL, RESULT) and kind == RESULT:
+            moved = said
+        else:
+            yield from said
+            before = USER
+
+
+def _is_result(turn: _ChatTurn) -> bool:
+    return turn.kind in _RESULTS
+
+
+def _with_calls(turns: Sequence[_ChatTurn], takes: Takes, does: Calling) -> Iterator[_ChatTurn]:
+    """Calls with their results. A result without its call is told in words, as is a call without a result, where the
+    template does not take it.
+    """
+    before, end = START, 0
+    for number, turn in enumerate(turns):
+        if number < end:
+            continue
+        end = number + 1
+        while turn.kind == CALL and end < len(turns) and (_is_result(turns[end]) or turns[end].kind == SYSTEM):
+            end += 1
+        group = list(turns[number:end])
+        if turn.kind == CALL:
+            group = _apart(_answered(group, turns[end].kind if end < len(turns) else ANSWER, takes), takes, does)
+        for one in group:
+            if one.kind in (ORPHAN, NAMED) and not takes(before, one.kind):
+                one = one.as_user(result_text(one.message, one.at, in_tags=not (does.calls and does.results)))
+            yield one
+            before = before if one.kind == SYSTEM else RESULT if _is_result(one) else one.kind
+
+
+def _answered(group: Sequence[_ChatTurn], after: str, takes: Takes) -> list[_ChatTurn]:
+    """A turn that calls, and what follows it: results of these calls are known as such."""
+    called, *others = group
+    calls: Any = called.message["tool_calls"]
+    waiting = [call.get("id") for call in calls]
+    for i, turn in enumerate(others):
+        id_ = turn.message.get("tool_call_id") or next(iter(waiting), None)
+        if turn.kind != SYSTEM and id_ in waiting:
+            waiting.remove(id_)
+            others[i] = replace(turn, kind=RESULT)
+    rest = next((turn.kind for turn in others if turn.kind != SYSTEM), after)
+    if waiting and not (takes(PARTIAL) if len(waiting) < len(calls) else takes(CALL, rest)):
+        open_calls = [call for call in calls if call.get("id") in waiting]
+        called = _in_words(called, open_calls, [call for call in calls if call not in open_calls])
+    return [called, *others]
+
+
+def _apart(group: list[_ChatTurn], takes: Takes, does: Calling) -> list[_ChatTurn]:
+    """What an answer says, then its calls, for a template that writes one of them; all in words where it takes no two
+    answers in a row.
+    """
+    turn, *others = group
+    calls: Any = turn.message.get("tool_calls")
+    if not calls or not text_of(turn.message, turn.at) or takes(SAID):
+        return group
+    if not takes(ANSWER, CALL):
+        return [_in_words(turn, calls, ()), *(replace(one, kind=_kind(one.message)) for one in others)]
+    said = {name: value for name, value in turn.message.items() if name != "tool_calls"}
+    called = {"role": "assistant", "content": does.empty, "tool_calls": calls}
+    return [_ChatTurn(turn.at, said, ANSWER), _ChatTurn(turn.at, called, CALL), *others]
+
+
+def _in_words(turn: _ChatTurn, told: Sequence[Any], kept: Sequence[Any]) -> _ChatTurn:
+    texts = (text_of(turn.message, turn.at), *map(call_text, told))
+    message = {**turn.message, "content": BETWEEN.join(filter(None, texts)), "tool_calls": kept}
+    if kept:
+        return replace(turn, message=message)
+    del message["tool_calls"]
+    return replace(turn, message=message, kind=ANSWER)
+
+
+def _in_order(turns: Sequence[_ChatTurn], takes: Takes) -> list[list[_ChatTurn]]:
+    """The turns in groups that are one turn each; where the order asks for one between two, an empty one."""
+    groups: list[list[_ChatTurn]] = []
+    before = START
+    for turn in turns:
+        last = groups[-1][-1] if groups else None
+        pair = (before, turn.kind)
+        if last is not None and (last.joins or turn.joins) and last.kind == turn.kind == USER:
+            groups[-1].append(turn)
+        elif pair not in _IN_DOUBT or takes(*pair) or (last is not None and last.kind == SYSTEM and before != START):
+            groups.append([turn])
+        elif last is not None and last.kind == before and (turn.kind == before or (turn.kind == CALL and takes(BOTH))):
+            groups[-1].append(turn)
+        else:
+            kind = ANSWER if turn.kind == USER else USER
+            groups += [[_ChatTurn(turn.at, {"role": _ROLE_OF[kind], "content": ""}, kind)], [turn]]
+        before = before if turn.kind == SYSTEM else RESULT if _is_result(turn) else turn.kind
+    return groups
+
+
+def _as_one(group: Sequence[_ChatTurn], takes_empty: dict[str, bool]) -> tuple[int, Message]:
+    turn = _joined(group) if len(group) > 1 else group[0]
+    if takes_empty.get(turn.kind, True) or text_of(turn.message, turn.at):
+        return turn.at, turn.message
+    return turn.at, {**turn.message, "content": _FILLING}
+
+
+def _joined(group: Sequence[_ChatTurn]) -> _ChatTurn:
+    """Several turns as one, with the number of the last."""
+    last = group[-1]
+    message: dict[str, object] = {}
+    for turn in group:
+        message |= turn.message
+    message["content"] = BETWEEN.join(filter(None, (text_of(turn.message, turn.at) for turn in group)))
+    for member in _THOUGHTS:
+        thoughts = [turn.message.get(member) for turn in group]
+        if any(thoughts):
+            message[member] = BETWEEN.join(str(thought) for thought in thoughts if thought)
+    return replace(last, message=message)
