@@ -375,6 +375,44 @@ def test_inbox_loses_nothing_under_load():
     assert asyncio.run(run())
 
 
+def test_fast_events_are_read_in_ticks_and_the_last_one_at_once():
+    async def run():
+        loop = asyncio.get_running_loop()
+        inbox, wakes = Inbox(loop, lambda: None), []
+        wake, inbox._wake = inbox._wake, lambda: (wakes.append(1), wake())
+        taken = []
+        for _ in range(2):  # the first two wake the loop, and show how fast they come
+            inbox.put(0, delta("a"))
+            taken += await inbox.take(1)
+        for _ in range(5):
+            inbox.put(0, delta("b"))
+        n_wakes = len(wakes)
+        taken += await inbox.take(1)
+        inbox.put(0, delta("c"))
+        inbox.put(0, done())
+        taken += await inbox.take(1)
+        return n_wakes, len(wakes), "".join(event.text for _, event in taken)
+
+    n_before, n_after, text = asyncio.run(run())
+    assert n_before <= 2 < n_after + 1
+    assert text == "aabbbbbc"
+
+
+def test_an_answer_that_is_sent_whole_wakes_the_loop_at_its_end_only():
+    async def run():
+        loop = asyncio.get_running_loop()
+        inbox = Inbox(loop, lambda: None, capacity=1, is_whole=True)
+        waiting = asyncio.create_task(inbox.take(None))
+        for _ in range(20):
+            inbox.put(0, delta("a"))
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        inbox.put(0, done())
+        return len(await waiting)
+
+    assert asyncio.run(run()) == 21
+
+
 def test_inbox_of_a_closed_loop_drops_quietly():
     loop = asyncio.new_event_loop()
     inbox = Inbox(loop, lambda: None)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import math
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -36,6 +38,8 @@ from uad.types import Constraint, Request, SamplingParams
 
 Message = Mapping[str, object]
 CAPACITY = 1024
+_TICK_S = 0.008  # how often a stream of fast tokens is read
+_FAST_S = 0.005  # per event: faster ones are read in ticks
 log = logging.getLogger("uad.server")
 Arrival = tuple[int, Delta | Progress | Done]
 
@@ -160,19 +164,31 @@ class Inbox:
 
     `put` belongs to the model thread, everything else to the loop. Past `capacity` events the inbox closes: later
     events are dropped and `on_overflow` runs once on the loop.
+
+    An event wakes the loop, which costs the model thread a system call and, on few cores, its core. So while events
+    come fast the loop reads them in ticks that all inboxes share, until a tick finds none. The first event and the last
+    one of a sequence always wake it. is_whole: nobody reads before the end, so only last events do, and there is no
+    capacity.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, on_overflow: Callable[[], None], capacity: int = CAPACITY
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_overflow: Callable[[], None],
+        capacity: int = CAPACITY,
+        is_whole: bool = False,
     ) -> None:
         self._loop = loop
         self._on_overflow = on_overflow
-        self._capacity = capacity
+        self._capacity = sys.maxsize if is_whole else capacity
+        self._is_whole = is_whole
         self._lock = threading.Lock()
         self._events: list[tuple[int, Event]] = []
+        self._is_awaited = is_whole  # by a tick, or by the end: events need not wake the loop
         self._is_waking = False
         self._is_over = False
         self._ready = asyncio.Event()
+        self._taken_at = -math.inf
 
     def put(self, index: int, event: Event) -> None:
         """Hand over one event; returns at once and never raises."""
@@ -182,7 +198,7 @@ class Inbox:
             self._is_over = len(self._events) >= self._capacity
             if not self._is_over:
                 self._events.append((index, event))
-            if self._is_waking:
+            if self._is_waking or (self._is_awaited and not self._is_over and not isinstance(event, Done | Failed)):
                 return
             self._is_waking = True
         try:
@@ -196,15 +212,21 @@ class Inbox:
 
     async def take(self, timeout: float | None) -> list[tuple[int, Event]]:
         """All events that have arrived; waits for the first. Empty after `timeout` seconds of silence, or `wake`."""
-        if not self._events:
-            self._ready.clear()
+        if not self._ready.is_set() and (self._is_awaited or not self._events):
             try:
                 async with asyncio.timeout(timeout):
                     await self._ready.wait()
             except TimeoutError:
                 return []
+        self._ready.clear()
+        now = self._loop.time()
         with self._lock:
             events, self._events = self._events, []
+            is_fast = not self._is_awaited and now - self._taken_at < _FAST_S * len(events)
+            self._is_awaited = self._is_whole or is_fast
+        self._taken_at = now
+        if is_fast:
+            self._loop.call_at((now // _TICK_S + 1) * _TICK_S, self._tick)
         return events
 
     def _wake(self) -> None:
@@ -216,16 +238,23 @@ class Inbox:
         if has_events:  # else a `take` was quicker, and the next one is to wait for its own
             self._ready.set()
 
+    def _tick(self) -> None:
+        with self._lock:
+            self._is_awaited = False
+            has_events = bool(self._events)
+        if has_events:
+            self._ready.set()
+
 
 class Generation:
     """A context manager around submitted requests; `take` hands out their events, numbered by position in
-    `requests`.
+    `requests`. is_whole: nothing is sent before all of them have ended.
     """
 
-    def __init__(self, engine: Backend, requests: Sequence[Request]) -> None:
+    def __init__(self, engine: Backend, requests: Sequence[Request], is_whole: bool = False) -> None:
         self._engine = engine
         self._requests = requests
-        self._inbox = Inbox(asyncio.get_running_loop(), self._overflow)
+        self._inbox = Inbox(asyncio.get_running_loop(), self._overflow, is_whole=is_whole)
         self._running: dict[int, int] = {}
         self._failure: UadError | None = None
 
