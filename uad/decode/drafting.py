@@ -276,9 +276,11 @@ class Drafting:
         n = next(i for i, id_ in enumerate(draft.ids) if id_ in self._eog)
         return draft.first(n if n >= ask.n_min else 0)
 
-    def crossing(self, seq: int) -> Crossing:
-        """What translation took for this sequence since the last call, whether its drafts were submitted or not."""
-        return self._crossings.pop(seq, Crossing())
+    def crossing(self, seq: int) -> Crossing | None:
+        """What translation took for this sequence since the last call, whether its drafts were submitted or not; None
+        where nothing was translated.
+        """
+        return self._crossings.pop(seq, None)
 
     def commit(self, commit: Commit, draft: Draft) -> None:
         """These ids became part of a text; `draft` is what had been submitted."""

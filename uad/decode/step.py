@@ -222,7 +222,8 @@ class Engine:
         drafted = [running for running in writing if running.slot in drafting]
         for running in drafted:
             running.drafted.draft_ms += 1e3 * seconds / len(drafted)
-            running.drafted.crossing += drafting.crossing(running.slot)
+            if (crossing := drafting.crossing(running.slot)) is not None:
+                running.drafted.crossing += crossing
         return chosen, seconds
 
     def _wish(self, running: Running) -> Wish:
