@@ -401,18 +401,18 @@ def test_fast_events_are_read_in_ticks_and_the_last_one_at_once():
         for _ in range(2):  # the first two wake the loop, and show how fast they come
             inbox.put(0, delta("a"))
             await asyncio.sleep(0)
-            taken += await inbox.take(1)
+            taken += await inbox.take(None)
         assert (loop.n_wakes, len(loop.ticks)) == (2, 1)
         for _ in range(5):
             inbox.put(0, delta("b"))
-        waiting = asyncio.create_task(inbox.take(1))
+        waiting = asyncio.create_task(inbox.take(None))
         await asyncio.sleep(0)
         assert not waiting.done()
         loop.ticks.pop()()
         taken += await waiting
         inbox.put(0, delta("c"))
         inbox.put(0, done())
-        taken += await inbox.take(1)
+        taken += await inbox.take(None)
         return loop.n_wakes, "".join(event.text for _, event in taken)
 
     assert asyncio.run(run()) == (3, "aabbbbbc")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import math
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -38,8 +37,8 @@ from uad.types import Constraint, Request, SamplingParams
 
 Message = Mapping[str, object]
 CAPACITY = 1024
-_TICK_S = 0.008  # how often a stream of fast tokens is read
-_FAST_S = 0.005  # per event: faster ones are read in ticks
+_TICK_S = 0.008  # how often inboxes are read while events come fast
+_FAST = 2  # events in a tick, of all requests
 log = logging.getLogger("uad.server")
 Arrival = tuple[int, Delta | Progress | Done]
 
@@ -159,6 +158,36 @@ class Backend(Protocol):
         """Call `tell`, on another thread and soon, with what the loop does; never once the engine has stopped."""
 
 
+class Ticks:
+    """When the inboxes of a loop are read: all at once every `_TICK_S` seconds, while events come fast."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._at = 0  # the present tick, and how many events were taken in it and in the one before
+        self._n = self._n_before = 0
+        self._waiting: list[Callable[[], None]] = []
+
+    def took(self, n: int) -> bool:
+        """An inbox has read n events; returns whether events come fast."""
+        at = int(self._loop.time() / _TICK_S)
+        if at != self._at:
+            self._n_before, self._n = self._n if at == self._at + 1 else 0, 0
+            self._at = at
+        self._n += n
+        return max(self._n, self._n_before) >= _FAST
+
+    def call(self, read: Callable[[], None]) -> None:
+        """Call `read` when the next tick begins."""
+        if not self._waiting:
+            self._loop.call_at((self._at + 1) * _TICK_S, self._run)
+        self._waiting.append(read)
+
+    def _run(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for read in waiting:
+            read()
+
+
 class Inbox:
     """Events of one HTTP request, in order, each with the number of its sequence.
 
@@ -166,8 +195,8 @@ class Inbox:
     events are dropped and `on_overflow` runs once on the loop.
 
     An event wakes the loop, which costs the model thread a system call and, on few cores, its core. So while events
-    come fast the loop reads them in ticks that all inboxes share, until a tick finds none. The first event and the last
-    one of a sequence always wake it. is_whole: nobody reads before the end, so only last events do, and there is no
+    come fast they are read in `ticks`, until one finds none. The first event of a request and the last one of a
+    sequence always wake the loop. is_whole: nobody reads before the end, so only last events do, and there is no
     capacity.
     """
 
@@ -177,8 +206,10 @@ class Inbox:
         on_overflow: Callable[[], None],
         capacity: int = CAPACITY,
         is_whole: bool = False,
+        ticks: Ticks | None = None,
     ) -> None:
         self._loop = loop
+        self._ticks = ticks or Ticks(loop)
         self._on_overflow = on_overflow
         self._capacity = sys.maxsize if is_whole else capacity
         self._is_whole = is_whole
@@ -188,7 +219,6 @@ class Inbox:
         self._is_waking = False
         self._is_over = False
         self._ready = asyncio.Event()
-        self._taken_at = -math.inf
 
     def put(self, index: int, event: Event) -> None:
         """Hand over one event; returns at once and never raises."""
@@ -220,14 +250,12 @@ class Inbox:
                 if timer is not None:  # a timer of its own costs a fifth of what asyncio.timeout does
                     timer.cancel()
         self._ready.clear()
-        now = self._loop.time()
         with self._lock:
             events, self._events = self._events, []
-            is_fast = not self._is_awaited and now - self._taken_at < _FAST_S * len(events)
+            is_fast = not self._is_whole and self._ticks.took(len(events)) and bool(events)
             self._is_awaited = self._is_whole or is_fast
-        self._taken_at = now
         if is_fast:
-            self._loop.call_at((now // _TICK_S + 1) * _TICK_S, self._tick)
+            self._ticks.call(self._tick)
         return events
 
     def _wake(self) -> None:
@@ -249,13 +277,15 @@ class Inbox:
 
 class Generation:
     """A context manager around submitted requests; `take` hands out their events, numbered by position in
-    `requests`. is_whole: nothing is sent before all of them have ended.
+    `requests`. is_whole: nothing is sent before all of them have ended. ticks: of all requests on this loop.
     """
 
-    def __init__(self, engine: Backend, requests: Sequence[Request], is_whole: bool = False) -> None:
+    def __init__(
+        self, engine: Backend, requests: Sequence[Request], is_whole: bool = False, ticks: Ticks | None = None
+    ) -> None:
         self._engine = engine
         self._requests = requests
-        self._inbox = Inbox(asyncio.get_running_loop(), self._overflow, is_whole=is_whole)
+        self._inbox = Inbox(asyncio.get_running_loop(), self._overflow, is_whole=is_whole, ticks=ticks)
         self._running: dict[int, int] = {}
         self._failure: UadError | None = None
 

@@ -82,7 +82,7 @@ def _with_prompts(body: B) -> tuple[B, list[object]]:
 async def answer(request: web.Request, job: Job, shape: Shape) -> web.StreamResponse:
     """Generate, and give back the finished response. Everything still running when the client leaves is cancelled."""
     state = request.app[STATE]
-    with Generation(state.engine, job.requests, is_whole=not job.stream) as generation:
+    with Generation(state.engine, job.requests, not job.stream, state.ticks) as generation:
         state.live.add(generation)
         try:
             teller = Teller(job, shape)
