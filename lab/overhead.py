@@ -1,28 +1,36 @@
-"""What the server costs: `python lab/overhead.py --target T.gguf`.
+"""What the server costs per token: `python lab/overhead.py --target T.gguf [--vs llama-server]`.
 
-Plain decoding over HTTP, from a real server process, against a bare loop of `llama_decode` and argmax in this one.
+Plain decoding over HTTP, from real server processes, against a bare loop of `llama_decode` and argmax in this one. Each
+cell of the table is a number of requests at once, greedy or at 0.8, sent whole or streamed. All sides of a cell take
+turns, each request goes on a cached prompt, and medians count.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Self
 
+from rich import box
 from rich.console import Console
+from rich.table import Table
 from words import words_of
 
-from uad.bench.client import Client, streaming
+from uad.bench.client import Client
 from uad.bench.measure import turns
 from uad.bench.options import OWN, context_for
 from uad.bench.workloads import WorkloadPrompt, load
@@ -38,49 +46,47 @@ from uad.types import Rows
 
 DESCRIPTION = "Measure plain decoding over HTTP against a bare decode loop. The last line of output is JSON."
 
-Bare = Callable[[Sequence[int], int], float]
-"""(prompt ids, n) -> tokens per second of n greedy decodes of one token each, with nothing around them."""
-
-_LISTENING = re.compile(r"listening on (http://\S+)\s")
+_LISTENING = re.compile(r"listening on (http://\S+)")
 _START_SECONDS = 600.0
 _STOP_SECONDS = 20.0
-_WARM_UP_TOKENS = 8
 _LOG_TAIL = 2000
+_TEMPERATURES = (0.0, 0.8)
+BARE, UAD, VS = "bare", "uad", "vs"
 
 
 @dataclass(frozen=True, slots=True)
-class Overhead:
-    """Median rates in tokens per second."""
+class Cell:
+    """One way to ask: so many requests at once, at a temperature, sent whole or streamed."""
 
-    http_tps: float
-    bare_tps: float
+    n_requests: int
+    temperature: float
+    streamed: bool
 
     @property
-    def ratio(self) -> float:
-        return self.http_tps / self.bare_tps
+    def name(self) -> str:
+        kind = "streamed" if self.streamed else "whole"
+        return f"{self.n_requests} at once, {self.temperature or 'greedy'}, {kind}"
 
-    def json_line(self) -> str:
-        """The last line of the output."""
-        return json.dumps(
-            {
-                "overhead": {
-                    "http_tps": round(self.http_tps, 4),
-                    "bare_tps": round(self.bare_tps, 4),
-                    "ratio": round(self.ratio, 4),
-                }
-            }
-        )
+
+Run = Callable[[Cell, int], float]
+"""(cell, tokens of each request) -> microseconds per token, all requests together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is measured; repeats: counted runs of max_tokens each."""
+    """What is measured; repeats: counted runs of max_tokens for each request. vs: a llama-server to compare with."""
 
     target: ModelConfig
     prompt: WorkloadPrompt
     max_tokens: int
     repeats: int
+    slots: tuple[int, ...]
+    vs: Path | None
     json_only: bool
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [Cell(n, t, streamed) for n in self.slots for t in _TEMPERATURES for streamed in (False, True)]
 
 
 def parse(argv: Sequence[str]) -> Settings:
@@ -88,20 +94,29 @@ def parse(argv: Sequence[str]) -> Settings:
     parser = Parser("lab/overhead.py", DESCRIPTION)
     add = parser.add_argument
     add("-m", "--target", "--model", type=typed(FILE), metavar="GGUF", help="target model")
+    add("--vs", type=typed(FILE), metavar="FILE", help="llama-server's executable, to measure it in turns")
     add(
         "-n",
         "--max-tokens",
         type=typed(integer(2)),
         default=160,
         metavar="N",
-        help="tokens per run (default: %(default)s)",
+        help="tokens of a request (default: %(default)s)",
     )
     add(
         "--repeats",
         type=typed(integer(1)),
-        default=3,
+        default=5,
         metavar="N",
         help="counted runs of each; the median counts (default: %(default)s)",
+    )
+    add(
+        "--slots",
+        type=typed(integer(1)),
+        nargs="+",
+        default=[1],
+        metavar="N",
+        help="how many requests at once (default: 1)",
     )
     add(
         "-c",
@@ -109,7 +124,7 @@ def parse(argv: Sequence[str]) -> Settings:
         type=typed(integer(0)),
         default=0,
         metavar="N",
-        help="context in tokens (default: what the prompt needs)",
+        help="context of a slot in tokens (default: what the prompt needs)",
     )
     add("--json-only", action="store_true", help="print the JSON line only")
     for group in (MODEL, CONTEXT):
@@ -119,11 +134,19 @@ def parse(argv: Sequence[str]) -> Settings:
         raise ConfigError(
             f"--target: no such file: {args.target}" if args.target else "--target is missing: give a GGUF file"
         )
+    if args.vs is not None and not args.vs.is_file():
+        raise ConfigError(f"--vs: no such file: {args.vs}")
     prompt = load("code").prompts[0]
     target, _ = models_from(args, os.environ, without=OWN)
     n_ctx = args.ctx_size or context_for([prompt], args.max_tokens)
     return Settings(
-        replace(target, path=args.target, n_ctx=n_ctx), prompt, args.max_tokens, args.repeats, args.json_only
+        replace(target, path=args.target, n_ctx=n_ctx),
+        prompt,
+        args.max_tokens,
+        args.repeats,
+        tuple(args.slots),
+        args.vs,
+        args.json_only,
     )
 
 
@@ -131,51 +154,93 @@ def main(argv: Sequence[str]) -> int:
     """Measure and print; the last line on stdout is JSON. Raises UadError."""
     settings = parse(argv)
     set_up_logging()
-    with Bar(sys.stderr, 2 * (settings.repeats + 1)) as bar:
-        bar.at("starting the server")
-        with serving(command(settings.target)) as client, BareLoop(settings.target) as loop:
-            bar.at("plain decoding: over HTTP, and bare")
-            result = compare(settings, client, loop.tps, bar.step)
+    most = max(settings.slots)
+    n_sides = 2 + (settings.vs is not None)
+    with Bar(sys.stderr, len(settings.cells) * n_sides * (settings.repeats + 1)) as bar, ExitStack() as stack:
+        bar.at("starting")
+        sides: dict[str, Run] = {}
+        loop = stack.enter_context(BareLoop(settings.target))
+        ids = loop.tokenize(settings.prompt.text)
+        sides[BARE] = lambda cell, n: loop.us(ids, n)
+        sides[UAD] = over_http(stack.enter_context(serving(command(settings.target, most))), settings.prompt)
+        if settings.vs is not None:
+            words = peer_command(settings.vs, settings.target, most)
+            sides[VS] = over_http(stack.enter_context(serving(words)), settings.prompt)
+        results = {cell: compare(settings, cell, sides, bar.step) for cell in settings.cells}
     if not settings.json_only:
-        line = (
-            f"over HTTP {result.http_tps:.1f} tok/s, bare llama_decode loop {result.bare_tps:.1f} tok/s, ratio "
-            f"{result.ratio:.3f}"
-        )
-        Console().print(line, highlight=False, soft_wrap=True)
-    print(result.json_line(), flush=True)
+        Console().print(table(results))
+    print(json_line(results), flush=True)
     return 0
 
 
-def compare(settings: Settings, client: Client, bare: Bare, on_run: Callable[[], None]) -> Overhead:
-    """Medians of interleaved runs, never both at once; a short run of each goes first and is not counted. Raises
-    UadError.
+def compare(settings: Settings, cell: Cell, sides: Mapping[str, Run], on_run: Callable[[], None]) -> dict[str, float]:
+    """Microseconds per token of each side: medians of interleaved runs, never two at once. A run of each goes first and
+    is not counted. The bare loop writes one text greedily and is left out elsewhere. Raises UadError.
     """
-    prompt = settings.prompt
-    ids = _tokenize(client, prompt)
-    arms: tuple[Callable[[int], float], ...] = (lambda n: _http_tps(client, prompt, n), lambda n: bare(ids, n))
-    rates: list[list[float]] = [[], []]
-    for arm in arms:
-        arm(_WARM_UP_TOKENS)
+    used = {name: run for name, run in sides.items() if name != BARE or (cell.n_requests == 1 and not cell.temperature)}
+    names = list(used)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for name in names:
+        used[name](cell, settings.max_tokens)
         on_run()
-    for i in turns(len(arms), settings.repeats):
-        rates[i].append(arms[i](settings.max_tokens))
+    for i in turns(len(names), settings.repeats):
+        times[names[i]].append(used[names[i]](cell, settings.max_tokens))
         on_run()
-    result = Overhead(median(rates[0]), median(rates[1]))
-    if result.http_tps <= 0 or result.bare_tps <= 0:
-        raise ConfigError("the answer was too short to be timed; raise --max-tokens")
-    return result
+    return {name: median(values) for name, values in times.items()}
 
 
-def _tokenize(client: Client, prompt: WorkloadPrompt) -> tuple[int, ...]:
-    ids = client.post("/tokenize", {"content": prompt.text, "add_special": True, "parse_special": False}).get("tokens")
-    if not isinstance(ids, list) or not ids or not all(type(id_) is int for id_ in ids):
-        raise UnavailableError(f"{client.url}/tokenize did not answer with a list of ids")
-    return tuple(ids)
+def table(results: Mapping[Cell, Mapping[str, float]]) -> Table:
+    """Microseconds per token, and how fast uad is in terms of the other server."""
+    out = Table("requests", "bare", "uad", "over bare", "vs", "uad's speed over vs", box=box.MARKDOWN)
+    for cell, us in results.items():
+        bare, own, other = us.get(BARE), us[UAD], us.get(VS)
+        out.add_row(
+            cell.name,
+            f"{bare:.0f} µs" if bare else "",
+            f"{own:.0f} µs",
+            f"+{own - bare:.0f} µs" if bare else "",
+            f"{other:.0f} µs" if other else "",
+            f"{other / own:.2f}" if other else "",
+        )
+    return out
 
 
-def _http_tps(client: Client, prompt: WorkloadPrompt, n: int) -> float:
-    path, body = streaming("default", prompt.text, prompt.chat)
-    return client.stream(path, body | {"temperature": 0, "max_tokens": n, "ignore_eos": True}).client_tps
+def json_line(results: Mapping[Cell, Mapping[str, float]]) -> str:
+    """The last line of the output."""
+    return json.dumps(
+        {"overhead": {cell.name: {side: round(us, 1) for side, us in sides.items()} for cell, sides in results.items()}}
+    )
+
+
+def over_http(client: Client, prompt: WorkloadPrompt) -> Run:
+    """Requests to a server, each on a thread and a connection of its own. The client reads bytes and parses nothing but
+    the end, as it runs on the same cores.
+    """
+    address = urllib.parse.urlsplit(client.url)
+
+    def one(cell: Cell, n: int, seed: int) -> None:
+        body = {"prompt": prompt.text, "n_predict": n, "temperature": cell.temperature, "seed": seed}
+        body |= {"ignore_eos": True, "stream": cell.streamed, "cache_prompt": True, "id_slot": seed}
+        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=_START_SECONDS)
+        try:
+            connection.request("POST", "/completion", json.dumps(body), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            data = response.read()
+        except OSError as error:
+            raise UnavailableError(f"{client.url} failed: {error}") from error
+        finally:
+            connection.close()
+        if response.status != 200 or f'"tokens_predicted":{n}'.encode() not in data.replace(b" ", b""):
+            raise UnavailableError(f"{client.url} did not write {n} tokens: {data[:200].decode(errors='replace')}")
+
+    def run(cell: Cell, n: int) -> float:
+        with ThreadPoolExecutor(cell.n_requests) as threads:
+            began = time.perf_counter()
+            for answer in [threads.submit(one, cell, n, seed) for seed in range(cell.n_requests)]:
+                answer.result()
+            return 1e6 * (time.perf_counter() - began) / (n * cell.n_requests)
+
+    return run
 
 
 class BareLoop:
@@ -192,10 +257,15 @@ class BareLoop:
         with ExitStack() as stack:
             model = stack.enter_context(Model(config.target, "target"))
             self._context = stack.enter_context(Context(model, config.target, config.n_parallel, "target"))
+            self._context.choose_threads(config.target)
             self._stack = stack.pop_all()
 
-    def tps(self, prompt_ids: Sequence[int], n: int) -> float:
-        """Greedy tokens per second over n decodes of one row each behind the prompt."""
+    def tokenize(self, text: str) -> list[int]:
+        """The target's ids of a text."""
+        return self._context.vocab.tokenize(text.encode())
+
+    def us(self, prompt_ids: Sequence[int], n: int) -> float:
+        """Microseconds per token of n greedy decodes of one row each after the prompt."""
         context = self._context
         context.clear(0)
         for start in range(0, len(prompt_ids), context.n_batch):
@@ -205,7 +275,7 @@ class BareLoop:
         for pos in range(len(prompt_ids), len(prompt_ids) + n):
             context.decode([Rows(0, pos, (id_,), 1)])
             id_ = int(context.logits()[0].argmax())
-        return n / (time.perf_counter() - began)
+        return 1e6 * (time.perf_counter() - began) / n
 
     def __enter__(self) -> Self:
         return self
@@ -214,9 +284,19 @@ class BareLoop:
         self._stack.close()
 
 
-def command(target: ModelConfig) -> list[str]:
+def command(target: ModelConfig, n_slots: int) -> list[str]:
     """The command line of a server without a draft, that loads the target in the same way, on any free port."""
-    return [sys.executable, "-m", "uad", "serve", *words_of(target), "--host", "127.0.0.1", "--port", "0", "-np", "1"]
+    words = words_of(replace(target, n_ctx=target.n_ctx * n_slots))
+    return [sys.executable, "-m", "uad", "serve", *words, "--host", "127.0.0.1", "--port", "0", "-np", str(n_slots)]
+
+
+def peer_command(program: Path, target: ModelConfig, n_slots: int) -> list[str]:
+    """The same of a llama-server, which picks no free port: the one that the system gives now."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = words_of(replace(target, n_ctx=target.n_ctx * n_slots))
+    words += ["--host", "127.0.0.1", "--port", str(port), "-np", str(n_slots), "--no-webui", "--fit", "off"]
+    return [str(program), *words]
 
 
 @contextmanager
@@ -239,12 +319,21 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         code = process.poll()
-        if found := _LISTENING.search(log.read_text(errors="replace")):
+        if (found := _LISTENING.search(log.read_text(errors="replace"))) and _is_healthy(found[1]):
             return found[1]
         if code is not None:
             raise UnavailableError(f"the server ended with code {code} before it was ready:\n{_tail(log)}")
         time.sleep(0.2)
     raise UnavailableError(f"the server was not ready after {_START_SECONDS:.0f} seconds:\n{_tail(log)}")
+
+
+def _is_healthy(url: str) -> bool:
+    """Whether it has loaded its models: llama-server listens before it has."""
+    try:
+        Client(url).get("/health")
+    except UnavailableError:
+        return False
+    return True
 
 
 def _tail(log: Path) -> str:

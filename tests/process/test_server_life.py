@@ -375,6 +375,64 @@ def test_inbox_loses_nothing_under_load():
     assert asyncio.run(run())
 
 
+class StoppedClock:
+    """A loop whose time stands still; `ticks` are run by hand."""
+
+    def __init__(self, loop):
+        self.loop, self.ticks, self.n_wakes = loop, [], 0
+
+    def time(self):
+        return 100.001
+
+    def call_at(self, when, tick):
+        assert 100.001 < when <= 100.01
+        self.ticks.append(tick)
+
+    def call_soon_threadsafe(self, wake):
+        self.n_wakes += 1
+        self.loop.call_soon(wake)
+
+
+def test_fast_events_are_read_in_ticks_and_the_last_one_at_once():
+    async def run():
+        loop = StoppedClock(asyncio.get_running_loop())
+        inbox = Inbox(loop, lambda: None)
+        taken = []
+        for _ in range(2):  # the first two wake the loop, and show how fast they come
+            inbox.put(0, delta("a"))
+            await asyncio.sleep(0)
+            taken += await inbox.take(None)
+        assert (loop.n_wakes, len(loop.ticks)) == (2, 1)
+        for _ in range(5):
+            inbox.put(0, delta("b"))
+        waiting = asyncio.create_task(inbox.take(None))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        loop.ticks.pop()()
+        taken += await waiting
+        inbox.put(0, delta("c"))
+        inbox.put(0, done())
+        taken += await inbox.take(None)
+        return loop.n_wakes, "".join(event.text for _, event in taken)
+
+    assert asyncio.run(run()) == (3, "aabbbbbc")
+
+
+def test_an_answer_that_is_sent_whole_wakes_the_loop_at_its_end_only():
+    async def run():
+        loop = asyncio.get_running_loop()
+        inbox = Inbox(loop, lambda: None, capacity=1, is_whole=True)
+        waiting = asyncio.create_task(inbox.take(None))
+        for _ in range(20):
+            inbox.put(0, delta("a"))
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        inbox.put(0, done())
+        return len(await waiting)
+
+    assert asyncio.run(run()) == 21
+
+
 def test_inbox_of_a_closed_loop_drops_quietly():
     loop = asyncio.new_event_loop()
     inbox = Inbox(loop, lambda: None)

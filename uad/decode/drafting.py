@@ -21,7 +21,7 @@ from uad.events import DrafterView
 from uad.grammar.protocol import Matcher
 from uad.policy.protocol import Chosen, Policy, PolicyView, Round, Wish
 from uad.stats import DrafterStats
-from uad.types import WRITERS, Ask, Clock, Commit, Crossing, Draft, Origin, SamplingParams, SpecPolicy
+from uad.types import BY_REQUEST, WRITERS, Ask, Clock, Commit, Crossing, Draft, Origin, SamplingParams, SpecPolicy
 
 T = TypeVar("T")
 _log = logging.getLogger("uad.draft")
@@ -80,6 +80,7 @@ class Drafting:
         self._clock = clock
         self._stats = {drafter.origin: DrafterStats(drafter.origin) for drafter in drafters}
         self._texts: dict[int, _DraftedText] = {}
+        self._is_general = any(one.origin not in {*BY_REQUEST, Origin.GRAMMAR} for one in drafters)
         self._crossings: dict[int, Crossing] = {}
         self._accepted: dict[Origin, list[int]] = {drafter.origin: [] for drafter in drafters}  # drafts, by length
         self._lengths: deque[int] = deque(maxlen=_LATELY)  # of what was submitted
@@ -88,6 +89,13 @@ class Drafting:
 
     def __contains__(self, seq: int) -> bool:
         return seq in self._texts
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether rounds concern the policy: one may be drafted for, or shows what plain ones cost where any request
+        may be drafted for. Not where only some requests bring what is drafted from, and none of those runs.
+        """
+        return self._is_general or bool(self._texts)
 
     @property
     def n_policy_failures(self) -> int:
@@ -268,9 +276,11 @@ class Drafting:
         n = next(i for i, id_ in enumerate(draft.ids) if id_ in self._eog)
         return draft.first(n if n >= ask.n_min else 0)
 
-    def crossing(self, seq: int) -> Crossing:
-        """What translation took for this sequence since the last call, whether its drafts were submitted or not."""
-        return self._crossings.pop(seq, Crossing())
+    def crossing(self, seq: int) -> Crossing | None:
+        """What translation took for this sequence since the last call, whether its drafts were submitted or not; None
+        where nothing was translated.
+        """
+        return self._crossings.pop(seq, None)
 
     def commit(self, commit: Commit, draft: Draft) -> None:
         """These ids became part of a text; `draft` is what had been submitted."""

@@ -100,6 +100,11 @@ class Scheduler:
         return [running for running in self.running if running.is_prefilling]
 
     @property
+    def reads(self) -> bool:
+        """Whether one still reads its prompt."""
+        return any(running.is_prefilling for running in self.running)
+
+    @property
     def writing(self) -> list[Running]:
         """Those whose prompts are read, in the order of slots."""
         return [running for running in self.running if not running.is_prefilling]
@@ -132,6 +137,8 @@ class Scheduler:
         """Waiting requests take free slots, in order; one that wants a busy slot lets others pass. One that cannot
         start ends alone.
         """
+        if not self._waiting:
+            return
         for entry in tuple(self._waiting):
             if not self._slots.has_free:
                 return

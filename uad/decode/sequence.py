@@ -41,6 +41,7 @@ class Running:
     last: float = 0.0
     rate: float = 0.0
     decoded: list[str] = field(default_factory=list)  # of each id of the last round
+    n_prompt: int = field(init=False)  # ids of the prompt; a field, since several are read in every round
     text: TextStream = field(init=False)
     ends: Ends = field(init=False)
     shown: Mapping[int, bytes] = field(init=False)
@@ -48,6 +49,7 @@ class Running:
     thoughts: ThoughtTracker | None = field(init=False)
 
     def __post_init__(self) -> None:
+        self.n_prompt = len(self.request.prompt)
         self.text = TextStream(self.request.stop, self.request.include_stop)
         self.indentation = Indentation(self.request.n_indent)
         self.ends = ends_of(self.request, self.vocab)
@@ -58,11 +60,6 @@ class Running:
             self.drafted.by[Origin.PREDICTION] = DrafterStats(Origin.PREDICTION)
 
     @property
-    def n_prompt(self) -> int:
-        """Ids of the prompt."""
-        return len(self.request.prompt)
-
-    @property
     def n_predicted(self) -> int:
         """Ids of the answer so far."""
         return len(self.ids) - self.n_prompt
@@ -70,7 +67,7 @@ class Running:
     @property
     def is_prefilling(self) -> bool:
         """Whether the answer has no id yet."""
-        return self.n_predicted == 0
+        return len(self.ids) == self.n_prompt
 
     @property
     def n_unread(self) -> int:

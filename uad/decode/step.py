@@ -39,7 +39,7 @@ PROB_ROWS = 64  # of a prompt at once whose probabilities are asked for: as many
 _NO_LOGITS = np.empty((0, 0), np.float32)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _SequenceRows:
     """One sequence's rows in this round: committed ids the KV lacks, then the draft. n_logits 0: a prompt's chunk of
     which nobody wants probabilities. draws: whether ids are drawn, and not only read. n_level: how many rows it should
@@ -197,28 +197,38 @@ class Engine:
         tokens. What fails ends the requests that it concerns; what is raised says that the engine cannot go on.
         """
         self._requests.admit()
-        catch_up(self._target, tuple(self._requests.writing), self._least, self._fail_decode)
+        if self._least.rows > 1:
+            catch_up(self._target, self._requests.writing, self._least, self._fail_decode)
         writing = self._requests.writing
-        began = self._clock()
-        chosen, asking = self._propose(writing)
-        spent = asking + self._write([self._part(running, chosen.get(running.slot, _PLAIN)) for running in writing])
-        if self._drafting is not None and writing and not chosen:
-            self._drafting.plain_round(self._clock() - began - spent)
-        for reader, n in self._prefill.pieces(lambda: self._requests.reading, bool(writing), self._target.can_stop):
-            if not self._read(reader, n):
-                break  # whoever interrupted it waits for the end of the round
+        if writing:
+            self._round(writing)
+        if self._requests.reads:
+            for reader, n in self._prefill.pieces(lambda: self._requests.reading, bool(writing), self._target.can_stop):
+                if not self._read(reader, n):
+                    break  # whoever interrupted it waits for the end of the round
 
-    def _propose(self, writing: Sequence[Running]) -> tuple[Mapping[int, Chosen], float]:
-        """What each slot submits, and the seconds that it took."""
-        if self._drafting is None or not writing:
-            return _NOTHING_CHOSEN, 0.0
+    def _round(self, writing: Sequence[Running]) -> None:
+        """One decode of all that write. Where drafting is not in use, no policy is asked or taught."""
+        drafting = self._drafting
+        if drafting is None or not drafting.is_in_use:
+            self._write([_SequenceRows(running, running.pending(), NO_DRAFT, 1) for running in writing])
+            return
         began = self._clock()
-        chosen = self._drafting.propose([self._wish(running) for running in writing])
+        chosen, asking = self._propose(drafting, writing)
+        spent = asking + self._write([self._part(running, chosen.get(running.slot, _PLAIN)) for running in writing])
+        if not chosen:
+            drafting.plain_round(self._clock() - began - spent)
+
+    def _propose(self, drafting: Drafting, writing: Sequence[Running]) -> tuple[Mapping[int, Chosen], float]:
+        """What each slot submits, and the seconds that it took."""
+        began = self._clock()
+        chosen = drafting.propose([self._wish(running) for running in writing])
         seconds = self._clock() - began
-        drafting = [running for running in writing if running.slot in self._drafting]
-        for running in drafting:
-            running.drafted.draft_ms += 1e3 * seconds / len(drafting)
-            running.drafted.crossing += self._drafting.crossing(running.slot)
+        drafted = [running for running in writing if running.slot in drafting]
+        for running in drafted:
+            running.drafted.draft_ms += 1e3 * seconds / len(drafted)
+            if (crossing := drafting.crossing(running.slot)) is not None:
+                running.drafted.crossing += crossing
         return chosen, seconds
 
     def _wish(self, running: Running) -> Wish:
@@ -244,16 +254,15 @@ class Engine:
         """The round's decode of all sequences that write; returns the seconds that it took, and tells them to the
         policy.
         """
-        if not parts:
-            return 0.0
-        depth = sum(part.running.n_past for part in parts) // len(parts)
+        depth = sum([part.running.n_past for part in parts]) // len(parts)
         self._depth = depth
-        seconds, sizes, most = 0.0, list[tuple[int, int]](), self._least.most_sequences(self._target.n_ubatch)
+        seconds, every, most = 0.0, list[dict[int, int]](), self._least.most_sequences(self._target.n_ubatch)
         for at in range(0, len(parts), most):
             took, counts = self._run(parts[at : at + most])
             seconds += took
-            sizes += sizes_of_passes(counts, self._target.n_ubatch)
-        if self._drafting is not None and seconds > 0:
+            every.append(counts)
+        if self._drafting is not None and self._drafting.is_in_use and seconds > 0:
+            sizes = [size for counts in every for size in sizes_of_passes(counts, self._target.n_ubatch)]
             self._drafting.decoded(sizes, depth, seconds)
         return seconds
 

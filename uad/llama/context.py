@@ -54,6 +54,8 @@ class Context:
         self._batch = self._new_batch()
         self._stop = ctypes.create_string_buffer(2)
         self.is_noise = False
+        self._viewed = 0, 0  # where the last view of logits lies, and its rows
+        self._view: Logits = np.empty((0, self.n_vocab), np.float32)
         self.hidden: HiddenRows | None = None  # kept for a head that reads them
         n_swa = 0 if config.swa_full else model.n_swa
         self.memory = Memory(self._handle, n_seq, n_swa, config.n_checkpoints, config.checkpoint_step)
@@ -220,12 +222,14 @@ class Context:
         decode overwrites.
         """
         pointer = lib.llama_get_logits(self._handle)
-        address = ctypes.cast(pointer, ctypes.c_void_p).value
-        if address is None:
+        if not pointer:
             raise DecodeError(f"{self._role}: no logits after decode")
-        flat = (ctypes.c_float * (self._batch.n_outputs * self.n_vocab)).from_address(address)
-        rows: Logits = np.frombuffer(flat, np.float32)  # type: ignore[call-overload]
-        return rows.reshape(self._batch.n_outputs, self.n_vocab)
+        address, n = ctypes.addressof(pointer.contents), self._batch.n_outputs
+        if (address, n) != self._viewed:  # llama.cpp rarely moves its buffer, and making a view takes microseconds
+            flat = (ctypes.c_float * (n * self.n_vocab)).from_address(address)
+            self._view = np.frombuffer(flat, np.float32).reshape(n, self.n_vocab)  # type: ignore[call-overload]
+            self._viewed = address, n
+        return self._view
 
     def close(self) -> None:
         if self._handle:

@@ -65,8 +65,11 @@ class Sampler:
         for step in self._steps:
             ids, logits = step.apply(ids, logits, position)
         self._left = ids, logits
-        noise = 0.0 if self._greedy else gumbel(self._seed, position, self._keys if ids is None else self._keys[ids])
-        best = int((logits + noise).argmax())
+        if self._greedy:
+            best = int(logits.argmax())
+        else:
+            noise = gumbel(self._seed, position, self._keys if ids is None else self._keys[ids])
+            best = int((logits + noise).argmax())
         return best if ids is None else int(ids[best])
 
     def _candidates(self, row: Row) -> Candidates:

@@ -10,6 +10,7 @@ from uad.types import SamplingParams
 
 _LAST_N = ("repeat_last_n", "dry_penalty_last_n")  # fields that say how far to look back; 0 is off, -1 the context
 _ONE_ID = 1  # fewest ids that a stage leaves
+TOP_K = BY_NAME["top_k"]
 _MOST_IDS = 128  # that llama.cpp's infill may get: it compares the texts of all pairs of them
 
 
@@ -51,11 +52,19 @@ def reach(chain: Sequence[Stage]) -> int:
     return max((int(one.args[0]) for one in chain if isinstance(one, SamplerStage) and one.sampler.counts), default=0)
 
 
+def most_kept(chain: Sequence[Stage]) -> int:
+    """How many ids a chain keeps that begins with top_k; 0: it begins with something else."""
+    first = chain[0] if chain else None
+    if isinstance(first, SamplerStage) and first.sampler is TOP_K and first.chance >= 1:
+        return int(first.args[0])
+    return 0
+
+
 def _bounded(chain: Sequence[SamplerStage]) -> Iterator[SamplerStage]:
     """The same; before one whose time grows with the square of its ids only the likeliest are kept."""
     for stage in chain:
         if stage.sampler is INFILL:
-            yield SamplerStage(BY_NAME["top_k"], (_MOST_IDS,))
+            yield SamplerStage(TOP_K, (_MOST_IDS,))
         yield stage
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from aiohttp import web
@@ -86,7 +87,8 @@ async def answer(request: web.Request, job: Job, shape: Shape) -> web.StreamResp
     """Generate, and give back the finished response. Everything still running when the client leaves is cancelled."""
     state = request.app[STATE]
     state.bodies.release(request)  # what is left of it is in the job
-    with Generation(state.engine, job.requests, lambda: hurry(request, STALLED_SECONDS)) as generation:
+    stalled = partial(hurry, request, STALLED_SECONDS)
+    with Generation(state.engine, job.requests, stalled, not job.stream, state.ticks) as generation:
         state.live.add(generation)
         try:
             teller = Teller(job, shape)

@@ -23,7 +23,7 @@ from uad.common.json_out import chunks
 from uad.config import ServerConfig
 from uad.errors import UnavailableError
 from uad.events import Totals
-from uad.requests.engine import Backend, Generation
+from uad.requests.engine import Backend, Generation, Ticks
 from uad.server.bodies import Bodies
 from uad.server.json_in import SMALL, parse_object
 
@@ -133,6 +133,13 @@ class State:
     scraped: Totals = field(default_factory=Totals)  # at the last GET /metrics
     live: set[Generation] = field(default_factory=set)
     started: int = field(default_factory=lambda: int(time.time()))
+    _ticks: Ticks | None = None
+
+    @property
+    def ticks(self) -> Ticks:
+        """When the streams of this application's loop are read. On the loop."""
+        self._ticks = self._ticks or Ticks(asyncio.get_running_loop())
+        return self._ticks
 
     @property
     def alias(self) -> str:

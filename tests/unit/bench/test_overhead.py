@@ -6,7 +6,7 @@ import sys
 
 import overhead
 import pytest
-from kit.bench_kit import PIECES, USAGE, server
+from kit.bench_kit import server
 
 from uad.bench.client import Client
 from uad.bench.workloads import load
@@ -20,33 +20,50 @@ def settings(folder, *flags):
     return overhead.parse(["--target", str(folder / "big.gguf"), *flags])
 
 
-def test_overhead_interleaves_and_takes_medians(tmp_path):
-    order = []
-    bare_rates = iter([1.0, 80.0, 10.0, 90.0])
+def test_overhead_takes_turns_and_medians(tmp_path):
+    given = settings(tmp_path, "--repeats", "3", "-n", "20")
+    order, times = [], {"bare": iter([9.0, 80.0, 10.0, 90.0]), "uad": iter([9.0, 100.0, 120.0, 95.0])}
 
-    def bare(ids, n):
-        order.append(("bare", n))
-        assert bytes(ids).decode() == prompt.text
-        return next(bare_rates)
+    def side(name):
+        def run(cell, n):
+            order.append((name, n))
+            return next(times[name])
 
-    prompt = load("code").prompts[0]
-    with server([*PIECES, USAGE]) as (url, seen):
-        now = iter(range(10_000))
-        client = Client(url, clock=lambda: float(next(now)) / 100)
-        result = overhead.compare(settings(tmp_path), client, bare, lambda: None)
-    assert result.bare_tps == 80.0
-    assert result.http_tps == pytest.approx(80.0)
-    assert json.loads(result.json_line()) == {"overhead": {"http_tps": 80.0, "bare_tps": 80.0, "ratio": 1.0}}
-    assert order == [("bare", 8), *[("bare", 160)] * 3]
-    bodies = [body for path, body, _ in seen if path == "/v1/completions"]
-    assert [body["max_tokens"] for body in bodies] == [8, 160, 160, 160]
-    assert all(body["temperature"] == 0 and body["ignore_eos"] and body["prompt"] == prompt.text for body in bodies)
+        return run
+
+    cell = overhead.Cell(1, 0.0, False)
+    us = overhead.compare(given, cell, {"bare": side("bare"), "uad": side("uad")}, lambda: None)
+    assert us == {"bare": 80.0, "uad": 100.0}
+    assert json.loads(overhead.json_line({cell: us})) == {
+        "overhead": {"1 at once, greedy, whole": {"bare": 80.0, "uad": 100.0}}
+    }
+    assert sorted(order) == [("bare", 20)] * 4 + [("uad", 20)] * 4
+    assert {name for name, _ in order[2:4]} == {"bare", "uad"}
+
+
+def test_the_bare_loop_writes_one_text_greedily_and_is_left_out_elsewhere(tmp_path):
+    given = settings(tmp_path, "--slots", "1", "4", "--repeats", "1")
+    sides = {"bare": lambda cell, n: 1.0, "uad": lambda cell, n: 2.0}
+    has_bare = [cell for cell in given.cells if "bare" in overhead.compare(given, cell, sides, lambda: None)]
+    assert len(given.cells) == 8
+    assert has_bare == [overhead.Cell(1, 0.0, False), overhead.Cell(1, 0.0, True)]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_requests_go_over_http_at_once_with_seeds_and_slots_of_their_own(streamed):
+    end = {"content": "", "stop": True, "tokens_predicted": 20}
+    with server([end]) as (url, seen):
+        run = overhead.over_http(Client(url), load("code").prompts[0])
+        assert run(overhead.Cell(3, 0.8, streamed), 20) > 0
+    bodies = [body for path, body, _ in seen if path == "/completion"]
+    assert sorted(body["seed"] for body in bodies) == [0, 1, 2] == sorted(body["id_slot"] for body in bodies)
+    assert all(body["temperature"] == 0.8 and body["stream"] is streamed and body["ignore_eos"] for body in bodies)
 
 
 def test_overhead_command_line(tmp_path):
     """The server reads the very model configuration that the bench has."""
     given = settings(tmp_path, "-t", "2", "-c", "512", "-fa", "1", "-ctk", "q8_0", "--no-mmap", "-ngl", "0")
-    arguments = overhead.command(given.target)
+    arguments = overhead.command(given.target, 1)
     assert arguments[:4] == [sys.executable, "-m", "uad", "serve"]
     config = load_config(arguments[4:], {})
     assert config.target == given.target
@@ -101,12 +118,12 @@ def test_a_server_that_dies_shows_its_last_words():
         pass
 
 
-def test_answer_too_short_for_overhead(tmp_path):
+def test_an_answer_of_other_length_is_not_counted():
     with (
-        server([PIECES[1], {"choices": [], "usage": {"completion_tokens": 1}}]) as (url, _),
-        pytest.raises(ConfigError, match="--max-tokens"),
+        server([{"content": "", "stop": True, "tokens_predicted": 1}]) as (url, _),
+        pytest.raises(UnavailableError, match="did not write 20 tokens"),
     ):
-        overhead.compare(settings(tmp_path), Client(url), lambda *_: 1.0, lambda: None)
+        overhead.over_http(Client(url), load("code").prompts[0])(overhead.Cell(1, 0.0, True), 20)
 
 
 @pytest.mark.parametrize(
