@@ -323,7 +323,9 @@ function drawTurn(message) {
 
 /** What a user said, or what a tool gave back. */
 function drawGiven(message) {
-  const paper = new Paper(h("div", { class: "paper", dir: "auto" }), new Coloured({ text: message.text }));
+  const paper = new Paper(h("div", { class: "paper", dir: "auto" }), new Coloured({ text: message.text }), {
+    markdown: false,
+  });
   paper.draw();
   return {
     element: h(
