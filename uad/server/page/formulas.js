@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 
 const KATEX = new URL("./vendor/katex-0.19.1/", import.meta.url);
-const MOST_LINES = 200; // of a formula
+const LONGEST = 3000; // characters of a formula
 const LIMITS = { maxExpand: 500, maxSize: 20, strict: "ignore", trust: false }; // sizes in em
 
 /** Adds the token `formula` to markdown-it: content is the TeX, markup is what it begins with, block whether it displays. */
@@ -17,7 +17,8 @@ function inline(state, silent) {
   const opener = ["\\(", "\\[", "$$", "$"].find((one) => state.src.startsWith(one, state.pos));
   if (!opener) return false;
   const from = state.pos + opener.length;
-  const end = opener === "$" ? closingDollar(state.src, from) : state.src.indexOf(closerOf(opener), from);
+  const near = state.src.slice(0, from + LONGEST);
+  const end = opener === "$" ? closingDollar(near, from) : near.indexOf(closerOf(opener), from);
   if (end < 0 || end + opener.length > state.posMax || !state.src.slice(from, end).trim()) return false;
   if (!silent) push(state, opener, state.src.slice(from, end));
   state.pos = end + opener.length;
@@ -54,14 +55,14 @@ function block(state, startLine, endLine, silent) {
   const opener = ["$$", "\\["].find((one) => state.src.startsWith(one, at));
   if (!opener || state.sCount[startLine] - state.blkIndent >= 4) return false;
   const closer = closerOf(opener);
+  if (!state.src.slice(at + opener.length, at + LONGEST).includes(closer)) return false;
   let line = startLine;
   for (let from = at + opener.length; ; from = state.bMarks[line]) {
     const end = state.src.slice(from, state.eMarks[line]).indexOf(closer);
     if (end >= 0 && state.src.slice(from + end + 2, state.eMarks[line]).trim()) return false;
     if (end >= 0) break;
     line += 1;
-    if (line >= Math.min(endLine, startLine + MOST_LINES) || state.isEmpty(line) || state.sCount[line] < state.blkIndent)
-      return false;
+    if (line >= endLine || state.isEmpty(line) || state.sCount[line] < state.blkIndent) return false;
   }
   const lines = state.getLines(startLine, line + 1, state.blkIndent, false).trim();
   const tex = lines.slice(opener.length, -closer.length);

@@ -131,10 +131,12 @@ class Tree {
     return found;
   }
 
-  /** Where the end of a line begins that reads so: the marks of quotes and lists stand before it. */
+  /** Where the end of a line begins that reads so: the marks of quotes and lists stand before it, or half a tab. */
   #suffix(shown, line) {
     const end = (this.#lines[line + 1] ?? this.text.length + 1) - 1;
-    return Math.max(this.text.lastIndexOf(shown, end - shown.length), this.#lines[line] ?? end);
+    const bare = shown.trimStart();
+    const found = this.text.lastIndexOf(bare, end - bare.length);
+    return Math.max(found, this.#lines[line] ?? end) - (shown.length - bare.length);
   }
 
   /** [place in content, place in this.text] of each line of a token's content. */
@@ -242,10 +244,11 @@ function placed(rule) {
 /** Where a rule's token stands: its content, if the text has it as it is, else all that the rule took. */
 function placeIn({ src, pos }, { type, content, markup }, at, began) {
   if (type.endsWith("_open")) return [at, at];
+  if (type.endsWith("break")) return [src.indexOf("\n", at), src.indexOf("\n", at) + 1];
   if (type === "formula" || !content) return [began, pos];
-  const [text, from] = type === "code_inline" ? [src.replaceAll("\n", " "), at + markup.length] : [src, at];
-  const found = text.indexOf(content, from);
-  if (found >= 0 && found + content.length <= pos) return [found, found + content.length];
+  const from = type === "code_inline" ? at + markup.length : at;
+  const found = src.slice(from, pos).replaceAll("\n", " ").indexOf(content);
+  if (found >= 0) return [from + found, from + found + content.length];
   const before = pos - content.length; // a bare address: its rule begins at the colon
-  return text.startsWith(content, before) ? [before, pos] : [began, pos];
+  return src.startsWith(content, before) ? [before, pos] : [began, pos];
 }
