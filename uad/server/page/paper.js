@@ -151,7 +151,11 @@ export class Paper {
   #formula(node) {
     const { runs } = this.coloured;
     const sizes = new Map();
-    for (let i = this.coloured.runAt(node.start), at = node.start; at < node.end; at = runs[i]?.end ?? node.end, i += 1) {
+    for (
+      let i = this.coloured.runAt(node.start), at = node.start;
+      at < node.end;
+      at = runs[i]?.end ?? node.end, i += 1
+    ) {
       const kind = runs[i] ? kindOf(runs[i].by) : "target";
       sizes.set(kind, (sizes.get(kind) ?? 0) + Math.min(runs[i]?.end ?? node.end, node.end) - at);
     }
