@@ -29,7 +29,7 @@ export async function request(path, body = undefined, signal = undefined) {
     if (response.ok) return response;
     if (response.status !== 401) throw new Error(await words(response));
     const given = await askForKey(key ? problem || "The server does not take this key." : "");
-    if (!given) throw new Error("This server asks for an API key.");
+    if (!given) throw new Error("This server needs an API key.");
     sessionStorage.setItem(KEY, given);
   }
 }

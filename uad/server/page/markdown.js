@@ -89,12 +89,12 @@ class Tree {
     this.#open.push({ tag, attributes, children: [], ...(token.map ? this.#span(token) : {}) });
   }
 
-  /** The end of a node. A list's item or a quote with one paragraph shows its text alone. */
+  /** The end of a node. A list's item or a quote shows a paragraph bare that has nothing but lists after it. */
   #leave() {
     const node = this.#open.pop();
-    const isText = ({ tag }) => tag === "p";
-    if ((node.tag === "li" || node.tag === "blockquote") && node.children.filter(isText).length === 1)
-      node.children = node.children.flatMap((one) => (isText(one) ? one.children : [one]));
+    const [first, ...rest] = node.children;
+    const isBare = first?.tag === "p" && rest.every(({ tag }) => tag === "ul" || tag === "ol");
+    if (isBare && (node.tag === "li" || node.tag === "blockquote")) node.children = [...first.children, ...rest];
     this.#open.at(-1).children.push(node);
   }
 
@@ -126,7 +126,7 @@ class Tree {
       if (found.at(-1)?.end === start) {
         found.at(-1).text += one;
         found.at(-1).end += one.length;
-      } else found.push({ text: one, start, end: start + one.length });
+      } else if (one) found.push({ text: one, start, end: start + one.length });
     }
     return found;
   }

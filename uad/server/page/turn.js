@@ -60,7 +60,8 @@ function drawAnswer(message, { rejected, drawn, regenerate, goOn }) {
   return { element, papers: [said, thought], changed, draw };
 }
 
-const SAVED = "Time saved: as many passes of one row by the server's cost curve, less what this answer took";
+const SAVED =
+  "Time saved: what the same tokens take one by one, by the server's cost curve, less what this answer took";
 
 /** Whether the model can go on where an answer was cut. It cannot in thoughts, whose marks the page does not know. */
 export const canGoOn = ({ finish, said, calls }) =>
