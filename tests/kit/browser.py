@@ -73,8 +73,8 @@ Open = Callable[..., Any]
 
 @contextmanager
 def visits(browser: Any, expected: tuple[str, ...] = EXPECTED) -> Iterator[Open]:
-    """Opens pages, each in a fresh profile or as another tab of `beside`. A complaint in a console fails the test, and so
-    does a request to another host.
+    """Opens pages, each in a fresh profile or as another tab of `beside`. Complaints in a console and requests to other
+    hosts fail the test.
     """
     complaints: list[str] = []
     contexts = []
