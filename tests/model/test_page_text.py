@@ -94,6 +94,14 @@ def test_what_is_shown_knows_its_place_in_the_text(blank: Any, text: str) -> Non
     assert blank.evaluate(PLACES, text) == []
 
 
+@pytest.mark.parametrize("first", ["[r]", "[r]: http://q.w/e"])
+def test_links_find_their_definitions_wherever_they_stand(blank: Any, first: str) -> None:
+    last = {"[r]": "[r]: http://q.w/e", "[r]: http://q.w/e": "[r]"}[first]
+    whole, *cut = blank.evaluate(DRAW, f"{first}\n\n" + "A paragraph between them.\n\n" * 5 + last)
+    assert 'href="http://q.w/e"' in whole
+    assert cut == [whole] * 3
+
+
 def shown(blank: Any, text: str) -> str:
     """The HTML of a text, without attributes."""
     return str(

@@ -24,19 +24,27 @@ const SAME = ["blockquote", "table", "thead", "tbody", "tr", "th", "td"]; // tag
 
 /**
  * The blocks of text[from:]. The last one or two may change as text comes. One that `goesOn` is a part of a paragraph.
- * goesOn: text[from:] begins in the middle of a paragraph.
+ * goesOn: text[from:] begins in the middle of a paragraph. links: the definitions that there are.
  */
-export function blocks(text, from = 0, goesOn = false) {
+export function blocks(text, from = 0, goesOn = false, links = definitions(text, from)) {
+  const isLong = ({ tag, start, end }) => tag === "p" && end - start > LONG;
   return new Tree(text, from, text.length, goesOn)
-    .build()
-    .flatMap((block) => (block.tag === "p" && block.end - block.start > LONG ? cutParagraph(text, block) : [block]));
+    .build(links)
+    .flatMap((block) => (isLong(block) ? cutParagraph(text, block, links) : [block]));
 }
 
-function cutParagraph(text, block) {
+/** What [name]: address defines in text[from:]. */
+export function definitions(text, from) {
+  const env = {};
+  if (text.includes("]:", from)) md.parse(text.slice(from), env);
+  return env.references ?? {};
+}
+
+function cutParagraph(text, block, links) {
   const parts = [];
   for (let { start } = block; start < block.end; start = parts.at(-1).end) {
     const end = block.end - start > LONG ? cutAt(text, start, start + LONG) : block.end;
-    const children = new Tree(text, start, end, true).build().flatMap((part) => part.children);
+    const children = new Tree(text, start, end, true).build(links).flatMap((part) => part.children);
     parts.push({ ...block, start, end, children, goesOn: end < block.end });
   }
   return parts;
@@ -64,8 +72,8 @@ class Tree {
     for (let at = 0; (at = this.text.indexOf("\n", at) + 1) > 0;) this.#lines.push(at);
   }
 
-  build() {
-    for (const token of md.parse(this.text, {})) this.#add(token);
+  build(links) {
+    for (const token of md.parse(this.text, { references: { ...links } })) this.#add(token);
     return this.#root.children;
   }
 

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { formula } from "./formulas.js";
-import { blocks, LONG } from "./markdown.js";
+import { blocks, definitions, LONG } from "./markdown.js";
 import { kindOf, WORDS } from "./origins.js";
 
 const SHORT = 80; // characters of a block
@@ -12,6 +12,7 @@ export class Paper {
   #frozen = 0; // characters that are drawn for good
   #open = []; // blocks that may change still, {start, node}; of code {start, node, code, upto}
   #drawn = new Map(); // rows and items of those, by their places
+  #links = {}; // definitions of links
   #guess = 0; // of the rejected guesses, the next that is not shown yet
   #goesOn = false; // whether what follows belongs to a paragraph that was cut
   #timer = 0;
@@ -77,7 +78,12 @@ export class Paper {
   }
 
   #drawBlocks() {
-    const found = blocks(this.coloured.text, this.#frozen, this.#goesOn);
+    const { text } = this.coloured;
+    const links = { ...this.#links, ...definitions(text, this.#frozen) };
+    const areNew = JSON.stringify(links) !== JSON.stringify(this.#links);
+    this.#links = links;
+    if (areNew && this.#frozen) return this.again(); // what is drawn may name them
+    const found = blocks(text, this.#frozen, this.#goesOn, links);
     const code = found.length && this.#grows(this.#open[0], found[0]) ? this.#open[0] : null;
     for (const one of this.#open) if (one !== code) one.node.remove();
     const kept = new Map();
