@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kit.browser import Open, answered, browsing, fake, say, served, until, visits
 
-EXAMPLES = int(os.environ.get("UAD_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("UAD_EXAMPLES", "30"))
 PIECES = (
     *("word ", " two", "\n", "\n\n", "  \n", "\r\n", "\t", "    ", "é", "😀", "\u200b", "5"),
     *("*", "**", "_", "~~", "`", "``", "```\n", "~~~", "```py\n", "# ", "> ", "- ", "  - ", "1. ", "10) ", "---"),
