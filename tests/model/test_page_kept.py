@@ -167,7 +167,7 @@ def test_what_cannot_be_read_does_not_stop_the_page(visit: Open) -> None:
         page.reload()
         assert titles(page) == ["first"]
         assert page.locator(".turn").count() == 1
-        assert page.evaluate(f"localStorage.getItem('{OLD}')") == "{"
+        assert page.evaluate(f"[localStorage['{OLD}'], localStorage['uad.turn.bad.1-0']]") == ["{", "["]  # nor deleted
 
 
 def test_a_full_store_is_told_and_what_did_not_fit_is_kept_once_there_is_room(visit: Open) -> None:

@@ -337,10 +337,11 @@ const looking = new Set(); // tabs that are asked
 async function look(mine, writer) {
   if (looking.has(writer)) return;
   looking.add(writer);
-  while (await isThere(writer)) await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+  const isIts = () => beingWritten(mine)?.writer === writer;
+  while (isIts() && (await isThere(writer))) await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
   looking.delete(writer);
-  const message = beingWritten(mine);
-  if (message?.writer === writer) {
+  if (isIts()) {
+    const message = beingWritten(mine);
     Object.assign(message, { writer: "", finish: "stopped" });
     store.keep(mine, message);
     turns.get(message)?.draw();

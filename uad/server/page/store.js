@@ -46,7 +46,8 @@ export function start({ full, changed }) {
   move();
   const keys = allKeys();
   for (const key of keys) if (key.startsWith(CHAT)) hear(key, kept.getItem(key));
-  for (const key of keys) if (!find(idOf(key))) kept.removeItem(key); // of one that was being deleted
+  const whole = new Set(keys);
+  for (const key of keys) if (!whole.has(CHAT + idOf(key))) kept.removeItem(key); // its conversation was being deleted
   tellChange = changed;
   addEventListener("storage", ({ key, newValue }) => {
     if (key === null) for (const chat of [...chats]) hear(CHAT + chat.id, null);
@@ -155,25 +156,28 @@ function retry() {
 
 function hear(key, text) {
   const chat = find(idOf(key));
-  if (key.startsWith(TURN)) return chat?.messages && hearMessage(chat, key, text);
-  if (text === null) {
-    if (!chat) return null;
+  if (key.startsWith(TURN)) {
+    if (chat?.messages) hearMessage(chat, key, text);
+  } else if (text !== null) {
+    hearChat(chat, key, text);
+  } else if (chat) {
     forget(chat);
-    return tellChange(chat);
+    tellChange(chat);
   }
-  let facts;
+}
+
+function hearChat(old, key, text) {
+  let chat;
   try {
-    facts = JSON.parse(text);
+    chat = Object.assign(old ?? { id: idOf(key), messages: null }, JSON.parse(text));
   } catch {
-    return null;
+    return;
   }
-  if (chat) Object.assign(chat, facts);
-  else {
-    const made = { id: idOf(key), messages: null, ...facts };
-    const at = chats.findIndex((other) => other.created <= made.created);
-    chats.splice(at < 0 ? chats.length : at, 0, made);
+  if (!old) {
+    const at = chats.findIndex((other) => other.created <= chat.created);
+    chats.splice(at < 0 ? chats.length : at, 0, chat);
   }
-  return tellChange(chat ?? find(idOf(key)));
+  tellChange(chat);
 }
 
 function hearMessage(chat, key, text) {
