@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,8 +16,10 @@ from kit.fake_runtime import FakeRuntime
 from kit.listening import base_url, listen
 from uad.config import ServerConfig
 from uad.server import make_app, make_runner
+from uad.types import Origin
 
 CONFIG = ServerConfig(port=0, alias="toy", max_queue=8)
+EXPECTED = ("status of 401", "net::ERR_")  # no key yet; the server of a test that is over
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -64,3 +66,60 @@ def served(fake: FakeRuntime, config: ServerConfig = CONFIG) -> Iterator[str]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
         loop.close()
+
+
+Open = Callable[..., Any]
+
+
+@contextmanager
+def visits(browser: Any, expected: tuple[str, ...] = EXPECTED) -> Iterator[Open]:
+    """Opens pages, each in a fresh profile or as another tab of `beside`. Complaints in a console and requests to other
+    hosts fail the test.
+    """
+    complaints: list[str] = []
+    contexts = []
+
+    def opened(url: str, beside: Any = None, **options: Any) -> Any:
+        context = beside.context if beside else browser.new_context(viewport={"width": 1200, "height": 800}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        page.on("console", lambda one: complaints.append(one.text) if one.type in ("error", "warning") else None)
+        page.on("pageerror", lambda one: complaints.append(str(one)))
+        own = url.split("#")[0].rstrip("/")
+        page.on("request", lambda one: None if one.url.startswith(own) else complaints.append(f"asks {one.url}"))
+        page.goto(url)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert [one for one in complaints if not any(words in one for words in expected)] == []
+
+
+def by_sevens(place: int) -> Origin:
+    return (Origin.MODEL, Origin.TARGET, Origin.SUFFIX, Origin.GRAMMAR)[place // 7 % 4]
+
+
+def fake(text: str, **fields: Any) -> FakeRuntime:
+    return FakeRuntime(script=lambda _: text.encode(), **{"by": by_sevens, "step": 5, "n_ctx": 1 << 20, **fields})
+
+
+def say(page: Any, text: str = "hello") -> None:
+    page.fill("#say", text)
+    page.press("#say", "Enter")
+
+
+def answered(page: Any) -> Any:
+    """The last answer, once it is whole."""
+    page.wait_for_selector(".turn.answer:last-child:not(.busy) footer:not([hidden])")
+    return page.locator(".turn.answer .paper").last
+
+
+def until(page: Any, wanted: str) -> None:
+    """Wait for what JavaScript says. The page's policy forbids Playwright's own way, which evaluates text inside it."""
+    for _ in range(1000):
+        if page.evaluate(wanted):
+            return
+        page.wait_for_timeout(10)
+    raise AssertionError(f"it did not come to pass: {wanted}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
 import pytest
-from kit.browser import browsing, served
-from kit.fake_runtime import REJECTED, FakeRuntime
+from kit.browser import Open, answered, browsing, by_sevens, fake, say, served, until, visits
+from kit.fake_runtime import REJECTED
 
 from uad.calls.format import AnswerFormat, ThoughtFormat
 from uad.common.origins import kind_of
@@ -30,66 +30,17 @@ HOSTILE = (
 )
 
 
-def by_sevens(place: int) -> Origin:
-    return (Origin.MODEL, Origin.TARGET, Origin.SUFFIX, Origin.GRAMMAR)[place // 7 % 4]
-
-
-def fake(text: str, **fields: Any) -> FakeRuntime:
-    return FakeRuntime(script=lambda _: text.encode(), **{"by": by_sevens, "step": 5, "n_ctx": 1 << 20, **fields})
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with browsing() as opened:
         yield opened
 
 
-Open = Callable[..., Any]
-
-
 @pytest.fixture
 def visit(browser: Any) -> Iterator[Open]:
     """Opens the page of a server in a fresh profile; a complaint in the console fails the test."""
-    complaints: list[str] = []
-    open_contexts = []
-
-    def opened(url: str, **options: Any) -> Any:
-        context = browser.new_context(viewport={"width": 1200, "height": 800}, **options)
-        open_contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(10_000)
-        page.on("console", lambda one: complaints.append(one.text) if one.type in ("error", "warning") else None)
-        page.on("pageerror", lambda one: complaints.append(str(one)))
-        own = url.split("#")[0].rstrip("/")
-        page.on("request", lambda one: None if one.url.startswith(own) else complaints.append(f"asks {one.url}"))
-        page.goto(url)
-        return page
-
-    yield opened
-    for context in open_contexts:
-        context.close()
-    expected = ("status of 401", "net::ERR_")  # no key yet; the server of a test that is over
-    assert [one for one in complaints if not any(words in one for words in expected)] == []
-
-
-def say(page: Any, text: str = "hello") -> None:
-    page.fill("#say", text)
-    page.press("#say", "Enter")
-
-
-def answered(page: Any) -> Any:
-    """The last answer, once it is whole."""
-    page.wait_for_selector(".turn.answer:last-child:not(.busy) footer:not([hidden])")
-    return page.locator(".turn.answer .paper").last
-
-
-def until(page: Any, wanted: str) -> None:
-    """Wait for what JavaScript says. The page's policy forbids Playwright's own way, which evaluates text inside it."""
-    for _ in range(1000):
-        if page.evaluate(wanted):
-            return
-        page.wait_for_timeout(10)
-    raise AssertionError(f"it did not come to pass: {wanted}")
+    with visits(browser) as opened:
+        yield opened
 
 
 def runs(page: Any) -> list[list[str]]:

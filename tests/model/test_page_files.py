@@ -19,6 +19,7 @@ from uad.events import DrafterView, EngineView
 from uad.stats import DrafterStats
 from uad.types import Origin, SpecPolicy, SpeculativeParams
 
+VENDOR = ROOT / "uad/server/page/vendor"
 LOCKED = ServerConfig(port=0, api_keys=("k",), api_prefix="/llm")
 OFF = ServerConfig(port=0, ui=False, api_keys=("k",))
 
@@ -42,6 +43,20 @@ def test_browsers_are_told_to_run_nothing_else_and_to_ask_whether_it_is_new() ->
             assert first.headers["X-Content-Type-Options"] == "nosniff"
         async with session.get("/", headers={"If-None-Match": first.headers["ETag"]}) as again:
             assert (again.status, await again.read()) == (304, b"")
+
+    with_server(test)
+
+
+def test_libraries_are_kept_by_browsers_and_lie_below_their_versions() -> None:
+    async def test(session: ClientSession) -> None:
+        for package in json.loads((VENDOR / "vendored.json").read_text("utf-8")):
+            for name in package["files"]:
+                path = f"/page/vendor/{package['name']}-{package['version']}/{name}"
+                async with session.get(path) as answer:
+                    assert answer.status == (404 if "LICENSE" in name else 200), path
+                    if answer.status == 200:
+                        assert "immutable" in answer.headers["Cache-Control"]
+                        assert answer.content_type in ("text/javascript", "text/css", "font/woff2")
 
     with_server(test)
 

@@ -1,10 +1,13 @@
-"""The page at `/`: its files, which lie beside this one and are sent as they are. Nobody builds them."""
+"""The page at `/`: its files, which lie beside this one and are sent as they are. Nobody builds them. The libraries
+that it uses are in vendor/, as scripts/vendor_page.py fetched them.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import PurePath
 
 from aiohttp import web
@@ -14,13 +17,17 @@ KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
+    ".woff2": "font/woff2",
 }
 POLICY = "; ".join(
     (
         "default-src 'none'",
-        *("script-src 'self'", "style-src 'self'", "img-src 'self'", "connect-src 'self'"),
+        *("script-src 'self'", "style-src 'self'", "font-src 'self'", "img-src 'self'", "connect-src 'self'"),
         *("base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"),
+        # No script may turn text into HTML, not even the page's own: a model's text stays text.
+        *("require-trusted-types-for 'script'", "trusted-types 'none'"),
     )
 )
 HEADERS = {
@@ -29,6 +36,8 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
+VENDORED = "vendor/"  # another version lies at another path
+FOR_GOOD = {**HEADERS, "Cache-Control": "public, max-age=31536000, immutable"}
 
 
 def is_page(path: str) -> bool:
@@ -52,18 +61,26 @@ class _File:
     def __init__(self, name: str, data: bytes) -> None:
         self.data = data
         self.tag = f'"{hashlib.sha256(data).hexdigest()[:20]}"'
-        self.headers = {**HEADERS, "Content-Type": KINDS[PurePath(name).suffix], "ETag": self.tag}
+        self.kept = {**(FOR_GOOD if name.startswith(VENDORED) else HEADERS), "ETag": self.tag}
+        self.headers = {**self.kept, "Content-Type": KINDS[PurePath(name).suffix]}
 
 
 def _files() -> Mapping[str, _File]:
-    found = [one for one in files(__name__).iterdir() if PurePath(one.name).suffix in KINDS]
-    return {one.name: _File(one.name, one.read_bytes()) for one in found}
+    return {name: _File(name, one.read_bytes()) for name, one in _below(files(__name__), "")}
+
+
+def _below(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for one in folder.iterdir():
+        if one.is_dir():
+            yield from _below(one, f"{prefix}{one.name}/")
+        elif PurePath(one.name).suffix in KINDS:
+            yield f"{prefix}{one.name}", one
 
 
 def _sender(file: _File) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def send(request: web.Request) -> web.Response:
         if request.headers.get("If-None-Match") == file.tag:
-            return web.Response(status=304, headers={**HEADERS, "ETag": file.tag})
+            return web.Response(status=304, headers=file.kept)
         return web.Response(body=file.data, headers=file.headers)
 
     return send

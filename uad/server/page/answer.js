@@ -20,6 +20,7 @@ export async function ask(body, message, changed, signal) {
       message.numbers = { timings: chunk.timings, uad: chunk.uad, n_prompt: chunk.usage?.prompt_tokens ?? 0 };
     changed();
   }
+  if (!message.finish) throw new Error("The server ended the answer too early.");
 }
 
 function hearCall(message, piece) {
@@ -37,7 +38,8 @@ export function emptyAnswer() {
     calls: [],
     numbers: null,
     saved: null,
-    finish: "",
+    finish: "", // also "stopped"
+    writer: "", // the tab that waits for it
   };
 }
 

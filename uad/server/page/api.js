@@ -25,14 +25,19 @@ export async function request(path, body = undefined, signal = undefined) {
       headers,
       signal,
       body: body && JSON.stringify(body),
-    });
+    }).catch(plainly("The server cannot be reached."));
     if (response.ok) return response;
     if (response.status !== 401) throw new Error(await words(response));
     const given = await askForKey(key ? problem || "The server does not take this key." : "");
-    if (!given) throw new Error("This server asks for an API key.");
+    if (!given) throw new Error("This server needs an API key.");
     sessionStorage.setItem(KEY, given);
   }
 }
+
+/** A handler of errors that gives those of the network, which each browser words differently, these words. */
+const plainly = (text) => (error) => {
+  throw error instanceof TypeError ? new Error(text) : error;
+};
 
 async function words(response) {
   try {
@@ -50,7 +55,7 @@ export async function* events(response) {
   let rest = "";
   try {
     for (;;) {
-      const { value, done } = await reader.read();
+      const { value, done } = await reader.read().catch(plainly("The connection to the server was lost."));
       if (done) return;
       rest += value;
       let start = 0;

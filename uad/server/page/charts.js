@@ -62,7 +62,7 @@ export function costCurve(curve, lengths) {
     `A pass of one row takes ${number(curve[0], 1)} ms, one of ${curve.length} ${number(curve.at(-1), 1)} ms`,
     most,
     (value) => `${number(value, most < 20 ? 1 : 0)} ms`,
-    "rows of a pass: one, and the drafted ones",
+    "rows of a pass: one, plus the drafted tokens",
   );
   const x = (k) => EDGE.left + ((k + 0.5) / curve.length) * inner.width;
   const y = (ms) => EDGE.top + inner.height * (1 - ms / most);

@@ -1,42 +1,56 @@
-// The chat: conversations, the composer, answers as they come.
+// The chat: the open conversation, the composer, answers as they come.
 
-import { ask, emptyAnswer, numbersOf, timeSaved } from "./answer.js";
+import { ask, emptyAnswer, timeSaved } from "./answer.js";
 import { $, announce, h } from "./dom.js";
-import { Coloured } from "./origins.js";
-import { Paper } from "./paper.js";
-import { load, newChat, save, titleOf } from "./store.js";
+import * as store from "./store.js";
+import { isThere } from "./tabs.js";
+import { drawTurn } from "./turn.js";
+
+const KEEP_MS = 1000; // between two times that an answer is kept while it grows
+const LOOK_MS = 5000; // between two questions whether the tab that writes an answer is still there
+const LEAVING_MS = 5000;
 
 const log = $("log");
-let chats = load();
-let chat = chats[0] ?? newChat();
-let running = null; // the AbortController of the answer that comes
-let papers = [];
+let chat = null; // the one that is shown
+let turns = new Map(); // how its messages are drawn
+const running = new Map(); // answers that this tab waits for: {chat, control} by message
+let left = -Infinity; // when the page was about to be left
 
 const PANELS = [
   ["show-settings", "settings"],
   ["show-side", "side"],
 ];
+const HOOKS = {
+  rejected: () => $("show-rejected").checked,
+  drawn: () => follow(),
+  regenerate: () => regenerate(),
+  goOn: () => isBusy(chat) || answer(chat.messages.at(-1)),
+};
 
 export function start() {
   $("composer").addEventListener("submit", (event) => (event.preventDefault(), send()));
   $("say").addEventListener("keydown", typed);
   $("say").addEventListener("input", grow);
   $("stop").addEventListener("click", stop);
-  $("new").addEventListener("click", () => open(newChat()));
+  $("new").addEventListener("click", () => open(store.newChat()));
   $("settings").addEventListener("input", settingsChanged);
   $("show-colours").addEventListener("change", () => log.classList.toggle("coloured", $("show-colours").checked));
-  $("show-rejected").addEventListener("change", () => papers.forEach((paper) => paper.again()));
-  for (const [button, panel] of PANELS) $(button).addEventListener("click", () => toggle(button, panel));
-  document.addEventListener("keydown", (event) => {
-    if (event.key !== "Escape") return;
-    if (running) stop();
-    else
-      for (const [button, panel] of PANELS)
-        if ($(button).getAttribute("aria-expanded") === "true") close(button, panel);
+  $("show-rejected").addEventListener("change", () => {
+    for (const { papers } of turns.values()) for (const paper of papers) paper.again();
   });
+  for (const [button, panel] of PANELS) $(button).addEventListener("click", () => toggle(button, panel));
+  for (const id of ["hide-side", "shade"]) $(id).addEventListener("click", () => closePanels());
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && !closePanels()) stop();
+  });
+  addEventListener("beforeunload", () => (left = performance.now()));
+  addEventListener("pagehide", keepStopped);
   log.classList.add("coloured");
-  open(chat);
+  store.start({ full: (is) => ($("full").hidden = !is), changed: hear });
+  open(store.chats[0] ?? store.newChat());
 }
+
+// --- panels
 
 function toggle(button, panel) {
   const shown = $(button).getAttribute("aria-expanded") !== "true";
@@ -46,60 +60,82 @@ function toggle(button, panel) {
   if (shown) $(panel).querySelector("textarea, button").focus();
 }
 
-function close(button, panel) {
-  toggle(button, panel);
-  $(button).focus();
+/** Close what is open over or beside the conversation; whether anything was. */
+function closePanels() {
+  const open = PANELS.filter(([button]) => $(button).getAttribute("aria-expanded") === "true");
+  for (const [button, panel] of open) {
+    toggle(button, panel);
+    $(button).focus();
+  }
+  return open.length > 0;
 }
 
 // --- conversations
 
+/** Show a conversation. An answer of the one before goes on, and is kept there. */
 function open(other) {
-  stop();
   chat = other;
-  for (const field of $("settings").elements) if (field.name) field.value = chat.settings[field.name] ?? "";
-  checkTools();
+  store.read(chat);
+  showSettings();
   drawChats();
   drawLog();
-  $("side").classList.remove("shown");
-  $("show-side").setAttribute("aria-expanded", "false");
+  if ($("show-side").getAttribute("aria-expanded") === "true") toggle("show-side", "side");
   $("say").focus({ preventScroll: true });
 }
 
-function keep() {
-  if (!chats.includes(chat)) chats.unshift(chat);
-  const n = save(chats);
-  if (n) announce(`This browser has no room left: ${n} old conversations are not kept.`);
-  drawChats();
-}
-
 function drop(other) {
-  chats = chats.filter((one) => one !== other);
-  save(chats);
-  if (other === chat) open(chats[0] ?? newChat());
+  store.drop(other);
+  stop(other);
+  if (other === chat) open(store.chats[0] ?? store.newChat());
   else drawChats();
 }
 
+/** What another tab did. */
+function hear(other, message) {
+  if (other.isGone) {
+    stop(other);
+    if (other === chat) {
+      open(store.chats[0] ?? store.newChat());
+      announce("This conversation was deleted in another tab.");
+    }
+  } else if (other === chat) {
+    if (!message) showSettings();
+    else if (turns.has(message) && chat.messages.includes(message)) {
+      const turn = drawTurn(message, HOOKS);
+      turns.get(message).element.replaceWith(turn.element);
+      turns.set(message, turn);
+      showState();
+    } else drawLog();
+  }
+  drawChats();
+}
+
 function drawChats() {
-  $("chats").replaceChildren(
-    ...chats.map((one) =>
+  const waits = new Set([...running.values()].map((one) => one.chat));
+  const item = (one) =>
+    h(
+      "li",
+      { "aria-current": one === chat, class: waits.has(one) ? "runs" : false },
+      h("button", { type: "button", class: "quiet", onclick: () => open(one) }, h("bdi", {}, one.title)),
       h(
-        "li",
-        { "aria-current": one === chat },
-        h("button", { type: "button", class: "quiet", onclick: () => open(one) }, h("bdi", {}, titleOf(one))),
-        h(
-          "button",
-          { type: "button", class: "quiet drop", "aria-label": `Delete ${titleOf(one)}`, onclick: () => drop(one) },
-          "×",
-        ),
+        "button",
+        { type: "button", class: "quiet drop", "aria-label": `Delete ${one.title}`, onclick: () => drop(one) },
+        "×",
       ),
-    ),
-  );
+    );
+  $("chats").replaceChildren(...store.chats.map(item));
+}
+
+function showSettings() {
+  for (const field of $("settings").elements)
+    if (field.name && field !== document.activeElement) field.value = chat.settings[field.name] ?? "";
+  checkTools();
 }
 
 function settingsChanged(event) {
   chat.settings[event.target.name] = event.target.value;
   checkTools();
-  if (chat.messages.length) keep();
+  if (chat.messages.length) store.keepChat(chat);
 }
 
 /** The tools as a list; null where the field holds none. */
@@ -137,16 +173,28 @@ function grow() {
 
 function send() {
   const text = $("say").value;
-  if (running || !text.trim()) return;
+  if (isBusy(chat) || !text.trim()) return;
   $("say").value = "";
   grow();
   const call = openCall();
-  chat.messages.push(call ? { role: "tool", text, id: call.id, name: call.name } : { role: "user", text });
-  keep();
+  chat.title ||= store.titleOf([{ role: "user", text }]);
+  add(chat, call ? { role: "tool", text, id: call.id, name: call.name } : { role: "user", text });
+  drawChats();
   drawLog();
   if (openCall()) $("say").focus();
   else answer();
 }
+
+function add(mine, message) {
+  message.place = store.newPlace(mine);
+  mine.messages.push(message);
+  store.keep(mine, message);
+  return message;
+}
+
+/** The answer of a conversation that is being written, in this tab or in another. */
+const beingWritten = (one) => one.messages.find((message) => message.writer);
+const isBusy = (one) => Boolean(beingWritten(one));
 
 /** The first call of a tool without a result. */
 function openCall() {
@@ -160,12 +208,14 @@ function openCall() {
 function bodyOf() {
   const set = chat.settings;
   const system = (set.system ?? "").trim() ? [{ role: "system", content: set.system }] : [];
-  const body = { messages: [...system, ...chat.messages.map(sent)] };
+  const body = { messages: [...system, ...chat.messages.filter(saysSomething).map(sent)] };
   for (const name of ["temperature", "max_tokens", "seed"]) if (set[name]) body[name] = Number(set[name]);
   if (set.drafting) body.speculative = set.drafting === "off" ? { enabled: false } : { policy: set.drafting };
   const tools = checkTools();
   return tools?.length ? { ...body, tools } : body;
 }
+
+const saysSomething = ({ role, said, calls }) => role !== "assistant" || Boolean(said.text || calls.length);
 
 function sent(message) {
   if (message.role === "tool") return { role: "tool", tool_call_id: message.id, content: message.text };
@@ -178,176 +228,127 @@ function sent(message) {
   return { role: "assistant", content: message.said.text, ...(calls.length ? { tool_calls: calls } : {}) };
 }
 
-async function answer() {
+/** Ask for an answer; begun: one that was cut, which goes on. It comes to its end whatever is shown meanwhile. */
+async function answer(begun = null) {
   const mine = chat;
   const body = bodyOf();
-  const message = emptyAnswer();
-  mine.messages.push(message);
-  const turn = drawTurn(message);
-  log.append(turn.element);
+  const message = begun ?? add(mine, emptyAnswer());
+  const control = new AbortController();
+  running.set(message, { chat: mine, control });
+  Object.assign(message, { writer: store.TAB, finish: "", problem: "", numbers: null, saved: null });
+  store.keep(mine, message);
+  if (!begun) showTurn(message);
+  turns.get(message).draw();
+  showState();
+  drawChats();
   follow(true);
-  const control = (running = new AbortController());
-  showRunning(true);
-  turn.element.classList.add("busy");
-  log.setAttribute("aria-busy", "true");
+  let kept = performance.now();
+  const changed = () => {
+    turns.get(message)?.changed();
+    if (performance.now() - kept < KEEP_MS) return;
+    kept = performance.now();
+    store.keep(mine, message);
+  };
   try {
-    await ask(body, message, turn.changed, control.signal);
+    await ask(body, message, changed, control.signal);
   } catch (error) {
-    if (error.name === "AbortError") message.finish = "stopped";
-    else message.problem = error.message;
+    message.finish = "stopped";
+    if (error.name !== "AbortError" && performance.now() - left > LEAVING_MS) message.problem = error.message;
   }
-  if (running === control) running = null;
-  showRunning(false);
-  turn.element.classList.remove("busy");
-  log.removeAttribute("aria-busy");
-  turn.draw();
-  announce(
-    message.problem
-      ? "The answer failed."
-      : message.finish === "stopped"
-        ? "The answer was stopped."
-        : "The answer is complete.",
-  );
-  if (!message.said.text && !message.thought.text && !message.calls.length && message.problem) mine.messages.pop();
-  keep();
-  if (message.numbers) message.saved = await timeSaved(message.numbers);
-  turn.draw();
-  if (message.saved !== null) save(chats);
+  running.delete(message);
+  message.writer = "";
+  if (message.problem && !saysSomething(message) && !message.thought.text) store.dropMessage(mine, message);
+  else store.keep(mine, message);
+  showEnd(mine, message);
+  if (!message.numbers) return;
+  message.saved = await timeSaved(message.numbers);
+  if (message.saved === null || !mine.messages.includes(message)) return;
+  store.keep(mine, message);
+  turns.get(message)?.draw();
 }
 
-function stop() {
-  running?.abort();
-  running = null;
+function showEnd(mine, message) {
+  turns.get(message)?.draw();
+  drawChats();
+  showState();
+  const which = mine === chat ? "The answer" : `The answer in ${mine.title}`;
+  announce(`${which} ${message.problem ? "failed" : message.finish === "stopped" ? "was stopped" : "is complete"}.`);
+}
+
+/** End the answer that this tab waits for in a conversation. */
+function stop(one = chat) {
+  for (const { chat: mine, control } of running.values()) if (mine === one) control.abort();
+}
+
+/** The page is left, perhaps for good: answers that are being written end here. */
+function keepStopped() {
+  for (const [message, { chat: mine }] of running) store.keep(mine, { ...message, writer: "", finish: "stopped" });
 }
 
 function regenerate() {
-  if (running) return;
-  chat.messages = chat.messages.slice(
-    0,
-    chat.messages.findLastIndex((message) => message.role === "assistant"),
-  );
+  if (isBusy(chat)) return;
+  const from = chat.messages.findLastIndex((message) => message.role === "assistant");
+  for (const message of chat.messages.slice(from)) store.dropMessage(chat, message);
   drawLog();
   answer();
-}
-
-function showRunning(is) {
-  $("send").hidden = is;
-  $("stop").hidden = !is;
 }
 
 // --- drawing
 
 function drawLog() {
-  papers = [];
-  const turns = chat.messages.map((message) => drawTurn(message).element);
-  log.replaceChildren(...(turns.length ? turns : [greeting()]));
-  const call = openCall();
-  $("say").placeholder = call ? `Result of ${call.name}` : "Message";
+  turns = new Map();
+  log.replaceChildren(...(chat.messages.length ? [] : [greeting()]));
+  for (const message of chat.messages) showTurn(message);
+  showState();
   follow(true);
+}
+
+function showTurn(message) {
+  const turn = drawTurn(message, HOOKS);
+  turns.set(message, turn);
+  log.append(turn.element);
 }
 
 function greeting() {
   return h(
     "div",
     { class: "start" },
-    h("p", { class: "big" }, "Say something."),
-    h("p", {}, "What is underlined was guessed ahead, and the target model accepted it. The rest it wrote itself."),
+    h("p", { class: "big" }, "Ask something."),
+    h("p", {}, "Underlined text was guessed ahead and accepted by the target model, which wrote the rest itself."),
   );
+}
+
+/** What can be done now: send or stop, or wait for another tab. */
+function showState() {
+  const writer = beingWritten(chat)?.writer;
+  const [isMine, isOther] = [writer === store.TAB, Boolean(writer) && writer !== store.TAB];
+  $("send").hidden = isMine;
+  $("send").disabled = isOther;
+  $("stop").hidden = !isMine;
+  const call = openCall();
+  $("say").placeholder = isOther ? "Another tab is writing the answer" : call ? `Result of ${call.name}` : "Message";
+  log.setAttribute("aria-busy", String(Boolean(writer)));
+  if (isOther) look(chat, writer);
+}
+
+const looking = new Set(); // tabs that are asked
+
+/** Wait for the other tab's answer. Where that tab is gone, what it wrote is all that comes. */
+async function look(mine, writer) {
+  if (looking.has(writer)) return;
+  looking.add(writer);
+  const isIts = () => beingWritten(mine)?.writer === writer;
+  while (isIts() && (await isThere(writer))) await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+  looking.delete(writer);
+  if (isIts()) {
+    const message = beingWritten(mine);
+    Object.assign(message, { writer: "", finish: "stopped" });
+    store.keep(mine, message);
+    turns.get(message)?.draw();
+  }
+  showState();
 }
 
 function follow(always = false) {
   if (always || log.scrollHeight - log.scrollTop - log.clientHeight < 120) log.scrollTop = log.scrollHeight;
-}
-
-/** A message of the log: its element, and how to draw it again as it grows. */
-function drawTurn(message) {
-  if (message.role !== "assistant") return drawGiven(message);
-  log.querySelector(".start")?.remove();
-  const paper = (coloured) => {
-    const made = new Paper(h("div", { class: "paper", dir: "auto" }), coloured, {
-      rejected: () => $("show-rejected").checked,
-      drawn: follow,
-    });
-    papers.push(made);
-    return made;
-  };
-  const said = paper(message.said);
-  const thought = paper(message.thought);
-  const parts = {
-    thought: h("details", { class: "thought", hidden: true }, h("summary", {}, "Thoughts"), thought.root),
-    calls: h("div"),
-    problem: h("p", { class: "problem", role: "alert", hidden: true }),
-    numbers: h("p", {
-      class: "numbers",
-      title: "Time saved: as many passes of one row by the server's cost curve, less what this answer took",
-    }),
-    again: h("button", { type: "button", class: "quiet", onclick: regenerate }, "Regenerate"),
-  };
-  const footer = h("footer", { hidden: true }, parts.numbers, parts.again);
-  const element = h(
-    "article",
-    { class: "turn answer" },
-    h("h2", {}, "Answer"),
-    parts.thought,
-    said.root,
-    parts.calls,
-    parts.problem,
-    footer,
-  );
-  const changed = () => {
-    parts.thought.hidden = !message.thought.text;
-    if (message.thought.text) thought.changed();
-    said.changed();
-  };
-  const draw = () => {
-    parts.thought.hidden = !message.thought.text;
-    if (message.thought.text) thought.draw();
-    said.draw();
-    parts.calls.replaceChildren(...message.calls.map(drawCall));
-    parts.problem.hidden = !message.problem;
-    parts.problem.textContent = message.problem ?? "";
-    const numbers = message.numbers
-      ? numbersOf(message.numbers, message.saved)
-      : message.finish === "stopped"
-        ? "stopped"
-        : "";
-    parts.numbers.textContent = numbers + (message.finish === "length" ? " · cut off at the limit" : "");
-    footer.hidden = element.classList.contains("busy");
-    const call = openCall();
-    $("say").placeholder = call ? `Result of ${call.name}` : "Message";
-    follow();
-  };
-  draw();
-  return { element, changed, draw };
-}
-
-/** What a user said, or what a tool gave back. */
-function drawGiven(message) {
-  const paper = new Paper(h("div", { class: "paper", dir: "auto" }), new Coloured({ text: message.text }));
-  paper.draw();
-  return {
-    element: h(
-      "article",
-      { class: "turn user" },
-      h("h2", {}, message.role === "tool" ? `Result of ${message.name}` : "You"),
-      paper.root,
-    ),
-  };
-}
-
-function drawCall(call) {
-  return h(
-    "details",
-    { class: "call", open: true },
-    h("summary", {}, "Calls ", h("code", {}, call.name)),
-    h("pre", {}, h("code", {}, pretty(call.arguments))),
-  );
-}
-
-function pretty(text) {
-  try {
-    return JSON.stringify(JSON.parse(text), null, 2);
-  } catch {
-    return text;
-  }
 }

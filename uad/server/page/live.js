@@ -31,7 +31,7 @@ async function follow(signal) {
       tell("The server ended the stream.");
     } catch (error) {
       if (signal.aborted) return;
-      tell(`No news: ${error.message}. Trying again.`);
+      tell(`No data: ${error.message.replace(/\.$/, "")}. Trying again.`);
     }
     await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
   }
@@ -51,15 +51,15 @@ function draw(now, before) {
     counts: sumOf(now.drafters.filter((one) => kindOf(one.type) === kind)),
   }));
   $("live-lengths").replaceChildren(lengthBars(parts.filter(({ counts }) => counts.length)));
-  $("live-curve").replaceChildren(now.curve.length ? costCurve(now.curve, now.lengths) : "Nothing weighs costs here.");
+  $("live-curve").replaceChildren(now.curve.length ? costCurve(now.curve, now.lengths) : "No costs are measured here.");
   $("live-cost").textContent = now.curve.length
-    ? `One pass over the weights by its rows, behind ${number(now.depth)} tokens. ` +
-      "Dots: what the last rounds chose. Dotted: as many single rows."
+    ? `Time of one pass by its rows, after ${number(now.depth)} tokens. ` +
+      "Dots: what the last rounds chose. Dotted line: the same rows one by one."
     : "";
 }
 
 function policyWords({ policy, drafters }) {
-  if (!drafters.length) return "Nothing drafts here: start the server with --draft or --spec-type.";
+  if (!drafters.length) return "This server makes no drafts: start it with --draft or --spec-type.";
   if (policy === "off") return "Drafts are off, unless a request asks for them (--no-draft).";
   return policy === "fixed"
     ? "Policy fixed: drafters are asked in every round, whatever that costs."
@@ -79,7 +79,7 @@ function drawNumbers(now, before) {
     "Tokens per second": elapsed > 0 ? number((now.tokens - before.tokens) / elapsed, 1) : "–",
     "Tokens per target pass": now.rounds ? number(now.tokens / now.rounds, 2) : "–",
     "Guesses accepted": drafted ? percent(accepted / drafted) : "–",
-    "In a slot": String(now.busy),
+    Running: String(now.busy),
     Waiting: String(now.queue),
     "Answers so far": number(now.requests),
   };
@@ -93,11 +93,11 @@ function drawSlots({ slots, n_ctx }) {
     h(
       "li",
       { class: is_processing ? "runs" : false },
-      `${id}: ${is_processing ? "writes" : n_past ? "idle, keeps" : "empty,"} ${number(n_past)} of ${number(n_ctx)}`,
-      h("progress", { max: n_ctx, value: n_past, "aria-label": `Slot ${id}: positions in use` }),
+      `${id}: ${is_processing ? "writing" : n_past ? "idle" : "empty"}, ${number(n_past)} of ${number(n_ctx)} tokens`,
+      h("progress", { max: n_ctx, value: n_past, "aria-label": `Slot ${id}: tokens in use` }),
     );
   $("live-slots").replaceChildren(
-    ...(slots ? slots.map(item) : [h("li", {}, "The server tells nothing of its slots (--no-slots).")]),
+    ...(slots ? slots.map(item) : [h("li", {}, "The server does not show its slots (--no-slots).")]),
   );
 }
 
@@ -126,9 +126,9 @@ function why(one, policy) {
   if (one.type === "prediction") return "On where a request has a prediction.";
   if (!one.asked) return "Off, unless a request names it in speculative.types.";
   if (policy === "fixed") return "On in every round.";
-  if (one.saves === null) return "On; nothing is known of it yet.";
+  if (one.saves === null) return "On; not measured yet.";
   const [saves, costs] = [one.saves, one.costs].map((value) => number(value, 2));
   return one.saves >= one.costs
     ? `On: a round saves ${saves} of a plain pass and costs ${costs}.`
-    : `Left alone: a round would save ${saves} of a plain pass and cost ${costs}. It is asked again now and then.`;
+    : `Not asked: a round would save ${saves} of a plain pass and cost ${costs}. It is tried again now and then.`;
 }

@@ -1,261 +1,262 @@
-// A small Markdown: blocks as places in a text, and inline marks. It makes no HTML: who renders puts text nodes into
-// elements.
+// Markdown as a tree of nodes that know their places in the text, so that each character shows who wrote it. markdown-it
+// parses; HTML is never made. A node is {tag, attributes, start, end, children}, or one of:
+//   {text, start, end}             what is shown; as long as its place, except for an entity such as &amp;
+//   {tex, display, text, start, end}                   a formula
+//   {code, language, open, start, end}                 a block of code: its texts, and whether it may grow
+
+import { addFormulas } from "./formulas.js";
+import MarkdownIt from "./vendor/markdown-it-15.0.3/markdown-it.esm.min.mjs";
 
 export const LONG = 4000; // characters of a paragraph, from where on it is cut, so that what is drawn stays as it is
-const MOST_INLINE = 20000;
-const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([\w+#.-]{0,30})/;
-const HEAD = /^ {0,3}(#{1,6})\s+/;
-const ITEM = /^(\s{0,12})([-*+]|\d{1,9}[.)])(\s+)/;
-const RULE = /^ {0,3}([-*_])(\s*\1){2,}\s*$/;
-const QUOTE = /^ {0,3}>\s?/;
-const TABLE = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
+const JOINT = "\u200b"; // before the rest of a paragraph that was cut, so that it begins no list or heading
+
+const md = new MarkdownIt({ html: false, linkify: true });
+md.core.ruler.disable(["linkify", "replacements", "smartquotes", "text_join"]);
+md.inline.ruler2.disable("fragments_join");
+md.linkify.set({ fuzzyLink: false, fuzzyEmail: false });
+md.validateLink = (url) => /^(https?:\/\/|mailto:)/i.test(url);
+md.normalizeLinkText = (url) => url;
+addFormulas(md);
+keepPlaces(md.inline);
+
+const TAGS = { s: "s", em: "em", strong: "strong", bullet_list: "ul", ordered_list: "ol", list_item: "li" };
+const SAME = ["blockquote", "table", "thead", "tbody", "tr", "th", "td"]; // tags that are called as their tokens are
 
 /**
- * The blocks of text[from:]. The last one may go on as text comes. Lines are places, [start, end] without the end of
- * the line.
- * goesOn: text[from:] begins in the middle of a paragraph.
+ * The blocks of text[from:]. The last one or two may change as text comes. One that `goesOn` is a part of a paragraph.
+ * goesOn: text[from:] begins in the middle of a paragraph. links: the definitions that there are.
  */
-export function blocks(text, from = 0, goesOn = false) {
-  const found = [];
-  let at = from;
-  while (at < text.length) {
-    const line = lineAt(text, at);
-    const shown = text.slice(line[0], Math.min(line[1], line[0] + 400));
-    let block;
-    if (!shown.trim() && line[1] - line[0] < 400) {
-      at = line[1] + 1;
-      goesOn = false;
-      continue;
-    }
-    if (goesOn) block = paragraph(text, line);
-    else if (FENCE.test(shown)) block = code(text, line, FENCE.exec(shown));
-    else if (HEAD.test(shown)) block = heading(line, HEAD.exec(shown));
-    else if (RULE.test(shown)) block = { type: "rule", end: line[1] + 1 };
-    else if (QUOTE.test(shown)) block = run(text, line, "quote", (one) => QUOTE.exec(one));
-    else if (ITEM.test(shown)) block = list(text, line);
-    else if (shown.includes("|") && isTable(text, line)) block = table(text, line);
-    else block = paragraph(text, line);
-    block.start = at;
-    goesOn = Boolean(block.goesOn);
-    found.push(block);
-    at = block.end;
+export function blocks(text, from = 0, goesOn = false, links = definitions(text, from)) {
+  const isLong = ({ tag, start, end }) => tag === "p" && end - start > LONG;
+  return new Tree(text, from, text.length, goesOn)
+    .build(links)
+    .flatMap((block) => (isLong(block) ? cutParagraph(text, block, links) : [block]));
+}
+
+/** What [name]: address defines in text[from:]. */
+export function definitions(text, from) {
+  const env = {};
+  if (text.includes("]:", from)) md.parse(text.slice(from), env);
+  return env.references ?? {};
+}
+
+function cutParagraph(text, block, links) {
+  const parts = [];
+  for (let { start } = block; start < block.end; start = parts.at(-1).end) {
+    const end = block.end - start > LONG ? cutAt(text, start, start + LONG) : block.end;
+    const children = new Tree(text, start, end, true).build(links).flatMap((part) => part.children);
+    parts.push({ ...block, start, end, children, goesOn: end < block.end });
   }
-  return found;
+  return parts;
 }
 
-function lineAt(text, at) {
-  const end = text.indexOf("\n", at);
-  return [at, end < 0 ? text.length : end];
-}
-
-function code(text, line, [, fence, language]) {
-  const start = Math.min(line[1] + 1, text.length);
-  for (let at = start; ;) {
-    const found = text.indexOf(fence, at);
-    if (found < 0)
-      return { type: "code", language, body: [start, withoutFence(text, start, fence)], end: text.length, open: true };
-    const own = text.lastIndexOf("\n", found - 1) + 1;
-    if (own >= start && !text.slice(own, found).trim()) {
-      return { type: "code", language, body: [start, Math.max(own - 1, start)], end: lineAt(text, found)[1] + 1 };
-    }
-    at = found + 1;
-  }
-}
-
-/** The end of what is surely code: a last line may become the fence, whose line end is no code. */
-function withoutFence(text, start, fence) {
-  const own = Math.max(text.lastIndexOf("\n") + 1, start);
-  const last = text.slice(own, own + 40).trim();
-  return fence.startsWith(last) ? Math.max(own - 1, start) : text.length;
-}
-
-function heading(line, [mark, signs]) {
-  return { type: "heading", level: signs.length, lines: [[line[0] + mark.length, line[1]]], end: line[1] + 1 };
-}
-
-/** Lines that begin alike; `prefix` matches what is left out of each. */
-function run(text, first, type, prefix) {
-  const lines = [];
-  let line = first;
-  for (;;) {
-    const match = prefix(text.slice(line[0], Math.min(line[1], line[0] + 80)));
-    if (!match) break;
-    lines.push([line[0] + match[0].length, line[1]]);
-    if (line[1] >= text.length || line[1] - first[0] > LONG) return { type, lines, end: line[1] + 1 };
-    line = lineAt(text, line[1] + 1);
-  }
-  return { type, lines, end: line[0] };
-}
-
-function list(text, first) {
-  const items = [];
-  let line = first;
-  let end = line[1] + 1;
-  for (;;) {
-    const shown = text.slice(line[0], Math.min(line[1], line[0] + 80));
-    const match = ITEM.exec(shown);
-    const depth = match ? match[1].length >> 1 : 0;
-    if (match && (items.length === 0 || depth > 0 || isOrdered(match) === items[0].ordered)) {
-      items.push({
-        depth: Math.min(depth, 5),
-        ordered: isOrdered(match),
-        number: parseInt(match[2], 10),
-        lines: [[line[0] + match[0].length, line[1]]],
-      });
-    } else if (shown.trim() && /^\s{2,}/.test(shown)) {
-      items.at(-1).lines.push([line[0] + shown.length - shown.trimStart().length, line[1]]);
-    } else if (shown.trim()) {
-      break;
-    } else if (!ITEM.test(text.slice(line[1] + 1, line[1] + 80))) {
-      break;
-    }
-    end = line[1] + 1;
-    if (end >= text.length || end - first[0] > 4 * LONG) break;
-    line = lineAt(text, end);
-  }
-  return { type: "list", items, end };
-}
-
-const isOrdered = (match) => /\d/.test(match[2]);
-
-function isTable(text, line) {
-  const next = lineAt(text, line[1] + 1);
-  return (
-    line[1] < text.length &&
-    next[1] - next[0] < 1000 &&
-    text.slice(...next).includes("-") &&
-    TABLE.test(text.slice(...next))
-  );
-}
-
-function table(text, first) {
-  const rows = [cells(text, first)];
-  let line = lineAt(text, first[1] + 1);
-  let end = line[1] + 1;
-  while (end < text.length && end - first[0] < 4 * LONG) {
-    line = lineAt(text, end);
-    if (!text.slice(...line).includes("|")) break;
-    rows.push(cells(text, line));
-    end = line[1] + 1;
-  }
-  return { type: "table", rows, end };
-}
-
-function cells(text, [start, end]) {
-  const found = [];
-  let from = start;
-  for (let i = start; i <= end; i += 1) {
-    if (i < end && (text[i] !== "|" || text[i - 1] === "\\")) continue;
-    const shown = text.slice(from, i);
-    const before = shown.length - shown.trimStart().length;
-    if (shown.trim() || (from > start && i < end)) found.push([from + before, from + before + shown.trim().length]);
-    from = i + 1;
-  }
-  return found;
-}
-
-function paragraph(text, first) {
-  const lines = [];
-  let line = first;
-  for (;;) {
-    const room = first[0] + LONG;
-    if (line[1] > room) {
-      const cut = cutAt(text, line[0], room);
-      lines.push([line[0], cut]);
-      return { type: "paragraph", lines, end: cut, goesOn: true };
-    }
-    lines.push(line);
-    if (line[1] >= text.length) return { type: "paragraph", lines, end: text.length };
-    line = lineAt(text, line[1] + 1);
-    const shown = text.slice(line[0], Math.min(line[1], line[0] + 400));
-    if (!shown.trim() || FENCE.test(shown) || HEAD.test(shown) || ITEM.test(shown) || QUOTE.test(shown)) break;
-  }
-  return { type: "paragraph", lines, end: line[0] };
-}
-
-/** A place to cut a long line: behind a blank, and never within a pair of surrogates. */
+/** A place to cut a long line: after a blank, and never within a pair of surrogates. */
 function cutAt(text, start, end) {
   const blank = text.lastIndexOf(" ", end);
   if (blank > start + LONG / 2) return blank + 1;
   return (text.charCodeAt(end) & 0xfc00) === 0xdc00 ? end - 1 : end;
 }
 
-const ESCAPED = /\\([\\`*_{}[\]()#+\-.!|~<>])/;
-const TICKS = /(`+)/;
-const SIGN = /(\*\*|__|~~|\*|_)/;
-const LINK = /\[([^\]\n]{1,300})\]\((https?:\/\/[^\s()<>]{1,1000}|mailto:[^\s()<>]{1,200})\)/;
-const ADDRESS = /(https?:\/\/[^\s<>"'`)\]]{1,1000})/;
-const MARK = [ESCAPED, TICKS, SIGN, LINK, ADDRESS].map((one) => one.source).join("|");
-const TAGS = { "**": "strong", __: "strong", "~~": "s", "*": "em", _: "em" };
+/** Makes nodes of markdown-it's tokens. */
+class Tree {
+  #root = { children: [] };
+  #open = [this.#root];
+  #lines = [0]; // where each begins
+  #cell = 0; // where to look for the text of the next cell of a table
 
-/**
- * Inline marks of text[start:end]. put(start, end) shows a stretch; within(tag, attributes, work) does `work` inside
- * an element.
- */
-export function inline(text, start, end, put, within) {
-  if (end - start > MOST_INLINE) {
-    put(start, end);
-    return;
+  constructor(text, from, end, goesOn) {
+    this.from = from;
+    this.offset = goesOn ? from - JOINT.length : from; // from places in this.text to those in the whole text
+    const own = text.slice(from, end).replaceAll("\r\n", " \n").replaceAll("\r", "\n");
+    this.text = goesOn ? JOINT + own : own;
+    for (let at = 0; (at = this.text.indexOf("\n", at) + 1) > 0;) this.#lines.push(at);
   }
-  const missing = new Set(); // closers that were looked for in vain: each is looked for once
-  let from = start;
-  const mark = new RegExp(MARK, "g");
-  mark.lastIndex = start;
-  const show = (upto) => {
-    if (upto > from) put(from, upto);
-  };
-  for (let match; (match = mark.exec(text)) && match.index < end;) {
-    const [all, escaped, ticks, sign, label, target, address] = match;
-    const at = match.index;
-    const behind = at + all.length;
-    if (behind > end) break;
-    if (escaped) {
-      show(at);
-      from = at + 1;
-    } else if (ticks || sign) {
-      const close = missing.has(all)
-        ? -1
-        : ticks
-          ? closingTicks(text, ticks, behind, end)
-          : closingSign(text, sign, at, behind, end);
-      if (close < 0) {
-        if (ticks) missing.add(all);
-        continue;
-      }
-      show(at);
-      if (ticks) within("code", {}, () => put(behind, close));
-      else within(TAGS[sign], {}, () => inline(text, behind, close, put, within));
-      from = mark.lastIndex = close + all.length;
-    } else {
-      show(at);
-      const link = { href: target || address, target: "_blank", rel: "noopener noreferrer nofollow" };
-      within("a", link, () => (label ? put(at + 1, at + 1 + label.length) : put(at, behind)));
-      from = behind;
+
+  build(links) {
+    for (const token of md.parse(this.text, { references: { ...links } })) this.#add(token);
+    return this.#root.children;
+  }
+
+  #add(token) {
+    const { children } = this.#open.at(-1);
+    if (token.type === "inline") this.#inline(this.#open.at(-1), token);
+    else if (token.nesting > 0) this.#enter(token);
+    else if (token.nesting < 0) this.#leave();
+    else if (token.type === "formula") children.push(this.#formula(token, this.#span(token)));
+    else if (token.type === "hr") children.push({ tag: "hr", attributes: {}, children: [], ...this.#span(token) });
+    else children.push(this.#code(token));
+  }
+
+  #enter(token) {
+    const type = token.type.replace("_open", "");
+    const attributes = { dir: "auto", start: token.attrGet("start") };
+    let tag = TAGS[type] ?? (SAME.includes(type) ? type : "p");
+    if (type === "heading") tag = `h${Math.min(Number(token.tag[1]) + 2, 5)}`;
+    if (type === "tr") this.#cell = this.#lines[token.map[0]];
+    if (token.attrGet("style")) attributes.class = token.attrGet("style").slice("text-align:".length);
+    this.#open.push({ tag, attributes, children: [], ...(token.map ? this.#span(token) : {}) });
+  }
+
+  /** The end of a node. A list's item or a quote shows a paragraph bare that has nothing but lists after it. */
+  #leave() {
+    const node = this.#open.pop();
+    const [first, ...rest] = node.children;
+    const isBare = first?.tag === "p" && rest.every(({ tag }) => tag === "ul" || tag === "ol");
+    if (isBare && (node.tag === "li" || node.tag === "blockquote")) node.children = [...first.children, ...rest];
+    this.#open.at(-1).children.push(node);
+  }
+
+  /** The place of whole lines. */
+  #span({ map: [first, behind] }) {
+    const placeOf = (line) => this.offset + Math.min(this.#lines[line] ?? Infinity, this.text.length);
+    return { start: Math.max(placeOf(first), this.from), end: placeOf(behind) };
+  }
+
+  #code(token) {
+    const { markup, map, content } = token;
+    const isFence = token.type === "fence";
+    const last = this.text.slice(this.#lines[map[1] - 1], this.#lines[map[1]]).trimEnd();
+    const open = isFence && (map[1] - map[0] < 2 || !last.endsWith(markup) || /[^\s>`~]/.test(last));
+    let shown = content.replace(/\n$/, "");
+    const cut = shown.lastIndexOf("\n");
+    const mayClose = shown.slice(cut + 1).trim();
+    if (open && mayClose && markup.startsWith(mayClose)) shown = shown.slice(0, Math.max(cut, 0));
+    const language = token.info.trim().split(/\s/)[0].slice(0, 30);
+    return { code: this.#pieces(shown, isFence ? map[0] + 1 : map[0]), language, open, ...this.#span(token) };
+  }
+
+  /** A text of whole lines, `line` and those after it, as pieces that know their places. */
+  #pieces(shown, line) {
+    const found = [];
+    for (const one of shown.split(/(?<=\n)/)) {
+      const start = this.offset + this.#suffix(one.replace("\n", ""), line);
+      line += 1;
+      if (found.at(-1)?.end === start) {
+        found.at(-1).text += one;
+        found.at(-1).end += one.length;
+      } else if (one) found.push({ text: one, start, end: start + one.length });
+    }
+    return found;
+  }
+
+  /** Where the end of a line begins that reads so: the marks of quotes and lists stand before it, or half a tab. */
+  #suffix(shown, line) {
+    const end = (this.#lines[line + 1] ?? this.text.length + 1) - 1;
+    const bare = shown.trimStart();
+    const found = this.text.lastIndexOf(bare, end - bare.length);
+    return Math.max(found, this.#lines[line] ?? end) - (shown.length - bare.length);
+  }
+
+  /** [place in content, place in this.text] of each line of a token's content. */
+  #linesOf({ content, map }) {
+    let at = 0;
+    return content.split("\n").map((line, i) => {
+      const start = [at, this.#suffix(line, map[0] + i)];
+      at += line.length + 1;
+      return start;
+    });
+  }
+
+  /** The same of a cell of a table, whose content has no backslashes before its bars. */
+  #cellOf({ content }) {
+    const typed = content.replaceAll("|", "\\|");
+    const begin = Math.max(this.text.indexOf(typed, this.#cell), this.#cell);
+    this.#cell = begin + typed.length;
+    const bars = [...content.matchAll(/\|/g)].map(({ index }, i) => [index, begin + index + i + 1]);
+    return [[0, begin], ...bars];
+  }
+
+  /** A function from places in the content of a token to places in the whole text. */
+  #placer(starts) {
+    let i = 0;
+    return (at) => {
+      while (i > 0 && starts[i][0] > at) i -= 1;
+      while (i + 1 < starts.length && starts[i + 1][0] <= at) i += 1;
+      return this.offset + starts[i][1] + at - starts[i][0];
+    };
+  }
+
+  #inline(top, token) {
+    const placeOf = this.#placer(token.map ? this.#linesOf(token) : this.#cellOf(token));
+    const stack = [top];
+    for (const child of token.children) {
+      const { children } = stack.at(-1);
+      if (child.nesting > 0) {
+        const tag = TAGS[child.type.replace("_open", "")] ?? "a";
+        const inner = { tag, attributes: tag === "a" ? outward(child.attrGet("href")) : {}, children: [] };
+        children.push(inner);
+        stack.push(inner);
+      } else if (child.nesting < 0) stack.pop();
+      else if (child.content || child.type !== "text") children.push(this.#leaf(child, ...child.place.map(placeOf)));
     }
   }
-  show(end);
+
+  #leaf(token, start, end) {
+    if (token.type === "formula") return this.#formula(token, { start, end });
+    if (token.type.endsWith("break")) return { text: "\n", start, end: start + 1 };
+    const isJoint = start < this.from;
+    const shown = { text: token.content.slice(isJoint ? JOINT.length : 0), start: isJoint ? this.from : start, end };
+    if (token.type === "code_inline") return { tag: "code", attributes: {}, children: [shown] };
+    if (token.type !== "image") return shown;
+    const href = token.attrGet("src"); // what other hosts have is not fetched
+    return { tag: "a", attributes: outward(href), children: [{ ...shown, text: shown.text || href }] };
+  }
+
+  #formula({ content, block }, { start, end }) {
+    const text = this.text.slice(start - this.offset, end - this.offset).trimEnd();
+    return { tex: content, display: block, text, start, end };
+  }
 }
 
-function closingTicks(text, ticks, from, end) {
-  for (let at = from; (at = text.indexOf(ticks, at)) >= 0 && at < end;) {
-    let behind = at;
-    while (text[behind] === "`") behind += 1;
-    if (behind - at === ticks.length && behind <= end) return at;
-    at = behind;
-  }
-  return -1;
+const outward = (href) => ({ href, target: "_blank", rel: "noopener noreferrer nofollow" });
+
+/** Makes the tokens of inline rules say where in the content they stand: token.place. */
+function keepPlaces(inline) {
+  for (const { name, fn } of inline.ruler.__rules__) inline.ruler.at(name, placed(fn));
+
+  // A text that waits ends where the rule began that pushes it out, or at the end.
+  inline.State = class extends inline.State {
+    pushPending() {
+      const token = super.pushPending();
+      const { content } = token;
+      const start = this.src.lastIndexOf(content, (this.began ?? this.pos) - content.length);
+      token.place = [start, start + content.length];
+      return token;
+    }
+  };
+  const { tokenize } = inline;
+  inline.tokenize = function (state) {
+    const outer = state.began;
+    state.began = null;
+    tokenize.call(this, state); // of a link's text, too
+    state.began = outer;
+  };
 }
 
-function closingSign(text, sign, at, from, end) {
-  const isWord = (char) => char !== undefined && /[\p{L}\p{N}]/u.test(char);
-  if (/\s/.test(text[from] ?? " ") || (sign[0] === "_" && isWord(text[at - 1]))) return -1;
-  const limit = Math.min(end, from + 2000);
-  for (let close = from; (close = text.indexOf(sign, close)) >= 0 && close < limit; close += sign.length) {
-    const behind = close + sign.length;
-    if (behind > end || close === from || /\s/.test(text[close - 1])) continue;
-    if (sign.length === 1 && (text[behind] === sign || text[close - 1] === sign)) continue;
-    if (sign[0] === "_" && isWord(text[behind])) continue;
-    return close;
-  }
-  return -1;
+function placed(rule) {
+  return (state, silent) => {
+    if (silent) return rule(state, true);
+    const [outer, began, n] = [state.began, state.pos, state.tokens.length];
+    state.began = began;
+    const isHere = rule(state, false);
+    state.began = outer;
+    let at = began;
+    for (const token of state.tokens.slice(n)) {
+      token.place ??= placeIn(state, token, at, began);
+      at = Math.max(at, token.place[1]);
+    }
+    return isHere;
+  };
+}
+
+/** Where a rule's token stands: its content, if the text has it as it is, else all that the rule took. */
+function placeIn({ src, pos }, { type, content, markup }, at, began) {
+  if (type.endsWith("_open")) return [at, at];
+  if (type.endsWith("break")) return [src.indexOf("\n", at), src.indexOf("\n", at) + 1];
+  if (type === "formula" || !content) return [began, pos];
+  const from = type === "code_inline" ? at + markup.length : at;
+  const found = src.slice(from, pos).replaceAll("\n", " ").indexOf(content);
+  if (found >= 0) return [from + found, from + found + content.length];
+  const before = pos - content.length; // a bare address: its rule begins at the colon
+  return src.startsWith(content, before) ? [before, pos] : [began, pos];
 }

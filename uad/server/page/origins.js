@@ -11,10 +11,18 @@ export const WORDS = { model: "draft model", text: "look-up", grammar: "grammar"
 
 /** A text whose stretches know their origin. `runs`: {end, by, n}, neighbours differ; `rejected`: {at, text}. */
 export class Coloured {
-  constructor({ text = "", runs = [], rejected = [] } = {}) {
+  /** From what toJSON gave; or from runs as they are here. */
+  constructor({ text = "", names, runs = [], rejected = [] } = {}) {
     this.text = text;
-    this.runs = runs;
+    this.runs = names ? unpacked(names, runs) : runs;
     this.rejected = rejected;
+  }
+
+  /** As it is kept: runs in a row as length, number of a name, tokens. Those are a tenth of what objects take. */
+  toJSON() {
+    const names = [...new Set(this.runs.map((run) => run.by))];
+    const runs = this.runs.flatMap(({ end, by, n }, i) => [end - (this.runs[i - 1]?.end ?? 0), names.indexOf(by), n]);
+    return { text: this.text, names, runs, rejected: this.rejected };
   }
 
   add(text, by, n) {
@@ -43,6 +51,15 @@ export class Coloured {
     }
     return low;
   }
+}
+
+function unpacked(names, numbers) {
+  const runs = [];
+  for (let i = 0, end = 0; i < numbers.length; i += 3) {
+    end += numbers[i];
+    runs.push({ end, by: names[numbers[i + 1]], n: numbers[i + 2] });
+  }
+  return runs;
 }
 
 /** Takes tokens in, and gives the text of an answer back with its origins. */

@@ -1,7 +1,8 @@
 // Draws a coloured text as Markdown while it grows: blocks that are over stay as they are, the last one is drawn anew.
 
-import { blocks, inline, LONG } from "./markdown.js";
 import { h } from "./dom.js";
+import { formula } from "./formulas.js";
+import { blocks, definitions, LONG } from "./markdown.js";
 import { kindOf, WORDS } from "./origins.js";
 
 const SHORT = 80; // characters of a block
@@ -10,6 +11,9 @@ const PAUSE_MS = 33; // between two drawings; three times what the last one took
 export class Paper {
   #frozen = 0; // characters that are drawn for good
   #open = []; // blocks that may change still, {start, node}; of code {start, node, code, upto}
+  #drawn = new Map(); // rows and items of those, by their places
+  #links = {}; // definitions of links
+  #guess = 0; // of the rejected guesses, the next that is not shown yet
   #goesOn = false; // whether what follows belongs to a paragraph that was cut
   #timer = 0;
   #cost = 0;
@@ -21,6 +25,7 @@ export class Paper {
     this.markdown = markdown;
     this.rejected = rejected;
     this.drawn = drawn;
+    root.classList.toggle("plain", !markdown);
   }
 
   /** Draw soon. */
@@ -50,6 +55,7 @@ export class Paper {
     this.root.replaceChildren();
     this.#frozen = 0;
     this.#open = [];
+    this.#drawn.clear();
     this.#goesOn = false;
     this.draw();
   }
@@ -58,28 +64,36 @@ export class Paper {
     for (const { node } of this.#open) node.remove();
     const upto = this.coloured.text.length;
     let from = this.#frozen;
+    this.#seek(from);
     for (; upto - from > LONG; from = this.#frozen) {
-      const end = this.coloured.runs[this.coloured.runAt(from + LONG / 2)].end;
+      const end = this.coloured.runs[this.coloured.runAt(from + LONG / 2)]?.end ?? upto;
       if (end >= upto) break;
-      this.#put(this.root, from, end);
+      this.#put(this.root, this.#stretch(from, end));
       this.#frozen = end;
     }
     const last = h("span");
-    this.#put(last, from, upto);
+    this.#put(last, this.#stretch(from, upto));
     this.root.append(last);
     this.#open = [{ node: last }];
   }
 
   #drawBlocks() {
-    const found = blocks(this.coloured.text, this.#frozen, this.#goesOn);
-    const code =
-      this.#open[0]?.code && found[0]?.start === this.#open[0].start && found[0].type === "code" ? this.#open[0] : null;
+    const { text } = this.coloured;
+    const links = { ...this.#links, ...definitions(text, this.#frozen) };
+    const areNew = JSON.stringify(links) !== JSON.stringify(this.#links);
+    this.#links = links;
+    if (areNew && this.#frozen) return this.again(); // what is drawn may name them
+    const found = blocks(text, this.#frozen, this.#goesOn, links);
+    const code = found.length && this.#grows(this.#open[0], found[0]) ? this.#open[0] : null;
     for (const one of this.#open) if (one !== code) one.node.remove();
+    const kept = new Map();
     const drawn = found.map((block, i) => {
-      if (i === 0 && code) return this.#growCode(code, block);
-      const made = this.#block(block, i ? found[i - 1].goesOn : this.#goesOn);
+      this.#seek(code && i === 0 ? code.upto : block.start);
+      if (code && i === 0) return this.#growCode(code, block);
+      const made = block.code ? this.#code(block) : { node: this.#node(block, kept) };
+      if (i ? found[i - 1].goesOn : this.#goesOn) made.node.classList.add("on");
       this.root.append(made.node);
-      return { start: block.start, ...made };
+      return { start: block.start, language: block.language, ...made };
     });
     const nOpen = openOf(found);
     const last = found.length - nOpen - 1; // of those that stay as they are
@@ -88,99 +102,102 @@ export class Paper {
       this.#goesOn = Boolean(found[last].goesOn);
     }
     this.#open = drawn.slice(last + 1);
+    this.#drawn = nOpen ? kept : new Map();
   }
 
-  #growCode(open, { body }) {
-    if (body[1] > open.upto) this.#put(open.code, open.upto, body[1]);
-    open.upto = Math.max(open.upto, body[1]);
+  /** Whether what is drawn of a block of code only needs what follows; not where a tab was cut in two. */
+  #grows(open, { code, start, language }) {
+    return (
+      open?.code &&
+      code &&
+      open.start === start &&
+      open.language === language &&
+      code.every((one) => this.coloured.text.slice(one.start, one.end) === one.text)
+    );
+  }
+
+  #growCode(open, { code }) {
+    for (const { text, start, end } of code) {
+      const from = Math.max(open.upto, start);
+      if (from < end) this.#put(open.code, { text: text.slice(from - start), start: from, end });
+      open.upto = Math.max(open.upto, end);
+    }
     return open;
   }
 
-  /** What shows a block: {node}, of code {node, code, upto}. */
-  #block(block, goesOn) {
-    switch (block.type) {
-      case "code": {
-        const code = h("code");
-        this.#put(code, ...block.body);
-        const label = block.language ? `Code, ${block.language}` : "Code";
-        const node = h("pre", { dir: "ltr", tabindex: "0", "aria-label": label }, code, copyButton(code));
-        return { node, code, upto: block.body[1] };
+  /** What shows a block of code: {node, code, upto}. */
+  #code({ code: pieces, language }) {
+    const code = h("code");
+    for (const one of pieces) this.#put(code, one);
+    const label = language ? `Code, ${language}` : "Code";
+    const node = h("pre", { dir: "ltr", tabindex: "0", "aria-label": label }, code, copyButton(code));
+    return { node, code, upto: pieces.at(-1)?.end ?? 0 };
+  }
+
+  /** What shows a node. kept: filled with the rows and items that are drawn, which stay as they are in long ones. */
+  #node(node, kept) {
+    if (node.code) return this.#code(node).node;
+    if (node.tex !== undefined) return this.#formula(node);
+    const isPart = node.tag === "li" || node.tag === "tr";
+    const key = `${node.start} ${node.end}`;
+    const isOver = isPart && node.end < this.coloured.text.length - SHORT;
+    const old = isOver && this.#drawn.get(key);
+    const element = old || h(node.tag, node.attributes);
+    if (isOver) kept.set(key, element);
+    if (old) this.#seek(node.end);
+    else
+      for (const child of node.children) {
+        if (child.tag || child.code || child.tex !== undefined) element.append(this.#node(child, kept));
+        else this.#put(element, child);
       }
-      case "heading":
-        return { node: this.#lines(h(`h${Math.min(block.level + 2, 5)}`, { dir: "auto" }), block.lines) };
-      case "rule":
-        return { node: h("hr") };
-      case "quote":
-        return { node: this.#lines(h("blockquote", { dir: "auto" }), block.lines) };
-      case "list":
-        return { node: this.#list(block.items) };
-      case "table":
-        return { node: this.#table(block.rows) };
-      default:
-        return { node: this.#lines(h("p", { dir: "auto", class: goesOn ? "on" : false }), block.lines) };
+    return node.tag === "table" ? h("div", { class: "wide", tabindex: "0" }, element) : element;
+  }
+
+  /** A formula has the colour of the one who wrote most of it. */
+  #formula(node) {
+    const { runs } = this.coloured;
+    const sizes = new Map();
+    for (
+      let i = this.coloured.runAt(node.start), at = node.start;
+      at < node.end;
+      at = runs[i]?.end ?? node.end, i += 1
+    ) {
+      const kind = runs[i] ? kindOf(runs[i].by) : "target";
+      sizes.set(kind, (sizes.get(kind) ?? 0) + Math.min(runs[i]?.end ?? node.end, node.end) - at);
     }
+    const [kind] = [...sizes].sort(([, one], [, other]) => other - one)[0];
+    const drawn = formula(node);
+    if (kind === "target") return drawn;
+    return h("mark", { class: kind, title: `${WORDS[kind]}: most of this formula, accepted` }, drawn);
   }
 
-  #lines(element, lines) {
-    lines.forEach(([start, end], i) => {
-      if (i) element.append("\n");
-      this.#inline(element, start, end);
-    });
-    return element;
+  #stretch(start, end) {
+    return { text: this.coloured.text.slice(start, end), start, end };
   }
 
-  #inline(element, start, end) {
-    const stack = [element];
-    const put = (from, upto) => this.#put(stack.at(-1), from, upto);
-    const within = (tag, attributes, work) => {
-      const inner = h(tag, attributes);
-      stack.at(-1).append(inner);
-      stack.push(inner);
-      work();
-      stack.pop();
-    };
-    inline(this.coloured.text, start, end, put, within);
+  /** What is shown next stands at a place. */
+  #seek(place) {
+    this.#guess = this.rejected() ? firstFrom(this.coloured.rejected, place) : this.coloured.rejected.length;
   }
 
-  #list(items) {
-    const make = (item) =>
-      h(item.ordered ? "ol" : "ul", { dir: "auto", start: item.ordered && item.number !== 1 ? item.number : false });
-    const root = make(items[0]);
-    const open = [{ depth: items[0].depth, list: root }];
-    for (const item of items) {
-      while (open.length > 1 && open.at(-1).depth > item.depth) open.pop();
-      if (item.depth > open.at(-1).depth && open.at(-1).list.lastChild) {
-        const inner = make(item);
-        open.at(-1).list.lastChild.append(inner);
-        open.push({ depth: item.depth, list: inner });
-      }
-      open.at(-1).list.append(this.#lines(h("li"), item.lines));
-    }
-    return root;
-  }
-
-  #table(rows) {
-    const row = (cells, tag) => h("tr", {}, ...cells.map((cell) => this.#lines(h(tag, { dir: "auto" }), [cell])));
-    const body = h("tbody", {}, ...rows.slice(1).map((cells) => row(cells, "td")));
-    return h("div", { class: "wide", tabindex: "0" }, h("table", {}, h("thead", {}, row(rows[0], "th")), body));
-  }
-
-  /** Show text[start:end]: what the target wrote as it is, the rest marked. */
-  #put(parent, start, end) {
-    const { text, runs, rejected } = this.coloured;
-    let guesses = this.rejected() ? firstFrom(rejected, start) : rejected.length;
+  /** Show a text that has a place: what the target wrote as it is, the rest marked, and the rejected guesses before. */
+  #put(parent, { text, start, end }) {
+    const { runs, rejected } = this.coloured;
     const tell = (upto) => {
-      for (; guesses < rejected.length && rejected[guesses].at <= upto; guesses += 1)
-        parent.append(h("del", { title: "a guess that the target rejected" }, rejected[guesses].text));
+      for (; this.#guess < rejected.length && rejected[this.#guess].at <= upto; this.#guess += 1)
+        parent.append(h("del", { title: "a guess that the target rejected" }, rejected[this.#guess].text));
     };
+    tell(start);
+    if (text.length !== end - start) {
+      parent.append(...pieces(text, runs[this.coloured.runAt(start)])); // an entity is one character
+      return;
+    }
     for (let i = this.coloured.runAt(start), at = start; at < end; i += 1) {
-      const run = runs[i];
-      const upto = Math.min(run?.end ?? end, end);
-      tell(at);
+      const upto = Math.min(runs[i]?.end ?? end, end);
       for (let next; at < upto; at = next) {
-        next = Math.min(guesses < rejected.length ? rejected[guesses].at : upto, upto);
-        parent.append(...pieces(text.slice(at, next), run));
-        if (next < upto) tell(next);
+        tell(at);
+        next = Math.min(rejected[this.#guess]?.at ?? upto, upto);
+        parent.append(...pieces(text.slice(at - start, next - start), runs[i]));
       }
     }
   }

@@ -1,0 +1,95 @@
+// A message of a conversation as it is drawn: what a user typed, what a tool gave back, an answer.
+
+import { numbersOf } from "./answer.js";
+import { h } from "./dom.js";
+import { Coloured } from "./origins.js";
+import { Paper } from "./paper.js";
+
+/**
+ * A message's element and papers, and how to draw it again as it grows.
+ * hooks: rejected() tells whether rejected guesses are shown, drawn() follows each drawing, regenerate() and goOn() ask.
+ */
+export function drawTurn(message, hooks) {
+  return message.role === "assistant" ? drawAnswer(message, hooks) : drawGiven(message);
+}
+
+function drawAnswer(message, { rejected, drawn, regenerate, goOn }) {
+  const paper = (coloured) => new Paper(h("div", { class: "paper", dir: "auto" }), coloured, { rejected, drawn });
+  const [said, thought] = [paper(message.said), paper(message.thought)];
+  const folded = h("details", { class: "thought", hidden: true }, h("summary", {}, "Thoughts"), thought.root);
+  const calls = h("div");
+  const problem = h("p", { class: "problem", role: "alert", hidden: true });
+  const numbers = h("p", { class: "numbers", title: SAVED });
+  const more = h("button", { type: "button", class: "quiet", onclick: goOn }, "Continue");
+  const again = h("button", { type: "button", class: "quiet", onclick: regenerate }, "Regenerate");
+  const footer = h("footer", { hidden: true }, numbers, more, again);
+  const element = h(
+    "article",
+    { class: "turn answer" },
+    h("h2", {}, "Answer"),
+    folded,
+    said.root,
+    calls,
+    problem,
+    footer,
+  );
+  const changed = () => {
+    folded.hidden = !message.thought.text;
+    if (message.thought.text) thought.changed();
+    said.changed();
+  };
+  const draw = () => {
+    folded.hidden = !message.thought.text;
+    if (message.thought.text) thought.draw();
+    said.draw();
+    calls.replaceChildren(...message.calls.map(drawCall));
+    problem.hidden = !message.problem;
+    problem.textContent = message.problem ?? "";
+    numbers.textContent = [
+      message.numbers && numbersOf(message.numbers, message.saved),
+      { stopped: "stopped", length: "cut off at max tokens" }[message.finish],
+    ]
+      .filter(Boolean)
+      .join(" · ");
+    element.classList.toggle("busy", Boolean(message.writer));
+    footer.hidden = Boolean(message.writer);
+    more.hidden = !canGoOn(message);
+    drawn();
+  };
+  draw();
+  return { element, papers: [said, thought], changed, draw };
+}
+
+const SAVED =
+  "Time saved: what the same tokens take one by one, by the server's cost curve, less what this answer took";
+
+/** Whether the model can go on where an answer was cut. It cannot in thoughts, whose marks the page does not know. */
+export const canGoOn = ({ finish, said, calls }) =>
+  ["stopped", "length"].includes(finish) && Boolean(said.text) && !calls.length;
+
+function drawGiven(message) {
+  const paper = new Paper(h("div", { class: "paper", dir: "auto" }), new Coloured({ text: message.text }), {
+    markdown: false,
+  });
+  paper.draw();
+  const title = message.role === "tool" ? `Result of ${message.name}` : "You";
+  const element = h("article", { class: "turn user" }, h("h2", {}, title), paper.root);
+  return { element, papers: [], changed: () => {}, draw: () => {} };
+}
+
+function drawCall(call) {
+  return h(
+    "details",
+    { class: "call", open: true },
+    h("summary", {}, "Calls ", h("code", {}, call.name)),
+    h("pre", {}, h("code", {}, pretty(call.arguments))),
+  );
+}
+
+function pretty(text) {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}
