@@ -38,7 +38,7 @@ def logprobs(stepper: Stepper, asked: Sequence[Request], pause: int) -> list[lis
     return [[(prob.id, prob.logprob) for delta in sink.deltas for prob in delta.probs] for sink in sinks]
 
 
-@pytest.mark.parametrize("name", ["jamba", "qwen3next", "mamba2"])
+@pytest.mark.parametrize("name", ["jamba", "falcon-h1", "mamba2", "mamba"])
 def test_a_recurrent_model_has_the_same_bits_beside_others_as_alone(name: str, tmp_path: Path) -> None:
     own = ModelConfig(make(name, tmp_path), n_ctx=256 * N_SLOTS, n_threads=1)
     with Stepper.open(Config(target=own, n_parallel=N_SLOTS, drafting=DraftingConfig(exact=True))) as stepper:
