@@ -57,7 +57,7 @@ def looks(sizes, hurry=False, resumes=False):
     ("sizes", "expected"),
     [
         ([900, 900, 0, 0], (True, 2)),
-        ([900, 800, 800, 700, 700, 0], (True, 5)),  # a look, and the size that the next one is compared with
+        ([900, 800, 800, 700, 700, 700], (True, 6)),  # a look, and the size that the next one is compared with
     ],
 )
 def test_a_client_that_reads_a_little_is_not_closed_before_it_stops(sizes, expected):
