@@ -87,7 +87,7 @@ def set_up_logging(
     shown.setFormatter(lines or LogLines())
     logging.basicConfig(handlers=[shown], level=logging.WARNING)
     if file is not None:
-        handler = logging.FileHandler(file, encoding="utf-8")
+        handler = logging.FileHandler(file, encoding="utf-8", errors="backslashreplace")
         handler.setFormatter(LogLines())
         logging.getLogger().addHandler(handler)
     logging.getLogger("uad").setLevel(level)

@@ -4,6 +4,8 @@ import asyncio
 import gzip
 import json
 import logging
+import os
+import random
 import zlib
 
 import pytest
@@ -191,6 +193,79 @@ def test_compressed_bodies_are_read(encoding):
     status, _, body = one_answer(post(CHATS, b"Content-Encoding: " + encoding.encode(), body=data))
     assert status == 200
     assert json.loads(body)["object"] == "chat.completion"
+
+
+def damaged(draw):
+    """A request with a few bytes changed, put in or left out, in a few segments."""
+    path = draw.choice(ROUTES)
+    known = [make(path) for _, make in REFUSED.values()] + [post(path, body=b'{"prompt": "a", "max_tokens": 1}')] * 20
+    data = bytearray(draw.choice(known)[:4000])
+    for _ in range(draw.randrange(4)):
+        at = draw.randrange(len(data))
+        data[at : at + draw.randrange(3)] = draw.choice(
+            [
+                b"",
+                b"\r\n",
+                b"\n",
+                b"\x00",
+                b"\xff",
+                b":",
+                b" ",
+                b"9",
+                b"\r\n\r\n",
+                b"chunked",
+                bytes([draw.randrange(256)]),
+            ]
+        )
+    cuts = sorted(draw.randrange(len(data) + 1) for _ in range(draw.randrange(3)))
+    return [bytes(data[low:high]) for low, high in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+
+
+async def first_answer(session, pieces):
+    """The status, headers and body of the first answer; None where the server waits for more."""
+    reader, writer = await asyncio.open_connection(session._base_url.host, session._base_url.port)
+    try:
+        async with asyncio.timeout(0.5):
+            for piece in pieces:
+                writer.write(piece)
+                await asyncio.sleep(0.005)
+            head = b"HTTP/1.1 100"
+            while head.startswith(b"HTTP/1.1 100"):
+                head = await reader.readuntil(b"\r\n\r\n")
+            headers = dict(line.lower().split(": ", 1) for line in head.decode().splitlines()[1:] if line)
+            return int(head.split()[1]), headers, await reader.readexactly(int(headers.get("content-length", 0)))
+    except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
+        return None
+    finally:
+        writer.close()
+
+
+def test_damaged_requests_get_json_or_nothing(caplog):
+    draw = random.Random(os.environ.get("UAD_SEED", "1"))
+
+    async def test(session):
+        n = int(os.environ.get("UAD_EXAMPLES", "100"))
+        cases = [damaged(draw) for _ in range(n)]
+        return [
+            (case, answer)
+            for low in range(0, n, 50)
+            for case, answer in zip(
+                cases[low : low + 50],
+                await asyncio.gather(*(first_answer(session, case) for case in cases[low : low + 50])),
+                strict=True,
+            )
+        ]
+
+    answers = with_server(test, FakeRuntime(n_slots=50))
+    refused = [(case, answer) for case, answer in answers if answer is not None and answer[0] >= 400]
+    assert len(refused) > len(answers) / 4
+    for case, (status, headers, body) in refused:
+        told = json.loads(body)
+        assert told["error"]["message"], case
+        assert set(told) in ({"error"}, {"type", "error", "request_id"}), case
+        assert "x-request-id" in headers, case
+        assert status != 500, case
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
 
 
 async def ask(session, **headers):
