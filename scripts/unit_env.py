@@ -25,9 +25,9 @@ def requirements() -> list[str]:
 
 def main() -> int:
     """pip's exit code."""
-    return subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements()]
-    ).returncode
+    # most modules of the tools are never imported, and need not be compiled
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    return subprocess.run([*pip, *requirements()]).returncode
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from uad.backend import abort
 
 GIVES_UP = """
@@ -28,3 +30,18 @@ def test_giving_up_tells_the_listeners_and_ends_with_a_code() -> None:
 
 def test_a_message_without_a_place_stays() -> None:
     assert abort.message("lost\n") == "llama.cpp gave up: lost"
+
+
+def test_at_start_the_message_names_what_was_loaded_and_the_code_says_that_it_would_happen_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(abort, "_explainers", [])
+    with abort.starting():
+        assert (abort.message("lost"), abort.exit_code()) == ("llama.cpp gave up: lost", 2)
+        with abort.starting("target x.gguf"):
+            assert abort.message("/src/a.cpp:3: lost").startswith(
+                "llama.cpp gave up over target x.gguf: lost (a.cpp:3); "
+            )
+        abort.explained_by(str.upper)  # as with workers on other machines, which may be back at the next start
+        assert (abort.message("lost"), abort.exit_code()) == ("llama.cpp gave up: LOST", 1)
+    assert abort.exit_code() == 1

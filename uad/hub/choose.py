@@ -33,11 +33,13 @@ _SHOWN = 12
 
 
 class _Quant(NamedTuple):
-    """A quantization in capitals, and what stands before it: UD (unsloth's own mixtures) or I1 (mradermacher's)."""
+    """A quantization in capitals, and what stands before it: UD (unsloth's own mixtures) or I1 (mradermacher's).
+    doubt: 0 where the file's name says so, 1 where only a folder does, 2 where the name says something else.
+    """
 
     name: str
     prefix: str
-    in_folder: bool = False
+    doubt: int = 0
 
 
 def choose(model: HubModel, names: Iterable[str]) -> str:
@@ -73,26 +75,25 @@ def parts(name: str, names: Iterable[str], repo: str) -> tuple[str, ...]:
 
 def quant_of(name: str) -> str:
     """The quantization of a file as users write it, in capitals; "" where its name and its folder say none."""
-    found = _quant_of(name)
-    return "-".join(filter(None, (found.prefix, found.name))) if found else ""
+    quants = _quants_of(name)
+    return "-".join(filter(None, (quants[0].prefix, quants[0].name))) if quants else ""
 
 
-def _quant_of(name: str) -> _Quant | None:
-    """The last one in a file's name, else in that of its folder.
+def _quants_of(name: str) -> list[_Quant]:
+    """The last one in a file's name, which is the one that counts, then those of its folders.
 
-    The last, as `gemma-qat-q4_0-unquantized-Q8_0.gguf` was made from what had another. In `BF16/m-Q8_0.gguf` the file
-    knows better than its folder.
+    The last, as `gemma-qat-q4_0-unquantized-Q8_0.gguf` was made from what had another. `BF16/m-Q8_0.gguf` is Q8_0, and
+    `BF16/gemma-qat-q4_0-unquantized.gguf` is BF16 where no other file is.
     """
     part = part_of(name)
     *folders, base = (part.stem if part else name[: -len(".gguf")]).split("/")
-    for i, word in enumerate((base, *reversed(folders))):
-        if found := list(_QUANT.finditer(word)):
-            return _quant(found[-1], i > 0)
-    return None
+    found = [list(_QUANT.finditer(word)) for word in (base, *reversed(folders))]
+    doubts = (0, *(2 if found[0] else 1 for _ in folders))
+    return [_quant(matches[-1], doubt) for matches, doubt in zip(found, doubts, strict=True) if matches]
 
 
-def _quant(found: re.Match[str], in_folder: bool = False) -> _Quant:
-    return _Quant(found["name"].upper(), (found["prefix"] or "").upper(), in_folder)
+def _quant(found: re.Match[str], doubt: int = 0) -> _Quant:
+    return _Quant(found["name"].upper(), (found["prefix"] or "").upper(), doubt)
 
 
 def _wanted(asked: str) -> tuple[str, ...]:
@@ -111,9 +112,10 @@ def _with_quant(asked: str, models: Sequence[str]) -> str | None:
         return next((name for name in models if word.search(name)), None)
     wanted = _quant(whole)
     alike = [
-        (quant.prefix != wanted.prefix, quant.in_folder, name)
+        (quant.doubt, quant.prefix != wanted.prefix, name)
         for name in models
-        if (quant := _quant_of(name)) and quant.name == wanted.name and wanted.prefix in ("", quant.prefix)
+        for quant in _quants_of(name)
+        if quant.name == wanted.name and wanted.prefix in ("", quant.prefix)
     ]
     return min(alike)[-1] if alike else None
 

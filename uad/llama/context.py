@@ -77,10 +77,12 @@ class Context:
 
     def noise_note(self) -> tuple[str, ...]:
         """A line where the model computes no numbers."""
+        if not self.is_noise:
+            return ()
         return (
             f"the {self._role} {self._path} computes no numbers (NaN), so what it writes is noise: its weights or its "
             "metadata (such as rope.freq_base) are damaged; --check-tensors looks into the weights",
-        )[: self.is_noise]
+        )
 
     def _new_batch(self) -> Batch:
         return Batch(self.n_batch)

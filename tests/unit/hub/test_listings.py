@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from uad.config import HubModel
 from uad.errors import ConfigError
@@ -106,6 +110,7 @@ MEANT = [
     (ONLY_FOLDERS, "Q8_0", "Q8_0/model.gguf"),
     (ONLY_FOLDERS, "BF16", "BF16/model-00001-of-00002.gguf"),
     (["BF16/m-Q8_0.gguf", "BF16/m.gguf"], "BF16", "BF16/m.gguf"),
+    (["Q8_0/m-q4_0-unquantized.gguf", "BF16/m-q4_0-unquantized.gguf"], "BF16", "BF16/m-q4_0-unquantized.gguf"),
     (["m-UD-Q8_K_XL.gguf", "mmproj-BF16.gguf", "m-MTP-BF16.gguf"], "BF16", "m-MTP-BF16.gguf"),
     # ggml-org: heads and projectors beside the model
     (GGML, "", "gemma-4-12B-it-Q4_K_M.gguf"),
@@ -195,3 +200,34 @@ def test_what_is_not_there_is_not_replaced_by_what_sounds_like_it(names: list[st
     with pytest.raises(ConfigError) as caught:
         choose(HubModel("a/b", quant), names)
     assert words in str(caught.value)
+
+
+QUANTS = sorted({*BARTOWSKI.split(), *LARGE.split(), *UNSLOTH.split(), *WEIGHTED.split(), *THEBLOKE.split(), "MXFP4"})
+STYLES = (
+    "m-{}.gguf",
+    "m.{}.gguf",
+    "m_{}.gguf",
+    "{}/m-{}.gguf",
+    "{}/m.gguf",
+    "m-{}-imat.gguf",
+    "m-{}-00001-of-00002.gguf",
+)
+STEMS = ("m", "Phi-3", "Qwen2.5-7B", "gemma-qat-q4_0-unquantized", "x-MTP", "v1.0")
+
+
+@settings(max_examples=int(os.environ.get("UAD_EXAMPLES", "60")))
+@given(
+    style=st.sampled_from(STYLES),
+    stem=st.sampled_from(STEMS),
+    quants=st.lists(st.sampled_from(QUANTS), min_size=1, max_size=12, unique=True),
+    data=st.data(),
+)
+def test_in_any_style_the_file_is_the_one_with_that_quantization(
+    style: str, stem: str, quants: list[str], data: st.DataObject
+) -> None:
+    files = {quant: style.replace("{}", quant).replace("m", stem, 1) for quant in quants}
+    asked = data.draw(st.sampled_from(quants))
+    others = [f"mmproj-{stem}-{asked}.gguf", f"mtp-{stem}-{asked}.gguf", f"{stem}.imatrix.gguf", "README.md"]
+    names = data.draw(st.permutations([*files.values(), *others]))
+    cased = data.draw(st.sampled_from([asked, asked.lower()]))
+    assert choose(HubModel("a/b", cased), names) == files[asked]
