@@ -161,13 +161,14 @@ def _info(
 
 
 def _for_slots(config: Config) -> Config:
-    """Models that are loaded for so many slots. Where something drafts, a recurrent state of the target keeps its last
-    values, which cost memory for each.
+    """Models that are loaded for so many slots; with --exact for any number, since the text must not depend on it.
+    Where something drafts, a recurrent state of the target keeps its last values, which cost memory for each.
     """
     defaults, drafts = config.drafting.defaults, config.draft is not None or set(config.drafting.types) - {Origin.MODEL}
     n = min(_SNAPSHOTS, defaults.longest) if defaults.enabled and drafts else 0
     draft = None if config.draft is None else replace(config.draft, n_seq=config.n_parallel)
-    return replace(config, target=replace(config.target, n_snapshots=n, n_seq=config.n_parallel), draft=draft)
+    n_seq = 0 if config.drafting.exact else config.n_parallel
+    return replace(config, target=replace(config.target, n_snapshots=n, n_seq=n_seq), draft=draft)
 
 
 def _check_bias(config: Config, n_vocab: int) -> None:
