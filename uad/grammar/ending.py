@@ -73,7 +73,7 @@ def lark_can_end(text: str) -> bool:
     waiting = [*rules]
     while waiting:
         name = waiting.pop()
-        if name not in ends and _Body(rules[name], rules, ends).can_end():
+        if name not in ends and _RuleBody(rules[name], rules, ends).can_end():
             ends.add(name)
             waiting += users[name]
     return "start" not in rules or "start" in ends
@@ -109,7 +109,7 @@ def _rules(tokens: list[str]) -> Iterator[tuple[str, list[str]]]:
         yield tokens[begin], tokens[first:end]
 
 
-class _Body:
+class _RuleBody:
     """One rule's body, read from left to right: alternatives of rows of parts."""
 
     def __init__(self, tokens: Sequence[str], rules: dict[str, list[str]], ends: set[str]) -> None:

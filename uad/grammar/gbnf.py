@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from uad.errors import InvalidRequestError
-from uad.grammar.gbnf_reader import MAX_CHARS as MAX_CHARS
 from uad.grammar.gbnf_reader import (
     Chars,
     Either,
     GbnfReader,
     GbnfText,
+    Lexeme,
     Node,
     Ref,
     Repeat,
@@ -26,7 +26,7 @@ from uad.grammar.gbnf_reader import (
     refs_in,
     users_of,
 )
-from uad.grammar.lexemes import Lexeme, Plan, Tree, overrun
+from uad.grammar.lexemes import LexemePlan, overrun
 
 MAX_LEXEME = 1 << 16  # characters; a longer one is cut, which changes nothing but the time that masks take
 MAX_ROUNDS = 6  # of cutting what overruns into its parts; then it is cut into characters
@@ -134,16 +134,16 @@ class _Planner:
         self._numbers: dict[Node, int] = {}
         self._waiting = ["root"]
 
-    def plan(self) -> Plan:
+    def plan(self) -> LexemePlan:
         """The rules that are made of lexemes, by name, from root on."""
         if "root" in self._regular:
-            return Plan({"root": Lexeme(Ref("root", 0), 0)}, self._rules)
-        trees: dict[str, Tree] = {}
+            return LexemePlan({"root": Lexeme(Ref("root", 0), 0)}, self._rules)
+        trees: dict[str, Node] = {}
         while self._waiting:
             name = self._waiting.pop()
             if name not in trees:
                 trees[name] = self._tree(self._rules[name])
-        return Plan(trees, self._rules)
+        return LexemePlan(trees, self._rules)
 
     def _is_lexeme(self, node: Node) -> bool:
         """Whether a node may be one lexeme: without recursion, and not too large to be looked at."""
@@ -155,7 +155,7 @@ class _Planner:
     def _lexeme(self, node: Node) -> Lexeme:
         return Lexeme(node, self._numbers.setdefault(node, len(self._numbers)))
 
-    def _tree(self, node: Node) -> Tree:
+    def _tree(self, node: Node) -> Node:
         if isinstance(node, Chars) or self._is_lexeme(node):
             return self._lexeme(node)
         match node:
@@ -171,7 +171,7 @@ class _Planner:
                 return Repeat(self._tree(part), low, high)
         return node
 
-    def _runs(self, parts: Sequence[Node]) -> Iterator[Tree]:
+    def _runs(self, parts: Sequence[Node]) -> Iterator[Node]:
         """The parts, with neighbours that are lexemes joined to one, unless that is cut."""
         run: list[Node] = []
         for part in (*parts, None):
@@ -190,7 +190,7 @@ class _LarkWriter:
     """Writes rules: T1, T2, … and L1, L2, … are lexemes, r1, r2, … are made of lexemes."""
 
     rules: Mapping[str, Node]
-    made: Plan
+    made: LexemePlan
 
     def __post_init__(self) -> None:
         self._numbers = {name: i for i, name in enumerate(self.rules)}
@@ -211,7 +211,7 @@ class _LarkWriter:
                     waiting.append(self.rules[ref.name])
                     yield f"T{self._numbers[ref.name]}: {self._regex(self.rules[ref.name])}"
 
-    def _rule(self, tree: Tree) -> str:
+    def _rule(self, tree: Node) -> str:
         match tree:
             case Lexeme(node, _):
                 return self._lexemes.setdefault(node, f"L{len(self._lexemes)}")

@@ -66,7 +66,15 @@ class Repeat:
     high: int | None
 
 
-Node: TypeAlias = GbnfText | Chars | Ref | Seq | Either | Repeat
+@dataclass(frozen=True, slots=True)
+class Lexeme:
+    """A node that is one lexeme, in plans only. Equal ones have the same number, wherever they stand."""
+
+    node: Node
+    number: int
+
+
+Node: TypeAlias = GbnfText | Chars | Ref | Seq | Either | Repeat | Lexeme
 
 
 class GbnfReader:

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
-from typing import TypeAlias
 
 from uad.errors import InvalidRequestError
-from uad.grammar.gbnf_reader import Chars, Either, GbnfText, Node, Ref, Repeat, Seq, users_of
+from uad.grammar.gbnf_reader import Chars, Either, GbnfText, Lexeme, Node, Ref, Repeat, Seq, users_of
 
 _MOST_EDGES = 20_000  # from one character of a lexeme to the next; a lexeme with more is cut
 _MOST_WORK = 300_000  # places looked at, some 0.4 s
@@ -22,27 +21,15 @@ _MOST_COPIES = 3  # of what is repeated; more are looked at as any number
 _BYTES = (1 << 256) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Lexeme:
-    """A node that is one lexeme. Equal ones have the same number, wherever they stand."""
-
-    node: Node
-    number: int
-
-
-Tree: TypeAlias = Lexeme | Node
-"""A node whose parts are trees; what has no lexeme around it is a rule or empty."""
-
-
 @dataclass(frozen=True)
-class Plan:
+class LexemePlan:
     """A grammar of lexemes. trees: the rules that are made of lexemes. rules: those that lexemes are made of."""
 
-    trees: Mapping[str, Tree]
+    trees: Mapping[str, Node]
     rules: Mapping[str, Node]
 
 
-def overrun(plan: Plan) -> set[Node]:
+def overrun(plan: LexemePlan) -> set[Node]:
     """The lexemes that might take a character which should follow another lexeme."""
     if len(plan.trees) == 1 and isinstance(plan.trees["root"], Lexeme):
         return set()  # nothing follows
@@ -56,7 +43,7 @@ def overrun(plan: Plan) -> set[Node]:
     return found or _Walk(plan.trees, {one.number: one.node for one in lexemes}, places).overrun()
 
 
-def _lexemes_in(trees: Iterable[Tree]) -> Iterator[Lexeme]:
+def _lexemes_in(trees: Iterable[Node]) -> Iterator[Lexeme]:
     waiting = [*trees]
     while waiting:
         match waiting.pop():
@@ -74,7 +61,7 @@ class _Walk:
     nothing.
     """
 
-    def __init__(self, trees: Mapping[str, Tree], nodes: Mapping[int, Node], places: _Places) -> None:
+    def __init__(self, trees: Mapping[str, Node], nodes: Mapping[int, Node], places: _Places) -> None:
         self._places = places
         self._words = {number: places.words[node] for number, node in nodes.items()}
         self._nodes = nodes
@@ -224,7 +211,7 @@ class _Follow:
     first.
     """
 
-    def __init__(self, trees: Mapping[str, Tree], can_be_empty: Mapping[int, bool]) -> None:
+    def __init__(self, trees: Mapping[str, Node], can_be_empty: Mapping[int, bool]) -> None:
         self.by_lexeme = dict.fromkeys(can_be_empty, 0)
         self._can_be_empty = can_be_empty
         self._rules = dict.fromkeys(trees, (0, False))
@@ -243,7 +230,7 @@ class _Follow:
             self._pass_on(trees[name], self._behind[name])
         self.first_of_root = self._rules["root"][0]
 
-    def _first(self, tree: Tree) -> tuple[int, bool]:
+    def _first(self, tree: Node) -> tuple[int, bool]:
         """The lexemes with which a tree may begin, and whether it may be empty."""
         match tree:
             case Lexeme(_, number):
@@ -264,7 +251,7 @@ class _Follow:
                 return first, is_empty or not low
         raise AssertionError(tree)
 
-    def _pass_on(self, tree: Tree, behind: int) -> None:
+    def _pass_on(self, tree: Node, behind: int) -> None:
         """What may stand after a tree may stand after its last parts."""
         match tree:
             case Lexeme(_, number):
