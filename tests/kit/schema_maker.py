@@ -113,7 +113,8 @@ def make_parameters(rng: random.Random) -> Schema:
     """The schema of a tool's arguments, in the ways in which people and their libraries write it."""
     kind = rng.randrange(8)
     if kind == 0:
-        return rng.choice(({}, {"type": "object"}, {"type": "object", "properties": {}, "additionalProperties": False}))
+        empty: tuple[Schema, ...] = ({}, {"type": "object"}, _closed({}))
+        return rng.choice(empty)
     if kind == 1:
         one = _arguments(rng)
         definitions = one.pop("$defs", {})

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from keyword import kwlist
 
 from uad.calls.format import QUOTE, CallFormat, Tags
-from uad.calls.parts import Argument, Arguments, Either, FreeText, Json, Literal, NewName, OneOf, Part
-from uad.calls.shapes import Kind, Shape, kinds_of, shapes_of
+from uad.calls.parts import AnyRow, Argument, ArgumentList, FreeText, Json, Literal, NewName, OneOf, Part
+from uad.calls.shapes import ArgumentShape, ValueKind, kinds_of, shapes_of
 from uad.calls.tools import Schema, Tool, types_in
 
 _CDATA = "<![CDATA["
@@ -36,10 +36,10 @@ def arguments(format_: CallFormat, after: str, tool: Tool) -> Iterator[Part]:
     between = after[first:last].partition("tea")[2].removeprefix(_close(tags, "word"))
     gap = after[first:].partition(tags.key_end)[2].partition(tags.value)[0] if tags.value else ""
     closing = after[last:].partition("3")[2].removeprefix(_close(tags, "n"))
-    writer = _Writer(format_, tags, gap, tool, between if format_.tags else "")
+    writer = _ArgumentWriter(format_, tags, gap, tool, between if format_.tags else "")
     found = [writer.shape(shape) for shape in shapes_of(tool.parameters)]
     yield Literal(after[:first])
-    yield found[0] if len(found) == 1 else Either(tuple((one,) for one in found))
+    yield found[0] if len(found) == 1 else AnyRow(tuple((one,) for one in found))
     yield Literal(closing.removeprefix(between) if format_.tags else closing)
 
 
@@ -48,7 +48,7 @@ def _close(tags: Tags, key: str) -> str:
     return ("\n" if tags.lines else "") + tags.value_end.replace("{key}", key)
 
 
-class _Writer:
+class _ArgumentWriter:
     """Writes the arguments of one tool. gap: what stands between a name and its value; behind: what stands behind each
     argument.
     """
@@ -61,7 +61,7 @@ class _Writer:
         self._behind = behind
         self._says_kind = bool(tags.text_ends or tags.json_ends)
 
-    def shape(self, shape: Shape) -> Arguments:
+    def shape(self, shape: ArgumentShape) -> ArgumentList:
         """All arguments of one shape. Names that a schema matches by pattern are not offered, nor are new ones beside
         them.
         """
@@ -73,7 +73,7 @@ class _Writer:
         is_open = shape.others is not None and not shape.patterns and "{key}" not in self._tags.value_end
         more = tuple(self._argument("", shape.others or {}, (NewName(taken),))) if is_open else ()
         between = {"python": ", ", "gemma": ","}.get(self._format.body, "")
-        return Arguments(tuple(listed), between, more)
+        return ArgumentList(tuple(listed), between, more)
 
     def _argument(self, name: str, schema: Schema, named: tuple[Part, ...] = ()) -> Iterator[Part]:
         """One argument. named: its name, where that is not given."""
@@ -110,8 +110,9 @@ class _Writer:
         without = close.removeprefix("\n") if self._tags.lines else close
         never = _read_as_others(others) if not self._says_kind else ()
         never += (_regex(_CDATA) + "(?s:.*)",) if self._tags.cdata else ()
-        if self._tags.nested and others:  # what has tags is a list or an object, and so may nothing be
-            never += (f"(?s:.*){_regex(self._tags.nested)}(?s:.*)", r"\s*")
+        if self._tags.nested and others:  # what has tags is read as a list or an object
+            never += (f"(?s:.*){_regex(self._tags.nested)}(?s:.*)",)
+            never += (r"\s*",) if _BRACKETS in never else ()  # and so is nothing, where it may be one
         for part in (part for text in texts for part in _text(text, close, without, never)):
             yield self._key_end(frozenset({"string"})), (part, Literal(close))
         for kind in others:
@@ -133,7 +134,7 @@ class _Writer:
 
 
 def _one_of(rows: list[tuple[Part, ...]]) -> tuple[Part, ...]:
-    return rows[0] if len(rows) == 1 else (Either(tuple(rows)),)
+    return rows[0] if len(rows) == 1 else (AnyRow(tuple(rows)),)
 
 
 def _bare(name: str) -> str:
@@ -141,7 +142,7 @@ def _bare(name: str) -> str:
     return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
-def _text(kind: Kind, until: str, without: str, never: tuple[str, ...] = ()) -> Iterator[Part]:
+def _text(kind: ValueKind, until: str, without: str, never: tuple[str, ...] = ()) -> Iterator[Part]:
     """A string of this kind, up to what ends it; nothing where none can be written."""
     if kind.values is None:
         yield FreeText(until, without, tuple(_conditions(kind.schema)), never)
@@ -189,7 +190,7 @@ def _whole_match(pattern: str) -> str:
     return f"{'' if begins else '(?s:.*)'}(?:{text}){'' if ends else '(?s:.*)'}"
 
 
-def _read_as_others(kinds: list[Kind]) -> tuple[str, ...]:
+def _read_as_others(kinds: list[ValueKind]) -> tuple[str, ...]:
     """Texts that are read as values of another kind, which these kinds do not allow, or write otherwise."""
     found: list[str] = []
     for kind in kinds:
@@ -205,7 +206,7 @@ def _read_as_others(kinds: list[Kind]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _scalars(kind: Kind) -> str:
+def _scalars(kind: ValueKind) -> str:
     """A regular expression for the values of a kind; empty where bounds of numbers would make it long."""
     if kind.values is not None:
         return "|".join(_regex(json.dumps(value)) for value in kind.values)
@@ -216,7 +217,8 @@ def embedded(schema: Schema, root: Schema) -> Schema:
     """A part of a schema that stands alone: references into the whole lead into a copy of it."""
     if schema is root or not _refers(schema):
         return schema
-    return {**_moved(schema), "$defs": {"root": _moved(root)}}
+    own = _moved(schema)
+    return {**(own if isinstance(own, dict) else {}), "$defs": {"root": _moved(root)}}
 
 
 def _refers(value: object) -> bool:

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 
 from uad.calls.arguments import arguments
 from uad.calls.format import ANALYSIS, THINK_TAGS, AnswerFormat, CallFormat
-from uad.calls.lark import HEADER, CallGrammar, LarkWriter
+from uad.calls.lark import HEADER, CallLark
+from uad.calls.lark import CallGrammar as CallGrammar
 from uad.calls.lark import CallShape as CallShape
 from uad.calls.lark import Opening as Opening
 from uad.calls.parts import Json, Literal, Part, Pattern
@@ -54,7 +55,7 @@ def lead_lark(answers: AnswerFormat, specials: Mapping[str, str], is_thought_ove
     follows it. With is_thought_over only the latter.
     """
     around = CallGrammar(thought=answers.marks, behind_thought=ASSISTANT if answers.channels else "")
-    return LarkWriter(around, specials, {}).lead(HEADER if answers.channels else (), is_thought_over)
+    return CallLark(around, specials, {}).lead(HEADER if answers.channels else (), is_thought_over)
 
 
 def _shape(format_: CallFormat, call: str, calls: Calls, tool: Tool) -> CallShape:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from uad.calls.format import THINK_TAGS
-from uad.calls.parts import Arguments, Either, FreeText, Json, Literal, Maybe, NewName, OneOf, Part, Pattern
+from uad.calls.parts import AnyRow, ArgumentList, FreeText, Json, Literal, Maybe, NewName, OneOf, Part, Pattern
 from uad.calls.tools import Schema
 from uad.mapping.families import ThoughtFormat
 
@@ -83,10 +83,10 @@ class CallGrammar:
 
         specials: the notation of each name that is one token. style: llguidance's options for JSON.
         """
-        return LarkWriter(self, specials, style).text(opening)
+        return CallLark(self, specials, style).text(opening)
 
 
-class LarkWriter:
+class CallLark:
     """Writes a grammar rule by rule."""
 
     def __init__(self, grammar: CallGrammar, specials: Mapping[str, str], style: Mapping[str, object]) -> None:
@@ -166,16 +166,16 @@ class LarkWriter:
                 return f"({' | '.join(map(self._text, part.texts))})"
             case Maybe():
                 return f"({self._sequence(part.parts, name)})?"
-            case Either():
+            case AnyRow():
                 return f"({' | '.join(self._sequence(row, f'{name}_{i}') for i, row in enumerate(part.rows))})"
             case NewName():
                 taken = "|".join(map(_escaped, part.taken))
                 self._rules.append(f"{name.upper()}: /{_A_NAME}/{f' & ~/({taken})/' if taken else ''}")
                 return name.upper()
-            case Arguments():
+            case ArgumentList():
                 return self._arguments(part, name)
 
-    def _arguments(self, part: Arguments, name: str) -> str:
+    def _arguments(self, part: ArgumentList, name: str) -> str:
         """Arguments in a row, from the last one on. `rest_2` is what may follow an argument, `first_2` what may begin
         where none was written: `rest_2: ("," arg_2)? rest_3`, `first_2: arg_2 rest_3 | first_3`.
         """
@@ -240,9 +240,9 @@ def _texts(parts: Sequence[Part]) -> Iterator[str]:
                 yield part.until
             case Maybe():
                 waiting += part.parts
-            case Either():
+            case AnyRow():
                 waiting += [one for row in part.rows for one in row]
-            case Arguments():
+            case ArgumentList():
                 waiting += [Literal(part.between), *part.more, *(one for arg in part.listed for one in arg.parts)]
 
 

@@ -56,7 +56,7 @@ class Maybe:
 
 
 @dataclass(frozen=True)
-class Either:
+class AnyRow:
     """One of these rows of parts."""
 
     rows: tuple[tuple[Part, ...], ...]
@@ -78,7 +78,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Arguments:
+class ArgumentList:
     """Arguments in this order, with `between` between those that are there, and then any number of `more`."""
 
     listed: tuple[Argument, ...]
@@ -86,4 +86,4 @@ class Arguments:
     more: tuple[Part, ...] = ()
 
 
-Part: TypeAlias = Literal | Pattern | Json | FreeText | OneOf | Maybe | Either | NewName | Arguments
+Part: TypeAlias = Literal | Pattern | Json | FreeText | OneOf | Maybe | AnyRow | NewName | ArgumentList

@@ -28,7 +28,7 @@ _NOTES = ("title", "description", "default", "examples", "example", "deprecated"
 
 
 @dataclass(frozen=True)
-class Shape:
+class ArgumentShape:
     """One way to write arguments. properties: those that are named, by name, in order; required: names among them that
     must be there. others: what every other argument may be; None: there is none. patterns: schemas by what names match.
     """
@@ -40,7 +40,7 @@ class Shape:
     patterns: Mapping[str, Schema] = field(default_factory=dict)
 
 
-def shapes_of(parameters: Schema) -> tuple[Shape, ...]:
+def shapes_of(parameters: Schema) -> tuple[ArgumentShape, ...]:
     """The ways in which a schema allows arguments. Raises InvalidRequestError where it is not understood, or allows
     none.
     """
@@ -50,7 +50,7 @@ def shapes_of(parameters: Schema) -> tuple[Shape, ...]:
     return found
 
 
-def _shapes(schema: Schema, root: Schema, depth: int) -> list[Shape]:
+def _shapes(schema: Schema, root: Schema, depth: int) -> list[ArgumentShape]:
     if depth > MAX_DEPTH:
         raise InvalidRequestError("the schema of the arguments refers to itself, or is nested too deeply")
     unread = [word for word in _UNREAD if word in schema]
@@ -81,11 +81,11 @@ def _may_be_object(schema: Schema, root: Schema) -> bool:
     return "object" in (types if isinstance(types, list) else [types])
 
 
-def _own(schema: Schema) -> Shape:
+def _own(schema: Schema) -> ArgumentShape:
     """What the words of a schema itself say."""
     named, required, others = schema.get("properties"), schema.get("required"), schema.get("additionalProperties")
     patterns = schema.get("patternProperties")
-    return Shape(
+    return ArgumentShape(
         {name: _as_schema(one) for name, one in named.items()} if isinstance(named, Mapping) else {},
         frozenset(name for name in required if isinstance(name, str)) if isinstance(required, list) else frozenset(),
         {} if others is True else others if isinstance(others, Mapping) else None,
@@ -103,19 +103,19 @@ def _schemas(value: object) -> list[Schema]:
     return [_as_schema(one) for one in value if one is not True] if isinstance(value, list) else []
 
 
-def _both(one: list[Shape], other: list[Shape]) -> list[Shape]:
+def _both(one: list[ArgumentShape], other: list[ArgumentShape]) -> list[ArgumentShape]:
     if len(one) * len(other) > MAX_SHAPES:
         raise InvalidRequestError(f"the schema of the arguments has more than {MAX_SHAPES} alternatives")
     return [_joined(first, second) for first in one for second in other]
 
 
-def _joined(one: Shape, other: Shape) -> Shape:
+def _joined(one: ArgumentShape, other: ArgumentShape) -> ArgumentShape:
     """What both allow. An argument that only one of them names is one of the others of the second."""
     names = dict.fromkeys((*one.properties, *other.properties))
     properties = {name: _all_of(_of(one, name), _of(other, name)) for name in names}
     is_closed = one.is_closed or other.is_closed
     both = [others for others in (one.others, other.others) if others is not None]
-    return Shape(
+    return ArgumentShape(
         properties,
         one.required | other.required,
         None if is_closed or not both else reduce(_all_of, both),
@@ -124,7 +124,7 @@ def _joined(one: Shape, other: Shape) -> Shape:
     )
 
 
-def _of(shape: Shape, name: str) -> Schema:
+def _of(shape: ArgumentShape, name: str) -> Schema:
     """The schema of an argument of this name."""
     matching = [schema for pattern, schema in shape.patterns.items() if _matches(pattern, name)]
     if name in shape.properties:
@@ -145,7 +145,7 @@ def _all_of(one: Schema, other: Schema) -> Schema:
     return other if not one or one == other else one if not other else {"allOf": [one, other]}
 
 
-def _completed(shape: Shape) -> Shape | None:
+def _completed(shape: ArgumentShape) -> ArgumentShape | None:
     """The shape with every argument that is required among its properties, and without those that allow no value; None
     where one of these is required.
     """
@@ -163,7 +163,7 @@ def _is_empty(schema: Schema) -> bool:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueKind:
     """Values of one JSON type: its name, and the words of the schema that are about it, without those that say nothing.
     `values` are those that are listed; None: they are not.
     """
@@ -173,12 +173,12 @@ class Kind:
     values: Sequence[object] | None = None
 
 
-def kinds_of(schema: Schema, root: Schema) -> list[Kind] | None:
+def kinds_of(schema: Schema, root: Schema) -> list[ValueKind] | None:
     """The kinds of values that a schema allows; None where it allows any, or its words are not understood."""
     parts = _parts(schema, root, 0)
     if parts is None:
         return None
-    found: list[Kind] = []
+    found: list[ValueKind] = []
     for part in parts:
         own = list(_own_kinds(part))
         if not own:
@@ -187,7 +187,7 @@ def kinds_of(schema: Schema, root: Schema) -> list[Kind] | None:
     return found
 
 
-def _own_kinds(schema: Schema) -> Iterator[Kind]:
+def _own_kinds(schema: Schema) -> Iterator[ValueKind]:
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     types = schema.get("type")
     named = [kind for kind in (types if isinstance(types, list) else [types]) if isinstance(kind, str)]
@@ -197,10 +197,10 @@ def _own_kinds(schema: Schema) -> Iterator[Kind]:
         for kind in dict.fromkeys(map(type_of, values)):
             fitting = [value for value in values if type_of(value) == kind and _fits(value, named)]
             if fitting:
-                yield Kind(kind, {"enum": fitting}, fitting)
+                yield ValueKind(kind, {"enum": fitting}, fitting)
         return
     for kind in named:
-        yield Kind(kind, {**{name: one for name, one in schema.items() if name not in _NOTES}, "type": kind})
+        yield ValueKind(kind, {**{name: one for name, one in schema.items() if name not in _NOTES}, "type": kind})
 
 
 def _fits(value: object, types: list[str]) -> bool:

@@ -66,8 +66,16 @@ def lark_can_end(text: str) -> bool:
     """The same for a grammar in llguidance's notation. What is not understood counts as if it could end."""
     rules = dict(_rules(list(_tokens(text))))
     ends: set[str] = set()
-    while found := {name for name, body in rules.items() if name not in ends and _Body(body, rules, ends).can_end()}:
-        ends |= found
+    users: dict[str, list[str]] = {name: [] for name in rules}
+    for name, body in rules.items():
+        for used in {token for token in body if token in rules}:
+            users[used].append(name)
+    waiting = [*rules]
+    while waiting:
+        name = waiting.pop()
+        if name not in ends and _RuleBody(rules[name], rules, ends).can_end():
+            ends.add(name)
+            waiting += users[name]
     return "start" not in rules or "start" in ends
 
 
@@ -101,7 +109,7 @@ def _rules(tokens: list[str]) -> Iterator[tuple[str, list[str]]]:
         yield tokens[begin], tokens[first:end]
 
 
-class _Body:
+class _RuleBody:
     """One rule's body, read from left to right: alternatives of rows of parts."""
 
     def __init__(self, tokens: Sequence[str], rules: dict[str, list[str]], ends: set[str]) -> None:

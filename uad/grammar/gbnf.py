@@ -8,30 +8,63 @@ the longest match is the only one (`lexemes`), down to single characters.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from uad.errors import InvalidRequestError
-from uad.grammar.gbnf_reader import MAX_CHARS as MAX_CHARS
-from uad.grammar.gbnf_reader import Chars, Either, GbnfReader, GbnfText, Node, Ref, Repeat, Seq, children, refs_in
-from uad.grammar.lexemes import Lexeme, Plan, Tree, overrun
+from uad.grammar.gbnf_reader import (
+    Chars,
+    Either,
+    GbnfReader,
+    GbnfText,
+    Lexeme,
+    Node,
+    Ref,
+    Repeat,
+    Seq,
+    children,
+    refs_in,
+    users_of,
+)
+from uad.grammar.lexemes import LexemePlan, overrun
+
+MAX_LEXEME = 1 << 16  # characters; a longer one is cut, which changes nothing but the time that masks take
+MAX_ROUNDS = 6  # of cutting what overruns into its parts; then it is cut into characters
+MAX_LEXEME_DEPTH = 60  # rules in each other
 
 
 def to_lark(text: str) -> str:
     """The same grammar in llguidance's notation. Raises InvalidRequestError, which names line and column."""
     rules = _that_end(GbnfReader(text).rules())
-    recursive = _recursive(rules)
+    regular = _regular(rules)
     cut: set[Node] = set()
-    while more := overrun(plan := _Planner(rules, recursive, cut).plan()) - cut:
-        cut |= more
+    n_rounds = 0
+    while more := overrun(plan := _Planner(rules, regular, cut).plan()) - cut:
+        n_rounds += 1
+        cut |= more if n_rounds < MAX_ROUNDS else set(_inside(more, rules))
     return _LarkWriter(rules, plan).lark()
+
+
+def _inside(nodes: Iterable[Node], rules: Mapping[str, Node]) -> Iterator[Node]:
+    """These nodes, and all that they are made of."""
+    waiting, seen = [*nodes], set[Node]()
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            waiting += (rules[node.name],) if isinstance(node, Ref) else children(node)
 
 
 def _that_end(rules: Mapping[str, Node]) -> dict[str, Node]:
     """The rules without what can never end: text that has begun with it would go on for ever."""
     ends: set[str] = set()
-    while found := {name for name, node in rules.items() if name not in ends and _can_end(node, ends)}:
-        ends |= found
+    waiting, users = [*rules], users_of(rules)
+    while waiting:
+        name = waiting.pop()
+        if name not in ends and _can_end(rules[name], ends):
+            ends.add(name)
+            waiting += users[name]
     if "root" not in ends:
         raise InvalidRequestError("failed to parse grammar: no answer could ever end; give root a way out of recursion")
     return {name: _without_endless(node, ends) for name, node in rules.items() if name in ends}
@@ -59,57 +92,77 @@ def _without_endless(node: Node, ends: set[str]) -> Node:
     return node
 
 
-def _recursive(rules: Mapping[str, Node]) -> frozenset[str]:
-    """Rules that contain themselves, and those that contain such a rule."""
-    uses = {name: {ref.name for ref in refs_in(node)} for name, node in rules.items()}
-    waiting = {name: len(used) for name, used in uses.items()}
-    users: dict[str, list[str]] = {name: [] for name in rules}
-    for name, used in uses.items():
-        for one in used:
-            users[one].append(name)
+def _regular(rules: Mapping[str, Node]) -> Mapping[str, tuple[int, int]]:
+    """Rules without recursion: how many characters each is written with, and through how many others."""
+    waiting = {name: len({ref.name for ref in refs_in(node)}) for name, node in rules.items()}
+    users = users_of(rules)
     ready = [name for name, n in waiting.items() if not n]
-    regular: set[str] = set()
+    regular: dict[str, tuple[int, int]] = {}
     while ready:
         name = ready.pop()
-        regular.add(name)
+        regular[name] = _size(rules[name], regular)
         for user in users[name]:
             waiting[user] -= 1
             if not waiting[user]:
                 ready.append(user)
-    return frozenset(rules) - regular
+    return regular
+
+
+def _size(node: Node, regular: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+    match node:
+        case Ref(name):
+            n, depth = regular[name]
+            return n, depth + 1
+        case GbnfText(text):
+            return len(text), 0
+        case Chars():
+            return 1, 0
+        case Repeat(part, low, high):
+            n, depth = _size(part, regular)
+            return n * (1 + min(low, 3) + min(high or 0, 3)), depth
+    sizes = [_size(part, regular) for part in children(node)]
+    return sum(n for n, _ in sizes), max((depth for _, depth in sizes), default=0)
 
 
 class _Planner:
     """Which parts of a grammar become lexemes: what has no recursion, as long as it goes, unless it is `cut`."""
 
-    def __init__(self, rules: Mapping[str, Node], recursive: frozenset[str], cut: set[Node]) -> None:
+    def __init__(self, rules: Mapping[str, Node], regular: Mapping[str, tuple[int, int]], cut: set[Node]) -> None:
         self._rules = rules
-        self._recursive = recursive
+        self._regular = regular
         self._cut = cut
+        self._numbers: dict[Node, int] = {}
         self._waiting = ["root"]
 
-    def plan(self) -> Plan:
+    def plan(self) -> LexemePlan:
         """The rules that are made of lexemes, by name, from root on."""
-        if self._is_lexeme(root := Ref("root", 0)):
-            return Plan({"root": Lexeme(root)}, self._rules)
-        trees: dict[str, Tree] = {}
+        if "root" in self._regular:
+            return LexemePlan({"root": Lexeme(Ref("root", 0), 0)}, self._rules)
+        trees: dict[str, Node] = {}
         while self._waiting:
             name = self._waiting.pop()
             if name not in trees:
                 trees[name] = self._tree(self._rules[name])
-        return Plan(trees, self._rules)
+        return LexemePlan(trees, self._rules)
 
     def _is_lexeme(self, node: Node) -> bool:
-        return node not in self._cut and all(ref.name not in self._recursive for ref in refs_in(node))
+        """Whether a node may be one lexeme: without recursion, and not too large to be looked at."""
+        if node in self._cut or any(ref.name not in self._regular for ref in refs_in(node)):
+            return False
+        n, depth = _size(node, self._regular)
+        return n <= MAX_LEXEME and depth <= MAX_LEXEME_DEPTH
 
-    def _tree(self, node: Node) -> Tree:
-        if self._is_lexeme(node):
-            return Lexeme(node)
+    def _lexeme(self, node: Node) -> Lexeme:
+        return Lexeme(node, self._numbers.setdefault(node, len(self._numbers)))
+
+    def _tree(self, node: Node) -> Node:
+        if isinstance(node, Chars) or self._is_lexeme(node):
+            return self._lexeme(node)
         match node:
             case Ref(name):
                 self._waiting.append(name)
             case GbnfText(text):
-                return Seq(tuple(Lexeme(GbnfText(char)) for char in text))
+                return Seq(tuple(self._lexeme(GbnfText(char)) for char in text))
             case Seq(parts):
                 return Seq(tuple(self._runs(parts)))
             case Either(parts):
@@ -118,7 +171,7 @@ class _Planner:
                 return Repeat(self._tree(part), low, high)
         return node
 
-    def _runs(self, parts: Sequence[Node]) -> Iterator[Tree]:
+    def _runs(self, parts: Sequence[Node]) -> Iterator[Node]:
         """The parts, with neighbours that are lexemes joined to one, unless that is cut."""
         run: list[Node] = []
         for part in (*parts, None):
@@ -126,7 +179,7 @@ class _Planner:
                 run.append(part)
                 continue
             joined = run[0] if len(run) == 1 else Seq(tuple(run))
-            yield from (Lexeme(joined),) if run and joined not in self._cut else map(self._tree, run)
+            yield from [self._lexeme(joined)] if run and self._is_lexeme(joined) else map(self._tree, run)
             run = []
             if part is not None:
                 yield self._tree(part)
@@ -137,7 +190,7 @@ class _LarkWriter:
     """Writes rules: T1, T2, … and L1, L2, … are lexemes, r1, r2, … are made of lexemes."""
 
     rules: Mapping[str, Node]
-    made: Plan
+    made: LexemePlan
 
     def __post_init__(self) -> None:
         self._numbers = {name: i for i, name in enumerate(self.rules)}
@@ -158,9 +211,9 @@ class _LarkWriter:
                     waiting.append(self.rules[ref.name])
                     yield f"T{self._numbers[ref.name]}: {self._regex(self.rules[ref.name])}"
 
-    def _rule(self, tree: Tree) -> str:
+    def _rule(self, tree: Node) -> str:
         match tree:
-            case Lexeme(node):
+            case Lexeme(node, _):
                 return self._lexemes.setdefault(node, f"L{len(self._lexemes)}")
             case Ref(name):
                 return f"r{self._numbers[name]}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -66,7 +66,15 @@ class Repeat:
     high: int | None
 
 
-Node: TypeAlias = GbnfText | Chars | Ref | Seq | Either | Repeat
+@dataclass(frozen=True, slots=True)
+class Lexeme:
+    """A node that is one lexeme, in plans only. Equal ones have the same number, wherever they stand."""
+
+    node: Node
+    number: int
+
+
+Node: TypeAlias = GbnfText | Chars | Ref | Seq | Either | Repeat | Lexeme
 
 
 class GbnfReader:
@@ -249,6 +257,15 @@ def children(node: Node) -> tuple[Node, ...]:
         case Repeat(part):
             return (part,)
     return ()
+
+
+def users_of(rules: Mapping[str, Node]) -> dict[str, list[str]]:
+    """The rules that refer to each rule."""
+    users: dict[str, list[str]] = {name: [] for name in rules}
+    for name, node in rules.items():
+        for used in {ref.name for ref in refs_in(node)}:
+            users[used].append(name)
+    return users
 
 
 def refs_in(node: Node) -> Iterator[Ref]:

@@ -11,82 +11,114 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
-from typing import TypeAlias
 
 from uad.errors import InvalidRequestError
-from uad.grammar.gbnf_reader import Chars, Either, GbnfText, Node, Ref, Repeat, Seq
+from uad.grammar.gbnf_reader import Chars, Either, GbnfText, Lexeme, Node, Ref, Repeat, Seq, users_of
 
-_MOST_PLACES = 2000  # characters of one lexeme; a larger one is cut
-_MOST_PAIRS = 200_000  # some 0.4 s
+_MOST_EDGES = 20_000  # from one character of a lexeme to the next; a lexeme with more is cut
+_MOST_WORK = 300_000  # places looked at, some 0.4 s
 _MOST_COPIES = 3  # of what is repeated; more are looked at as any number
 _BYTES = (1 << 256) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Lexeme:
-    """A node that is one lexeme."""
-
-    node: Node
-
-
-Tree: TypeAlias = Lexeme | Node
-"""A node whose parts are trees; what has no lexeme around it is a rule or empty."""
-
-
 @dataclass(frozen=True)
-class Plan:
+class LexemePlan:
     """A grammar of lexemes. trees: the rules that are made of lexemes. rules: those that lexemes are made of."""
 
-    trees: Mapping[str, Tree]
+    trees: Mapping[str, Node]
     rules: Mapping[str, Node]
 
 
-def overrun(plan: Plan) -> set[Node]:
+def overrun(plan: LexemePlan) -> set[Node]:
     """The lexemes that might take a character which should follow another lexeme."""
     if len(plan.trees) == 1 and isinstance(plan.trees["root"], Lexeme):
         return set()  # nothing follows
-    found = set[Node]()
-    places, lexemes = _Places(plan.rules), dict[Node, _Word]()
-    for node in dict.fromkeys(_lexemes_in(plan.trees.values())):
+    found, places = set[Node](), _Places(plan.rules)
+    lexemes = list(_lexemes_in(plan.trees.values()))
+    for node in dict.fromkeys(one.node for one in lexemes):
         try:
-            lexemes[node] = places.word(node)
+            places.add(node)
         except _TooLargeError:
             found.add(node)
-    return found or _overrun(places, lexemes, _Follow(plan.trees, lexemes, places).by_lexeme)
+    return found or _Walk(plan.trees, {one.number: one.node for one in lexemes}, places).overrun()
 
 
-def _overrun(places: _Places, lexemes: Mapping[Node, _Word], follow: Mapping[Node, int]) -> set[Node]:
-    """Walks through all words that begin two lexemes, side by side."""
-    owner = {place: node for node, word in lexemes.items() for place in word.all}
-    last = {place for word in lexemes.values() for place in word.last}
-    firsts = [place for word in lexemes.values() for place in word.first]
-    found: set[Node] = set()
-    waiting = [(one, other) for one in firsts for other in firsts if places.bytes[one] & places.bytes[other]]
-    seen = set(waiting)
-    while waiting:
-        one, other = waiting.pop()
-        more = places.next[other]
-        if one in last and any(places.bytes[place] & follow[owner[one]] for place in more):
-            found.add(owner[other])
-        pairs = ((a, b) for a in places.next[one] for b in more if places.bytes[a] & places.bytes[b])
-        new = {pair for pair in pairs if pair not in seen}
-        seen |= new
-        waiting += new
-        if len(seen) > _MOST_PAIRS:
-            raise InvalidRequestError("failed to parse grammar: too much of it begins alike; send a simpler one")
-    return found
-
-
-def _lexemes_in(trees: Iterable[Tree]) -> Iterator[Node]:
+def _lexemes_in(trees: Iterable[Node]) -> Iterator[Lexeme]:
     waiting = [*trees]
     while waiting:
         match waiting.pop():
-            case Lexeme(node):
-                yield node
+            case Lexeme() as lexeme:
+                yield lexeme
             case Seq(parts) | Either(parts):
                 waiting += parts
             case Repeat(part):
                 waiting.append(part)
+
+
+class _Walk:
+    """Walks through all texts from one lexeme's beginning to its end, with all lexemes that may stand there side by
+    side, as llguidance's lexer does. What follows a rule is what follows it anywhere: that allows more, and misses
+    nothing.
+    """
+
+    def __init__(self, trees: Mapping[str, Node], nodes: Mapping[int, Node], places: _Places) -> None:
+        self._places = places
+        self._words = {number: places.words[node] for number, node in nodes.items()}
+        self._nodes = nodes
+        self._follow = _Follow(trees, {number: word.can_be_empty for number, word in self._words.items()})
+        self._bytes = {number: _any_of(places.bytes[at] for at in word.first) for number, word in self._words.items()}
+        follow = self._follow.by_lexeme
+        known = {mask: _any_of(self._bytes[one] for one in _bits(mask)) for mask in set(follow.values())}
+        self._behind = {number: known[follow[number]] for number in nodes}
+        self._seen: set[frozenset[tuple[int, int]]] = set()
+        self._work = 0
+
+    def overrun(self) -> set[Node]:
+        """See the function of this name."""
+        found: set[Node] = set()
+        starts, seen = [self._follow.first_of_root], set[int]()
+        while starts:
+            start = starts.pop()
+            if start in seen:
+                continue
+            seen.add(start)
+            for ended in self._from(start, found):
+                starts.append(_any_of(self._follow.by_lexeme[number] for number in ended))
+        return found
+
+    def _from(self, start: int, found: set[Node]) -> Iterator[frozenset[int]]:
+        """The lexemes that end together, for every text that may stand here."""
+        begun = [(number, at) for number in _bits(start) for at in self._words[number].first]
+        waiting = list(self._by_byte(begun))
+        while waiting:
+            state = waiting.pop()
+            if state in self._seen:
+                continue
+            self._seen.add(state)
+            ended = frozenset(number for number, at in state if at in self._words[number].last)
+            more = [(number, after) for number, at in state for after in self._places.next[at]]
+            if ended:
+                behind = _any_of(self._behind[number] for number in ended)
+                found.update(self._nodes[number] for number, at in more if self._places.bytes[at] & behind)
+                yield ended
+            waiting += self._by_byte(more)
+
+    def _by_byte(self, places: Iterable[tuple[int, int]]) -> Iterator[frozenset[tuple[int, int]]]:
+        """The sets of these places that some byte leads to."""
+        parts: list[tuple[int, list[tuple[int, int]]]] = []
+        for place in places:
+            left, after = self._places.bytes[place[1]], list[tuple[int, list[tuple[int, int]]]]()
+            for mask, inside in parts:
+                self._work += 1
+                both = mask & left
+                after += [(both, [*inside, place])] if both else []
+                after += [(mask & ~both, inside)] if mask & ~both else []
+                left &= ~both
+            parts = [*after, (left, [place])] if left else after
+            self._work += 1
+            if self._work > _MOST_WORK:
+                raise InvalidRequestError("failed to parse grammar: too much of it begins alike; send a simpler one")
+        return (frozenset(inside) for _, inside in parts)
 
 
 class _TooLargeError(Exception):
@@ -95,12 +127,11 @@ class _TooLargeError(Exception):
 
 @dataclass
 class _Word:
-    """The places of a lexeme's characters: the first and last ones, and all. can_be_empty: the lexeme itself."""
+    """The places of a lexeme's first and last characters."""
 
     first: list[int] = field(default_factory=list)
     last: list[int] = field(default_factory=list)
     can_be_empty: bool = True
-    all: range = range(0)
 
 
 class _Places:
@@ -108,22 +139,15 @@ class _Places:
 
     def __init__(self, rules: Mapping[str, Node]) -> None:
         self._rules = rules
-        self._limit = 0
+        self._n_edges = 0
         self.bytes: list[int] = []
         self.next: list[set[int]] = []
+        self.words: dict[Node, _Word] = {}
 
-    def word(self, node: Node) -> _Word:
+    def add(self, node: Node) -> None:
         """A lexeme, whose characters get places. Raises _TooLargeError."""
-        start = len(self.bytes)
-        self._limit = start + _MOST_PLACES
-        try:
-            word = self._word(node)
-        except RecursionError:
-            raise _TooLargeError from None
-        finally:
-            del self.bytes[self._limit :], self.next[self._limit :]
-        word.all = range(start, len(self.bytes))
-        return word
+        self._n_edges = 0
+        self.words[node] = self._word(node)
 
     def _word(self, node: Node) -> _Word:
         match node:
@@ -147,8 +171,6 @@ class _Places:
         raise AssertionError(node)
 
     def _one(self, bytes_: int) -> _Word:
-        if len(self.bytes) >= self._limit:
-            raise _TooLargeError
         self.bytes.append(bytes_)
         self.next.append(set())
         place = len(self.bytes) - 1
@@ -177,37 +199,42 @@ class _Places:
         return row
 
     def _join(self, last: list[int], first: list[int]) -> None:
+        self._n_edges += len(last) * len(first)
+        if self._n_edges > _MOST_EDGES:
+            raise _TooLargeError
         for place in last:
             self.next[place].update(first)
 
 
 class _Follow:
-    """by_lexeme: the bytes that may begin what follows each lexeme."""
+    """by_lexeme: the lexemes that may follow each lexeme, as bits of a number. first_of_root: those that may come
+    first.
+    """
 
-    def __init__(self, trees: Mapping[str, Tree], lexemes: Mapping[Node, _Word], places: _Places) -> None:
-        self.by_lexeme = dict.fromkeys(lexemes, 0)
-        self._lexemes = {
-            node: (_any_of(places.bytes[place] for place in word.first), word.can_be_empty)
-            for node, word in lexemes.items()
-        }
+    def __init__(self, trees: Mapping[str, Node], can_be_empty: Mapping[int, bool]) -> None:
+        self.by_lexeme = dict.fromkeys(can_be_empty, 0)
+        self._can_be_empty = can_be_empty
         self._rules = dict.fromkeys(trees, (0, False))
         self._behind = dict.fromkeys(trees, 0)
-        while self._look(trees):
-            pass
+        self._waiting = [*trees]
+        users = users_of(trees)
+        while self._waiting:
+            name = self._waiting.pop()
+            first = self._first(trees[name])
+            if first != self._rules[name]:
+                self._rules[name] = first
+                self._waiting += users[name]
+        self._waiting = [*trees]
+        while self._waiting:
+            name = self._waiting.pop()
+            self._pass_on(trees[name], self._behind[name])
+        self.first_of_root = self._rules["root"][0]
 
-    def _look(self, trees: Mapping[str, Tree]) -> bool:
-        """Whether anything was new."""
-        before = (dict(self._rules), dict(self._behind), dict(self.by_lexeme))
-        for name, tree in trees.items():
-            self._rules[name] = self._first(tree)
-            self._pass_on(tree, self._behind[name])
-        return before != (self._rules, self._behind, self.by_lexeme)
-
-    def _first(self, tree: Tree) -> tuple[int, bool]:
-        """The bytes with which a tree may begin, and whether it may be empty."""
+    def _first(self, tree: Node) -> tuple[int, bool]:
+        """The lexemes with which a tree may begin, and whether it may be empty."""
         match tree:
-            case Lexeme(node):
-                return self._lexemes[node]
+            case Lexeme(_, number):
+                return 1 << number, self._can_be_empty[number]
             case Ref(name):
                 return self._rules[name]
             case Seq(parts):
@@ -224,13 +251,15 @@ class _Follow:
                 return first, is_empty or not low
         raise AssertionError(tree)
 
-    def _pass_on(self, tree: Tree, behind: int) -> None:
+    def _pass_on(self, tree: Node, behind: int) -> None:
         """What may stand after a tree may stand after its last parts."""
         match tree:
-            case Lexeme(node):
-                self.by_lexeme[node] |= behind
+            case Lexeme(_, number):
+                self.by_lexeme[number] |= behind
             case Ref(name):
-                self._behind[name] |= behind
+                if behind & ~self._behind[name]:
+                    self._behind[name] |= behind
+                    self._waiting.append(name)
             case Seq(parts):
                 for part in reversed(parts):
                     self._pass_on(part, behind)
@@ -246,6 +275,14 @@ class _Follow:
 def _any_of(masks: Iterable[int]) -> int:
     """All bits of some masks."""
     return reduce(or_, masks, 0)
+
+
+def _bits(mask: int) -> Iterator[int]:
+    """The places of the bits that are set."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
 
 
 def _first_bytes(ranges: tuple[tuple[str, str], ...]) -> int:

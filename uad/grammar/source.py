@@ -9,7 +9,8 @@ from llguidance import LLMatcher
 
 from uad.errors import InvalidRequestError
 from uad.grammar.ending import lark_can_end, schema_can_end
-from uad.grammar.gbnf import MAX_CHARS, to_lark
+from uad.grammar.gbnf import to_lark
+from uad.grammar.gbnf_reader import MAX_CHARS
 from uad.grammar.schema import parsed
 from uad.types import Constraint, ConstraintKind
 

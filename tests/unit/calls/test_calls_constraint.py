@@ -10,7 +10,7 @@ from kit.calls_kit import FORMATS, TOOLS, said
 
 from uad.calls.constraint import CallGrammar, CallShape, Opening, grammar_of
 from uad.calls.format import AnswerFormat
-from uad.calls.parts import Arguments, Either, FreeText, Json, Literal, Part, Pattern
+from uad.calls.parts import AnyRow, ArgumentList, FreeText, Json, Literal, Part, Pattern
 from uad.calls.tools import Calls, Tool, types_in
 
 EXAMPLE = {"look_up": {"word": "tea", "n": 3}}
@@ -37,9 +37,9 @@ def filled(shape: CallShape, arguments: dict[str, Any]) -> str:
                 return json.dumps(arguments if part.schema.get("type") == "object" else next(values))
             case FreeText():
                 return str(next(values))
-            case Arguments():
+            case ArgumentList():
                 return part.between.join("".join(map(text, one.parts)) for one in part.listed)
-            case Either():
+            case AnyRow():
                 return "".join(map(text, part.rows[0]))
 
     return "".join(map(text, shape.parts))
