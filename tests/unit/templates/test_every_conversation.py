@@ -171,5 +171,7 @@ def test_prompts_of_real_templates_grow_at_their_end(name: str, with_tools: bool
     template = REAL[name].read_text(encoding="utf-8")
     if not is_steady(template, with_tools):
         pytest.skip("the template writes what was said anew, in a usual conversation, too")
-    found = {what: n_changed(template, spelled(kinds), with_tools) for what, kinds in GROWING.items()}
+    # A template that knows no calls may know results. With the first call in a conversation all of them are words.
+    grown = {what: kinds for what, kinds in GROWING.items() if "o" not in kinds or calling(template).results}
+    found = {what: n_changed(template, spelled(kinds), with_tools) for what, kinds in grown.items()}
     assert not any(found.values()), found
