@@ -9,18 +9,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from uad.calls.bodies import MAX_BUFFERED, MAX_HEAD, expect, gemma, json_text, next_member, raw, tagged
+from uad.calls.bodies import (
+    MAX_HEAD,
+    TaggedArguments,
+    arguments_text,
+    markers_of,
+    next_member,
+    raw,
+    string_of,
+    surplus,
+)
 from uad.calls.events import Call, Content, Event, Thought, TrimmedText
 from uad.calls.format import CHANNEL_MARKERS, AnswerFormat, CallFormat, Header, head_of, header_of
-from uad.calls.source import FormatSource, MalformedError, Wait, Words, words
+from uad.calls.notation import ARGUMENTS, GEMMA, JSON, PYTHON, ValueReader
+from uad.calls.source import Ends, FormatSource, MalformedError, Wait, Words, words
 from uad.calls.tools import Calls
-from uad.calls.values import of_python
+from uad.calls.values import of_text
 
 MAX_AGAIN = 1 << 20
 """Characters that are read again, because they looked like calls, before nothing is taken for a call any more. It
 bounds the time.
 """
 _ARGUMENTS = ("arguments", "parameters")
+_ASIDE = ("id", "type", "index")
+"""Members of a call that say nothing of it."""
+_FIRST = Ends(r"\)|[^\s=,:(){}\[\]\"'<>]{1,256}\s*=", r"[^\s=,:(){}\[\]\"'<>]{0,256}\s*", words(), words())
+"""What stands behind the bracket of a call in Python: a name, or the other bracket."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +77,11 @@ class AnswerParser:
         self._go_on()
         return self._drained()
 
-    def finish(self) -> list[Event]:
-        """What was kept back."""
-        self._source.end()
+    def finish(self, is_cut: bool = True) -> list[Event]:
+        """What was kept back. A call whose end is missing is closed, unless the answer was cut before the model ended
+        it: then its arguments are what there is of them.
+        """
+        self._source.end(is_cut)
         self._go_on()
         self._said.flush()
         return self._drained()
@@ -107,7 +123,7 @@ class AnswerParser:
         """Thoughts at the front of an answer, or the end of thoughts alone, which says that there are none."""
         start, end = self._format.thought.start.strip(), self._format.thought.end.strip()
         self._source.set_mark()
-        yield from self._source.blank()
+        yield from self._source.blanks()
         word = yield from self._source.take(words(start, end))
         if not word or self._shows_thoughts:
             self._source.rewind()
@@ -158,7 +174,7 @@ class AnswerParser:
         """Calls that no marker announces: an answer that begins with a brace."""
         for format_ in (one for one in self._formats if one.is_bare):
             self._source.set_mark()
-            yield from self._source.blank()
+            yield from self._source.blanks()
             yield from self._source.take(words(*format_.prefixes))
             if not (yield from self._try(self._bodies(format_), format_)):
                 self._source.rewind()
@@ -177,7 +193,7 @@ class AnswerParser:
         self._source.clear_mark()
         return False
 
-    def _try(self, read: Wait[None], format_: CallFormat) -> Wait[bool]:
+    def _try(self, read: Wait[None], format_: CallFormat | None = None) -> Wait[bool]:
         """Whether a call begins here. One that has begun stays, however it ends; behind it, one that has not is
         content.
         """
@@ -187,8 +203,8 @@ class AnswerParser:
         except MalformedError:
             if self._is_committed and self._source.is_marked:
                 self._source.rewind()
-            elif self._is_committed:
-                yield from self._source.blank()
+            elif self._is_committed and format_ is not None:
+                yield from self._source.blanks()
                 yield from self._source.take(words(format_.end, format_.finish))
         return self._is_committed
 
@@ -201,11 +217,11 @@ class AnswerParser:
                 return
         elif not format_.start:
             yield from self._bodies(format_)
-            yield from self._source.blank()
+            yield from self._source.blanks()
             yield from self._source.take(words(format_.finish))
             return
         while True:
-            yield from self._source.blank()
+            yield from self._source.blanks()
             word = yield from self._source.take(inside)
             if word == format_.start:
                 if self._is_committed:
@@ -220,95 +236,131 @@ class AnswerParser:
             yield from self._bodies(format_)
         else:
             yield from self._headed(format_)
-        yield from self._source.blank()
+            yield from surplus(self._source, markers_of(format_))
+        yield from self._source.blanks()
         yield from self._source.take(words(format_.end))
 
     def _bodies(self, format_: CallFormat) -> Wait[None]:
-        """JSON objects, one after the other or in a list; or a list of Python's."""
-        yield from self._source.blank()
-        if format_.body == "python":
-            text, _ = yield from self._source.collect(words(format_.finish or format_.end), MAX_BUFFERED)
-            self._python(text)
-            return
-        if format_.body == "list":
-            yield from expect(self._source, "[")
-        between = words(",", ";")
+        """JSON objects, one after the other or in a list; or Python's calls."""
+        source, read = self._source, self._python if format_.body == "python" else self._object
+        stops = markers_of(format_)
+        yield from source.blanks()
+        is_list = yield from source.take(words("["))
         while True:
-            yield from self._object(format_)
-            yield from self._source.blank()
-            took = yield from self._source.take(between)
-            yield from self._source.blank()
-            if not took and (yield from self._source.peek()) != "{":
+            yield from read(format_)
+            yield from surplus(source, words(*stops.texts, ",", ";", "]" if is_list else "", "{"))
+            source.set_mark()
+            yield from source.blanks()
+            took = yield from source.take(words(",", ";"))
+            yield from source.blanks()
+            char = yield from source.peek()
+            if char in ("", "]") or (yield from source.stands(stops)):
                 break
-            self._source.set_mark()
-        if format_.body == "list":
-            yield from self._source.take(words("]"))
+            if not (char == "{" or (took and format_.body == "python")):
+                source.rewind()
+                break
+            source.set_mark()
+        source.clear_mark()
+        if is_list:
+            yield from source.blanks()
+            yield from source.take(words("]"))
 
-    def _python(self, text: str) -> None:
-        try:
-            found = of_python(text)
-        except ValueError as error:
-            raise MalformedError(str(error)) from None
-        if not found or any(name not in self._tools for name, _ in found):
-            raise MalformedError("no call of a known tool")
-        for name, arguments in found:
-            call = self._begins(name)
-            call.add(arguments)
-            call.end()
-
-    def _object(self, format_: CallFormat) -> Wait[None]:
-        """A call that is a JSON object. Arguments in front of the name are kept back."""
-        yield from expect(self._source, "{")
-        call: Call | None = None
-        name, id_, kept = "", "", ""
-        while (yield from next_member(self._source)):
-            key = json_text((yield from raw(self._source)))
-            yield from expect(self._source, ":")
-            if not format_.keys.name:
-                name, key = key, format_.keys.arguments
-            if key in (format_.keys.arguments, *_ARGUMENTS):
-                yield from self._source.blank()
-                if call is None and name and (yield from self._source.peek()) == "{":
-                    call = self._begins(name, id_)
-                kept += yield from self._arguments(call)
-            else:
-                value = yield from raw(self._source)
-                name = json_text(value) if key == format_.keys.name else name
-                id_ = json_text(value, value) if key == format_.keys.id else id_
-        if call is None:
-            call = self._begins(name, id_)
-            call.add(kept or "{}")
+    def _python(self, format_: CallFormat) -> Wait[None]:
+        """A call with named arguments."""
+        name, _ = yield from self._source.collect(words("("), MAX_HEAD)
+        if not (yield from self._source.follows(_FIRST, 0)):
+            raise MalformedError("not a call with named arguments")
+        call = self._begins(name.strip())
+        yield from ValueReader(self._source, call.add, PYTHON, markers_of(format_)).members(ARGUMENTS)
         call.end()
 
-    def _arguments(self, call: Call | None) -> Wait[str]:
-        """Arguments: an object is told at once where the call has begun, else returned, as is one in a string, or
-        null.
+    def _object(self, format_: CallFormat) -> Wait[None]:
+        """A call that is a JSON object. Arguments in front of the name are kept back. Members that mean nothing are the
+        arguments where there are no others, else they are content.
         """
+        source, stops = self._source, markers_of(format_)
+        yield from source.expect("{")
+        call: Call | None = None
+        name, id_, kept, n = "", "", "", 0
+        others: list[str] = []
+        while (yield from self._goes_on(call, stops, n)):
+            n += 1
+            quoted_key = yield from ValueReader(source, str, JSON, stops).key()
+            key = string_of(quoted_key)
+            yield from source.expect(":")
+            if not format_.keys.name:
+                name, key = key, format_.keys.arguments
+            yield from source.blanks()
+            if key in (format_.keys.arguments, *_ARGUMENTS) and not (kept or call):
+                if name and (yield from source.peek()) == "{":
+                    call = self._begins(name, id_)
+                    yield from self._told_json(call, stops)
+                else:
+                    kept = yield from arguments_text(source, stops)
+                continue
+            value = yield from raw(source, stops)
+            if key == format_.keys.name:
+                name = string_of(value)
+            elif key == format_.keys.id:
+                id_ = string_of(value) if value.startswith('"') else value
+            elif key not in _ASIDE:
+                others.append(f"{quoted_key}: {value}")
+        rest = f"{{{', '.join(others)}}}"
+        if call is None:
+            call = self._begins(name, id_)
+            call.add(kept or rest)
+            rest = rest if kept else "{}"
+        call.end()
+        self._said.add(rest if len(rest) > len("{}") else "")
+
+    def _goes_on(self, call: Call | None, stops: Words, n: int) -> Wait[bool]:
+        """Whether a call's object has another member. What is none is content, where the call has begun."""
         if call is not None:
-            yield from self._source.json(call.add)
-            return ""
-        value = yield from raw(self._source)
-        text = json_text(value) if value.startswith('"') else "{}" if value == "null" else value
-        if not text.lstrip().startswith("{"):
-            raise MalformedError("arguments must be an object")
-        return text
+            self._source.set_mark()
+        goes_on = yield from next_member(self._source, stops, is_first=not n)
+        if not goes_on and call is not None:
+            self._source.clear_mark()
+        return goes_on
+
+    def _told_json(self, call: Call, stops: Words) -> Wait[None]:
+        """Arguments as they come."""
+        self._source.at += 1
+        yield from ValueReader(self._source, call.add, JSON, stops).members(JSON.brackets["{"])
 
     def _headed(self, format_: CallFormat) -> Wait[None]:
         """A call whose name stands in front of its arguments."""
+        source, stops = self._source, markers_of(format_)
         key = format_.tags.key if format_.tags else ""
-        text, word = yield from self._source.collect(words(format_.name_end, key, format_.end), MAX_HEAD)
+        text, word = yield from source.collect(words(format_.name_end, key, format_.end), MAX_HEAD)
         if word != format_.name_end:
-            self._source.at -= len(word)
+            source.at -= len(word)
         name, id_ = head_of(format_, text)
-        call = self._begins(name, id_)
         if format_.body == "gemma":
-            yield from gemma(self._source, call)
-        elif format_.tags is not None:
-            yield from tagged(self._source, call, format_.tags, format_.end)
-        elif word == format_.name_end:
-            yield from self._source.json(call.add)
+            call = self._begins(name, id_)
+            schema = call.tool.parameters
+            yield from ValueReader(source, call.add, GEMMA, stops, schema, of_text).members(GEMMA.brackets["{"])
+            call.end()
+        elif format_.tags is None or (yield from self._brace()):
+            yield from self._json_arguments(name, id_, stops)
         else:
-            call.add("{}")
+            call = self._begins(name, id_)
+            yield from TaggedArguments(source, call, format_, format_.tags, self._tools).read()
+            call.end()
+
+    def _brace(self) -> Wait[bool]:
+        """Whether the next letter is a brace."""
+        yield from self._source.blanks()
+        return (yield from self._source.peek()) == "{"
+
+    def _json_arguments(self, name: str, id_: str, stops: Words) -> Wait[None]:
+        """A call by its name, with JSON as its arguments, or with nothing."""
+        if (yield from self._brace()):
+            call = self._begins(name, id_)
+            yield from self._told_json(call, stops)
+        else:
+            text = yield from arguments_text(self._source, stops)
+            call = self._begins(name, id_)
+            call.add(text)
         call.end()
 
     def _begins(self, name: str, id_: str = "") -> Call:
@@ -342,7 +394,7 @@ class AnswerParser:
                 header = (yield from self._header()) if word else Header("final", "")
             word = yield from self._message(header, ends)
             while word in ("<|end|>", "<|call|>", "<|return|>"):
-                yield from self._source.blank()
+                yield from self._source.blanks()
                 word = yield from self._source.take(ends)
             if not word and not (yield from self._source.peek()):
                 return
@@ -368,13 +420,16 @@ class AnswerParser:
     def _message(self, header: Header, ends: Words) -> Wait[str]:
         """One message; returns the marker behind it, empty at the end of the answer."""
         if header.tool in self._tools:
-            yield from self._source.blank()
-            if (yield from self._source.peek()) == "{":
-                call = self._begins(header.tool)
-                body = TrimmedText(call.add, holds=True)
-                word = yield from self._source.until(ends, body.add)
-                call.end()
-                return word
+            self._source.set_mark()
+            if not (yield from self._try(self._channel_call(header.tool, ends))):
+                self._source.rewind()
+            self._source.clear_mark()
+            if not self._is_committed:
+                self._said.add(header.text)
+            return (yield from self._source.until(ends, self._said.add))
+        if header.tool:
+            self._said.add(header.text)
+            return (yield from self._source.until(ends, self._said.add))
         if header.channel != "analysis" or header.recipient:
             return (yield from self._source.until(ends, self._said.add))
         if not self._shows_thoughts:
@@ -383,3 +438,8 @@ class AnswerParser:
         word = yield from self._source.until(ends, self._said.add)
         self._said.add("<|end|>" if word else "")
         return word
+
+    def _channel_call(self, name: str, ends: Words) -> Wait[None]:
+        """A call that is a message of its own."""
+        yield from self._json_arguments(name, "", ends)
+        yield from surplus(self._source, ends)
