@@ -1,10 +1,12 @@
-"""Calls as a model's own chat template writes them: an answer of the history, cut out of the prompt."""
+"""Calls as a model's own chat template writes them: an answer of the history, cut out of the prompt; and arguments for
+such calls, with texts that hold what the formats are made of.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,10 @@ from hypothesis import strategies as st
 
 from kit.calls_kit import FORMATS
 from kit.templates_real import folder
-from uad.calls.format import AnswerFormat
-from uad.calls.recognise import answer_format
-from uad.calls.tools import Tool
+from uad.calls.format import QUOTE, AnswerFormat, CallFormat
+from uad.calls.recognise import GENERIC, answer_format
+from uad.calls.scalars import kinds
+from uad.calls.tools import Calls, Tool
 from uad.common.sequences import common_prefix
 from uad.templates.calling import _OPEN_NAME, Calling, calling
 from uad.templates.conversation import Talk, converse
@@ -23,88 +26,54 @@ from uad.templates.conversation import Talk, converse
 REAL = {path.stem: path for path in sorted((folder() or Path("none")).glob("templates/*.jinja"))}
 NO_CALLS = {"muse-glimmer"}
 """Templates that write calls in a format that is not known here."""
-EXAMPLES = int(os.environ.get("UAD_EXAMPLES", "0"))
-"""How many random calls each template writes; 0: the number that a test has by itself."""
-TYPES: dict[str, Any] = {
+_TYPES: dict[str, object] = {
     "text": "string",
     "path": "string",
     "n": "integer",
     "f": "number",
     "ok": "boolean",
-    "nothing": "null",
+    "nothing": ["integer", "null"],
     "list": "array",
     "obj": "object",
 }
 SCHEMA: dict[str, Any] = {
     "type": "object",
-    "properties": {name: {"type": kind, "description": "d"} for name, kind in TYPES.items()},
+    "properties": {name: {"type": kind, "description": "d"} for name, kind in _TYPES.items()},
     "required": ["text"],
 }
-TOOLS = (Tool("first_tool", SCHEMA), Tool("second", SCHEMA))
-_PIECES = (
-    *(
-        "a",
-        "word",
-        "é",
-        "日本",
-        "🙂",
-        "5",
-        "-1.5e3",
-        "null",
-        "None",
-        "true",
-        "False",
-        " ",
-        "  ",
-        "\n",
-        "\n\n",
-        "\t",
-        "\r\n",
-        "\x1b",
-    ),
-    *(
-        '"',
-        "'",
-        "`",
-        '"""',
-        "\\",
-        '\\"',
-        "\\n",
-        "\\u0041",
-        "\\d",
-        "{",
-        "}",
-        "[",
-        "]",
-        "(",
-        ")",
-        ",",
-        ", ",
-        ":",
-        ": ",
-        "=",
-        ";",
-        "/",
-        "-",
-    ),
-    *(
-        "<",
-        ">",
-        "</",
-        "<b>",
-        "</b>",
-        "&amp;",
-        "]]>",
-        "<![CDATA[",
-        "</parameter>",
-        "</tool_call>",
-        "<tool_call>",
-        '<|"|>',
-        "```",
-        "```json\n",
-    ),
-    *('{"name": "second", "arguments": {}}', "{{ x }}", "{% x %}", "%s", "#", "def f(x):\n    return 'x'"),
-)
+NAMES = ("first_tool", "second")
+TOOLS = Calls(tuple(Tool(name, SCHEMA) for name in NAMES))
+MadeCall = tuple[str, dict[str, object]]
+_WORDS = ["a", "word", "é", "日本", "🙂", "5", "-1.5e3", "null", "None", "true", "False"]
+_SIGNS = [
+    *"\"'`{}[](),:=;/-<>#%\\",
+    '"""',
+    '\\"',
+    "\\n",
+    "\\u0041",
+    "\\d",
+    ", ",
+    ": ",
+    "</",
+    "]]>",
+    "```",
+    "<b>",
+    "</b>",
+]
+_BLANK = [" ", "  ", "\n", "\n\n", "\t", "\r\n", "\x1b"]
+_LOOKALIKES = [
+    "</parameter>",
+    "</tool_call>",
+    "<tool_call>",
+    "<![CDATA[",
+    "```json\n",
+    "&amp;",
+    QUOTE,
+    '{"name": "second", "arguments": {}}',
+    "{{ x }}",
+    "{% x %}",
+    "def f(x):\n    return 'x'",
+]
 
 
 @lru_cache(maxsize=100)
@@ -115,7 +84,13 @@ def of_template(name: str) -> tuple[str, Calling, AnswerFormat]:
     return template, does, answer_format(template, does, FORMATS, None, ())
 
 
-def written(name: str, calls: Sequence[tuple[str, Mapping[str, object]]]) -> str:
+def writes_what_is_read(name: str) -> bool:
+    """Whether calls of the history are written in the format in which answers are read."""
+    _, does, answers = of_template(name)
+    return name not in NO_CALLS and (does.calls or answers.calls[0].name == GENERIC)
+
+
+def written(name: str, calls: Sequence[MadeCall]) -> str:
     """An answer that makes these calls, as the template writes it, up to the end of the prompt."""
     template = of_template(name)[0]
     asked = {"role": "user", "content": "U"}
@@ -124,8 +99,7 @@ def written(name: str, calls: Sequence[tuple[str, Mapping[str, object]]]) -> str
         for i, (tool, arguments) in enumerate(calls)
     ]
     told = [
-        {"type": "function", "function": {"name": tool.name, "description": "d", "parameters": tool.parameters}}
-        for tool in TOOLS
+        {"type": "function", "function": {"name": tool, "description": "d", "parameters": SCHEMA}} for tool in NAMES
     ]
     answer = {"role": "assistant", "content": None, "tool_calls": made}
     whole, prompt = (
@@ -135,40 +109,98 @@ def written(name: str, calls: Sequence[tuple[str, Mapping[str, object]]]) -> str
     return whole[len(_OPEN_NAME.sub("", whole[: common_prefix(whole, prompt)])) :]
 
 
-def texts(format_: AnswerFormat) -> st.SearchStrategy[str]:
-    """Texts that hold what the formats of calls are made of."""
-    markers = [marker for one in format_.calls for marker in one.markers()]
-    markers += [format_.thought.start, format_.thought.end]
-    pieces = [*_PIECES, *(marker for marker in markers if marker), *(f"\n{marker}\n" for marker in markers if marker)]
+def texts(format_: CallFormat) -> st.SearchStrategy[str]:
+    """Texts that hold what formats of calls are made of, this one above all."""
+    own = [marker for marker in format_.markers() if marker]
+    pieces = [*_WORDS, *_SIGNS, *_BLANK, *_LOOKALIKES, *own, *(f"\n{marker}\n" for marker in own)]
     return st.lists(st.sampled_from(pieces), max_size=8).map("".join)
 
 
-def _values(text: st.SearchStrategy[str]) -> st.SearchStrategy[object]:
-    numbers = st.integers(-(10**9), 10**9) | st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 3))
-    return st.recursive(
-        st.none() | st.booleans() | numbers | text,
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_names(), inner, max_size=3),
+def arguments(format_: CallFormat) -> st.SearchStrategy[dict[str, object]]:
+    """Arguments that fit the schema, in any order, those that are left out among them, without what nobody could read
+    from this format.
+    """
+    text = texts(format_)
+    floats = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 3))
+    names = st.from_regex(r"[a-z_][a-zA-Z0-9_]{0,8}", fullmatch=True)
+    leaves: st.SearchStrategy[object] = st.booleans() | st.integers(-(10**9), 10**9) | floats | text
+    n_least = 1 if format_.name in DROPS_NOTHING else 0
+    leaves = leaves if n_least else leaves | st.none()
+    inner: st.SearchStrategy[object] = st.recursive(
+        leaves,
+        lambda one: (
+            st.lists(one, min_size=n_least, max_size=3) | st.dictionaries(names, one, min_size=n_least, max_size=3)
+        ),
         max_leaves=6,
     )
-
-
-def _names() -> st.SearchStrategy[str]:
-    return st.from_regex(r"[a-z_][a-zA-Z0-9_]{0,8}", fullmatch=True)
-
-
-def arguments(format_: AnswerFormat) -> st.SearchStrategy[dict[str, object]]:
-    """Arguments that fit the schema, in any order; those that are not required may be missing."""
-    text = texts(format_)
-    inner = _values(text)
-    kinds: dict[str, st.SearchStrategy[object]] = {
+    values: dict[str, st.SearchStrategy[object]] = {
         "text": text,
         "path": text,
         "n": st.integers(-(10**12), 10**12),
-        "f": st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 3)),
+        "f": floats,
         "ok": st.booleans(),
-        "nothing": st.none(),
+        "nothing": st.integers() if n_least else st.none(),
         "list": st.lists(inner, max_size=3),
-        "obj": st.dictionaries(_names(), inner, max_size=3),
+        "obj": st.dictionaries(names, inner, max_size=3),
     }
-    chosen = st.lists(st.sampled_from(sorted(kinds)), unique=True, max_size=5)
-    return chosen.flatmap(lambda names: st.fixed_dictionaries({name: kinds[name] for name in names}))
+    chosen = st.lists(st.sampled_from(sorted(values)), unique=True, max_size=5)
+    made = chosen.flatmap(lambda some: st.fixed_dictionaries({name: values[name] for name in some}))
+    return made.filter(lambda found: not any(one(format_, found) for _, one in UNREADABLE))
+
+
+def _strings(value: object) -> Iterator[str]:
+    """All texts in a value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+
+
+DROPS_NOTHING = {"minimax-m3"}
+"""Formats whose template writes nothing for null, for an empty list and for an empty object."""
+
+
+def _imitates_an_end(format_: CallFormat, found: Mapping[str, object]) -> bool:
+    tags = format_.tags
+    if tags is None:
+        return False
+    key, ends = re.escape(tags.key), "|".join(map(re.escape, tags.key_ends))
+    behind = [*map(re.escape, (format_.end, format_.finish)), *(re.escape(format_.start + name) for name in NAMES)]
+    after = "|".join([*behind, rf"{key}[^<>\n/]{{1,256}}?(?:{ends})"])
+    close = re.escape(tags.value_end).replace(re.escape("{key}"), r"\w+")
+    start = "]]>" if tags.cdata else r"(?:^|\n)[ \t]*" if tags.lines else ""
+    return any(re.search(rf"{start}{close}\s*(?:{after})", text) for text in _strings(list(found.values())))
+
+
+def _imitates_a_quote(format_: CallFormat, found: Mapping[str, object]) -> bool:
+    mark = re.compile(re.escape(QUOTE) + r"\s*[,}\]]")
+    return format_.body == "gemma" and any(map(mark.search, _strings(list(found.values()))))
+
+
+def _has_what_python_reads(format_: CallFormat, found: Mapping[str, object]) -> bool:
+    mark = re.compile(
+        r"""^''|\\(?:['"\\abfnrtvxuU0-7\n]|$)|'\s*(?:[)\]]\s*[,\]<]|,\s*(?:[^\s=,:(){}\[\]"'<>]+\s*=|\)))"""
+    )
+    return format_.body == "python" and any(map(mark.search, _strings([found.get("text"), found.get("path")])))
+
+
+def _has_no_types(format_: CallFormat, found: Mapping[str, object]) -> bool:
+    if format_.tags is None or not format_.tags.nested:
+        return False
+    nested = list(_strings([found.get("list"), found.get("obj")]))
+    return any(format_.tags.nested in one or not one.strip() or any(kinds(one.strip())) for one in nested) or any(
+        one.strip() in ("True", "False", "None") or one.strip()[:1] in ("[", "{") for one in nested
+    )
+
+
+UNREADABLE: tuple[tuple[str, Callable[[CallFormat, Mapping[str, object]], bool]], ...] = (
+    ("a raw text in tags that holds its closing tag with the end of the call, or another argument", _imitates_an_end),
+    ("a raw text of Gemma's that holds a quotation mark with a comma or a bracket", _imitates_a_quote),
+    ("LFM2.5 writes texts without escapes: what Python reads as one, or as the end of a text", _has_what_python_reads),
+    ("texts in tags in tags have no types: one that reads as another value, blanks, or the mark itself", _has_no_types),
+)
+"""What nobody can tell from what a template writes, each with a reason."""

@@ -79,8 +79,9 @@ GEMMA = Notation(
     re.compile(r'[^"{}\[\]]+'),
 )
 _PYTHON_ESCAPES = re.compile(r"x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{1,3}|[\\'\"abfnrtv]|\n")
+_TRIPLE = ('"""', "'''")
 PYTHON = Notation(
-    ('"""', "'''", '"', "'"),
+    (*_TRIPLE, '"', "'"),
     {
         "{": Bracket("}", "{}", ":", rf"[}}\])]|,\s*(?:[\"'}}\-\d]|{_CONSTANT})", r",\s*[a-zA-Z]{0,5}"),
         "[": _LIST,
@@ -284,6 +285,9 @@ class ValueReader:
             self._told(lead + self._typed("".join(pieces), types))
             return
         self._told(f'{lead}"')
+        if quote in _TRIPLE and (yield from self._source.follows(ends, 0)):
+            self._tell(f'{escaped(quote[0])}"')  # a mark between two marks, and no string of its own
+            return
         if not (yield from self._string(quote, ends, self._tell)) and self._source.is_cut:
             raise EndedError
         self._tell('"')
@@ -308,7 +312,7 @@ class ValueReader:
         found = yield from self._source.match(self._notation.escapes, _LONGEST_ESCAPE)
         if not found or found == "'":
             return found or "\\\\"
-        if self._notation.escapes is _JSON_ESCAPES:
+        if self._notation.escapes is _JSON_ESCAPES or found[0] == "u":
             return f"\\{found}"
         try:
             return "" if found == "\n" else escaped(codecs.decode(f"\\{found}", "unicode_escape"))
