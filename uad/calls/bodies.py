@@ -43,7 +43,7 @@ def next_member(source: FormatSource, stops: Words, is_first: bool) -> Wait[bool
         if source.is_cut:
             raise EndedError
         return False
-    if (yield from source.stands(stops)):
+    if (yield from source.stands(words(*stops.texts, "]"))):
         return False
     if not (comma or is_first):
         raise MalformedError("a comma is missing")
@@ -101,7 +101,13 @@ def _value_ends(format_: CallFormat, tags: Tags, names: tuple[str, ...]) -> Ends
     """What may follow an argument in tags: another one, the end of the call or of all, the next call."""
     key, ends = re.escape(tags.key), "|".join(map(re.escape, tags.key_ends))
     stops = words(format_.end, format_.finish, *(f"{format_.start}{name}" for name in names))
-    return Ends(rf"{key}[^<>\n/]{{1,{MAX_HEAD}}}?(?:{ends})", rf"{key}[^\n]{{0,{MAX_HEAD}}}", stops, words(tags.key))
+    return Ends(
+        rf"{key}[^<>\n/]{{1,{MAX_HEAD}}}?(?:{ends})",
+        rf"{key}[^\n]{{0,{MAX_HEAD}}}",
+        stops,
+        words(tags.key),
+        commas=False,
+    )
 
 
 class TaggedArguments:

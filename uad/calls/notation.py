@@ -90,7 +90,9 @@ PYTHON = Notation(
     _PYTHON_ESCAPES,
     re.compile(r"[\w.+-]+"),
 )
-ARGUMENTS = Bracket(")", "{}", "=", rf"[)\]]\s*[,\]<]|,\s*(?:{_KEY}\s*=|\))", rf"[)\]]\s*|,\s*(?:{_KEY})?\s*")
+ARGUMENTS = Bracket(
+    ")", "{}", "=", rf"[)\]][)\s]{{0,64}}[,\]<]|,\s*(?:{_KEY}\s*=|\))", rf"[)\]][)\s]{{0,64}}|,\s*(?:{_KEY})?\s*"
+)
 """Of a call in Python. Some templates write strings there without escapes, so what stands behind the bracket counts as
 well: in `say(text='print('hi')')]` the string ends at the last mark.
 """
@@ -100,7 +102,7 @@ LITERAL = Notation(PYTHON.quotes, PYTHON.brackets, PYTHON.escapes, re.compile(r"
 
 @lru_cache(maxsize=512)
 def _ends(after: str, begun: str, stops: Words) -> Ends:
-    return Ends(after, begun, stops, words())
+    return Ends(after, begun, stops, words(), commas=True)
 
 
 @dataclass

@@ -33,7 +33,9 @@ bounds the time.
 _ARGUMENTS = ("arguments", "parameters")
 _ASIDE = ("id", "type", "index")
 """Members of a call that say nothing of it."""
-_FIRST = Ends(r"\)|[^\s=,:(){}\[\]\"'<>]{1,256}\s*=", r"[^\s=,:(){}\[\]\"'<>]{0,256}\s*", words(), words())
+_FIRST = Ends(
+    r"\)|[^\s=,:(){}\[\]\"'<>]{1,256}\s*=", r"[^\s=,:(){}\[\]\"'<>]{0,256}\s*", words(), words(), commas=False
+)
 """What stands behind the bracket of a call in Python: a name, or the other bracket."""
 
 

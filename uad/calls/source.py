@@ -14,7 +14,7 @@ Wait = Generator[None, None, T]
 Tell = Callable[[str], None]
 MAX_BLANKS = 1024
 """Characters of white space that are waited through to see what stands behind them."""
-_BLANKS = re.compile(rf"\s{{0,{MAX_BLANKS}}}")
+_BLANKS = rf"\s{{0,{MAX_BLANKS}}}"
 
 
 class MalformedError(Exception):
@@ -52,21 +52,23 @@ def words(*texts: str) -> Words:
 
 
 class Ends:
-    """What may follow a value: white space, and then `after`, a regular expression, or one of `stops`.
+    """What may follow a value: white space, and then `after`, a regular expression, or one of `stops`; before that a
+    comma too many, if there are commas.
 
     begun: a regular expression for the beginning of `after`, `starts` texts with which it begins.
     """
 
-    def __init__(self, after: str, begun: str, stops: Words, starts: Words) -> None:
-        either = "|".join(part for part in (after, stops.pattern.pattern) if part)
-        self.pattern = re.compile(rf"{_BLANKS.pattern}(?:{either})")
-        self._begun = re.compile(rf"{_BLANKS.pattern}(?:{begun})\Z")
+    def __init__(self, after: str, begun: str, stops: Words, starts: Words, commas: bool) -> None:
+        gap = _BLANKS + (rf"(?:,{_BLANKS})?" if commas else "")
+        self.pattern = re.compile(rf"{_BLANKS}(?:{after})|{gap}(?:{stops.pattern.pattern})")
+        self._gap = re.compile(gap)
+        self._begun = re.compile(rf"{_BLANKS}(?:{begun})\Z")
         self._beginnings = stops.beginnings | starts.beginnings
         self._longest = max(stops.longest, starts.longest)
 
     def may_follow(self, text: str, at: int) -> bool:
         """Whether the text from here on is the beginning of what may follow."""
-        behind = _BLANKS.match(text, at).end()  # type: ignore[union-attr]
+        behind = self._gap.match(text, at).end()  # type: ignore[union-attr]
         if behind == len(text):
             return behind - at < MAX_BLANKS
         if len(text) - behind < self._longest and text[behind:] in self._beginnings:
