@@ -60,6 +60,8 @@ class Notation:
 _ITEMS = rf"[\]}})]|,\s*(?:[\"'\[{{(\]\-\d]|{_CONSTANT}|<\|\"\|>)"
 _LIST = Bracket("]", "[]", "", _ITEMS, r",\s*(?:[a-zA-Z]{0,5}|<\|?\"?\|?)")
 _JSON_ESCAPES = re.compile(r"[\"\\/bfnrt']|u[0-9a-fA-F]{4}")
+_PLAIN_JSON = re.compile(r"(?:[^\"\\\x00-\x1f]|\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4}))+")
+"""What stands in a JSON string as it stands in the text: told at once, since calls hold long texts."""
 JSON = Notation(
     ('"', "'"),
     {"{": Bracket("}", "{}", ":", r"[}\]]|,\s*[\"'}]", r",\s*"), "[": _LIST},
@@ -302,12 +304,17 @@ class ValueReader:
         def plain(text: str) -> None:
             tell(escaped(text) if as_json else text)
 
-        while word := (yield from source.until(marks, plain)):
+        is_plain = quote == '"' and as_json and self._notation.escapes is _JSON_ESCAPES
+        while True:
+            if is_plain:
+                source.tell_match(_PLAIN_JSON, tell)
+            word = yield from source.until(marks, plain)
+            if not word:
+                return False
             if word == "\\" and quote != QUOTE:
                 tell((yield from self._escape()))
             elif (yield from source.is_last(word, ends, plain)):
                 return True
-        return False
 
     def _escape(self) -> Wait[str]:
         """What stands behind a backslash, as it stands in JSON. One that means nothing is a backslash."""

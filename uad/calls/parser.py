@@ -248,6 +248,8 @@ class AnswerParser:
         stops = markers_of(format_)
         yield from source.blanks()
         is_list = yield from source.take(words("["))
+        if format_.body == "list" and not is_list:
+            raise MalformedError("no list")
         while True:
             yield from read(format_)
             yield from surplus(source, words(*stops.texts, ",", ";", "]" if is_list else "", "{"))

@@ -37,11 +37,16 @@ def answer_format(
 def written_as(answer: str, formats: Iterable[CallFormat]) -> CallFormat | None:
     """The format in which a template writes the probe's call; None where no known format reads it.
 
-    Of several the one counts that leaves least of the text over, and of these the one with the longest markers.
+    Of several the one counts that leaves least of the text over; of these one that wants a list, since others read
+    lists too; and of these the one with the longest markers.
     """
-    read = [(_left_over(answer, one), -sum(map(len, one.openers())), one.name, one) for one in formats]
-    fitting = sorted((left, size, name) for left, size, name, _ in read if left is not None)
-    return next((one for _, _, name, one in read if fitting and name == fitting[0][2]), None)
+    read = [(_left_over(answer, one), one) for one in formats]
+    fitting = [
+        (left, one.body != "list", -sum(map(len, one.openers())), one.name, one)
+        for left, one in read
+        if left is not None
+    ]
+    return min(fitting, key=lambda found: found[:4])[4] if fitting else None
 
 
 def _hinted(template: str, formats: Iterable[CallFormat]) -> CallFormat | None:

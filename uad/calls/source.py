@@ -169,6 +169,11 @@ class FormatSource:
         self.at += len(found[0]) if found else 0
         return found[0] if found else ""
 
+    def tell_match(self, pattern: re.Pattern[str], tell: Tell) -> None:
+        """Tell what matches here, as far as the text has come."""
+        found = pattern.match(self._text, self.at)
+        self._tell(found.end() if found else self.at, tell)
+
     def follows(self, ends: Ends, behind: int) -> Wait[bool]:
         """Whether such an end stands `behind` characters further on. The end of the text is one."""
         while not ends.pattern.match(self._text, self.at + behind):
