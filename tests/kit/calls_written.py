@@ -32,7 +32,6 @@ _TYPES: dict[str, object] = {
     "n": "integer",
     "f": "number",
     "ok": "boolean",
-    "nothing": ["integer", "null"],
     "list": "array",
     "obj": "object",
 }

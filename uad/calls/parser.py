@@ -64,6 +64,7 @@ class AnswerParser:
         self._events: list[Event] = []
         self._n_calls = 0
         self._is_committed = False
+        self.is_exact = True  # false where calls are not quite as their format has them
         run = self._channels() if format_.channels else self._answer()
         self._run: Wait[None] | None = run
         next(run, None)
@@ -250,6 +251,7 @@ class AnswerParser:
         is_list = yield from source.take(words("["))
         if format_.body == "list" and not is_list:
             raise MalformedError("no list")
+        self.is_exact &= bool(is_list) == (format_.body == "list") or format_.body == "python"
         while True:
             yield from read(format_)
             yield from surplus(source, words(*stops.texts, ",", ";", "]" if is_list else "", "{"))
@@ -345,6 +347,7 @@ class AnswerParser:
             yield from ValueReader(source, call.add, GEMMA, stops, schema, of_text).members(GEMMA.brackets["{"])
             call.end()
         elif format_.tags is None or (yield from self._brace()):
+            self.is_exact &= format_.tags is None
             yield from self._json_arguments(name, id_, stops)
         else:
             call = self._begins(name, id_)
