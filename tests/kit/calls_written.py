@@ -181,9 +181,9 @@ def _imitates_a_quote(format_: CallFormat, found: Mapping[str, object]) -> bool:
 
 
 def _has_what_python_reads(format_: CallFormat, found: Mapping[str, object]) -> bool:
-    mark = re.compile(
-        r"""^''|\\(?:['"\\abfnrtvxuU0-7\n]|$)|'\s*(?:[)\]]\s*[,\]<]|,\s*(?:[^\s=,:(){}\[\]"'<>]+\s*=|\)))"""
-    )
+    key, end = r"[^\s=,:(){}\[\]\"'<>]+\s*=", re.escape(format_.finish)
+    after = rf"[)\]][)\s]*[,\]<]|,\s*(?:{key}|\))|,?\s*{end}"
+    mark = re.compile(rf"""^''|\\(?:['"\\abfnrtvxuU0-7\n]|$)|'\s*(?:{after})""")
     return format_.body == "python" and any(map(mark.search, _strings([found.get("text"), found.get("path")])))
 
 

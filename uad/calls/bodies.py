@@ -28,8 +28,9 @@ _CLOSERS = words("}", "]", ")")
 
 
 def markers_of(format_: CallFormat) -> Words:
-    """What stands around calls: a call in which something is missing ends before it."""
-    return words(*(text.strip() for text in (format_.end, format_.finish, format_.start, format_.begin)))
+    """A call in which something is missing ends before these: what ends calls, or else what begins the next one."""
+    ends, starts = (format_.end, format_.finish), (format_.start, format_.begin)
+    return words(*(text.strip() for text in (ends if any(ends) else starts)))
 
 
 def next_member(source: FormatSource, stops: Words, is_first: bool) -> Wait[bool]:

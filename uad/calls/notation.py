@@ -27,7 +27,7 @@ MAX_WORD = 1 << 16
 """Characters of a value without quotation marks."""
 _LONGEST_ESCAPE = 10
 _CONSTANT = "true|false|null|True|False|None"
-_KEY = r"[^\s=,:(){}\[\]\"'<>]{1,256}"
+KEY = r"[^\s=,:(){}\[\]\"'<>]{1,256}"
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ GEMMA = Notation(
     (QUOTE, '"'),
     {
         "{": Bracket(
-            "}", "{}", ":", rf"[}}\]]|,\s*(?:{_KEY}\s*:|<\|\"\|>|[\"}}])", rf",\s*(?:(?:{_KEY})?\s*|<\|?\"?\|?)"
+            "}", "{}", ":", rf"[}}\]]|,\s*(?:{KEY}\s*:|<\|\"\|>|[\"}}])", rf",\s*(?:(?:{KEY})?\s*|<\|?\"?\|?)"
         ),
         "[": _LIST,
     },
@@ -93,7 +93,7 @@ PYTHON = Notation(
     re.compile(r"[\w.+-]+"),
 )
 ARGUMENTS = Bracket(
-    ")", "{}", "=", rf"[)\]][)\s]{{0,64}}[,\]<]|,\s*(?:{_KEY}\s*=|\))", rf"[)\]][)\s]{{0,64}}|,\s*(?:{_KEY})?\s*"
+    ")", "{}", "=", rf"[)\]][)\s]{{0,64}}[,\]<]|,\s*(?:{KEY}\s*=|\))", rf"[)\]][)\s]{{0,64}}|,\s*(?:{KEY})?\s*"
 )
 """Of a call in Python. Some templates write strings there without escapes, so what stands behind the bracket counts as
 well: in `say(text='print('hi')')]` the string ends at the last mark.

@@ -9,34 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from uad.calls.bodies import (
-    MAX_HEAD,
-    TaggedArguments,
-    arguments_text,
-    markers_of,
-    next_member,
-    raw,
-    string_of,
-    surplus,
-)
+from uad.calls.bodies import MAX_HEAD, surplus
 from uad.calls.events import Call, Content, Event, Thought, TrimmedText
-from uad.calls.format import CHANNEL_MARKERS, AnswerFormat, CallFormat, Header, head_of, header_of
-from uad.calls.notation import ARGUMENTS, GEMMA, JSON, PYTHON, ValueReader
-from uad.calls.source import Ends, FormatSource, MalformedError, Wait, Words, words
+from uad.calls.format import CHANNEL_MARKERS, AnswerFormat, CallFormat, Header, header_of
+from uad.calls.reader import CallReader
+from uad.calls.source import FormatSource, MalformedError, Wait, Words, words
 from uad.calls.tools import Calls
-from uad.calls.values import of_text
 
 MAX_AGAIN = 1 << 20
 """Characters that are read again, because they looked like calls, before nothing is taken for a call any more. It
 bounds the time.
 """
-_ARGUMENTS = ("arguments", "parameters")
-_ASIDE = ("id", "type", "index")
-"""Members of a call that say nothing of it."""
-_FIRST = Ends(
-    r"\)|[^\s=,:(){}\[\]\"'<>]{1,256}\s*=", r"[^\s=,:(){}\[\]\"'<>]{0,256}\s*", words(), words(), commas=False
-)
-"""What stands behind the bracket of a call in Python: a name, or the other bracket."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +44,10 @@ class AnswerParser:
         self._formats = [one for one in format_.calls if not one.channels] if self._tools else []
         self._source = FormatSource()
         self._said = self._telling(Content, holds=bool(self._formats))
+        self._reader = CallReader(self._source, self._tools, self._begins, self._said.add)
         self._events: list[Event] = []
         self._n_calls = 0
         self._is_committed = False
-        self.is_exact = True  # false where calls are not quite as their format has them
         run = self._channels() if format_.channels else self._answer()
         self._run: Wait[None] | None = run
         next(run, None)
@@ -73,6 +56,11 @@ class AnswerParser:
     def n_calls(self) -> int:
         """How many calls there are so far."""
         return self._n_calls if self._is_parallel else min(self._n_calls, 1)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all calls so far are written as their format has them."""
+        return self._reader.is_exact
 
     def feed(self, text: str) -> list[Event]:
         """The events that this piece brings."""
@@ -169,7 +157,7 @@ class AnswerParser:
             if (yield from self._source.take(words(format_.plain))) or format_ not in self._formats:
                 continue
             self._source.set_mark()
-            if not (yield from self._try(self._call(format_), format_)):
+            if not (yield from self._try(self._reader.call(format_), format_)):
                 self._source.rewind()
             self._source.clear_mark()
 
@@ -179,7 +167,7 @@ class AnswerParser:
             self._source.set_mark()
             yield from self._source.blanks()
             yield from self._source.take(words(*format_.prefixes))
-            if not (yield from self._try(self._bodies(format_), format_)):
+            if not (yield from self._try(self._reader.bodies(format_), format_)):
                 self._source.rewind()
             self._source.clear_mark()
 
@@ -215,11 +203,11 @@ class AnswerParser:
         """Calls behind a marker, up to what ends them."""
         inside = words(format_.start, format_.finish, format_.begin)
         if word == format_.start:
-            yield from self._call(format_)
+            yield from self._reader.call(format_)
             if not format_.begin:
                 return
         elif not format_.start:
-            yield from self._bodies(format_)
+            yield from self._reader.bodies(format_)
             yield from self._source.blanks()
             yield from self._source.take(words(format_.finish))
             return
@@ -229,148 +217,11 @@ class AnswerParser:
             if word == format_.start:
                 if self._is_committed:
                     self._source.set_mark(len(word))
-                yield from self._call(format_)
+                yield from self._reader.call(format_)
             elif word != format_.begin:
                 return
 
-    def _call(self, format_: CallFormat) -> Wait[None]:
-        """One call behind its start, with its end. One that has begun may lack its end."""
-        if format_.body in ("json", "list", "python"):
-            yield from self._bodies(format_)
-        else:
-            yield from self._headed(format_)
-            yield from surplus(self._source, markers_of(format_))
-        yield from self._source.blanks()
-        yield from self._source.take(words(format_.end))
-
-    def _bodies(self, format_: CallFormat) -> Wait[None]:
-        """JSON objects, one after the other or in a list; or Python's calls."""
-        source, read = self._source, self._python if format_.body == "python" else self._object
-        stops = markers_of(format_)
-        yield from source.blanks()
-        is_list = yield from source.take(words("["))
-        if format_.body == "list" and not is_list:
-            raise MalformedError("no list")
-        self.is_exact &= bool(is_list) == (format_.body == "list") or format_.body == "python"
-        while True:
-            yield from read(format_)
-            yield from surplus(source, words(*stops.texts, ",", ";", "]" if is_list else "", "{"))
-            source.set_mark()
-            yield from source.blanks()
-            took = yield from source.take(words(",", ";"))
-            yield from source.blanks()
-            char = yield from source.peek()
-            if char in ("", "]") or (yield from source.stands(stops)):
-                break
-            if not (char == "{" or (took and format_.body == "python")):
-                source.rewind()
-                break
-            source.set_mark()
-        source.clear_mark()
-        if is_list:
-            yield from source.blanks()
-            yield from source.take(words("]"))
-
-    def _python(self, format_: CallFormat) -> Wait[None]:
-        """A call with named arguments."""
-        name, _ = yield from self._source.collect(words("("), MAX_HEAD)
-        if not (yield from self._source.follows(_FIRST, 0)):
-            raise MalformedError("not a call with named arguments")
-        call = self._begins(name.strip())
-        yield from ValueReader(self._source, call.add, PYTHON, markers_of(format_)).members(ARGUMENTS)
-        call.end()
-
-    def _object(self, format_: CallFormat) -> Wait[None]:
-        """A call that is a JSON object. Arguments in front of the name are kept back. Members that mean nothing are the
-        arguments where there are no others, else they are content.
-        """
-        source, stops = self._source, markers_of(format_)
-        yield from source.expect("{")
-        call: Call | None = None
-        name, id_, kept, n = "", "", "", 0
-        others: list[str] = []
-        while (yield from self._goes_on(call, stops, n)):
-            n += 1
-            quoted_key = yield from ValueReader(source, str, JSON, stops).key()
-            key = string_of(quoted_key)
-            yield from source.expect(":")
-            if not format_.keys.name:
-                name, key = key, format_.keys.arguments
-            yield from source.blanks()
-            if key in (format_.keys.arguments, *_ARGUMENTS) and not (kept or call):
-                if name and (yield from source.peek()) == "{":
-                    call = self._begins(name, id_)
-                    yield from self._told_json(call, stops)
-                else:
-                    kept = yield from arguments_text(source, stops)
-                continue
-            value = yield from raw(source, stops)
-            if key == format_.keys.name:
-                name = string_of(value)
-            elif key == format_.keys.id:
-                id_ = string_of(value) if value.startswith('"') else value
-            elif key not in _ASIDE:
-                others.append(f"{quoted_key}: {value}")
-        rest = f"{{{', '.join(others)}}}"
-        if call is None:
-            call = self._begins(name, id_)
-            call.add(kept or rest)
-            rest = rest if kept else "{}"
-        call.end()
-        self._said.add(rest if len(rest) > len("{}") else "")
-
-    def _goes_on(self, call: Call | None, stops: Words, n: int) -> Wait[bool]:
-        """Whether a call's object has another member. What is none is content, where the call has begun."""
-        if call is not None:
-            self._source.set_mark()
-        goes_on = yield from next_member(self._source, stops, is_first=not n)
-        if not goes_on and call is not None:
-            self._source.clear_mark()
-        return goes_on
-
-    def _told_json(self, call: Call, stops: Words) -> Wait[None]:
-        """Arguments as they come."""
-        self._source.at += 1
-        yield from ValueReader(self._source, call.add, JSON, stops).members(JSON.brackets["{"])
-
-    def _headed(self, format_: CallFormat) -> Wait[None]:
-        """A call whose name stands in front of its arguments."""
-        source, stops = self._source, markers_of(format_)
-        key = format_.tags.key if format_.tags else ""
-        text, word = yield from source.collect(words(format_.name_end, key, format_.end), MAX_HEAD)
-        if word != format_.name_end:
-            source.at -= len(word)
-        name, id_ = head_of(format_, text)
-        if format_.body == "gemma":
-            call = self._begins(name, id_)
-            schema = call.tool.parameters
-            yield from ValueReader(source, call.add, GEMMA, stops, schema, of_text).members(GEMMA.brackets["{"])
-            call.end()
-        elif format_.tags is None or (yield from self._brace()):
-            self.is_exact &= format_.tags is None
-            yield from self._json_arguments(name, id_, stops)
-        else:
-            call = self._begins(name, id_)
-            yield from TaggedArguments(source, call, format_, format_.tags, self._tools).read()
-            call.end()
-
-    def _brace(self) -> Wait[bool]:
-        """Whether the next letter is a brace."""
-        yield from self._source.blanks()
-        return (yield from self._source.peek()) == "{"
-
-    def _json_arguments(self, name: str, id_: str, stops: Words) -> Wait[None]:
-        """A call by its name, with JSON as its arguments, or with nothing."""
-        if (yield from self._brace()):
-            call = self._begins(name, id_)
-            yield from self._told_json(call, stops)
-        else:
-            text = yield from arguments_text(self._source, stops)
-            call = self._begins(name, id_)
-            call.add(text)
-        call.end()
-
-    def _begins(self, name: str, id_: str = "") -> Call:
+    def _begins(self, name: str, id_: str) -> Call:
         """The next call. Raises MalformedError for a name that no tool of the request has."""
         tool = self._tools.get(name)
         if tool is None:
@@ -448,5 +299,5 @@ class AnswerParser:
 
     def _channel_call(self, name: str, ends: Words) -> Wait[None]:
         """A call that is a message of its own."""
-        yield from self._json_arguments(name, "", ends)
+        yield from self._reader.json_arguments(name, "", ends)
         yield from surplus(self._source, ends)
