@@ -34,7 +34,7 @@ def kinds(text: str) -> Iterator[str]:
         yield "boolean"
     elif text == "null":
         yield "null"
-    elif _NUMBER.fullmatch(text):
+    elif _NUMBER.fullmatch(text) and math.isfinite(float(text)):
         yield "number"
     elif text[:1] in ("{", "[", '"') and _is_json(text):
         yield {"{": "object", "[": "array", '"': "string"}[text[0]]
@@ -56,7 +56,15 @@ def word_json(word: str) -> str:
 
 def _is_json(text: str) -> bool:
     try:
-        json.loads(text)
+        json.loads(text, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def _finite(text: str) -> float:
+    """A number. Raises ValueError for what JSON has no number for."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value

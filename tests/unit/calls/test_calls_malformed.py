@@ -52,6 +52,7 @@ MENDED = {
     "Python's quotation marks": ("{'word': 'tea', 'n': 3}", TEA),
     "Python's constants": ('{"word": None, "n": True}', {"word": None, "n": True}),
     "names without quotation marks": ("{word: tea, n: 3}", TEA),
+    "numbers that are none": ('{"word": NaN, "n": 1e999}', {"word": "NaN", "n": "1e999"}),
     "a number that is none in JSON": ('{"word": "tea", "n": +3.}', {"word": "tea", "n": 3.0}),
     "a text of JSON": (json.dumps(json.dumps(TEA)), TEA),
     "a text of JSON with a line end": ('"{\\"word\\": \\"t\\na\\"}"', {"word": "t\na"}),
