@@ -14,7 +14,7 @@ from uad.calls.events import Call
 from uad.calls.format import CallFormat, Tags
 from uad.calls.notation import JSON, ValueReader, read_whole
 from uad.calls.scalars import escaped, quoted
-from uad.calls.source import EndedError, Ends, FormatSource, MalformedError, Wait, Words, bounded, words
+from uad.calls.source import EndedError, Following, FormatSource, MalformedError, Wait, Words, bounded, words
 from uad.calls.values import of_json, of_tags, of_text
 
 MAX_HEAD = 256
@@ -98,11 +98,11 @@ def surplus(source: FormatSource, stops: Words) -> Wait[None]:
 
 
 @lru_cache(maxsize=64)
-def _value_ends(format_: CallFormat, tags: Tags, names: tuple[str, ...]) -> Ends:
+def _value_ends(format_: CallFormat, tags: Tags, names: tuple[str, ...]) -> Following:
     """What may follow an argument in tags: another one, the end of the call or of all, the next call."""
     key, ends = re.escape(tags.key), "|".join(map(re.escape, tags.key_ends))
     stops = words(format_.end, format_.finish, *(f"{format_.start}{name}" for name in names))
-    return Ends(
+    return Following(
         rf"{key}[^<>\n/]{{1,{MAX_HEAD}}}?(?:{ends})",
         rf"{key}[^\n]{{0,{MAX_HEAD}}}",
         stops,

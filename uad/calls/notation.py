@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from uad.calls.format import QUOTE
 from uad.calls.scalars import escaped, quoted, word_json
-from uad.calls.source import EndedError, Ends, FormatSource, MalformedError, Tell, Wait, Words, words
+from uad.calls.source import EndedError, Following, FormatSource, MalformedError, Tell, Wait, Words, words
 from uad.calls.tools import Schema, resolved, types_in
 
 MAX_DEPTH = 200
@@ -103,8 +103,8 @@ LITERAL = Notation(PYTHON.quotes, PYTHON.brackets, PYTHON.escapes, re.compile(r"
 
 
 @lru_cache(maxsize=512)
-def _ends(after: str, begun: str, stops: Words) -> Ends:
-    return Ends(after, begun, stops, words(), commas=True)
+def _ends(after: str, begun: str, stops: Words) -> Following:
+    return Following(after, begun, stops, words(), commas=True)
 
 
 @dataclass
@@ -296,7 +296,7 @@ class ValueReader:
             raise EndedError
         self._tell('"')
 
-    def _string(self, quote: str, ends: Ends, tell: Tell, as_json: bool = True) -> Wait[bool]:
+    def _string(self, quote: str, ends: Following, tell: Tell, as_json: bool = True) -> Wait[bool]:
         """What stands in a string, as it stands in JSON's; false where the text ends in it."""
         source = self._source
         marks = words(quote, "" if quote == QUOTE else "\\")

@@ -17,13 +17,13 @@ from uad.calls.bodies import (
 from uad.calls.events import Call
 from uad.calls.format import CallFormat, head_of
 from uad.calls.notation import ARGUMENTS, GEMMA, JSON, KEY, PYTHON, ValueReader
-from uad.calls.source import Ends, FormatSource, MalformedError, Wait, Words, words
+from uad.calls.source import Following, FormatSource, MalformedError, Wait, Words, words
 from uad.calls.values import of_text
 
 _ARGUMENTS = ("arguments", "parameters")
 _ASIDE = ("id", "type", "index")
 """Members of a call that say nothing of it."""
-_FIRST = Ends(rf"\)|{KEY}\s*=", rf"(?:{KEY})?\s*", words(), words(), commas=False)
+_FIRST = Following(rf"\)|{KEY}\s*=", rf"(?:{KEY})?\s*", words(), words(), commas=False)
 """What stands behind the bracket of a call in Python: a name, or the other bracket."""
 
 

@@ -51,7 +51,7 @@ def words(*texts: str) -> Words:
     return Words(*texts)
 
 
-class Ends:
+class Following:
     """What may follow a value: white space, and then `after`, a regular expression, or one of `stops`; before that a
     comma too many, if there are commas.
 
@@ -174,7 +174,7 @@ class FormatSource:
         found = pattern.match(self._text, self.at)
         self._tell(found.end() if found else self.at, tell)
 
-    def follows(self, ends: Ends, behind: int) -> Wait[bool]:
+    def follows(self, ends: Following, behind: int) -> Wait[bool]:
         """Whether such an end stands `behind` characters further on. The end of the text is one."""
         while not ends.pattern.match(self._text, self.at + behind):
             if not ends.may_follow(self._text, self.at + behind):
@@ -211,7 +211,7 @@ class FormatSource:
             if not (yield from self.more()):
                 return ""
 
-    def value(self, marks: Words, ends: Ends, tell: Tell) -> Wait[bool]:
+    def value(self, marks: Words, ends: Following, tell: Tell) -> Wait[bool]:
         """Tell the text up to the first of the marks that an end follows, and pass over that; false where the text
         ends first.
         """
@@ -220,7 +220,7 @@ class FormatSource:
                 return True
         return False
 
-    def is_last(self, word: str, ends: Ends, tell: Tell) -> Wait[bool]:
+    def is_last(self, word: str, ends: Following, tell: Tell) -> Wait[bool]:
         """Whether an end follows this word, which has been passed over. If not, its first letter is told, and the rest
         is to be read again: the mark that is looked for may begin in it.
         """
