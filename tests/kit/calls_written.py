@@ -92,7 +92,7 @@ def writes_what_is_read(name: str) -> bool:
 def written(name: str, calls: Sequence[MadeCall]) -> str:
     """An answer that makes these calls, as the template writes it, up to the end of the prompt."""
     template = of_template(name)[0]
-    asked = {"role": "user", "content": "U"}
+    asked: dict[str, object] = {"role": "user", "content": "U"}
     made = [
         {"id": f"abcdefgh{i}", "type": "function", "function": {"name": tool, "arguments": json.dumps(arguments)}}
         for i, (tool, arguments) in enumerate(calls)
@@ -100,7 +100,7 @@ def written(name: str, calls: Sequence[MadeCall]) -> str:
     told = [
         {"type": "function", "function": {"name": tool, "description": "d", "parameters": SCHEMA}} for tool in NAMES
     ]
-    answer = {"role": "assistant", "content": None, "tool_calls": made}
+    answer: dict[str, object] = {"role": "assistant", "content": None, "tool_calls": made}
     whole, prompt = (
         converse(said, Talk(template, kwargs={"tools": told}, add_generation_prompt=asks)).text
         for said, asks in (([asked, answer], False), ([asked], True))

@@ -105,7 +105,7 @@ class CallReader:
         others: list[str] = []
         while (yield from self._goes_on(call, stops, n)):
             n += 1
-            quoted_key = yield from ValueReader(source, str, JSON, stops).key()
+            quoted_key = yield from ValueReader(source, lambda text: None, JSON, stops).key()
             key = string_of(quoted_key)
             yield from source.expect(":")
             if not format_.keys.name:
