@@ -164,13 +164,20 @@ class TaggedArguments:
             self._call.add('"')
             return
         pieces: list[str] = []
-        if not (yield from source.value(marks, self._ends, bounded(pieces, MAX_BUFFERED))) and source.is_cut:
-            raise EndedError
+        self._told("")
+        try:
+            is_whole = yield from source.value(marks, self._ends, bounded(pieces, MAX_BUFFERED))
+        except MalformedError:
+            self._call.add(lead + quoted("".join(pieces)[n_skipped:]))
+            raise
         text = "".join(pieces)[n_skipped:]
+        if not is_whole and source.is_cut:
+            self._call.add(f'{lead}"{escaped(text)}')
+            raise EndedError
         if tags.nested and (tags.nested in text or types & {"array", "object"}):
-            self._told(lead + of_tags(text, tags.nested, tool.schema_of(name), tool.parameters))
+            self._call.add(lead + of_tags(text, tags.nested, tool.schema_of(name), tool.parameters))
         else:
-            self._told(lead + (of_json(text) if end in tags.json_ends else of_text(text, types)))
+            self._call.add(lead + (of_json(text) if end in tags.json_ends else of_text(text, types)))
 
     def _marks(self, close: str) -> Wait[tuple[Words, int]]:
         """The texts that may end a value, and how many characters before it are not its own. A value that begins on a

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from uad.calls.format import QUOTE
 from uad.calls.scalars import escaped, quoted, word_json
-from uad.calls.source import EndedError, Following, FormatSource, MalformedError, Tell, Wait, Words, words
+from uad.calls.source import EndedError, Following, FormatSource, MalformedError, Tell, Wait, Words, bounded, words
 from uad.calls.tools import Schema, resolved, types_in
 
 MAX_DEPTH = 200
@@ -24,7 +24,7 @@ MAX_DEPTH = 200
 MAX_KEY = 256
 """Characters of a member's name without quotation marks."""
 MAX_WORD = 1 << 16
-"""Characters of a value without quotation marks."""
+"""Characters of a member's name, or of a value without quotation marks: they are kept back."""
 _LONGEST_ESCAPE = 10
 _CONSTANT = "true|false|null|True|False|None"
 KEY = r"[^\s=,:(){}\[\]\"'<>]{1,256}"
@@ -253,7 +253,9 @@ class ValueReader:
         quote = yield from self._source.take(self._quotes)
         if quote:
             pieces: list[str] = []
-            if not (yield from self._string(quote, _ends(re.escape(colon), "(?!)", words()), pieces.append)):
+            if not (
+                yield from self._string(quote, _ends(re.escape(colon), "(?!)", words()), bounded(pieces, MAX_WORD))
+            ):
                 raise EndedError
             return f'"{"".join(pieces)}"'
         text, word = yield from self._source.collect(words(colon, ",", *self._closers), MAX_KEY)
@@ -331,14 +333,14 @@ class ValueReader:
     def _word(self, lead: str, types: frozenset[str]) -> Wait[None]:
         """A value without quotation marks, up to what ends it."""
         source, pieces = self._source, list[str]()
-        word = yield from source.until(words(",", *self._closers, *self._stops.texts), pieces.append)
+        word = yield from source.until(words(",", *self._closers, *self._stops.texts), bounded(pieces, MAX_WORD))
         raw = "".join(pieces)
         source.at -= len(word) + len(raw) - len(raw.rstrip())
         text = raw.strip()
         if not word and source.is_cut:
             raise EndedError
         made = self._typed(text, types) if self._typed is not None and types else word_json(text)
-        if not text or len(text) > MAX_WORD or not (made or self._notation.bare.fullmatch(text)):
+        if not text or not (made or self._notation.bare.fullmatch(text)):
             raise MalformedError("no value")
         self._told(lead + (made or quoted(text)))
 
