@@ -121,8 +121,11 @@ _NOTHING: Schema = {}
 
 
 class ValueReader:
-    """Reads one value. `stops` are markers that may stand where its brackets are missing. typed: makes JSON of a text
-    by the types that the schema allows, for notations in which the text does not say its type.
+    """Reads one value. Where all of it may have to be read again, since no call has begun, its strings hold no marks:
+    what is no call must be shown soon.
+
+    `stops` are markers that may stand where its brackets are missing. typed: makes JSON of a text by the types that the
+    schema allows, for notations in which the text does not say its type.
     """
 
     def __init__(
@@ -253,9 +256,8 @@ class ValueReader:
         quote = yield from self._source.take(self._quotes)
         if quote:
             pieces: list[str] = []
-            if not (
-                yield from self._string(quote, _ends(re.escape(colon), "(?!)", words()), bounded(pieces, MAX_WORD))
-            ):
+            ends = _ends(re.escape(colon), "(?!)", words())
+            if not (yield from self._string(quote, ends, bounded(pieces, MAX_WORD), is_name=True)):
                 raise EndedError
             return f'"{"".join(pieces)}"'
         text, word = yield from self._source.collect(words(colon, ",", *self._closers), MAX_KEY)
@@ -298,8 +300,10 @@ class ValueReader:
             raise EndedError
         self._tell('"')
 
-    def _string(self, quote: str, ends: Following, tell: Tell, as_json: bool = True) -> Wait[bool]:
-        """What stands in a string, as it stands in JSON's; false where the text ends in it."""
+    def _string(
+        self, quote: str, ends: Following, tell: Tell, as_json: bool = True, is_name: bool = False
+    ) -> Wait[bool]:
+        """What stands in a string, as it stands in JSON's; false where the text ends in it. Names hold no marks."""
         source = self._source
         marks = words(quote, "" if quote == QUOTE else "\\")
 
@@ -317,6 +321,8 @@ class ValueReader:
                 tell((yield from self._escape()))
             elif (yield from source.is_last(word, ends, plain)):
                 return True
+            elif is_name or not self._guards:
+                raise MalformedError("a mark in a string")
 
     def _escape(self) -> Wait[str]:
         """What stands behind a backslash, as it stands in JSON. One that means nothing is a backslash."""
@@ -332,8 +338,8 @@ class ValueReader:
 
     def _word(self, lead: str, types: frozenset[str]) -> Wait[None]:
         """A value without quotation marks, up to what ends it."""
-        source, pieces = self._source, list[str]()
-        word = yield from source.until(words(",", *self._closers, *self._stops.texts), bounded(pieces, MAX_WORD))
+        source, pieces, limit = self._source, list[str](), MAX_WORD if self._guards else MAX_KEY
+        word = yield from source.until(words(",", *self._closers, *self._stops.texts), bounded(pieces, limit))
         raw = "".join(pieces)
         source.at -= len(word) + len(raw) - len(raw.rstrip())
         text = raw.strip()

@@ -80,6 +80,7 @@ def test_a_tool_without_arguments_needs_no_body(name: str):
 UNREADABLE = {
     "no value": ('{"word": "tea", "n": }', {"word": "tea"}),
     "two values": ('{"word": "tea", "n": 3 4 "x"}', {"word": "tea"}),
+    "no colon": ('{"word": "tea", "n" 3}', {"word": "tea"}),
     "no name": ('{"n": 3, : "tea"}', {"n": 3}),
     "no comma": ('{"n": 3, "word": ["tea"] "x": 1}', {"n": 3, "word": ["tea"]}),
     "another bracket": ('{"word": "tea", "n": 3)}', TEA),

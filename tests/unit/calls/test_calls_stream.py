@@ -53,3 +53,10 @@ def test_an_answer_that_is_cut_in_a_number_has_what_there_is_of_it():
         found = said(text, AnswerFormat((FORMATS[name],)))
         assert (found.content, found.n_ended) == ("", 0)
         assert found.calls[0][1] in ('{"word": "tea", "n": 12', '{"word": "tea", "n', '{"n": "12')
+
+
+@pytest.mark.parametrize("text", ['{"Hello" she said, ', '{"name": "x" and so on, ', "{ and so on, ", "[1, 2], "])
+def test_an_answer_that_begins_like_a_call_without_a_marker_is_soon_content(text: str):
+    parser = AnswerParser(AnswerFormat((FORMATS["llama-3"],)), ALL)
+    events = [event for letter in text + "word " * 60 for event in parser.feed(letter)]
+    assert "".join(event.text for event in events if isinstance(event, Content)).startswith(text)
