@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
-from kit.calls_kit import ALL, FORMATS, said
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kit.calls_kit import ALL, FORMATS, said, said_in_pieces
 
 from uad.calls.bodies import MAX_BUFFERED
 from uad.calls.events import Arguments, Content
 from uad.calls.format import AnswerFormat
 from uad.calls.parser import AnswerParser
 
+PIECES = [
+    *"{}[]()\"',:=\\\n ",
+    "say",
+    "text",
+    "x",
+    "5",
+    "null",
+    "True",
+    '{"name": "say", "arguments": ',
+    '{"text": "a"}',
+    "say(text='a'",
+    "say{text:",
+]
 LONG = 'word </parameter> "x" \'y\' <|"|> {z}, 1: [2]\n' * 40
 STREAMS = {
     "hermes": f'<tool_call>{{"name": "say", "arguments": {{"text": {json.dumps(LONG)}}}}}</tool_call>',
@@ -60,3 +76,18 @@ def test_an_answer_that_begins_like_a_call_without_a_marker_is_soon_content(text
     parser = AnswerParser(AnswerFormat((FORMATS["llama-3"],)), ALL)
     events = [event for letter in text + "word " * 60 for event in parser.feed(letter)]
     assert "".join(event.text for event in events if isinstance(event, Content)).startswith(text)
+
+
+@settings(max_examples=int(os.environ.get("UAD_EXAMPLES", "0")) or 150, deadline=None)
+@given(st.data())
+def test_whatever_an_ended_answer_holds_arguments_are_objects_and_cuts_change_nothing(data: st.DataObject):
+    name = data.draw(st.sampled_from(sorted(FORMATS)))
+    format_ = FORMATS[name]
+    pieces = [*format_.markers(), *PIECES, format_.example, format_.example[: len(format_.example) // 2]]
+    text = "".join(data.draw(st.lists(st.sampled_from(pieces), max_size=16)))
+    size = data.draw(st.integers(2, 9))
+    found = said(text, AnswerFormat((format_,)), is_cut=False)
+    assert all(isinstance(json.loads(arguments), dict) for _, arguments, _ in found.calls)
+    parts = [text[at : at + size] for at in range(0, len(text), size)]
+    assert said_in_pieces(parts, AnswerFormat((format_,)), is_cut=False) == found
+    assert said_in_pieces(text, AnswerFormat((format_,)), is_cut=False) == found
