@@ -54,10 +54,15 @@ class Said:
 
 
 def said(
-    text: str, format_: AnswerFormat, calls: Calls = ALL, start: Start = BEGINNING, shows_thoughts: bool = False
+    text: str,
+    format_: AnswerFormat,
+    calls: Calls = ALL,
+    start: Start = BEGINNING,
+    shows_thoughts: bool = False,
+    is_cut: bool = True,
 ) -> Said:
     """What a text says that arrives whole."""
-    return said_in_pieces([text], format_, calls, start, shows_thoughts)
+    return said_in_pieces([text], format_, calls, start, shows_thoughts, is_cut)
 
 
 def said_in_pieces(
@@ -66,12 +71,13 @@ def said_in_pieces(
     calls: Calls = ALL,
     start: Start = BEGINNING,
     shows_thoughts: bool = False,
+    is_cut: bool = True,
 ) -> Said:
     parser = AnswerParser(format_, calls, start, shows_thoughts)
     events: list[Event] = []
     for piece in pieces:
         events += parser.feed(piece)
-    events += parser.finish()
+    events += parser.finish(is_cut)
     return Said(
         "".join(event.text for event in events if isinstance(event, Content)),
         "".join(event.text for event in events if isinstance(event, Thought)),

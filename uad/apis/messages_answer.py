@@ -48,7 +48,7 @@ class MessageShape(SegmentShape):
 
     def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:
         """What was kept back, the end of the last block, why it ended, and the usage."""
-        rest = list(self._events(self._segments.finish()))
+        rest = list(self._events(self._segments.finish(outcome.is_cut)))
         reason, word = self._reason(outcome)
         delta: Json = {"stop_reason": reason, "stop_sequence": word}
         end = {"type": "message_delta", "delta": delta, "usage": _usage_json(outcome.end.usage)}

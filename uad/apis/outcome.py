@@ -11,7 +11,7 @@ from uad.common.json_out import Json, finite, visible
 from uad.common.sums import total
 from uad.events import Delta, Done
 from uad.stats import DraftStats, Timings
-from uad.types import Origin, TokenProb
+from uad.types import Finish, Origin, TokenProb
 
 
 @dataclass(slots=True)
@@ -53,6 +53,11 @@ class Outcome:
     def text(self) -> str:
         """The kept text."""
         return "".join(self.texts)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it ended at a bound, and not where the model or a stop string ended it."""
+        return self.end.finish is not Finish.STOP
 
     @property
     def end(self) -> Done:

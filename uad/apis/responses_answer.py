@@ -55,7 +55,7 @@ class ResponseShape(SegmentShape):
 
     def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:
         """What was kept back, the end of the last item, and the whole response."""
-        rest = list(self._events(self._segments.finish(), _status(outcome)))
+        rest = list(self._events(self._segments.finish(outcome.is_cut), _status(outcome)))
         response = self._finished(outcome)
         return [*rest, self._event(f"response.{response['status']}", response=response, **stats_json(finished))]
 

@@ -99,10 +99,10 @@ class Segments:
         self._n_new = len(delta.probs)
         return list(self._steps(self._parser.feed(delta.text)))
 
-    def finish(self) -> list[Step]:
-        """What was kept back, and the end of the last segment."""
+    def finish(self, is_cut: bool) -> list[Step]:
+        """What was kept back, and the end of the last segment. is_cut: the answer ended at a bound."""
         self._n_new = 0
-        steps = list(self._steps(self._parser.finish()))
+        steps = list(self._steps(self._parser.finish(is_cut)))
         if self.all:
             last = self.all[-1]
             last.probs += self._waiting if last.kind is SegmentKind.TEXT else ()
@@ -177,5 +177,5 @@ class SegmentShape(Shape):
         (outcome,) = outcomes
         for delta in outcome.deltas:
             self._segments.feed(delta)
-        self._segments.finish()
+        self._segments.finish(outcome.is_cut)
         return outcome

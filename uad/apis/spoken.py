@@ -44,7 +44,7 @@ class SpokenShape(ChatShape):
     def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:
         """What was kept back, and the last chunks."""
         parser = self._parsers[outcome.index]
-        kept = self._chunks(outcome, joined(parser.finish()))
+        kept = self._chunks(outcome, joined(parser.finish(outcome.is_cut)))
         self._n_calls[outcome.index] = parser.n_calls
         return [*kept, *super().closing(outcome, finished)]
 
@@ -64,7 +64,7 @@ class SpokenShape(ChatShape):
 
     def _message(self, outcome: Outcome) -> Json:
         parser = self._reading.parser()
-        events = joined([*parser.feed(outcome.text), *parser.finish()])
+        events = joined([*parser.feed(outcome.text), *parser.finish(outcome.is_cut)])
         self._n_calls[outcome.index] = parser.n_calls
         said = "".join(event.text for event in events if isinstance(event, Content))
         thought = "".join(event.text for event in events if isinstance(event, Thought))

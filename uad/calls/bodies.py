@@ -1,4 +1,4 @@
-"""Pieces of a call's arguments, read from the text as it comes: members, JSON values, Gemma's braces, tags.
+"""Pieces of a call, read from the text as it comes: members of its object, arguments that are JSON or in tags.
 
 All wait for more text where it ends, and raise MalformedError for what is no such piece.
 """
@@ -6,102 +6,202 @@ All wait for more text where it ends, and raise MalformedError for what is no su
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 from uad.calls.events import Call
-from uad.calls.format import QUOTE, Tags
-from uad.calls.source import FormatSource, MalformedError, Wait, words
-from uad.calls.values import escaped, of_gemma, of_json, of_tags, of_text, quoted
+from uad.calls.format import CallFormat, Tags
+from uad.calls.notation import JSON, ValueReader, read_whole
+from uad.calls.scalars import escaped, quoted
+from uad.calls.source import EndedError, Following, FormatSource, MalformedError, Wait, Words, bounded, words
+from uad.calls.values import of_json, of_tags, of_text
 
 MAX_HEAD = 256
 """Characters of a call's name with what belongs to it."""
 MAX_BUFFERED = 1 << 20
-"""Characters of arguments that are kept back because they are not written as JSON, or before the name is known."""
+"""Characters of a value that are kept back because its text is not yet JSON."""
 _CDATA = "<![CDATA["
+_INDENTS = ("", " ", "  ", "    ", "\t")
+"""What may stand before a closing tag on a line of its own."""
+_CLOSERS = words("}", "]", ")")
 
 
-def next_member(source: FormatSource) -> Wait[bool]:
-    """Whether the object goes on; its end is passed over."""
-    yield from source.blank()
-    word = yield from source.take(words(",", "}"))
-    yield from source.blank()
-    return word != "}"
+def markers_of(format_: CallFormat) -> Words:
+    """A call in which something is missing ends before these: what ends calls, or else what begins the next one."""
+    ends, starts = (format_.end, format_.finish), (format_.start, format_.begin)
+    return words(*(text.strip() for text in (ends if any(ends) else starts)))
 
 
-def raw(source: FormatSource) -> Wait[str]:
-    """The text of one JSON value."""
+def next_member(source: FormatSource, stops: Words, is_first: bool) -> Wait[bool]:
+    """Whether the object goes on; its end is passed over. That may be missing, and a comma may stand before it."""
+    yield from source.blanks()
+    comma = "" if is_first else (yield from source.take(words(",")))
+    yield from source.blanks()
+    if (yield from source.take(words("}"))):
+        return False
+    if not (yield from source.peek()):
+        if source.is_cut:
+            raise EndedError
+        return False
+    if (yield from source.stands(words(*stops.texts, "]"))):
+        return False
+    if not (comma or is_first):
+        raise MalformedError("a comma is missing")
+    return True
+
+
+def raw(source: FormatSource, stops: Words) -> Wait[str]:
+    """One value as JSON."""
     pieces: list[str] = []
-    yield from source.json(pieces.append)
+    yield from source.blanks()
+    yield from ValueReader(source, pieces.append, JSON, stops).value()
     return "".join(pieces)
 
 
-def expect(source: FormatSource, text: str) -> Wait[None]:
-    """Pass over this text, and blanks before it; raises MalformedError where it is missing."""
-    yield from source.blank()
-    if not (yield from source.take(words(text))):
-        raise MalformedError(f"{text} is missing")
-
-
-def gemma(source: FormatSource, call: Call) -> Wait[None]:
-    """Gemma's arguments behind their first brace. What they are is known where they end."""
-    marks = words(QUOTE, "{", "}")
-    pieces, depth, in_string = ["{"], 1, False
-    while depth:
-        text, word = yield from source.collect(marks, MAX_BUFFERED)
-        pieces += [text, word]
-        if word == QUOTE:
-            in_string = not in_string
-        elif not in_string:
-            depth += 1 if word == "{" else -1
+def arguments_text(source: FormatSource, stops: Words) -> Wait[str]:
+    """Arguments that are not told as they come: an object, one in a string, or what stands for none."""
+    yield from source.blanks()
+    if (yield from source.stands(stops)) or not ((yield from source.peek()) or source.is_cut):
+        return "{}"
+    value = yield from raw(source, stops)
+    text = (string_of(value) if value.startswith('"') else value).strip()
+    if text in ("", "null") or not text.strip("[] \n"):
+        return "{}"
+    if not text.startswith("{"):
+        raise MalformedError("arguments must be an object")
     try:
-        call.add(of_gemma("".join(pieces)))
-    except ValueError:
-        call.add(quoted("".join(pieces)))
+        return read_whole(text, JSON, repairs=True)
+    except ValueError as error:
+        raise MalformedError(str(error)) from None
 
 
-def tagged(source: FormatSource, call: Call, tags: Tags, closer: str) -> Wait[None]:
-    """Arguments in tags, up to what is none. The end of the call may begin as a tag does."""
-    call.add("{")
-    n, next_words, ends = 0, words(tags.key, closer), words(*tags.key_ends)
-    while True:
-        yield from source.blank()
-        word = yield from source.take(next_words)
+def string_of(value: str) -> str:
+    """What a JSON string says. Raises MalformedError for another value."""
+    found = json.loads(value)
+    if not isinstance(found, str):
+        raise MalformedError("not a string")
+    return found
+
+
+def surplus(source: FormatSource, stops: Words) -> Wait[None]:
+    """Pass over closing brackets that nothing opened, where one of these texts stands behind them, or nothing."""
+    source.set_mark()
+    yield from source.blanks()
+    while (yield from source.take(_CLOSERS)):
+        yield from source.blanks()
+        if (yield from source.stands(stops)) or not (yield from source.peek()):
+            source.clear_mark()
+            return
+    source.rewind()
+    source.clear_mark()
+
+
+@lru_cache(maxsize=64)
+def _value_ends(format_: CallFormat, tags: Tags, names: tuple[str, ...]) -> Following:
+    """What may follow an argument in tags: another one, the end of the call or of all, the next call."""
+    key, ends = re.escape(tags.key), "|".join(map(re.escape, tags.key_ends))
+    stops = words(format_.end, format_.finish, *(f"{format_.start}{name}" for name in names))
+    return Following(
+        rf"{key}[^<>\n/]{{1,{MAX_HEAD}}}?(?:{ends})",
+        rf"{key}[^\n]{{0,{MAX_HEAD}}}",
+        stops,
+        words(tags.key),
+        commas=False,
+    )
+
+
+class TaggedArguments:
+    """Arguments in tags. names: of the tools of the request."""
+
+    def __init__(self, source: FormatSource, call: Call, format_: CallFormat, tags: Tags, names: Iterable[str]) -> None:
+        self._source = source
+        self._call = call
+        self._tags = tags
+        self._closer = format_.end
+        self._ends = _value_ends(format_, tags, tuple(names))
+        self._lead = ""
+
+    def read(self) -> Wait[None]:
+        """Tell all of them, up to what is none."""
+        self._call.add("{")
+        try:
+            while (yield from self._argument()):
+                self._lead = ", "
+        except EndedError:
+            self._call.add("" if self._source.is_cut else "}")
+            raise
+        except MalformedError:
+            self._call.add("}")
+            raise
+        self._call.add("}")
+
+    def _argument(self) -> Wait[bool]:
+        """One argument, if there is another. The end of the call may begin as a tag does."""
+        source, tags = self._source, self._tags
+        source.set_mark()
+        yield from source.blanks()
+        word = yield from source.take(words(tags.key, self._closer))
         if word != tags.key:
             source.at -= len(word)
-            break
-        key, end = yield from source.collect(ends, MAX_HEAD)
-        call.add(f"{', ' if n else ''}{quoted(key.strip())}: ")
-        yield from _value(source, call, tags, key.strip(), end)
-        n += 1
-    call.add("}")
+            source.clear_mark()
+            return False
+        name, end = yield from source.collect(words(*tags.key_ends), MAX_HEAD)
+        if tags.value:
+            yield from source.expect(tags.value)
+        yield from self._value(name.strip(), end)
+        return True
+
+    def _value(self, name: str, end: str) -> Wait[None]:
+        source, tags, tool = self._source, self._tags, self._call.tool
+        types = tool.types_of(name)
+        marks, n_skipped = yield from self._marks(tags.value_end.replace("{key}", name))
+        lead = f"{self._lead}{quoted(name)}: "
+        if end in tags.text_ends or (end not in tags.json_ends and types == {"string"}):
+            self._told(f'{lead}"')
+            if not (yield from source.value(marks, self._ends, _behind(n_skipped, self._call.add))) and source.is_cut:
+                raise EndedError
+            self._call.add('"')
+            return
+        pieces: list[str] = []
+        self._told("")
+        try:
+            is_whole = yield from source.value(marks, self._ends, bounded(pieces, MAX_BUFFERED))
+        except MalformedError:
+            self._call.add(lead + quoted("".join(pieces)[n_skipped:]))
+            raise
+        text = "".join(pieces)[n_skipped:]
+        if not is_whole and source.is_cut:
+            self._call.add(f'{lead}"{escaped(text)}')
+            raise EndedError
+        if tags.nested and (tags.nested in text or types & {"array", "object"}):
+            self._call.add(lead + of_tags(text, tags.nested, tool.schema_of(name), tool.parameters))
+        else:
+            self._call.add(lead + (of_json(text) if end in tags.json_ends else of_text(text, types)))
+
+    def _marks(self, close: str) -> Wait[tuple[Words, int]]:
+        """The texts that may end a value, and how many characters before it are not its own. A value that begins on a
+        line of its own ends before such a line.
+        """
+        source, tags = self._source, self._tags
+        if tags.cdata and (yield from source.take(words(_CDATA))):
+            return words(f"]]>{close}"), 0
+        if not tags.lines:
+            return words(close), 0
+        lines = [f"\n{indent}{close}" for indent in _INDENTS]
+        return (words(*lines), 1) if (yield from source.stands(words("\n"))) else (words(close, *lines), 0)
+
+    def _told(self, text: str) -> None:
+        self._source.clear_mark()
+        self._call.add(text)
 
 
-def _value(source: FormatSource, call: Call, tags: Tags, key: str, end: str) -> Wait[None]:
-    if tags.value:
-        yield from expect(source, tags.value)
-    types = call.tool.types_of(key)
-    close = tags.value_end.replace("{key}", key)
-    ends = words(close, f"\n{close}" if tags.lines else "")
-    if tags.lines:
-        yield from source.take(words("\n"))
-    if tags.cdata and (yield from source.take(words(_CDATA))):
-        ends = words(f"]]>{close}")
-    if end in tags.text_ends or (end not in tags.json_ends and types == {"string"}):
-        call.add('"')
-        if not (yield from source.until(ends, lambda text: call.add(escaped(text)))):
-            raise MalformedError("the text ends")
-        call.add('"')
-        return
-    text, _ = yield from source.collect(ends, MAX_BUFFERED)
-    if tags.nested and (tags.nested in text or types & {"array", "object"}):
-        call.add(of_tags(text, tags.nested, call.tool.schema_of(key), call.tool.parameters))
-    else:
-        call.add(of_json(text) if end in tags.json_ends else of_text(text, types))
+def _behind(n_skipped: int, tell: Callable[[str], None]) -> Callable[[str], None]:
+    """Tells pieces as they stand in JSON, without the first characters of the first."""
 
+    def add(text: str) -> None:
+        nonlocal n_skipped
+        tell(escaped(text[n_skipped:]))
+        n_skipped = 0
 
-def json_text(raw: str, other: str = "") -> str:
-    """What a JSON string says; `other` for what is none."""
-    try:
-        value = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise MalformedError("not JSON") from None
-    return value if isinstance(value, str) else other
+    return add

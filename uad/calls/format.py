@@ -173,10 +173,13 @@ def head_of(format_: CallFormat, text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Header:
-    """What stands before a message in harmony, gpt-oss's format. `recipient` is empty for thoughts and for the user."""
+    """What stands before a message in harmony, gpt-oss's format. `recipient` is empty for thoughts and for the user;
+    `text` is all of it.
+    """
 
     channel: str
     recipient: str
+    text: str = ""
 
     @property
     def tool(self) -> str:
@@ -188,4 +191,4 @@ def header_of(text: str) -> Header:
     """From the text before `<|message|>`. Of several channels the last counts."""
     channels, recipients = _CHANNEL.findall(text), _RECIPIENT.findall(text)
     recipient = recipients[-1] if recipients else ""
-    return Header(channels[-1] if channels else "final", "" if recipient == "assistant" else recipient)
+    return Header(channels[-1] if channels else "final", "" if recipient == "assistant" else recipient, text)

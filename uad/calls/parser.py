@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from uad.calls.bodies import MAX_BUFFERED, MAX_HEAD, expect, gemma, json_text, next_member, raw, tagged
+from uad.calls.bodies import MAX_HEAD, surplus
 from uad.calls.events import Call, Content, Event, Thought, TrimmedText
-from uad.calls.format import CHANNEL_MARKERS, AnswerFormat, CallFormat, Header, head_of, header_of
+from uad.calls.format import CHANNEL_MARKERS, AnswerFormat, CallFormat, Header, header_of
+from uad.calls.reader import CallReader
 from uad.calls.source import FormatSource, MalformedError, Wait, Words, words
 from uad.calls.tools import Calls
-from uad.calls.values import of_python
 
 MAX_AGAIN = 1 << 20
 """Characters that are read again, because they looked like calls, before nothing is taken for a call any more. It
 bounds the time.
 """
-_ARGUMENTS = ("arguments", "parameters")
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,7 @@ class AnswerParser:
         self._formats = [one for one in format_.calls if not one.channels] if self._tools else []
         self._source = FormatSource()
         self._said = self._telling(Content, holds=bool(self._formats))
+        self._reader = CallReader(self._source, self._tools, self._begins, self._said.add)
         self._events: list[Event] = []
         self._n_calls = 0
         self._is_committed = False
@@ -57,15 +57,22 @@ class AnswerParser:
         """How many calls there are so far."""
         return self._n_calls if self._is_parallel else min(self._n_calls, 1)
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether all calls so far are written as their format has them."""
+        return self._reader.is_exact
+
     def feed(self, text: str) -> list[Event]:
         """The events that this piece brings."""
         self._source.add(text)
         self._go_on()
         return self._drained()
 
-    def finish(self) -> list[Event]:
-        """What was kept back."""
-        self._source.end()
+    def finish(self, is_cut: bool = True) -> list[Event]:
+        """What was kept back. A call whose end is missing is closed, unless the answer was cut before the model ended
+        it: then its arguments are what there is of them.
+        """
+        self._source.end(is_cut)
         self._go_on()
         self._said.flush()
         return self._drained()
@@ -107,7 +114,7 @@ class AnswerParser:
         """Thoughts at the front of an answer, or the end of thoughts alone, which says that there are none."""
         start, end = self._format.thought.start.strip(), self._format.thought.end.strip()
         self._source.set_mark()
-        yield from self._source.blank()
+        yield from self._source.blanks()
         word = yield from self._source.take(words(start, end))
         if not word or self._shows_thoughts:
             self._source.rewind()
@@ -150,7 +157,7 @@ class AnswerParser:
             if (yield from self._source.take(words(format_.plain))) or format_ not in self._formats:
                 continue
             self._source.set_mark()
-            if not (yield from self._try(self._call(format_), format_)):
+            if not (yield from self._try(self._reader.call(format_), format_)):
                 self._source.rewind()
             self._source.clear_mark()
 
@@ -158,9 +165,9 @@ class AnswerParser:
         """Calls that no marker announces: an answer that begins with a brace."""
         for format_ in (one for one in self._formats if one.is_bare):
             self._source.set_mark()
-            yield from self._source.blank()
+            yield from self._source.blanks()
             yield from self._source.take(words(*format_.prefixes))
-            if not (yield from self._try(self._bodies(format_), format_)):
+            if not (yield from self._try(self._reader.bodies(format_), format_)):
                 self._source.rewind()
             self._source.clear_mark()
 
@@ -177,7 +184,7 @@ class AnswerParser:
         self._source.clear_mark()
         return False
 
-    def _try(self, read: Wait[None], format_: CallFormat) -> Wait[bool]:
+    def _try(self, read: Wait[None], format_: CallFormat | None = None) -> Wait[bool]:
         """Whether a call begins here. One that has begun stays, however it ends; behind it, one that has not is
         content.
         """
@@ -187,8 +194,8 @@ class AnswerParser:
         except MalformedError:
             if self._is_committed and self._source.is_marked:
                 self._source.rewind()
-            elif self._is_committed:
-                yield from self._source.blank()
+            elif self._is_committed and format_ is not None:
+                yield from self._source.blanks()
                 yield from self._source.take(words(format_.end, format_.finish))
         return self._is_committed
 
@@ -196,122 +203,25 @@ class AnswerParser:
         """Calls behind a marker, up to what ends them."""
         inside = words(format_.start, format_.finish, format_.begin)
         if word == format_.start:
-            yield from self._call(format_)
+            yield from self._reader.call(format_)
             if not format_.begin:
                 return
         elif not format_.start:
-            yield from self._bodies(format_)
-            yield from self._source.blank()
+            yield from self._reader.bodies(format_)
+            yield from self._source.blanks()
             yield from self._source.take(words(format_.finish))
             return
         while True:
-            yield from self._source.blank()
+            yield from self._source.blanks()
             word = yield from self._source.take(inside)
             if word == format_.start:
                 if self._is_committed:
                     self._source.set_mark(len(word))
-                yield from self._call(format_)
+                yield from self._reader.call(format_)
             elif word != format_.begin:
                 return
 
-    def _call(self, format_: CallFormat) -> Wait[None]:
-        """One call behind its start, with its end. One that has begun may lack its end."""
-        if format_.body in ("json", "list", "python"):
-            yield from self._bodies(format_)
-        else:
-            yield from self._headed(format_)
-        yield from self._source.blank()
-        yield from self._source.take(words(format_.end))
-
-    def _bodies(self, format_: CallFormat) -> Wait[None]:
-        """JSON objects, one after the other or in a list; or a list of Python's."""
-        yield from self._source.blank()
-        if format_.body == "python":
-            text, _ = yield from self._source.collect(words(format_.finish or format_.end), MAX_BUFFERED)
-            self._python(text)
-            return
-        if format_.body == "list":
-            yield from expect(self._source, "[")
-        between = words(",", ";")
-        while True:
-            yield from self._object(format_)
-            yield from self._source.blank()
-            took = yield from self._source.take(between)
-            yield from self._source.blank()
-            if not took and (yield from self._source.peek()) != "{":
-                break
-            self._source.set_mark()
-        if format_.body == "list":
-            yield from self._source.take(words("]"))
-
-    def _python(self, text: str) -> None:
-        try:
-            found = of_python(text)
-        except ValueError as error:
-            raise MalformedError(str(error)) from None
-        if not found or any(name not in self._tools for name, _ in found):
-            raise MalformedError("no call of a known tool")
-        for name, arguments in found:
-            call = self._begins(name)
-            call.add(arguments)
-            call.end()
-
-    def _object(self, format_: CallFormat) -> Wait[None]:
-        """A call that is a JSON object. Arguments in front of the name are kept back."""
-        yield from expect(self._source, "{")
-        call: Call | None = None
-        name, id_, kept = "", "", ""
-        while (yield from next_member(self._source)):
-            key = json_text((yield from raw(self._source)))
-            yield from expect(self._source, ":")
-            if not format_.keys.name:
-                name, key = key, format_.keys.arguments
-            if key in (format_.keys.arguments, *_ARGUMENTS):
-                yield from self._source.blank()
-                if call is None and name and (yield from self._source.peek()) == "{":
-                    call = self._begins(name, id_)
-                kept += yield from self._arguments(call)
-            else:
-                value = yield from raw(self._source)
-                name = json_text(value) if key == format_.keys.name else name
-                id_ = json_text(value, value) if key == format_.keys.id else id_
-        if call is None:
-            call = self._begins(name, id_)
-            call.add(kept or "{}")
-        call.end()
-
-    def _arguments(self, call: Call | None) -> Wait[str]:
-        """Arguments: an object is told at once where the call has begun, else returned, as is one in a string, or
-        null.
-        """
-        if call is not None:
-            yield from self._source.json(call.add)
-            return ""
-        value = yield from raw(self._source)
-        text = json_text(value) if value.startswith('"') else "{}" if value == "null" else value
-        if not text.lstrip().startswith("{"):
-            raise MalformedError("arguments must be an object")
-        return text
-
-    def _headed(self, format_: CallFormat) -> Wait[None]:
-        """A call whose name stands in front of its arguments."""
-        key = format_.tags.key if format_.tags else ""
-        text, word = yield from self._source.collect(words(format_.name_end, key, format_.end), MAX_HEAD)
-        if word != format_.name_end:
-            self._source.at -= len(word)
-        name, id_ = head_of(format_, text)
-        call = self._begins(name, id_)
-        if format_.body == "gemma":
-            yield from gemma(self._source, call)
-        elif format_.tags is not None:
-            yield from tagged(self._source, call, format_.tags, format_.end)
-        elif word == format_.name_end:
-            yield from self._source.json(call.add)
-        else:
-            call.add("{}")
-        call.end()
-
-    def _begins(self, name: str, id_: str = "") -> Call:
+    def _begins(self, name: str, id_: str) -> Call:
         """The next call. Raises MalformedError for a name that no tool of the request has."""
         tool = self._tools.get(name)
         if tool is None:
@@ -342,7 +252,7 @@ class AnswerParser:
                 header = (yield from self._header()) if word else Header("final", "")
             word = yield from self._message(header, ends)
             while word in ("<|end|>", "<|call|>", "<|return|>"):
-                yield from self._source.blank()
+                yield from self._source.blanks()
                 word = yield from self._source.take(ends)
             if not word and not (yield from self._source.peek()):
                 return
@@ -368,13 +278,16 @@ class AnswerParser:
     def _message(self, header: Header, ends: Words) -> Wait[str]:
         """One message; returns the marker behind it, empty at the end of the answer."""
         if header.tool in self._tools:
-            yield from self._source.blank()
-            if (yield from self._source.peek()) == "{":
-                call = self._begins(header.tool)
-                body = TrimmedText(call.add, holds=True)
-                word = yield from self._source.until(ends, body.add)
-                call.end()
-                return word
+            self._source.set_mark()
+            if not (yield from self._try(self._channel_call(header.tool, ends))):
+                self._source.rewind()
+            self._source.clear_mark()
+            if not self._is_committed:
+                self._said.add(header.text)
+            return (yield from self._source.until(ends, self._said.add))
+        if header.tool:
+            self._said.add(header.text)
+            return (yield from self._source.until(ends, self._said.add))
         if header.channel != "analysis" or header.recipient:
             return (yield from self._source.until(ends, self._said.add))
         if not self._shows_thoughts:
@@ -383,3 +296,8 @@ class AnswerParser:
         word = yield from self._source.until(ends, self._said.add)
         self._said.add("<|end|>" if word else "")
         return word
+
+    def _channel_call(self, name: str, ends: Words) -> Wait[None]:
+        """A call that is a message of its own."""
+        yield from self._reader.json_arguments(name, "", ends)
+        yield from surplus(self._source, ends)

@@ -37,29 +37,29 @@ def answer_format(
 def written_as(answer: str, formats: Iterable[CallFormat]) -> CallFormat | None:
     """The format in which a template writes the probe's call; None where no known format reads it.
 
-    Of several the one counts that leaves least of the text over, and of these the one with the longest markers.
+    Of several the one counts that leaves least of the text over; of these one that reads it without mending; and of
+    these the one with the longest markers.
     """
-    read = [(_left_over(answer, one), -sum(map(len, one.openers())), one.name, one) for one in formats]
-    fitting = sorted((left, size, name) for left, size, name, _ in read if left is not None)
-    return next((one for _, _, name, one in read if fitting and name == fitting[0][2]), None)
+    read = [(one, read_call(answer, one, TOOL, {"word": WORD, "n": NUMBER})) for one in formats]
+    fitting = [
+        (len(found.beside), not found.is_exact, -sum(map(len, one.openers())), one.name, one)
+        for one, found in read
+        if found is not None
+    ]
+    return min(fitting, key=lambda found: found[:4])[4] if fitting else None
 
 
 def _hinted(template: str, formats: Iterable[CallFormat]) -> CallFormat | None:
     return next((one for one in formats if any(hint in template for hint in one.hints)), None)
 
 
-def _left_over(answer: str, format_: CallFormat) -> int | None:
-    """How many characters of the answer are no part of the probe's call; None where it is not read."""
-    read = read_call(answer, format_, TOOL, {"word": WORD, "n": NUMBER})
-    return None if read is None else len(read.beside)
-
-
 @dataclass(frozen=True)
 class ReadCall:
-    """One call that was read: its id, and what was said beside it."""
+    """One call that was read: its id, what was said beside it, and whether it is written as its format has it."""
 
     id: str
     beside: str
+    is_exact: bool
 
 
 def read_call(answer: str, format_: CallFormat, name: str, arguments: Mapping[str, object]) -> ReadCall | None:
@@ -72,7 +72,8 @@ def read_call(answer: str, format_: CallFormat, name: str, arguments: Mapping[st
     written = "".join(event.text for event in events if isinstance(event, Arguments))
     if len(calls) != 1 or not _says(written, arguments):
         return None
-    return ReadCall(calls[0].id, "".join(event.text for event in events if isinstance(event, Content)))
+    beside = "".join(event.text for event in events if isinstance(event, Content))
+    return ReadCall(calls[0].id, beside, parser.is_exact)
 
 
 def _says(text: str, value: object) -> bool:

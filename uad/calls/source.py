@@ -12,13 +12,20 @@ from typing import TypeVar
 T = TypeVar("T")
 Wait = Generator[None, None, T]
 Tell = Callable[[str], None]
-_OUTSIDE = re.compile(r'["{}\[\]]')
-_INSIDE = re.compile(r'["\\]')
-_SCALAR = re.compile(r"[-+.\w]")
+MAX_BLANKS = 1024
+"""Characters of white space that are waited through to see what stands behind them."""
+_BLANKS = rf"\s{{0,{MAX_BLANKS}}}"
 
 
 class MalformedError(Exception):
     """The text is not what the format wants."""
+
+
+class EndedError(MalformedError):
+    """The text ends where more of it is wanted."""
+
+    def __init__(self) -> None:
+        super().__init__("the text ends")
 
 
 class Words:
@@ -44,6 +51,31 @@ def words(*texts: str) -> Words:
     return Words(*texts)
 
 
+class Following:
+    """What may follow a value: white space, and then `after`, a regular expression, or one of `stops`; before that a
+    comma too many, if there are commas.
+
+    begun: a regular expression for the beginning of `after`, `starts` texts with which it begins.
+    """
+
+    def __init__(self, after: str, begun: str, stops: Words, starts: Words, commas: bool) -> None:
+        gap = _BLANKS + (rf"(?:,{_BLANKS})?" if commas else "")
+        self.pattern = re.compile(rf"{_BLANKS}(?:{after})|{gap}(?:{stops.pattern.pattern})")
+        self._gap = re.compile(gap)
+        self._begun = re.compile(rf"{_BLANKS}(?:{begun})\Z")
+        self._beginnings = stops.beginnings | starts.beginnings
+        self._longest = max(stops.longest, starts.longest)
+
+    def may_follow(self, text: str, at: int) -> bool:
+        """Whether the text from here on is the beginning of what may follow."""
+        behind = self._gap.match(text, at).end()  # type: ignore[union-attr]
+        if behind == len(text):
+            return behind - at < MAX_BLANKS
+        if len(text) - behind < self._longest and text[behind:] in self._beginnings:
+            return True
+        return self._begun.match(text, at) is not None
+
+
 class FormatSource:
     """The text so far, and how much of it is read. From `mark` on it is kept, to be read again."""
 
@@ -54,6 +86,7 @@ class FormatSource:
         self._text = ""
         self._mark: int | None = None
         self._is_ended = False
+        self.is_cut = False  # the text ended before the model did
 
     def add(self, text: str) -> None:
         """More text. What is read and not marked is forgotten."""
@@ -69,9 +102,9 @@ class FormatSource:
         """How many characters of the whole text are read."""
         return self.n_gone + self.at
 
-    def end(self) -> None:
-        """No more text comes."""
-        self._is_ended = True
+    def end(self, is_cut: bool) -> None:
+        """No more text comes. is_cut: the model did not end it."""
+        self._is_ended, self.is_cut = True, is_cut
 
     def set_mark(self, back: int = 0) -> None:
         """Keep the text from `back` characters before this place on."""
@@ -107,10 +140,52 @@ class FormatSource:
                 return ""
         return self._text[self.at]
 
-    def blank(self) -> Wait[None]:
-        """Pass over white space."""
-        while (yield from self.peek()).isspace():
+    def blanks(self) -> Wait[str]:
+        """Pass over white space, and return it."""
+        pieces: list[str] = []
+        while (char := (yield from self.peek())).isspace():
+            pieces.append(char)
             self.at += 1
+        return "".join(pieces)
+
+    def expect(self, text: str) -> Wait[None]:
+        """Pass over this text, and white space before it; raises MalformedError where it is missing."""
+        yield from self.blanks()
+        if not (yield from self.take(words(text))):
+            raise MalformedError(f"{text} is missing")
+
+    def stands(self, wanted: Words) -> Wait[bool]:
+        """Whether one of the words stands here."""
+        found = yield from self.take(wanted)
+        self.at -= len(found)
+        return bool(found)
+
+    def match(self, pattern: re.Pattern[str], n: int) -> Wait[str]:
+        """Pass over what matches here, for which `n` characters must be known, and return it."""
+        while len(self._text) - self.at < n:
+            if not (yield from self.more()):
+                break
+        found = pattern.match(self._text, self.at)
+        self.at += len(found[0]) if found else 0
+        return found[0] if found else ""
+
+    def tell_match(self, pattern: re.Pattern[str], tell: Tell) -> None:
+        """Tell what matches here, as far as the text has come."""
+        found = pattern.match(self._text, self.at)
+        self._tell(found.end() if found else self.at, tell)
+
+    def follows(self, ends: Following, behind: int) -> Wait[bool]:
+        """Whether such an end stands `behind` characters further on. The end of the text is one."""
+        while not ends.pattern.match(self._text, self.at + behind):
+            if not ends.may_follow(self._text, self.at + behind):
+                return False
+            if not (yield from self.more()):
+                return True
+        return True
+
+    def rest(self) -> str:
+        """What is not read yet."""
+        return self._text[self.at :]
 
     def take(self, wanted: Words) -> Wait[str]:
         """Pass over the word that stands here, and return it; empty where none does."""
@@ -136,71 +211,57 @@ class FormatSource:
             if not (yield from self.more()):
                 return ""
 
+    def value(self, marks: Words, ends: Following, tell: Tell) -> Wait[bool]:
+        """Tell the text up to the first of the marks that an end follows, and pass over that; false where the text
+        ends first.
+        """
+        while word := (yield from self.until(marks, tell)):
+            if (yield from self.is_last(word, ends, tell)):
+                return True
+        return False
+
+    def is_last(self, word: str, ends: Following, tell: Tell) -> Wait[bool]:
+        """Whether an end follows this word, which has been passed over. If not, its first letter is told, and the rest
+        is to be read again: the mark that is looked for may begin in it.
+        """
+        self.at -= len(word)
+        is_last = yield from self.follows(ends, len(word))
+        if is_last:
+            self.at += len(word)
+        else:
+            self._tell(self.at + 1, tell)
+        return is_last
+
     def collect(self, wanted: Words, limit: int) -> Wait[tuple[str, str]]:
         """The text up to the next word, and the word, which is passed over.
 
         Raises MalformedError behind `limit` characters or at the end.
         """
         pieces: list[str] = []
-        size = 0
-
-        def add(text: str) -> None:
-            nonlocal size
-            pieces.append(text)
-            size += len(text)
-            if size > limit:
-                raise MalformedError("too long")
-
-        word = yield from self.until(wanted, add)
+        word = yield from self.until(wanted, bounded(pieces, limit))
         if not word:
-            raise MalformedError("the text ends")
+            raise EndedError
         return "".join(pieces), word
 
-    def json(self, tell: Tell) -> Wait[None]:
-        """Tell the text of one JSON value, as it comes. Only brackets and quotation marks are checked. Raises
-        MalformedError.
-        """
-        yield from self.blank()
-        first = yield from self.peek()
-        if first and first in '{["':
-            yield from self._brackets(tell)
-        elif _SCALAR.match(first):
-            while _SCALAR.match((yield from self.peek())):
-                self._tell(self.at + 1, tell)
-        else:
-            raise MalformedError("no value")
-
-    def _brackets(self, tell: Tell) -> Wait[None]:
-        closers: list[str] = []
-        in_string = skips = False
-        while True:
-            i = self.at
-            while i < len(self._text):
-                if skips:
-                    i, skips = i + 1, False
-                    continue
-                found = (_INSIDE if in_string else _OUTSIDE).search(self._text, i)
-                if found is None:
-                    i = len(self._text)
-                    break
-                i, char = found.end(), found[0]
-                if char == "\\":
-                    skips = True
-                elif char == '"':
-                    in_string = not in_string
-                elif char in "{[":
-                    closers.append("}" if char == "{" else "]")
-                elif not closers or closers.pop() != char:
-                    self._tell(i - 1, tell)
-                    raise MalformedError("brackets do not match")
-                if not closers and not in_string and char != "\\":
-                    self._tell(i, tell)
-                    return
-            self._tell(i, tell)
-            if not (yield from self.more()):
-                raise MalformedError("the text ends")
+    def tell_all(self, tell: Tell) -> None:
+        """Tell what is not read yet."""
+        self._tell(len(self._text), tell)
 
     def _tell(self, end: int, tell: Tell) -> None:
         text, self.at = self._text[self.at : end], end
         if text:
             tell(text)
+
+
+def bounded(pieces: list[str], limit: int) -> Tell:
+    """Adds to the pieces. Raises MalformedError behind `limit` characters."""
+    size = 0
+
+    def add(text: str) -> None:
+        nonlocal size
+        pieces.append(text)
+        size += len(text)
+        if size > limit:
+            raise MalformedError("too long")
+
+    return add

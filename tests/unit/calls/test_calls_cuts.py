@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 from hypothesis import given, settings
@@ -12,10 +13,12 @@ from test_calls_formats import CASES, MALFORMED, Case
 
 from uad.calls.events import Content
 from uad.calls.format import AnswerFormat
+from uad.calls.notation import GEMMA, read_whole
 from uad.calls.parser import MAX_AGAIN, AnswerParser
+from uad.calls.scalars import escaped, quoted
 from uad.calls.source import Words
 from uad.calls.tools import Calls
-from uad.calls.values import escaped, of_gemma, of_json, of_python, of_tags, of_text, quoted
+from uad.calls.values import of_json, of_tags, of_text
 
 TEXTS = [
     *CASES,
@@ -129,14 +132,19 @@ def test_json_that_is_none_is_a_string():
     assert escaped('a"b\n') == quoted('a"b\n')[1:-1]
 
 
-@pytest.mark.parametrize("text", ["", "{", "{a}", "{a:1", '{a:<|"|>x}', "{a:1} b", "[" * 70 + "]" * 70])
+@pytest.mark.parametrize("text", ["", "{", "{a}", "{a:1", '{a:<|"|>x}', "{a:1} b", "[" * 300 + "]" * 300])
 def test_what_is_not_gemmas_notation_is_told(text: str):
     with pytest.raises(ValueError, match=r"\w"):
-        of_gemma(text)
+        read_whole(text, GEMMA)
+
+
+def lfm(text: str) -> Said:
+    return said(f"<|tool_call_start|>{text}<|tool_call_end|>", AnswerFormat((FORMATS["lfm2"],)))
 
 
 def test_python_strings_may_go_over_lines_and_hold_any_backslash():
-    assert of_python('f(a="x\ny\\q", b=\'"\\\\q\')') == [("f", '{"a": "x\\ny\\\\q", "b": "\\"\\\\q"}')]
+    found = lfm('mixed(a="x\ny\\q", b=\'"\\\\q\')')
+    assert found.calls == [("mixed", '{"a": "x\\ny\\\\q", "b": "\\"\\\\q"}', "")]
 
 
 @pytest.mark.parametrize(
@@ -156,9 +164,18 @@ def test_tags_in_tags(raw: str, json: str):
     assert of_tags(raw, "]", schema, schema) == json
 
 
-@pytest.mark.parametrize(
-    "text", ["f(1)", "f(**a)", "[f(a=g())]", "f(a=1", "x", "[f(a=" + "(" * 9000 + ")]", "f(a=1)" + " " * 70000]
-)
-def test_what_is_no_python_call_is_told(text: str):
-    with pytest.raises(ValueError, match=r"\w"):
-        of_python(text)
+@pytest.mark.parametrize("text", ["say(1)", "say(**a)", "say('a')", "f(a=1)", "x", "[say]", "say(a b=1)"])
+def test_what_is_no_python_call_of_a_tool_is_content(text: str):
+    assert lfm(text).content == f"<|tool_call_start|>{text}<|tool_call_end|>"
+
+
+@pytest.mark.parametrize("rest", ["a=g())]", "a=" + "(" * 9000 + ")]"])
+def test_a_python_call_that_cannot_be_read_has_what_there_is_and_the_rest_is_content(rest: str):
+    found = lfm(f"[say(text='b', {rest}")
+    assert [name for name, *_ in found.calls] == ["say"]
+    assert json.loads(found.calls[0][1])["text"] == "b"
+    assert found.content.replace("(", "").endswith(")]<|tool_call_end|>")
+
+
+def test_a_python_call_may_be_long():
+    assert lfm("say(text=1)" + " " * 70000).calls == [("say", '{"text": 1}', "")]
