@@ -1,12 +1,37 @@
-"""Arithmetic on rows of logits that does not overflow."""
+"""Arithmetic on rows of logits: sums that do not overflow, and the largest without a sort."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
+_COLUMNS_PER_ID = 8  # the more columns, the nearer the bound lies to the k-th largest logit
+_MOST_ROWS = 64
+
 
 def log_sum_exp(row: npt.NDArray[np.floating]) -> float:
     """log(sum(exp(row))) of logits [n], summed in double precision; logit - log_sum_exp(row) is a log-probability."""
     peak = row.max()
     return float(peak) + float(np.log(np.exp(row - peak).sum(dtype=np.float64)))
+
+
+def likeliest(row: npt.NDArray[np.float32], k: int) -> npt.NDArray[np.intp] | None:
+    """Some ids among which are the k likeliest, in the order of ids. None where the row is too short for this to pay,
+    or where logits among those k are equal: then which id comes first is up to the algorithm that sorts the row.
+
+    The row is folded into columns. The k-th largest of their maxima bounds the k-th largest logit from below, since k
+    columns reach it. With k = 2, the row 1 5 2 | 4 3 9 folds into the columns (1, 4), (5, 3), (2, 9) with the maxima
+    4, 5, 9: the bound is 5, and the ids of 5 and 9 are returned.
+    """
+    n = len(row)
+    n_rows = min(n // (_COLUMNS_PER_ID * k), _MOST_ROWS)
+    if n_rows < 2:
+        return None
+    n_columns = n // n_rows
+    maxima = row[: n_rows * n_columns].reshape(n_rows, n_columns).max(axis=0)
+    bound = np.partition(maxima, n_columns - k)[n_columns - k]
+    ids = np.flatnonzero(row >= bound)
+    best = np.sort(row[ids])[-(k + 1) :]
+    if len(best) < k or (best[1:] == best[:-1]).any():
+        return None
+    return ids

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from uad.backend import native
+from uad.common.logits import likeliest
 from uad.errors import NotSupportedError
-from uad.sampling.likeliest import likeliest
 from uad.sampling.stages import LogitBias, Stage, most_kept
 
 _TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
