@@ -179,7 +179,7 @@ def _ways(placed: Placed, talk: Talk) -> Iterator[Placed]:
     """What to try, the plainest first, each once: as it is; mended where the template is known to refuse; in the
     strictest order; with calls in words. OpenAI's newer name of the system role is for those templates that know it.
     """
-    template, with_tools, does = talk.template, bool((talk.kwargs or {}).get("tools")), calling(talk.template)
+    template, with_tools = talk.template, bool((talk.kwargs or {}).get("tools"))
     as_system = tuple(
         (at, {**message, "role": "system"} if message["role"] == "developer" else message) for at, message in placed
     )
@@ -193,8 +193,8 @@ def _ways(placed: Placed, talk: Talk) -> Iterator[Placed]:
     ways: tuple[Callable[[], Placed], ...] = (
         lambda: placed if "developer" in template else as_system,
         lambda: as_system,
-        lambda: mended(as_system, takes, does),
-        lambda: mended(as_system, takes_usual, does),
+        lambda: mended(as_system, takes, calling(template)),
+        lambda: mended(as_system, takes_usual, calling(template)),
         lambda: mended(calls_told(as_system), lambda *_: False, Calling()),
     )
     tried: list[Placed] = []
