@@ -176,7 +176,7 @@ def _imitates_an_end(format_: CallFormat, found: Mapping[str, object]) -> bool:
 
 
 def _imitates_a_quote(format_: CallFormat, found: Mapping[str, object]) -> bool:
-    mark = re.compile(re.escape(QUOTE) + r"\s*[,}\]]")
+    mark = re.compile(rf"{re.escape(QUOTE)}\s*(?:[,}}\]]|{re.escape(format_.end)})")
     return format_.body == "gemma" and any(map(mark.search, _strings(list(found.values()))))
 
 
@@ -198,7 +198,7 @@ def _has_no_types(format_: CallFormat, found: Mapping[str, object]) -> bool:
 
 UNREADABLE: tuple[tuple[str, Callable[[CallFormat, Mapping[str, object]], bool]], ...] = (
     ("a raw text in tags that holds its closing tag with the end of the call, or another argument", _imitates_an_end),
-    ("a raw text of Gemma's that holds a quotation mark with a comma or a bracket", _imitates_a_quote),
+    ("a raw text of Gemma's that holds a quotation mark with a comma, a bracket or the call's end", _imitates_a_quote),
     ("LFM2.5 writes texts without escapes: what Python reads as one, or as the end of a text", _has_what_python_reads),
     ("texts in tags in tags have no types: one that reads as another value, blanks, or the mark itself", _has_no_types),
 )

@@ -78,7 +78,7 @@ def test_an_answer_that_begins_like_a_call_without_a_marker_is_soon_content(text
     assert "".join(event.text for event in events if isinstance(event, Content)).startswith(text)
 
 
-@settings(max_examples=int(os.environ.get("UAD_EXAMPLES", "0")) or 150, deadline=None)
+@settings(max_examples=int(os.environ.get("UAD_EXAMPLES", "0")) or 100, deadline=None)
 @given(st.data())
 def test_whatever_an_ended_answer_holds_arguments_are_objects_and_cuts_change_nothing(data: st.DataObject):
     name = data.draw(st.sampled_from(sorted(FORMATS)))

@@ -45,7 +45,7 @@ def test_calls_that_a_template_writes_are_read_as_they_are(name: str):
         max_size=3 if does.parallel else 1,
     )
 
-    @settings(max_examples=EXAMPLES or 3, **SETTINGS)
+    @settings(max_examples=EXAMPLES or 2, **SETTINGS)
     @given(calls, st.lists(st.integers(1, 40), min_size=1, max_size=4))
     def check(wanted: list[MadeCall], sizes: list[int]) -> None:
         answer = written(name, wanted)
