@@ -12,7 +12,7 @@ from uad.config import Config, DraftingConfig, ModelConfig
 from uad.policy.cost import CostSample
 from uad.runtime import Runtime, pacing
 from uad.runtime.wiring import Wiring
-from uad.types import Request
+from uad.types import Request, SamplingParams
 
 CONFIG = SimpleNamespace(drafting=DraftingConfig(), n_parallel=1)
 TARGET = SimpleNamespace(
@@ -149,7 +149,8 @@ def test_a_server_that_rests_measures_again_and_writes_the_same_text(monkeypatch
     monkeypatch.setattr(pacing, "_MOST_PAUSE", 0.0)
     monkeypatch.setattr(pacing, "_TARGET_SECONDS", 0.1)
     with Runtime.open(config) as runtime:
-        request = Request(tuple(runtime.tokenize("the river and the stone, the river")), max_tokens=16)
+        ids, greedy = runtime.tokenize("the river and the stone, the river"), SamplingParams(temperature=0.0)
+        request = Request(tuple(ids), greedy, max_tokens=16)
         first = finish(runtime, [request])[0]
         policies = runtime._parts.policies
         assert policies.last.machine.is_rough
