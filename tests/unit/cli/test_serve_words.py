@@ -23,7 +23,7 @@ def started(monkeypatch):
     seen = []
 
     @contextmanager
-    def no_models(config, quiet=False):
+    def no_models(config, quiet=False, tell=None):
         yield config
 
     monkeypatch.setattr(serve, "runtime", no_models)
@@ -46,9 +46,9 @@ def started(monkeypatch):
         ([], False),
     ],
 )
-def test_an_address_that_others_reach_without_a_key_is_told_in_a_line(started, capsys, words, is_told):
+def test_an_address_that_others_reach_without_a_key_is_told_in_a_line(started, caplog, words, is_told):
     assert main(["serve", "-m", "x", *words]) == 0
-    told = [line for line in capsys.readouterr().err.splitlines() if "lets other machines in" in line]
+    told = [line for line in caplog.messages if "lets other machines in" in line]
     assert len(told) == is_told
     assert len(started) == 1
     if is_told:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from uad.server.connection import Listener
+from uad.server.connection import Connection
 
 
 class Transport(asyncio.Transport):
@@ -34,7 +34,7 @@ def looks(sizes, hurry=False, resumes=False):
     """Whether the connection is closed, and how often it was looked at, with no patience at all."""
 
     async def run():
-        connection = Listener(handler, 0.0)()
+        connection = Connection(web.Server(handler), 0.0)
         transport = Transport(sizes)
         connection.connection_made(transport)
         connection.pause_writing()
