@@ -161,4 +161,4 @@ def test_a_server_that_rests_measures_again_and_writes_the_same_text(monkeypatch
         assert not policies.last.machine.is_rough
         second = finish(runtime, [request])[0]
     assert first.ids == second.ids
-    assert second.done.timings.cache_n > 0
+    assert second.done.timings.n_cached > 0

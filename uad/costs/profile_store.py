@@ -154,9 +154,9 @@ def save(key: ProfileKey, samples: Sequence[CostSample]) -> Path:
         },
         indent=1,
     )
-    check_folder()
     file = path(key)
     try:
+        file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, text.encode())
     except OSError as error:
         raise _not_stored(error.strerror or str(error)) from None
@@ -164,12 +164,11 @@ def save(key: ProfileKey, samples: Sequence[CostSample]) -> Path:
 
 
 def check_folder() -> None:
-    """Make the folder of curves. Raises ConfigError where none could be written there: before one is measured."""
-    try:
-        folder().mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _not_stored(error.strerror or str(error)) from None
-    if why := why_not_writable(folder() / "curve.json"):
+    """Raises ConfigError where no curve could be written into the folder of curves: before one is measured. Makes
+    nothing.
+    """
+    there = next(one for one in (folder(), *folder().absolute().parents) if one.exists())
+    if why := why_not_writable(there / "curve.json"):
         raise _not_stored(why)
 
 
