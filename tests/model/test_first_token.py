@@ -56,6 +56,22 @@ class Sink(Collector):
             self.ended.set()
 
 
+class Door:
+    """A lock that says when the model thread has to wait for it: it can take no command then."""
+
+    def __init__(self, waits: threading.Event) -> None:
+        self._lock, self._waits = threading.Lock(), waits
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            if threading.current_thread().name == "uad-model":
+                self._waits.set()
+            self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
 class Late:
     """A runtime whose model thread takes a command before the interruption that comes with it, each time: the worst
     order of two threads.
@@ -66,12 +82,13 @@ class Late:
         engine = make_engine(self.target)
         turns = AdapterTurns(engine, lambda scales: None, ())
         info = SimpleNamespace(target=SimpleNamespace(n_vocab=TARGET_VOCAB.n_vocab))
-        parts = SimpleNamespace(engine=engine, turns=turns, info=info, prompts=None, stack=ExitStack())
+        parts = SimpleNamespace(engine=engine, turns=turns, info=info, prompts=None, again=None, stack=ExitStack())
         monkeypatch.setattr(runtime, "build", lambda *_: parts)
         self.taken, self.interrupted = threading.Event(), threading.Event()
         self.interrupted.set()
         self._wrap(monkeypatch, engine, turns)
         self.runtime = Runtime.open(Config(target=None))
+        self.runtime._door = Door(self.taken)
 
     def _wrap(self, monkeypatch: pytest.MonkeyPatch, engine: object, turns: AdapterTurns) -> None:
         for owner, name in ((turns, "submit"), (turns, "cancel")):

@@ -138,7 +138,8 @@ def test_an_unknown_flag_names_its_nearest() -> None:
 
 def test_from_a_wheel_in_an_environment_of_its_own_in_another_directory(tmp_path: Path) -> None:
     """mappings/ must come along in the wheel. The dependencies are lent from this environment; uad itself is not."""
-    subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, ROOT], check=True, env=ENV)
+    env = {name: value for name, value in ENV.items() if name != "PYTHONPATH"}
+    subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, ROOT], check=True, env=env)
     venv.create(tmp_path / "env", with_pip=False)
     python = tmp_path / "env" / "bin" / "python"
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -146,12 +147,12 @@ def test_from_a_wheel_in_an_environment_of_its_own_in_another_directory(tmp_path
     (site / "lent.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     (wheel,) = tmp_path.glob("uad-*-py3-none-any.whl")
     subprocess.run(
-        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", site, wheel], check=True, env=ENV
+        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", site, wheel], check=True, env=env
     )
     result = subprocess.run(
         [python, "-m", "uad", "inspect", TARGET, DRAFTS["gemma"]],
         cwd=tmp_path,
-        env=ENV,
+        env=env,
         capture_output=True,
         text=True,
         check=False,
@@ -161,7 +162,7 @@ def test_from_a_wheel_in_an_environment_of_its_own_in_another_directory(tmp_path
     where = subprocess.run(
         [python, "-c", "import uad; print(uad.__file__)"],
         cwd=tmp_path,
-        env=ENV,
+        env=env,
         capture_output=True,
         text=True,
         check=True,

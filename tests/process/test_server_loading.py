@@ -94,7 +94,8 @@ def test_every_route_waits_for_the_models_and_then_answers():
         assert (status, headers["Retry-After"]) == (503, "5")
         assert body == {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error", "param": None}}
     error = {"type": "overloaded_error", "message": "Loading model"}
-    assert said[3][::2] == (503, {"type": "error", "error": error})
+    request_id = said[3][1]["request-id"]
+    assert said[3][::2] == (503, {"type": "error", "error": error, "request_id": request_id})
     assert said[4][::2] == (200, {"status": "ok"})
 
 
