@@ -37,7 +37,7 @@ reading logits.
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The curves to count with: one pass of n rows behind so many positions, of the target and of the draft model."""
+    """The curves to count with: one pass of n rows after so many positions, of the target and of the draft model."""
 
     target: tuple[CostSample, ...]
     draft: tuple[CostSample, ...] = ()

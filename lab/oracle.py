@@ -35,7 +35,7 @@ class Costs(Protocol):
     """What a machine takes for the two things that a round consists of."""
 
     def target_ms(self, n: int, depth: int) -> float:
-        """Milliseconds of one pass of n rows of the target, each behind about `depth` positions."""
+        """Milliseconds of one pass of n rows of the target, each after about `depth` positions."""
         ...
 
     def draft_ms(self, n: int, n_seq: int = 1) -> float:
@@ -57,7 +57,7 @@ class RoundCosts:
     speeds: tuple[float, float] = (1.0, 1.0)
 
     def target_ms(self, n: int, depth: int) -> float:
-        """One pass of n rows of the target, each behind about `depth` positions."""
+        """One pass of n rows of the target, each after about `depth` positions."""
         several = n > 1
         return self.target.ms(n, depth) * self.speeds[several] / self.target.speeds()[several]
 

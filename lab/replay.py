@@ -242,7 +242,7 @@ class Replay:
 
     @staticmethod
     def _chained(text: Text, draft: Draft, n_max: int) -> Draft:
-        """The draft continued by what the text offers behind it, as far as that was recorded: behind what is right."""
+        """The draft continued by what the text offers after it, as far as that was recorded: after what is right."""
         at, looked_up = text.t + len(draft.ids), text.answer.guesses.get(Origin.SUFFIX, ())
         if not draft.ids or at >= len(looked_up) or not looked_up[at].ids:
             return draft

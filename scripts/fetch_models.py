@@ -1,7 +1,7 @@
 """Fetch the real models that `make demo`, the bench and the tests marked `real` use: `make models`.
 
     python scripts/fetch_models.py               fetch every model that is not there yet, but the largest python
-    scripts/fetch_models.py NAME ...      only these; a name with a type behind it is written anew from the one without
+    scripts/fetch_models.py NAME ...      only these; a name with a type after it is written anew from the one without
     python scripts/fetch_models.py --list        names, sizes, licences, and which are there python
     scripts/fetch_models.py --check       read what is there again and compare checksums python scripts/fetch_models.py
     --folder      print where they lie: $UAD_MODELS, or "models" in this user's cache folder of uad

@@ -169,7 +169,7 @@ class CacheCounts(Sums):
 class Totals(Sums):
     """Counts over all finished requests since start, for `/metrics`.
 
-    n_prompt: ids read, without n_cached that were held; n_next: predicted ids behind the first ones, which are what
+    n_prompt: ids read, without n_cached that were held; n_next: predicted ids after the first ones, which are what
     predicted_ms is for. n_tokens_max: of the longest text, prompt and answer. n_busy_slots: slots with a request, added
     up over all decodes. n_failed: requests that ended with an error; n_policy_failures: times that the policy failed,
     after which nothing was drafted for a while.
@@ -223,7 +223,7 @@ class EngineView:
     """What the loop does at a moment, for people who look.
 
     n_written: ids of answers since start, n_rounds: of all sequences. curve[k]: milliseconds of a pass of k + 1 rows
-    behind `depth` positions; plain: (depth, milliseconds of a single row). lengths[k]: rounds of late that submitted k
+    after `depth` positions; plain: (depth, milliseconds of a single row). lengths[k]: rounds of late that submitted k
     drafted ids.
     """
 

@@ -1,4 +1,4 @@
-"""What an answer says, one behind the other: thoughts, text and calls, each opened, added to, closed; and the
+"""What an answer says, one after the other: thoughts, text and calls, each opened, added to, closed; and the
 base of answers that are made of them.
 """
 
@@ -146,7 +146,7 @@ class Segments:
 
     def _probs_of(self, text: str) -> tuple[TokenProb, ...]:
         """Those of the tokens that hold the text, as far as they have come. Those before them are of marks or of white
-        space; the text of those behind them is kept back still.
+        space; the text of those after them is kept back still.
         """
         ends = list(accumulate(len(prob.data) for prob in self._waiting))
         wanted = text.encode()

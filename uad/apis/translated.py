@@ -123,7 +123,7 @@ def validated(kind: type[M], value: object, where: str) -> M:
 
 
 def objects_in(value: object, where: str, called: str, most: int) -> list[tuple[str, dict[str, Any]]]:
-    """The objects of a list, each behind the place where it stands. called: what they are, for InvalidRequestError."""
+    """The objects of a list, each after the place where it stands. called: what they are, for InvalidRequestError."""
     if not isinstance(value, list):
         raise InvalidRequestError.at(where, f"must be a string or a list of {called}")
     if len(value) > most:

@@ -287,7 +287,7 @@ def make_job(engine: BenchEngine, prompt: WorkloadPrompt, temperature: float, se
 def groups(jobs: Sequence[BenchJob], size: int, n_slots: int) -> list[tuple[BenchJob, ...]]:
     """Cut jobs into groups of exactly `size` distinct ones; the last group is filled up from the start of the list.
 
-    Each group gets consecutive slots, the next one the slots behind it as far as there are any: prompts that were read
+    Each group gets consecutive slots, the next one the slots after it as far as there are any: prompts that were read
     for groups of one size are found in the cache by those of another.
     """
     n_groups, n_places = -(-len(jobs) // size), max(n_slots // size, 1)

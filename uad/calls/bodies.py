@@ -85,7 +85,7 @@ def string_of(value: str) -> str:
 
 
 def surplus(source: FormatSource, stops: Words) -> Wait[None]:
-    """Pass over closing brackets that nothing opened, where one of these texts stands behind them, or nothing."""
+    """Pass over closing brackets that nothing opened, where one of these texts stands after them, or nothing."""
     source.set_mark()
     yield from source.blanks()
     while (yield from source.take(_CLOSERS)):

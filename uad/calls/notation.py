@@ -2,7 +2,7 @@
 Python's.
 
 What is told is JSON wherever the text breaks off, unless the answer was cut. A string ends at its quotation mark where
-something follows that can stand behind a string: in `"say "hi" there"}` only the last mark does. In valid JSON that is
+something follows that can stand after a string: in `"say "hi" there"}` only the last mark does. In valid JSON that is
 every mark without a backslash, so valid JSON is told as it is.
 """
 
@@ -32,7 +32,7 @@ KEY = r"[^\s=,:(){}\[\]\"'<>]{1,256}"
 
 @dataclass(frozen=True)
 class Bracket:
-    """A list, or an object if `colon` stands behind the names of its members. pair: its brackets in JSON.
+    """A list, or an object if `colon` stands after the names of its members. pair: its brackets in JSON.
 
     A string in it ends before `after`, and may end before `begun`, the beginning of such a text.
     """
@@ -95,7 +95,7 @@ PYTHON = Notation(
 ARGUMENTS = Bracket(
     ")", "{}", "=", rf"[)\]][)\s]{{0,64}}[,\]<]|,\s*(?:{KEY}\s*=|\))", rf"[)\]][)\s]{{0,64}}|,\s*(?:{KEY})?\s*"
 )
-"""Of a call in Python. Some templates write strings there without escapes, so what stands behind the bracket counts as
+"""Of a call in Python. Some templates write strings there without escapes, so what stands after the bracket counts as
 well: in `say(text='print('hi')')]` the string ends at the last mark.
 """
 LITERAL = Notation(PYTHON.quotes, PYTHON.brackets, PYTHON.escapes, re.compile(r"(?!)"))
@@ -186,7 +186,7 @@ class ValueReader:
             raise
 
     def _next(self) -> Wait[None]:
-        """What stands behind an opening bracket or a value: the end, or the next member."""
+        """What stands after an opening bracket or a value: the end, or the next member."""
         source, top = self._source, self._open[-1]
         if self._guards:
             source.set_mark()
@@ -283,7 +283,7 @@ class ValueReader:
         yield from self._word(lead, types)
 
     def _text(self, quote: str, lead: str, types: frozenset[str]) -> Wait[None]:
-        """A string, behind its first quotation mark."""
+        """A string, after its first quotation mark."""
         bracket = self._open[-1].bracket if self._open else self._notation.brackets["{"]
         ends = _ends(bracket.after, bracket.begun, self._stops)
         if types and "string" not in types and self._typed is not None:
@@ -325,7 +325,7 @@ class ValueReader:
                 raise MalformedError("a mark in a string")
 
     def _escape(self) -> Wait[str]:
-        """What stands behind a backslash, as it stands in JSON. One that means nothing is a backslash."""
+        """What stands after a backslash, as it stands in JSON. One that means nothing is a backslash."""
         found = yield from self._source.match(self._notation.escapes, _LONGEST_ESCAPE)
         if not found or found == "'":
             return found or "\\\\"

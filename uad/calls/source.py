@@ -13,7 +13,7 @@ T = TypeVar("T")
 Wait = Generator[None, None, T]
 Tell = Callable[[str], None]
 MAX_BLANKS = 1024
-"""Characters of white space that are waited through to see what stands behind them."""
+"""Characters of white space that are waited through to see what stands after them."""
 _BLANKS = rf"\s{{0,{MAX_BLANKS}}}"
 
 
@@ -235,7 +235,7 @@ class FormatSource:
     def collect(self, wanted: Words, limit: int) -> Wait[tuple[str, str]]:
         """The text up to the next word, and the word, which is passed over.
 
-        Raises MalformedError behind `limit` characters or at the end.
+        Raises MalformedError after `limit` characters or at the end.
         """
         pieces: list[str] = []
         word = yield from self.until(wanted, bounded(pieces, limit))
@@ -254,7 +254,7 @@ class FormatSource:
 
 
 def bounded(pieces: list[str], limit: int) -> Tell:
-    """Adds to the pieces. Raises MalformedError behind `limit` characters."""
+    """Adds to the pieces. Raises MalformedError after `limit` characters."""
     size = 0
 
     def add(text: str) -> None:

@@ -42,7 +42,7 @@ class Track:
 
     @property
     def first(self) -> int:
-        """Index of the first id behind which something in the body is foretold."""
+        """Index of the first id after which something in the body is foretold."""
         return next((i for i, end in enumerate(self.ends) if end >= 0), len(self.ids))
 
     def spans(self) -> list[tuple[int, int]]:
@@ -67,7 +67,7 @@ class Tally:
     runs: list[list[bool]] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
-        """Add the sums of another one to these; its runs come behind these."""
+        """Add the sums of another one to these; its runs come after these."""
         for one in fields(self):
             setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 

@@ -339,7 +339,7 @@ def draft_track(rules: CompiledRules, draft: Encoder, prompt: Sequence[int], bod
 
 
 def _rows(context: Context, track: Track) -> Reading:
-    """The logits behind every id that ends in the body."""
+    """The logits after every id that ends in the body."""
     context.clear(0)
     _read_prompt(context, 0, track.ids[: track.first])
     for at in range(track.first, len(track.ids), _CHUNK):

@@ -81,7 +81,7 @@ def decode_text(data: bytes, name: str, error: type[UadError] = ConfigError) -> 
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as failure:
-        at = failure.start + len(data) - len(failure.object)  # the codec counts from behind the mark
+        at = failure.start + len(data) - len(failure.object)  # the codec counts from after the mark
         raise error(f"{name}: not UTF-8 text (byte {at}); save it as UTF-8") from failure
     return text.replace("\r\n", "\n").replace("\r", "\n")
 

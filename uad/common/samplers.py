@@ -25,7 +25,7 @@ class SamplerEntry:
     letter cannot be named there. `changes_best`: whether it can change which id is the likeliest. `by_chance`: its
     first field is the probability that it acts at a position; `sampling/steps` draws that, and llama.cpp is told 1.
     `counts`: it remembers the ids of the text, as many as its first field says. `logs`: it takes logarithms of
-    probabilities, and must not meet a 0. `draws`: it takes the place of the usual draw, behind all others.
+    probabilities, and must not meet a 0. `draws`: it takes the place of the usual draw, after all others.
     """
 
     name: str

@@ -120,7 +120,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _table(path: Path) -> dict[str, int]:
-    """The first number behind each word that begins a line."""
+    """The first number after each word that begins a line."""
     words = (line.split() for line in _lines(path))
     return {row[0]: int(row[1]) for row in words if len(row) > 1 and row[1].isdigit()}
 

@@ -1,7 +1,7 @@
 """Cost curves of a context, measured: quickly at start, or in full for `uad profile`. Knows neither files nor the
 policy that uses them.
 
-One decode is n ids of one sequence behind `depth` positions, logits wanted for every row, as in verification; reading
+One decode is n ids of one sequence after `depth` positions, logits wanted for every row, as in verification; reading
 the logits is part of it, since a GPU answers only then. Everything runs on the calling thread, which must be the one
 that owns the context.
 """
@@ -36,7 +36,7 @@ _BETWEEN = 4
 _FILL_SHARE, _FILL_STEP = 0.3, 256
 _STRIDE = 7919
 _DROP, _DEAR = 1.5, 3.0  # times that a pass of fewer rows, or of single ones in one, never takes by itself
-_SETTLING, _CHEAP = 2, 0.02  # single rows that are not counted behind others, where they take this share of the time
+_SETTLING, _CHEAP = 2, 0.02  # single rows that are not counted after others, where they take this share of the time
 
 
 class Decoder(Protocol):
@@ -123,7 +123,7 @@ def _single_rows(bench: _Bench, ms: float) -> list[float]:
 
 def most_singly(context: Decoder, clock: Clock = perf_counter) -> int:
     """How many rows of a sequence cost less one by one than in a pass of two, with what a change of the number of rows
-    adds to the single ones behind it; 1: none. Sequence 0 is empty afterwards.
+    adds to the single ones after it; 1: none. Sequence 0 is empty afterwards.
     """
     bench = _Bench(context, 0, clock)
     several, behind, settled = [], [], []
@@ -246,12 +246,12 @@ def _grouped(samples: Iterable[CostSample]) -> dict[tuple[int, int], list[float]
 
 
 def fitting_depths(context: Decoder, n_max: int, depths: Sequence[int] = DEPTHS) -> tuple[int, ...]:
-    """Those of the depths behind which n_max rows fit; always at least depth 0."""
+    """Those of the depths after which n_max rows fit; always at least depth 0."""
     return tuple(depth for depth in depths if depth + n_max <= context.n_ctx) or (0,)
 
 
 class _Bench:
-    """Timed decodes behind a fixed number of positions of a sequence, which are in the cache already."""
+    """Timed decodes after a fixed number of positions of a sequence, which are in the cache already."""
 
     def __init__(self, context: Decoder, depth: int, clock: Clock, seq: int = 0) -> None:
         self._context = context
@@ -261,7 +261,7 @@ class _Bench:
         self._size = 0  # rows of the last decode
 
     def settle(self) -> None:
-        """Decode single rows until one more costs what it does behind others: GPUs record a graph of a new shape."""
+        """Decode single rows until one more costs what it does after others: GPUs record a graph of a new shape."""
         if self._size > 1:
             for _ in range(_SETTLING):
                 self.once(1)
@@ -279,7 +279,7 @@ class _Bench:
         return ms
 
     def take_back(self) -> None:
-        """Only the positions stay behind which passes are timed."""
+        """Only the positions stay after which passes are timed."""
         if self.depth:
             self._context.take_back(self._seq, self.depth)
         else:

@@ -1,7 +1,7 @@
 """Ids of a text that are to be decoded again: where they are many, they are decoded before the passes of a round are
 laid out.
 
-`Target.prepare` would decode them, too, but behind the layout: without their rows passes could be smaller than `exact`
+`Target.prepare` would decode them, too, but after the layout: without their rows passes could be smaller than `exact`
 allows.
 """
 

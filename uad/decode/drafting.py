@@ -223,7 +223,7 @@ class Drafting:
         return raw, self._sound(raw, asks)
 
     def _may_chain(self, wishes: Sequence[Wish]) -> frozenset[int]:
-        """Sequences in which the text goes on behind a guess that was written: those whose policy weighs lengths."""
+        """Sequences in which the text goes on after a guess that was written: those whose policy weighs lengths."""
         if self._looks_up is None or not self._looks_up.is_on:
             return frozenset()
         origin = self._looks_up.part.origin
@@ -231,7 +231,7 @@ class Drafting:
         return frozenset(seq for seq, params in every if not params.types or origin in params.types)
 
     def _continued(self, draft: Draft, ask: Ask) -> Draft:
-        """The draft, and what the text offers behind it."""
+        """The draft, and what the text offers after it."""
         room = ask.n_max - len(draft.ids)
         if not draft.ids or room <= 0 or ask.seq not in self._chained or self._looks_up is None:
             return draft

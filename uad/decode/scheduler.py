@@ -124,7 +124,7 @@ class Scheduler:
         return tuple(_describe(slot) for slot in self._slots.all)
 
     def spare(self) -> tuple[int, int] | None:
-        """A sequence, and behind how many of its positions passes may be tried while nothing runs, without harm: an
+        """A sequence, and after how many of its positions passes may be tried while nothing runs, without harm: an
         empty one, else the shortest, where ids are taken back by position. None where there is none.
         """
         slot = min(self._slots.all, key=lambda one: len(one.cached))

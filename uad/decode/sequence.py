@@ -158,7 +158,7 @@ class Running:
         """Why the answer ends with this id, if it does. llama-server's order: the vocabulary's own end is told before a
         stop string.
 
-        A constrained answer that is complete has no end id behind it. is_last: of those that the constraint has seen.
+        A constrained answer that is complete has no end id after it. is_last: of those that the constraint has seen.
         """
         if id_ in self.ends.ids:
             return StopKind.EOS if id_ in self.vocab.eog and not self.request.sampling.ignore_eos else StopKind.WORD
@@ -204,7 +204,7 @@ class Running:
 
 class Indentation:
     """Where a text ends because a line begins too far to the left: for code that is filled in inside a block. Reads it
-    as it comes. Behind the first line end each line must begin with n blanks or tabs at least; an empty
+    as it comes. After the first line end each line must begin with n blanks or tabs at least; an empty
     line has none. n 0: any line may follow.
     """
 

@@ -58,7 +58,7 @@ class _SequenceRows:
         return len(self.pending) + len(self.draft.ids)
 
     def rows(self, n_extra: int, least: int) -> Rows:
-        """The rows with n_extra dummies behind them. The output layer, too, must not be alone with fewer than `least`
+        """The rows with n_extra dummies after them. The output layer, too, must not be alone with fewer than `least`
         rows.
         """
         ids = [*self.pending, *self.draft.ids]
@@ -282,7 +282,7 @@ class Engine:
 
     def _whole(self, running: Running, n: int) -> int:
         """Of the next n ids of a prompt, those that are best decoded at once. Where marks help later prompts, the last
-        ones come apart, behind a mark. Where dummy rows cannot be taken back, no pass but the last is so small that it
+        ones come apart, after a mark. Where dummy rows cannot be taken back, no pass but the last is so small that it
         needs some.
         """
         tail, least = self._target.tail, self._least.rows
@@ -396,7 +396,7 @@ class Engine:
 
     @staticmethod
     def _prompt_probs(running: Running, begin: int, logits: Logits) -> tuple[TokenProb, ...]:
-        """Those of the prompt's ids behind `begin`, each by the row before it; [n, n_vocab] are the rows from there."""
+        """Those of the prompt's ids after `begin`, each by the row before it; [n, n_vocab] are the rows from there."""
         if not running.request.prompt_probs:
             return ()
         n_top, pieces = running.request.n_probs, running.vocab.texts

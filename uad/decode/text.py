@@ -14,7 +14,7 @@ class TextStream:
     """Feed bytes and names of control tokens, get text. After a stop string was found (`stopped` is it) nothing more
     comes out.
 
-    Text ends before the stop string, or behind it if `keeps_stop`. Names never come out, but a stop string may contain
+    Text ends before the stop string, or after it if `keeps_stop`. Names never come out, but a stop string may contain
     them.
     """
 

@@ -22,7 +22,7 @@ class Chooser(Protocol):
         """These ids of the target were committed: first those of the prompt."""
 
     def start(self, ahead: bytes) -> None:
-        """A draft begins behind all that was committed, with these bytes left over from an earlier one."""
+        """A draft begins after all that was committed, with these bytes left over from an earlier one."""
 
     def wrote(self, data: bytes) -> None:
         """The draft goes on with these bytes."""

@@ -30,7 +30,7 @@ _NONE: Final = -1
 
 
 class Continuation(NamedTuple):
-    """How a draft may go on: the bytes from where the target's next id begins, the target's special behind them, and
+    """How a draft may go on: the bytes from where the target's next id begins, the target's special after them, and
     how likely that is.
     """
 
@@ -55,7 +55,7 @@ class Coupling:
         self._first = lru_cache(1 << 15)(self._find_first)
 
     def chooser(self, sampling: SamplingParams, n_prompt: int) -> Chooser:
-        """For an answer that is drawn like that, behind a prompt of so many ids; the likeliest where nothing is left to
+        """For an answer that is drawn like that, after a prompt of so many ids; the likeliest where nothing is left to
         chance, or where the seed is not known.
         """
         if sampling.temperature <= 0 or sampling.seed is None:
@@ -91,7 +91,7 @@ class Coupling:
         return at, data
 
     def continuations(self, begun: bytes, ids: Sequence[int], log_p: Sequence[float]) -> list[Continuation]:
-        """Those of these ids of the draft, behind what it wrote of an id of the target; a special that means nothing
+        """Those of these ids of the draft, after what it wrote of an id of the target; a special that means nothing
         ends the answer.
         """
         pieces, specials = self._draft.vocab.pieces, self._draft.vocab.special_ids
@@ -101,7 +101,7 @@ class Coupling:
         ]
 
     def _whole(self, data: bytes, special: int) -> int:
-        """The id of the target that goes on behind all of it; _NONE where one ends within."""
+        """The id of the target that goes on after all of it; _NONE where one ends within."""
         if data:
             return self._begun(data) if special == _NONE else _NONE
         return special if special != _NONE else self._end
@@ -111,7 +111,7 @@ class Coupling:
         noise counted in.
 
         Ids are drawn in turn: continuations that end the same id of the target share its noise, and compete among
-        themselves behind it.
+        themselves after it.
         """
         live, share = [(k, one.data) for k, one in enumerate(continuations)], 1.0
         while True:

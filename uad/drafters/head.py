@@ -24,7 +24,7 @@ from uad.vocab.table import VocabTable
 
 Hidden = npt.NDArray[np.float32]
 Choosers = Callable[[SamplingParams, int], Chooser]
-"""Makes a chooser for an answer that is drawn like that, behind a prompt of so many ids."""
+"""Makes a chooser for an answer that is drawn like that, after a prompt of so many ids."""
 _NO_PACE = NoPace()
 _WORTH_CATCHING_UP = 32  # ids; fewer are left for the next draft where none is asked for
 
@@ -119,7 +119,7 @@ class _Work:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a draft begins behind what is read."""
+        """Whether a draft begins after what is read."""
         return self.ask.n_max > 0 and 0 < self.end == len(self.text.ids)
 
 
@@ -197,7 +197,7 @@ class HeadDrafter:
         return _Work(ask, text, first, first + n)
 
     def _unread(self, seq: int, text: _HeadText) -> tuple[int, int]:
-        """The positions that can be read, from and up to but without: those behind which the target's row is held."""
+        """The positions that can be read, from and up to but without: those after which the target's row is held."""
         held_from, held_to = self._source.span(seq)
         last = min(len(text.ids), held_to + 1)
         first = text.n_read
@@ -274,7 +274,7 @@ class HeadDrafter:
             pace.stepped(len(live), self._clock() - began)
 
     def _advance(self, work: _Work, pace: Pace) -> bool:
-        """Choose one more id; False where the draft ends before or behind it."""
+        """Choose one more id; False where the draft ends before or after it."""
         assert work.row is not None
         id_, p = work.text.chooser.choose(work.row)
         if p < work.ask.p_min:

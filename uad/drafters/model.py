@@ -37,7 +37,7 @@ _NO_PACE = NoPace()
 
 
 class ModelDrafter:
-    """Drafts with a model through bytes. heal: re-choose the ids behind the edge; salvage: keep guesses that the target
+    """Drafts with a model through bytes. heal: re-choose the ids after the edge; salvage: keep guesses that the target
     re-cut.
     """
 
@@ -254,7 +254,7 @@ class ModelDrafter:
             at += row.n_logits
 
     def _heal_edge(self, work: DraftWork, logits: npt.NDArray[np.float32], pace: Pace) -> None:
-        """Choose the way on through the bytes behind the edge. Where it is the canonical one, the row behind it is
+        """Choose the way on through the bytes after the edge. Where it is the canonical one, the row after it is
         already there.
         """
         mirror, k = work.sequence.mirror, work.first_choice
@@ -298,7 +298,7 @@ class ModelDrafter:
                 work.row = row
 
     def _advance(self, work: DraftWork, pace: Pace) -> bool:
-        """Choose one more id; False where the draft ends before or behind it."""
+        """Choose one more id; False where the draft ends before or after it."""
         assert work.row is not None
         work.n_steps += 1
         if work.rest:

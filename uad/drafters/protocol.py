@@ -24,7 +24,7 @@ class Pace(Protocol):
 
 @runtime_checkable
 class Continuing(Protocol):
-    """A drafter that can go on behind another one's guess."""
+    """A drafter that can go on after another one's guess."""
 
     def after(self, seq: int, ids: Sequence[int], n: int) -> Draft:
         """At most n ids that may follow the sequence and these guesses; nothing is remembered of it."""

@@ -52,7 +52,7 @@ class Recall:
         self._n = -1
 
     def mixed(self, row: Row) -> Row:
-        """The logits of the id behind the mirror's last one, [n_vocab], with what followed earlier mixed in."""
+        """The logits of the id after the mirror's last one, [n_vocab], with what followed earlier mixed in."""
         self._match()
         if not self._length:
             return row

@@ -12,7 +12,7 @@ _NOTHING = Draft(origin=Origin.GRAMMAR, kind=Origin.GRAMMAR)
 
 
 class GrammarDrafter:
-    """Proposes ids that are forced, which are believed wholly, and what is forced behind a choice of white space.
+    """Proposes ids that are forced, which are believed wholly, and what is forced after a choice of white space.
 
     matchers: those of running answers, by sequence; they belong to the loop, which tells them of every id.
     """

@@ -46,7 +46,7 @@ class Matcher(Protocol):
     @property
     def expected(self) -> Sequence[tuple[int, float]]:
         """The ids that follow probably, each with the probability that it does if all before it do: those that are
-        forced, then what is forced behind a choice of white space.
+        forced, then what is forced after a choice of white space.
         """
         ...
 

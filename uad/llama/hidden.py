@@ -23,7 +23,7 @@ class _Ring:
         self.first = self.end = 0
 
     def put(self, pos: int, rows: Hidden) -> None:
-        """Rows of positions from pos on; what was held of these and behind them is of another text."""
+        """Rows of positions from pos on; what was held of these and after them is of another text."""
         if self._rows is None:
             self._rows = np.zeros((self._room, self._width), np.float32)
         if not self.first <= pos <= self.end:

@@ -66,7 +66,7 @@ class Calibration:
     slope: float = _FIRST_SLOPE
     shift: float = _FIRST_SHIFT
     following: list[float] = field(default_factory=lambda: [_UNKNOWN] * N_BINS)
-    """By bin, the mean probability of the id behind one of it in the same draft."""
+    """By bin, the mean probability of the id after one of it in the same draft."""
     _chances: list[float] = field(default_factory=lambda: [_UNKNOWN] * N_BINS)
 
     def chance(self, i: int) -> float:
@@ -87,12 +87,12 @@ class Calibration:
         return self.chance(bin_of(belief))
 
     def next_chance(self, i: int) -> float:
-        """Expected probability of the id behind one of bin i: as its own, before anything is known."""
+        """Expected probability of the id after one of bin i: as its own, before anything is known."""
         p = self.following[i]
         return p if p >= 0.0 else self.chance(i)
 
     def judge(self, bins: list[int], n_right: int) -> None:
-        """Ids of these bins were judged in turn: the first n_right accepted, one behind them, if there is one,
+        """Ids of these bins were judged in turn: the first n_right accepted, one after them, if there is one,
         rejected.
         """
         n, accepted, slope, shift = self.n, self.accepted, self.slope, self.shift

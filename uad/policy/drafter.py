@@ -29,7 +29,7 @@ _STALL_MS: Final = 250.0  # that others may wait for reading, as for a chunk of 
 _LEAST_READ: Final = 64  # ids
 _UNKNOWN_READ: Final = 256
 _SAVED_RATE: Final = 0.03  # of what a round saved, into the mean over all sequences
-_FEW_ROUNDS: Final = 5.0  # behind which a round counts for more
+_FEW_ROUNDS: Final = 5.0  # after which a round counts for more
 _MANY_ROUNDS: Final = 40.0
 _SEQUENCE_RATE: Final = 0.2  # the same, into the mean of its sequence
 _PROBE_RATE: Final = 0.5
@@ -150,7 +150,7 @@ class DrafterRecord:
         self.budget = max(self.budget - n, -_MOST_OWED)
 
     def compare(self, n_ids: int, price: float) -> bool:
-        """Whether it may be asked beside a better one at this price, n_ids behind the last time that this was asked."""
+        """Whether it may be asked beside a better one at this price, n_ids after the last time that this was asked."""
         self.credit = min(self.credit + _COMPARING * n_ids, max(self.credit, _MOST_CREDIT, price))
         return self.credit >= price
 
@@ -163,7 +163,7 @@ class DrafterRecord:
 
 @dataclass(slots=True)
 class Use:
-    """One drafter in one sequence. It is asked in every round while it saves what that costs, else again behind some
+    """One drafter in one sequence. It is asked in every round while it saves what that costs, else again after some
     ids, if the budget pays for that.
     """
 
@@ -171,7 +171,7 @@ class Use:
     saved: float
     """What a round saved of late, before its price."""
     next_at: int = 0
-    """Ids of the answer behind which it may be asked again; 0: in every round."""
+    """Ids of the answer after which it may be asked again; 0: in every round."""
     is_probe: bool = False
     """Asking it in this round was paid from the budget, or from the credit for comparisons."""
     is_comparison: bool = False
@@ -191,7 +191,7 @@ class Use:
     calibration: Calibration | None = None
 
     def can_pay(self, n: int, price: float) -> bool:
-        """Whether the budget has so many plain decodes for asking it behind n ids; if not, when to look again."""
+        """Whether the budget has so many plain decodes for asking it after n ids; if not, when to look again."""
         missing = price - self.drafter.budget
         self.is_probe = missing <= 0
         if not self.is_probe:
@@ -200,7 +200,7 @@ class Use:
         return self.is_probe
 
     def can_compare(self, n: int, price: float) -> bool:
-        """Whether to ask it behind n ids though another one is expected to gain more: that may have changed."""
+        """Whether to ask it after n ids though another one is expected to gain more: that may have changed."""
         self.is_probe = self.is_comparison = self.drafter.compare(n - self.compared, price)
         self.compared = n
         return self.is_probe
@@ -219,7 +219,7 @@ class Use:
         self.next_at = n + max(min(n_ids, _LONGEST_LOOK), 1)
 
     def judged(self, saved: float, price: float, n: int) -> None:
-        """A round in which it was asked, behind n ids, saved so much at this price."""
+        """A round in which it was asked, after n ids, saved so much at this price."""
         self.drafter.learn(saved, price)
         self.saved += (_PROBE_RATE if self.is_probe else _SEQUENCE_RATE) * (saved - self.saved)
         self.is_probe = False

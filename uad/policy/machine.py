@@ -19,7 +19,7 @@ _WORTH_PADDING: Final = 0.97
 _SINGLES: Final = 32  # decodes of single rows, and
 _PADDED: Final = 16  # of more, before these are believed to cost less
 _LEAST_MORE: Final = 1.02  # else they cost so many times as much, whatever was measured
-_AGAIN: Final = 2.0  # ids that are decoded again behind a draft that needed a checkpoint, before any was
+_AGAIN: Final = 2.0  # ids that are decoded again after a draft that needed a checkpoint, before any was
 _AGAIN_RATE: Final = 0.05
 _MOST_MORE: Final = 1.1  # times as much as so many single rows, at most: they could be decoded one by one
 
@@ -69,7 +69,7 @@ class Machine:
         return self.head if origin is Origin.HEAD else self.draft
 
     def table(self, groups: tuple[int, ...], depth: int, n_pending: int = 1) -> RoundTable:
-        """Cost of a round by rows of each sequence, for groups of so many consecutively numbered sequences; behind
+        """Cost of a round by rows of each sequence, for groups of so many consecutively numbered sequences; after
         n_pending - 1 more that are decoded in any case.
         """
         table = self._table(groups, depth)
@@ -106,7 +106,7 @@ class Machine:
         self.target.observe_ratio(ms / expected)
 
     def took_back(self, n_drafted: int, n_accepted: int) -> None:
-        """Of a draft of so many ids so many were accepted. Where that took a checkpoint, these and the id behind them
+        """Of a draft of so many ids so many were accepted. Where that took a checkpoint, these and the id after them
         are decoded again.
         """
         if n_drafted > self.n_free:
@@ -171,7 +171,7 @@ class CostTable:
 
 
 class Behind:
-    """A table behind rows that are decoded in any case, of a target whose memory may need checkpoints. No round is
+    """A table after rows that are decoded in any case, of a target whose memory may need checkpoints. No round is
     padded: dummy rows would have to be taken back.
     """
 

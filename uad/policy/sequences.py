@@ -16,7 +16,7 @@ from uad.types import BY_REQUEST, WRITERS, Draft, Origin
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 _GRAMMAR: Final = Origin.GRAMMAR
 _KINDS: Final = {origin: (str(origin), f"{origin}/sampled") for origin in WRITERS}
-STALE: Final = 200  # decodes alike, behind which a larger one shows what it costs now
+STALE: Final = 200  # decodes alike, after which a larger one shows what it costs now
 _USUAL_ANSWER: Final = 200.0  # ids of an answer, before any is seen
 _ANSWER_RATE: Final = 0.1
 _SURELY: Final = 2.5  # times what reading costs: what drafts must be expected to bring
@@ -100,7 +100,7 @@ class Sequences:
         return self._states[seq]
 
     def open(self, seq: int, n_prompt: int, is_sampled: bool, n_cached: int) -> None:
-        """An answer begins, behind a prompt of which n_cached ids are those of the sequence's last text."""
+        """An answer begins, after a prompt of which n_cached ids are those of the sequence's last text."""
         n_held = {origin: min(n, n_cached) for origin, n in self._n_held.get(seq, {}).items()}
         self._states[seq] = SequenceState(n_prompt, is_sampled, window=self._window, n_held=n_held)
 

@@ -139,7 +139,7 @@ class Backend(Protocol):
         """
 
     def behind_thoughts(self, bound: Constraint, start: Start, tail: str) -> Constraint:
-        """The same constraint behind a thought, where one has begun or may come first; tail: the end of the prompt."""
+        """The same constraint after a thought, where one has begun or may come first; tail: the end of the prompt."""
         ...
 
     def slots(self) -> tuple[SlotInfo, ...]:

@@ -101,7 +101,7 @@ class Runtime(Loaded):
             raise UnavailableError(f"the model stopped after an error and the server must be restarted: {self._error}")
         self.check(request)
         number, request = next(self._numbers), self._parts.turns.resolved(request)
-        with self._door:  # what comes behind the end of the commands would never be answered
+        with self._door:  # what comes after the end of the commands would never be answered
             if self._closing:
                 raise UnavailableError("the server is shutting down")
             self._commands.put(lambda: self._parts.turns.submit(number, request, sink))
@@ -215,7 +215,7 @@ class Runtime(Loaded):
     # --- llama.cpp gives up
 
     def _give_up(self, message: str) -> None:
-        """Tell everybody, and wait until whoever uses this has closed it: the process ends behind this. On the thread
+        """Tell everybody, and wait until whoever uses this has closed it: the process ends after this. On the thread
         that failed; the model's waits for llama.cpp, for ever.
         """
         error = UadError(message)

@@ -59,7 +59,7 @@ class Talk:
 
 
 def converse(messages: Sequence[Message], talk: Talk) -> Rendered:
-    """The prompt, with every message's text in it, and behind it the beginning of the answer.
+    """The prompt, with every message's text in it, and after it the beginning of the answer.
 
     Raises InvalidRequestError that names the message and what the template does with it.
     """

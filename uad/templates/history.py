@@ -213,7 +213,7 @@ def _nine(id_: str) -> str:
 
 
 def _one_by_one(placed: Placed) -> Placed:
-    """Several calls of one answer as several answers, each with its result behind it."""
+    """Several calls of one answer as several answers, each with its result after it."""
     out: list[tuple[int, Message]] = []
     waiting = list(placed)
     while waiting:

@@ -128,7 +128,7 @@ def marks(masked_text: str) -> list[int]:
 
 def spoken(text: str) -> str:
     """An assistant's text (masked or not) without what may be thoughts, since templates leave those out: from the first
-    tag of one (or the beginning, if thoughts only end) to the last end, and everything behind a beginning that has
+    tag of one (or the beginning, if thoughts only end) to the last end, and everything after a beginning that has
     none.
     """
     ends = [tag.end() for tag in re.finditer(THOUGHTS_END, text)]

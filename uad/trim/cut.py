@@ -130,7 +130,7 @@ def _cut(tensor: Tensor, n_vocab: int, kept: Sequence[int]) -> NewTensor:
 
 
 def _runs(ids: Sequence[int]) -> Iterator[Span]:
-    """Stretches of ids that follow each other: the first, and the one behind the last."""
+    """Stretches of ids that follow each other: the first, and the one after the last."""
     for _, run in groupby(enumerate(ids), lambda pair: pair[1] - pair[0]):
         members = [id_ for _, id_ in run]
         yield members[0], members[-1] + 1
