@@ -1,8 +1,8 @@
 """Drafters and policy as one thing that the loop asks once per round. Knows no target, no request and no text.
 
 Drafters are asked in the given order, the free ones first: what they offer decides whether the model is run at all.
-None of them, nor the policy, can hurt an answer: what fails is off for a while (`guard.Guarded`), and begins anew with
-all that was written meanwhile.
+None of them, nor the policy, can hurt an answer: what fails is off for a while (`guard.Guarded`). Then it starts again
+with all that was written until then.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ NO_MATCHERS: Mapping[int, Matcher] = {}
 
 @dataclass(slots=True)
 class _DraftedText:
-    """A sequence that runs: its prompt, how its answer is drawn, and the answer so far. All that who begins anew must
-    hear. n_cached ids of the prompt are those of the sequence's last text. prediction: what the request says of its
+    """A running sequence: its prompt, how its answer is drawn, and the answer so far. All that a drafter which starts
+    again must know. n_cached ids of the prompt are those of the sequence's last text. prediction: what the request says of its
     answer.
     """
 
@@ -56,7 +56,7 @@ class _DraftedText:
 
 
 class Drafting:
-    """The drafters of all sequences, and the policy that rules them.
+    """The drafters of all sequences, and the policy that decides when they are asked.
 
     policies: makes the policy, and a fresh one after it failed. n_vocab: of the target; eog: its ids that end an
     answer. matchers: of the sequences that are constrained; they belong to the loop.
@@ -112,10 +112,10 @@ class Drafting:
         return replace(self._stats[origin], n_failures=one.n_failures, is_off=not one.is_on, accepted=accepted)
 
     def view(self, depth: int) -> tuple[PolicyView, tuple[int, ...], tuple[DrafterView, ...]]:
-        """What the policy knows, the lengths submitted of late, and each drafter; for people who look."""
+        """What the policy knows, the lengths submitted of late, and each drafter; for display."""
         try:
             policy = self._policy.part.view(depth)
-        except Exception as error:  # nobody's answer needs it
+        except Exception as error:  # no answer needs it
             warn(_log, error, "the policy cannot be looked at (%s)", reason(error))
             policy = PolicyView()
         lengths: list[int] = []
@@ -166,7 +166,7 @@ class Drafting:
         return any(one.is_on for one in self._drafters)
 
     def _bring_back(self) -> None:
-        """Who was off for long enough begins anew, with all texts that run."""
+        """A drafter that was off for long enough starts again, with all running texts."""
         self._policy.bring_back(self._renew_policy)
         for one in self._drafters:
             if one.bring_back(self._renew):
@@ -200,7 +200,7 @@ class Drafting:
                 seconds = self._clock() - began
                 self._stats[origin] = self._stats[origin].called(len(asks), seconds)
                 pace.check()
-                if drafts is None:  # a call that failed tells nothing of what calls cost
+                if drafts is None:  # a call that failed says nothing about what calls cost
                     continue
                 round_.proposed(origin, drafts, seconds)
                 for ask, draft in zip(asks, drafts, strict=True):

@@ -108,7 +108,7 @@ class Running:
         return Progress(self.number, self.n_prompt, self.n_cached, self.n_past, ms, probs, timings)
 
     def _tokens(self, draft: Draft, n_accepted: int, origins: Ids[Origin]) -> tuple[TokenText, ...]:
-        """What each id of this round adds; the target's own tells what it was written in place of."""
+        """What each id of this round adds; the target's own says what it was written in place of."""
         tokens = [TokenText(text, origin) for text, origin in zip(self.decoded, origins, strict=True)]
         if n_accepted < min(len(draft.ids), len(tokens)):
             guess = b"".join([self.vocab.texts[id_] for id_ in draft.ids[n_accepted:]])
@@ -155,7 +155,7 @@ class Running:
         return self.text.feed(piece, may_stop)
 
     def _kind(self, id_: int, is_last: bool) -> StopKind | None:
-        """Why the answer ends with this id, if it does. llama-server's order: the vocabulary's own end is told before a
+        """Why the answer ends with this id, if it does. llama-server's order: the vocabulary's own end is named before a
         stop string.
 
         A constrained answer that is complete has no end id after it. is_last: of those that the constraint has seen.

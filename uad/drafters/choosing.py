@@ -14,7 +14,7 @@ Row = npt.NDArray[np.float32]
 
 
 class Chooser(Protocol):
-    """Chooses for one answer. It hears of all its ids, and of the bytes of a draft, since some go by the place in the
+    """Chooses for one answer. It is passed all its ids, and the bytes of a draft, since some go by the place in the
     answer.
     """
 

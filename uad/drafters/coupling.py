@@ -24,7 +24,7 @@ from uad.vocab.encode import Encoder
 _MOST_DRAWN: Final = 40  # ids among which is drawn: the default of top_k
 _LEAST: Final = 1e-5  # of the likeliest id's probability
 _MOST_LOOKED_AT: Final = 64  # ids of the target that begin alike
-# an id that owes its place to the noise is less sure than its share: fits 18,000 ids of both bundled drafts
+# an id that leads only because of the noise is less sure than its share: fits 18,000 ids of both bundled drafts
 _BY_LUCK: Final = 0.2
 _NONE: Final = -1
 
@@ -55,8 +55,8 @@ class Coupling:
         self._first = lru_cache(1 << 15)(self._find_first)
 
     def chooser(self, sampling: SamplingParams, n_prompt: int) -> Chooser:
-        """For an answer that is drawn like that, after a prompt of so many ids; the likeliest where nothing is left to
-        chance, or where the seed is not known.
+        """For an answer that is drawn like that, after a prompt of so many ids; the likeliest where nothing is
+        random, or where the seed is not known.
         """
         if sampling.temperature <= 0 or sampling.seed is None:
             return LIKELIEST
@@ -140,7 +140,7 @@ class _Coupled:
         self._coupling = coupling
         self._sampling = sampling
         self._seed = seed
-        self._n_prompt = n_prompt  # ids of it that are still to be heard
+        self._n_prompt = n_prompt  # ids of it that are still to come
         self._position = self._at = Position()
         self._begun = b""
 
@@ -187,7 +187,7 @@ class _Own:
         keys: npt.NDArray[np.uint64],
     ) -> None:
         self._sampling, self._seed, self._pieces, self._keys = sampling, seed, pieces, keys
-        self._n_prompt = n_prompt  # ids of it that are still to be heard
+        self._n_prompt = n_prompt  # ids of it that are still to come
         self._position = self._at = Position()
 
     def heard(self, ids: Sequence[int]) -> None:

@@ -142,7 +142,7 @@ def shared_out(guesses: list[tuple[int, float]], lengths: list[int], edge: int) 
 
 
 def with_trust(p: Sequence[float], trust: Sequence[float]) -> list[float]:
-    """p with the probability worked in that the target cuts there, given that it cut as foretold before. Doubtful ids
+    """p with the probability worked in that the target cuts there, given that it cut as predicted before. Doubtful ids
     at the end cost a row each and nothing after them, so they are offered; a policy may think otherwise.
     """
     before = [1.0, *trust]

@@ -1,6 +1,6 @@
 """Drafts written by a head for multi-token prediction, from the hidden rows of the target's own decodes.
 
-At position p the head reads the id there and the hidden row of position p - 1, and foretells the id of p + 1. For ids
+At position p the head reads the id there and the hidden row of position p - 1, and predicts the id of p + 1. For ids
 that it guessed it reads its own hidden rows; once these are accepted it reads them again with the target's. Knows no
 bytes: its vocabulary is the target's.
 """
@@ -36,7 +36,7 @@ class HiddenSource(Protocol):
         """From now on the rows of this sequence from position `first` on are kept."""
 
     def ignore(self, seq: int) -> None:
-        """Nobody expects rows of this sequence any more."""
+        """Rows of this sequence are no longer needed."""
 
     def span(self, seq: int) -> tuple[int, int]:
         """The positions whose rows are held: from, and up to but without."""
@@ -92,7 +92,7 @@ class _HeadText:
     n_heard: int = 0
 
     def hear(self) -> None:
-        """The chooser hears what was committed since it last did."""
+        """The chooser gets what was committed since the last time."""
         if self.n_heard < len(self.ids):
             self.chooser.heard(self.ids[self.n_heard :])
             self.n_heard = len(self.ids)
@@ -207,7 +207,7 @@ class HeadDrafter:
         return first, last
 
     def _catch_up(self, works: Sequence[_Work]) -> None:
-        """One batched decode of what was committed and not read. Where a window begins anew, what lies before it is
+        """One batched decode of what was committed and not read. Where a new window begins, what lies before it is
         forgotten.
         """
         rows: list[Rows] = []

@@ -67,7 +67,7 @@ class Drafter(Protocol):
 
 @runtime_checkable
 class Predicted(Protocol):
-    """A drafter that is told what a request says of its answer."""
+    """A drafter that uses what a request says its answer will be."""
 
     def predict(self, seq: int, text: bytes) -> None:
         """The answer of a sequence that has just begun is expected to be these bytes, with edits."""

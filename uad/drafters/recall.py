@@ -22,7 +22,7 @@ _MOST_ENDS: Final = 8
 _LONGEST: Final = 24  # ids compared
 # of the match against the model, by its length: flat around the best
 _ODDS: Final = tuple(0.01 * n**1.5 for n in range(_LONGEST + 1))
-# odds of an id that model and match agree on are so many times those of the mixture: they are two witnesses
+# odds of an id that model and match agree on are so many times those of the mixture: they are two sources
 _AGREED: Final = 3.0
 _DIFFERED: Final = 0.5
 

@@ -130,7 +130,7 @@ class CopyAligner:
         return Guess(expected.ids[self._at :], expected.weighed(source.trust(n), self._at), length)
 
     def _begun_edit(self) -> Placed | None:
-        """The edit that is half written; something put in or left out just now counts, since the id after it tells
+        """The edit that is half written; something put in or left out just now counts, since the id after it says
         nothing of it.
         """
         at = self._at
@@ -152,7 +152,7 @@ class CopyAligner:
         return self.glance(source.moved(self._rejoin), self._n_same, n)
 
     def glance(self, source: Source, length: int, n: int) -> Guess:
-        """What `start` would tell; the source is not followed."""
+        """What `start` would return; the source is not followed."""
         n += MARGIN
         expected = self._replacements.expect(source.ahead(n))
         return Guess(expected.ids[1:], expected.weighed(source.trust(n), 1), length)

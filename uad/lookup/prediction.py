@@ -38,7 +38,7 @@ _NOTHING_BEFORE: Final = -1
 
 
 class PredictionDrafter(LookupDrafter):
-    """The drafter of all slots; `predict` tells it of requests that bring a prediction. Others cost it nothing."""
+    """The drafter of all slots; `predict` gives it the prediction of a request. Requests without one cost it nothing."""
 
     def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
         """A sequence starts (again); nothing is predicted of it yet."""

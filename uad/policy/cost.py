@@ -38,11 +38,11 @@ _NOISE: Final = 0.08  # of a decode
 # of a single row after nothing, and of each further row: what a position might add, by its order
 _PER_POSITION: Final = 3e-4
 _MOST_DEVIATIONS: Final = 3.0  # of a surprise, as positions explain it: what is beyond is a disturbed machine
-_MUCH: Final = 0.8  # of a surprise, at most, left to the machine: then costs are looked up anew at once
+_MUCH: Final = 0.8  # of a surprise, at most, left to the machine: then costs are looked up again at once
 _FADING: Final = 0.01  # of what positions add to each row, per decode of a single one
 _DRIFT: Final = 1e-5  # of that, squared, per decode
 _STALE: Final = 100  # decodes alike, after which what larger ones cost is out of date
-_MOST_STALE: Final = 4.0  # times too dear, or too cheap, at most, that one decode says they were taken for
+_MOST_STALE: Final = 4.0  # times too expensive, or too cheap, at most, that one decode says they were taken for
 _SETTLING: Final = 2  # single rows after a pass of several, until they cost what they usually do
 _TRIED: Final = 8  # of these are only compared with the others at first
 _CHANGE_RATE: Final = 0.05
@@ -79,7 +79,7 @@ class CostCurve:
         self._depths = sorted(by_depth)
         self._tables = [_SizeTable({n: median(ms) for n, ms in by_depth[depth].items()}) for depth in self._depths]
         self._beyond = _Beyond(self._tables[-1].at(1))
-        self.n_found = 0  # decodes that told much of what nothing was known of
+        self.n_found = 0  # decodes that showed much of what was unknown
         self._pace = _MachineSpeed()
         self._surprise = 0.0  # of late, of all sizes together (log): what the factors have not caught up with
         self._usual_n = self._n_alike = 0  # rows of the last decode, and how many before it had as many
@@ -127,7 +127,7 @@ class CostCurve:
         """A decode of n rows took ms: most of a surprise is the machine's, a little is this size's; after more
         positions than were ever measured it is theirs as long as little is known of them. After many decodes alike it
         is that of all larger sizes: what was known of them may be of a disturbed machine. A size of which little is
-        known tells of itself alone.
+        known says something about itself alone.
         """
         table = self._nearest(depth)
         expected = self.ms(n, depth)
@@ -294,7 +294,7 @@ class _Beyond:
         return 1.0 - (1.0 - noise / total) * believed_ms / surprise_ms
 
     def _forget(self) -> None:
-        """Single rows tell nothing of what further ones add. It fades, the cost of a single row as it is."""
+        """Single rows say nothing about what further ones add. It fades, the cost of a single row as it is."""
         moved = _FADING * self._ms_per_row
         self._ms_per_row -= moved
         self._ms_once += moved
@@ -329,7 +329,7 @@ class _SizeTable:
         return ratio
 
     def learn(self, n: int, ratio: float) -> None:
-        """n rows took `ratio` times as long as this says. Of a size of which little is known one slow decode tells
+        """n rows took `ratio` times as long as this says. Of a size of which little is known one slow decode says
         little: it may have been disturbed. A second one, or a much faster one, is believed at once.
         """
         if len(self._ms) <= n:

@@ -22,7 +22,7 @@ _LEAST_TIMES: Final = 1.5  # and the known one, from then on, as no more than so
 _TIMING: Final = 0.018  # plain decodes per id, for finding out what a call costs now
 _MOST_OF_READ: Final = 0.8  # of the time of such a call
 _OFTEN: Final = 64.0  # ids between two such calls at least
-_FREE_TIMES: Final = 2  # that they are dear, before they become rarer
+_FREE_TIMES: Final = 2  # that they are expensive, before they become rarer
 _MOST_DEAR: Final = 16
 FEW_IDS: Final = 16  # of a sequence: reading more than these is a cost of its own; fewer are part of the call
 _STALL_MS: Final = 250.0  # that others may wait for reading, as for a chunk of a prompt
@@ -72,7 +72,7 @@ class CallCost:
     @property
     def is_old(self) -> bool:
         """Whether to find out what a call costs now. A machine that was disturbed would leave the drafter alone for
-        ever; where calls are dear for good, that is asked less and less often.
+        ever; where calls stay expensive, that is asked less and less often.
         """
         wait = max(self.timed / _TIMING, _OFTEN)
         return self.age >= min(wait, _OFTEN * 2.0 ** max(self.n_dear - _FREE_TIMES, 0))

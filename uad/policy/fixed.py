@@ -12,7 +12,7 @@ from typing import Final
 from uad.policy.protocol import Chosen, PolicyView, Wish
 from uad.types import WRITERS, Ask, Commit, Draft, Origin
 
-_READ_AT_ONCE: Final = 256  # ids of a backlog in a round: the text goes on meanwhile, and others may wait
+_READ_AT_ONCE: Final = 256  # ids of a backlog in a round: the text goes on while they are read, and others may wait
 
 
 class FixedRound:

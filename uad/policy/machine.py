@@ -11,7 +11,7 @@ from uad.policy.cost import CostCurve, CostSample
 from uad.types import Origin
 
 _ANY: Final = 1 << 30
-_REFRESH: Final = 32  # uses of a table before it is made anew from the moving curve
+_REFRESH: Final = 32  # uses of a table before it is made again from the moving curve
 _DEPTH_STEP: Final = 128
 _OVERHEAD_RATE: Final = 0.05
 _PADDING: Final = 6  # rows at most
@@ -59,7 +59,7 @@ class Machine:
         self.is_rough = False
 
     def remeasured(self, target: CostCurve) -> None:
-        """The target's passes were measured anew, at rest."""
+        """The target's passes were measured again, at rest."""
         self.target = target
         self.is_rough = False
         self._tables.clear()
@@ -123,8 +123,8 @@ class CostTable:
 
     Where more rows cost less, as on machines whose curve has steps, fewer are padded: `level` says to how many, and
     costs are those of it. Single rows are so only where that was seen often enough, and otherwise more never cost less:
-    a curve that takes single rows for dear would have every guess submitted, right or not, and never hear what they
-    really cost.
+    a curve on which single rows are too expensive would have every guess submitted, right or not, and never see what
+    they really cost.
     """
 
     def __init__(self, machine: Machine, groups: tuple[int, ...], depth: int, was_plain: bool = False) -> None:

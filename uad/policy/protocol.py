@@ -1,4 +1,4 @@
-"""What the loop asks a policy, and what it is told. Counts are target ids. Values and protocols only."""
+"""What the loop asks a policy, and what it reports to it. Counts are target ids. Values and protocols only."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Worth(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PolicyView:
-    """What a policy knows, for people who look. curve[k]: milliseconds of a pass of k + 1 rows; plain: (depth,
+    """What a policy knows, for display. curve[k]: milliseconds of a pass of k + 1 rows; plain: (depth,
     milliseconds of a single row).
     """
 

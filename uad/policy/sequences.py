@@ -105,7 +105,7 @@ class Sequences:
         self._states[seq] = SequenceState(n_prompt, is_sampled, window=self._window, n_held=n_held)
 
     def calibration_for(self, state: SequenceState, draft: Draft) -> Calibration:
-        """That of a draft of this sequence which was looked up. It begins anew with each request that brings what is
+        """That of a draft of this sequence which was looked up. It starts afresh with each request that brings what is
         looked up: a useless prediction would be believed as far as the right one before it was.
         """
         if draft.origin not in BY_REQUEST:
