@@ -61,7 +61,7 @@ class DraftStats(Sums):
     of translation.
 
     `by` has one entry for each drafter that submitted something, and for the prediction of a request that has one. Only
-    who runs the request changes it.
+    the owner of the request changes it.
     """
 
     n_rounds: int = 0

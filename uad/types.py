@@ -66,7 +66,7 @@ BY_REQUEST = frozenset({Origin.PREDICTION})
 
 
 class SpecPolicy(enum.StrEnum):
-    """Who decides how far to draft: the machine's cost curve and what was accepted so far, or the request's own
+    """What decides how far to draft: the machine's cost curve and what was accepted so far, or the request's own
     numbers.
     """
 
@@ -183,12 +183,12 @@ class Request:
     The text ends before the first of `stop`, in which names of control tokens count, or before an id of
     `stop_token_ids`; after it with `include_stop`. None of these counts among the first `min_tokens` ids: there ids
     that end the answer are not drawn (vLLM's meaning). `adapters`: how much of each LoRA adapter the target adds, None
-    for what the server says. `shown` are names of control tokens that the text shows, for who
-    reads structure out of it. `thoughts` says what thoughts look like: they are counted, and bounded if it says so.
-    `origins` asks for the text of each id, with its origin (`Delta.tokens`).
+    for what the server says. `shown` are names of control tokens that the text shows, for a caller that reads structure
+    out of it. `thoughts` says what thoughts look like: they are counted, and bounded if it says so. `origins` asks for
+    the text of each id, with its origin (`Delta.tokens`).
 
-    post_sampling: probabilities are those that an id was drawn with. prompt_probs: `Progress` tells those of the
-    prompt's ids, too. progress, timings: `Progress` is told, and times with each piece. n_indent: the text ends before
+    post_sampling: probabilities are those that an id was drawn with. prompt_probs: `Progress` has those of the
+    prompt's ids, too. progress, timings: `Progress` is sent, and times with each piece. n_indent: the text ends before
     a line that begins with fewer blanks. max_predict_ms: it ends with the first line that ends later (0: no limit).
     `prediction`: bytes that the answer is expected to be, with edits. `drafted_prompt`: what drafters read in place of
     the prompt, where the answer does not go on after its end (empty: the prompt). `name`: what lines of the log call

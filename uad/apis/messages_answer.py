@@ -43,7 +43,7 @@ class MessageShape(SegmentShape):
         return list(self._events(self._segments.feed(delta)))
 
     def blank(self, outcome: Outcome) -> str:
-        """Nothing: a message has no event that tells how far the prompt was read."""
+        """Nothing: a message has no event for how far the prompt was read."""
         return ""
 
     def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:

@@ -140,7 +140,7 @@ class Segments:
         yield Opened(segment)
 
     def _drop_probs(self) -> tuple[TokenProb, ...]:
-        """Probabilities are told of texts only. Those of the last piece stay: a text may follow in it."""
+        """Only texts have probabilities. Those of the last piece stay: a text may follow in it."""
         self._waiting = self._waiting[max(len(self._waiting) - self._n_new, 0) :]
         return ()
 

@@ -38,8 +38,8 @@ class Translated(Generic[B]):
 
 
 def chat_of(members: Mapping[str, object], spelling: Spelling) -> ChatBody:
-    """The members of a chat, checked; what is wrong is told in the request's own words. Raises NotSupportedError where
-    ids are asked for, which these answers have no place for.
+    """The members of a chat, checked; what is wrong is reported in the request's own words. Raises NotSupportedError
+    where ids are asked for, which these answers have no place for.
     """
     if members.get("return_token_ids"):
         raise NotSupportedError(

@@ -33,8 +33,8 @@ NO_MATCHERS: Mapping[int, Matcher] = {}
 @dataclass(slots=True)
 class _DraftedText:
     """A running sequence: its prompt, how its answer is drawn, and the answer so far. All that a drafter which starts
-    again must know. n_cached ids of the prompt are those of the sequence's last text. prediction: what the request says of its
-    answer.
+    again must know. n_cached ids of the prompt are those of the sequence's last text. prediction: what the request
+    says its answer will be.
     """
 
     seq: int

@@ -1,5 +1,5 @@
-"""Keeps the failures of what only helps (a drafter, the policy) from the answers: a part that fails is off, and tried again
-after a pause.
+"""Keeps the failures of what only helps (a drafter, the policy) from the answers: a part that fails is off, and tried
+again after a pause.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class _StoredText(Generic[S]):
 class PromptCache(Generic[S]):
     """Copies of at most `most_bytes` (None: no limit) together; the least recently used goes first.
 
-    room: bytes that this process may still take, None where nobody knows. On the model thread, but for `counts`.
+    room: bytes that this process may still take, None where that is not known. On the model thread, but for `counts`.
     """
 
     def __init__(

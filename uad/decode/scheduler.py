@@ -229,7 +229,9 @@ class Scheduler:
         self._close(running.slot, running.sampler)
 
     def fail(self, runnings: Sequence[Running], error: Exception) -> None:
-        """These requests end with this error. Raises what the target does while it forgets them, once all have the event."""
+        """These requests end with this error. Raises what forgetting them on the target raises, once
+        all have the event.
+        """
         for running in runnings:
             running.n_past = 0
             self._slots.release(running)

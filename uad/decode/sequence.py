@@ -155,7 +155,7 @@ class Running:
         return self.text.feed(piece, may_stop)
 
     def _kind(self, id_: int, is_last: bool) -> StopKind | None:
-        """Why the answer ends with this id, if it does. llama-server's order: the vocabulary's own end is named before a
+        """Why the answer ends with this id, if it does. llama-server's order: the vocabulary's own end comes before a
         stop string.
 
         A constrained answer that is complete has no end id after it. is_last: of those that the constraint has seen.

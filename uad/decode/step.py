@@ -140,8 +140,8 @@ class Engine:
         self._requests.tell_all(error)
 
     def interrupt(self, wanted: bool = True) -> None:
-        """From any thread: a pass over a prompt ends soon, since a request waits: unless it will anyway. Until it is not
-        wanted any more.
+        """From any thread: a pass over a prompt ends soon, since a request waits, unless it will anyway. Until it is
+        not wanted any more.
         """
         if not wanted or self._pass_ends - self._clock() > SOON_S:
             self._target.interrupt(wanted)

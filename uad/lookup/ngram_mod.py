@@ -23,8 +23,8 @@ _FULL = 0.25
 """Share of used entries from which the pool is emptied: beyond it collisions make drafts."""
 _LOW_RATE = 0.25
 _LOW_STREAK = 5
-"""So many drafts in a row of which less than the low rate was accepted of what was submitted, and the pool starts
-anew.
+"""So many drafts in a row of which less than the low rate was accepted of what was submitted, and the pool is
+emptied.
 """
 ID = (1 << 30) - 1
 """Of an entry: the id."""

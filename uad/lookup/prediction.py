@@ -38,7 +38,7 @@ _NOTHING_BEFORE: Final = -1
 
 
 class PredictionDrafter(LookupDrafter):
-    """The drafter of all slots; `predict` gives it the prediction of a request. Requests without one cost it nothing."""
+    """The drafter of all slots; `predict` gives it a request's prediction. Requests without one cost it nothing."""
 
     def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
         """A sequence starts (again); nothing is predicted of it yet."""

@@ -22,7 +22,7 @@ _MARKS: Final = 8
 _MOST_CHARS: Final = 64
 """Of a text for each id that is wanted of it: a longer one is cut before it is tokenized."""
 _USUAL_ANSWER: Final = 8
-"""Where nobody says how long an answer may be, it has this part of the context."""
+"""Where neither request nor server says how long an answer may be, it has this part of the context."""
 
 
 @dataclass(frozen=True, slots=True)

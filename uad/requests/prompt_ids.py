@@ -219,7 +219,7 @@ def _template_kwargs(body: TemplateBody) -> dict[str, object]:
 
 
 def _template_fields(body: TemplateBody) -> dict[str, object]:
-    """What the chat template is told of them. A budget of no thoughts at all switches them off."""
+    """What the chat template gets of them. A budget of no thoughts at all switches them off."""
     fields: dict[str, object] = {}
     if body.tools:
         fields["tools"] = [{"type": "function", "function": tool.function.told()} for tool in body.tools]

@@ -44,7 +44,7 @@ def call_constraint(
 
 
 def _effective(calls: Calls) -> Calls:
-    """The same with schemas without idle words."""
+    """The same with schemas without words that forbid nothing."""
     return replace(calls, tools=tuple(replace(tool, parameters=_without_idle(tool.parameters)) for tool in calls.tools))
 
 

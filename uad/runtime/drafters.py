@@ -36,7 +36,7 @@ def build(
 def _built(
     origin: Origin, config: LookupConfig, vocabulary: str, n_slots: int, encoder: Encoder | None
 ) -> LookupDrafter | None:
-    """The drafter; None, and a line in the log, where it fails at start: nobody needs it."""
+    """The drafter; None, and a line in the log, where it fails at start: no answer needs it."""
     try:
         return build_one(origin, config, vocabulary, n_slots, encoder)
     except Exception as error:

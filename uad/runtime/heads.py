@@ -74,7 +74,7 @@ def plan_head(config: Config) -> PlannedHead:
 
 
 def _hint(config: Config, found: HeadFile | None) -> tuple[str, ...]:
-    """A line where the target's file has a head that nobody asked for."""
+    """A line where the target's file has a head that --spec-type does not name."""
     if not config.drafting.defaults.enabled or found is None or found.obstacle:
         return ()
     return (f"the target's file has a head for multi-token prediction: --spec-type {HEAD_TYPE} drafts with it",)
