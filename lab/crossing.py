@@ -24,7 +24,7 @@ _N_TAIL = 48
 _MOST_PER_ROUND = _AHEAD + 32  # bytes: guesses, and the target's own token
 _NAIVE_SECONDS = 1.0
 REFERENCE = (1024, 32768)
-"""Lengths of context, in draft tokens, whose costs tell how cost grows."""
+"""Lengths of context, in draft tokens, whose costs show how cost grows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What drafting could have gained at best: recorded rounds replayed by one who knows how many ids the target will
+"""What drafting could have gained at best: recorded rounds replayed by a policy that knows how many ids the target will
 accept.
 
 Arithmetic on counts and costs; knows no engine and no clock. Ids of a recorded round may be cut into shorter drafts,

@@ -1,9 +1,9 @@
-"""Values as models write them, read as they come and told as JSON: JSON with its usual faults, Gemma's notation, and
+"""Values as models write them, read as they come and emitted as JSON: JSON with its usual faults, Gemma's notation, and
 Python's.
 
-What is told is JSON wherever the text breaks off, unless the answer was cut. A string ends at its quotation mark where
-something follows that can stand after a string: in `"say "hi" there"}` only the last mark does. In valid JSON that is
-every mark without a backslash, so valid JSON is told as it is.
+What is emitted is JSON wherever the text breaks off, unless the answer was cut. A string ends at its quotation mark
+where something follows that can stand after a string: in `"say "hi" there"}` only the last mark does. In valid JSON
+that is every mark without a backslash, so valid JSON is passed on as it is.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _ITEMS = rf"[\]}})]|,\s*(?:[\"'\[{{(\]\-\d]|{_CONSTANT}|<\|\"\|>)"
 _LIST = Bracket("]", "[]", "", _ITEMS, r",\s*(?:[a-zA-Z]{0,5}|<\|?\"?\|?)")
 _JSON_ESCAPES = re.compile(r"[\"\\/bfnrt']|u[0-9a-fA-F]{4}")
 _PLAIN_JSON = re.compile(r"(?:[^\"\\\x00-\x1f]|\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4}))+")
-"""What stands in a JSON string as it stands in the text: told at once, since calls hold long texts."""
+"""What stands in a JSON string as it stands in the text: emitted at once, since calls hold long texts."""
 JSON = Notation(
     ('"', "'"),
     {"{": Bracket("}", "{}", ":", r"[}\]]|,\s*[\"'}]", r",\s*"), "[": _LIST},
@@ -149,19 +149,19 @@ class ValueReader:
         self._closers = frozenset(bracket.close for bracket in notation.brackets.values()) | {")", "}", "]"}
 
     def value(self) -> Wait[None]:
-        """Tell a whole value."""
+        """Emit a whole value."""
         if self._guards:
             self._source.set_mark()
         yield from self._all(self._value("", self._root))
 
     def members(self, bracket: Bracket) -> Wait[None]:
-        """Tell a whole value, whose opening bracket has been passed over."""
+        """Emit a whole value, whose opening bracket has been passed over."""
         self._push(bracket, self._root)
         self._tell(bracket.pair[0])
         yield from self._all()
 
     def key(self) -> Wait[str]:
-        """The name of a member, as a JSON string, up to what follows it. Nothing is told."""
+        """The name of a member, as a JSON string, up to what follows it. Nothing is emitted."""
         return (yield from self._key(self._notation.brackets["{"].colon))
 
     def _all(self, first: Wait[None] | None = None) -> Wait[None]:
@@ -247,7 +247,7 @@ class ValueReader:
         self._open.append(_Open(bracket, schema))
 
     def _told(self, text: str = "") -> None:
-        """Tell this; what was read so far need not be read again."""
+        """Emit this; what was read so far need not be read again."""
         if self._guards:
             self._source.clear_mark()
         self._tell(text)

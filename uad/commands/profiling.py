@@ -37,7 +37,7 @@ class MeasuredCurve:
 @dataclass(frozen=True, slots=True)
 class _Measuring:
     """Passes of 1 to n_max rows after each depth. depths: None for the usual ones, as far as a context goes; progress:
-    told what is being done and the share of it that is done.
+    called with what is being done and the share of it that is done.
     """
 
     n_max: int

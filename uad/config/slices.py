@@ -115,7 +115,7 @@ class TemplateConfig:
 
     @property
     def variables(self) -> dict[str, object]:
-        """What templates are told in every request; `kwargs` win."""
+        """What templates get in every request; `kwargs` win."""
         effort = {} if self.reasoning_effort == "default" else {"reasoning_effort": self.reasoning_effort}
         return {"enable_thinking": self.reasoning != "off", **effort, **self.kwargs}
 

@@ -26,8 +26,8 @@ class Limit:
 def available(root: Path = Path("/")) -> tuple[Limit, ...]:
     """All limits that are known, the machine's first. `root` holds proc and what proc says is mounted.
 
-    What a control group has as cache of files counts as left: the system drops it for whoever needs memory. Swap does
-    not count.
+    What a control group has as cache of files counts as left: the system drops it for a process that needs memory. Swap
+    does not count.
     """
     found = (*_machine(root), *_groups(root), *_own(root))
     return found or _physical()

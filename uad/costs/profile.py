@@ -23,7 +23,7 @@ from uad.policy.cost import CostSample
 from uad.types import Clock, Rows
 
 Report = Callable[[float], None]
-"""Told the share that is done."""
+"""Called with the share that is done."""
 
 DEPTHS = (0, 512, 2048, 8192)
 BUSY = 1.3  # a spread from which on a curve says more about the neighbours than about the model
@@ -66,12 +66,13 @@ def quick(
     depth: int = 0,
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[CostSample, ...]:
-    """What about `seconds` tell of the given sizes, the most telling ones first, then all of them again and
-    again, at most 25 times each (a burst of foreign load must not make up half of a small model's measurements).
+    """What about `seconds` of measuring show of the given sizes, the most informative ones first, then all of them
+    again and again, at most 25 times each (a burst of foreign load must not make up half of a small model's
+    measurements).
 
     The first decodes of a context are slow and do not count where there is time for others. One row is measured three
     times, and less often only where it takes half of the time or more; any other decode that is expected to pass the
-    end is not begun, and none where somebody wants it to stop. The sequence holds its first `depth` ids afterwards.
+    end is not begun, and none where it should stop. The sequence holds its first `depth` ids afterwards.
     Returns every measurement.
     """
     wanted = sorted({n for n in sizes if 1 <= n <= min(_most_rows(context), context.n_ctx - depth)} | {1})
@@ -112,7 +113,7 @@ def _was_cold(bench: _Bench, ms: float) -> bool:
 
 
 def _single_rows(bench: _Bench, ms: float) -> list[float]:
-    """Decodes of one row. Only a second one tells a slow model from a cold or disturbed first decode."""
+    """Decodes of one row. Only a second one distinguishes a slow model from a cold or disturbed first decode."""
     ones = [bench.once(1)]
     if ones[0] <= ms:
         ones.append(bench.once(1))
@@ -231,7 +232,7 @@ def as_at_rest(samples: Sequence[CostSample]) -> tuple[CostSample, ...]:
 
 
 def alike(some: Sequence[CostSample], others: Sequence[CostSample]) -> bool:
-    """Whether two measurements tell the same: what looks disturbed, and comes out the same again, is how this machine
+    """Whether two measurements agree: what looks disturbed, and comes out the same again, is how this machine
     is.
     """
     one, other = ({(s.n, s.depth): s.ms for s in medians(each)} for each in (some, others))
@@ -292,7 +293,7 @@ def plausible_ids(pos: int, n: int, n_vocab: int) -> tuple[int, ...]:
 
 
 def _order(sizes: Sequence[int]) -> Iterator[int]:
-    """The telling sizes, then all others, then all of them again and again."""
+    """The informative sizes, then all others, then all of them again and again."""
     telling = [n for n in _TELLING if n in sizes]
     for _ in range(_MOST_ROUNDS):
         yield from (*telling, *(n for n in sizes if n not in telling))

@@ -17,7 +17,7 @@ _log = logging.getLogger("uad.request")
 
 @contextmanager
 def logged(what: str) -> Iterator[None]:
-    """An exception that concerns nobody else ends here."""
+    """An exception that concerns no other request ends here."""
     try:
         yield
     except Exception:

@@ -27,7 +27,7 @@ class Mask(NamedTuple):
 
 
 class Matcher(Protocol):
-    """What one answer may still be. It is told every id of the answer, in order, and nothing else changes it."""
+    """What one answer may still be. It is passed every id of the answer, in order, and nothing else changes it."""
 
     @property
     def is_over(self) -> bool:

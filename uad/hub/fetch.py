@@ -29,7 +29,7 @@ _log = logging.getLogger("uad")
 def fetched(config: Config, report: Report) -> Config:
     """The configuration with models of hubs in local files; nothing is imported where there are none.
 
-    report(what, share) is told of long downloads. Raises ConfigError with the way out.
+    report(what, share) is called in long downloads. Raises ConfigError with the way out.
     """
     return replace(
         config,
@@ -61,7 +61,7 @@ class _Repository:
     """One repository: its files there, and those of them that are here."""
 
     def __init__(self, model: HubModel, hub: HubConfig) -> None:
-        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # what it warns about is told in our words
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # what it warns about is said in our words
         self._model = model
         self._is_offline = hub.offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
         self._token = hub.token
@@ -187,7 +187,7 @@ class _Repository:
 
 
 def _meter(report: Callable[[float], None]) -> Any:
-    """A class as http_get wants one of tqdm: it is told of each piece."""
+    """A class as http_get wants one of tqdm: it gets the size of each piece."""
 
     class DownloadMeter:
         def __init__(self, total: int | None = None, initial: int = 0, **_: object) -> None:

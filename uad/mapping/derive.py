@@ -1,7 +1,7 @@
 """A chat format from a model's own template: probe conversations are rendered, and what stands between their words
 becomes a family.
 
-Must not know files or pairs. What cannot be told from the renderings is said in notes, not guessed silently.
+Must not know files or pairs. What the renderings do not show is said in notes, not guessed silently.
 """
 
 from __future__ import annotations

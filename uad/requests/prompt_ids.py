@@ -27,7 +27,7 @@ _IDS_AT_ONCE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt as ids; `text` is for people. drafted: see `Request.drafted_prompt`."""
+    """One prompt as ids; `text` is for display. drafted: see `Request.drafted_prompt`."""
 
     ids: tuple[int, ...]
     text: str

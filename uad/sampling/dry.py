@@ -28,7 +28,7 @@ _KNOWN: Final = 64  # lists of breakers that are kept
 
 
 class Breakers:
-    """Texts after which a repetition begins anew, as ids: the first, and how a breaker may go on after it."""
+    """Texts after which a repetition begins again, as ids: the first, and how a breaker may go on after it."""
 
     def __init__(self, heads: Mapping[int, Sequence[tuple[int, ...]]]) -> None:
         self._heads = heads

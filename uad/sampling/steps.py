@@ -77,7 +77,7 @@ class Native:
 
 
 class Sometimes:
-    """A step that acts by chance, which depends on the seed and the place in the answer. lot: whose chance it is."""
+    """A step that acts at random, by the seed and the place in the answer. lot: names the step's own random draw."""
 
     def __init__(self, step: SamplingStep, seed: int, probability: float, lot: str) -> None:
         self._step = step

@@ -88,7 +88,7 @@ def _tellings(talk: Talk) -> Iterator[Talk]:
 
 
 def _as_taken(placed: Placed, talk: Talk) -> tuple[Placed, Talk]:
-    """Tools, calls and thoughts as the template takes them. It gets no tools that it does not tell."""
+    """Tools, calls and thoughts as the template takes them. It gets no tools that it does not list."""
     kwargs = dict(talk.kwargs or {})
     told = kwargs.get("tools")
     tools = told if isinstance(told, Sequence) else ()
@@ -155,7 +155,7 @@ def _named(error: RefusedError, placed: Placed, talk: Talk, budget: Budget) -> I
 
 
 def _n_refused(words: str, placed: Placed, talk: Talk, budget: Budget) -> int:
-    """How many messages it takes for the template to refuse them with these words; 0 where that cannot be told."""
+    """How many messages it takes for the template to refuse them with these words; 0 where that cannot be found out."""
     low, high = 0, len(placed)
     if _refuses(placed[:low], words, talk, budget) or not _refuses(placed, words, talk, budget):
         return 0

@@ -85,7 +85,7 @@ def write_trimmed(
     """Write `out` with only the tokens `kept` (ids in order); returns what became of the tensors that were cut.
     Overwrites.
 
-    It is written beside its place and moved there whole; `convert` may write the file (first argument) anew (second)
+    It is written beside its place and moved there whole; `convert` may write the file (first argument) again (second)
     before that. Raises ConfigError where it cannot be written, and what `convert` does.
     """
     rows = {tensor.name for tensor in row_tensors(file, len(vocabulary.tokens))}

@@ -1,4 +1,4 @@
-"""Short ASCII text to ids by the tokenizers library, for vocabularies whose pre-tokenizer llama.cpp compiles anew in
+"""Short ASCII text to ids by the tokenizers library, for vocabularies whose pre-tokenizer llama.cpp compiles again in
 every call.
 
 Such a call costs 20 to 900 µs, however short the text (std::regex); here it is 3 to 6 µs. What llama.cpp would answer
