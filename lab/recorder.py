@@ -27,8 +27,8 @@ class Recorded:
     """A group of prompts: the same texts again, with drafts of a fixed length, whatever their probability.
 
     rounds: of each prompt, the first is its decode. plain_tps: of plain decoding. `oracle` is the speed-up over plain
-    of a policy that had known how many ids are right, `foresight` of one that had known how often each belief is right
-    (of a single prompt); None if it is not known.
+    of a policy that had known how many ids are right. `foresight` is that of one that had known how often each belief
+    is right (of a single prompt); None if it is not known.
     """
 
     rounds: tuple[tuple[Round, ...], ...] = ()

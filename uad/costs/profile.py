@@ -67,8 +67,8 @@ def quick(
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[CostSample, ...]:
     """What about `seconds` of measuring show of the given sizes, the most informative ones first, then all of them
-    again and again, at most 25 times each (a burst of foreign load must not make up half of a small model's
-    measurements).
+    again and again, at most 25 times each. A burst of other load must not make up half of a small model's
+    measurements.
 
     The first decodes of a context are slow and do not count where there is time for others. One row is measured three
     times, and less often only where it takes half of the time or more; any other decode that is expected to pass the
@@ -123,8 +123,8 @@ def _single_rows(bench: _Bench, ms: float) -> list[float]:
 
 
 def most_singly(context: Decoder, clock: Clock = perf_counter) -> int:
-    """How many rows of a sequence cost less one by one than in a pass of two, with what a change of the number of rows
-    adds to the single ones after it; 1: none. Sequence 0 is empty afterwards.
+    """How many rows of a sequence cost less one by one than in a pass of two; 1: none. What a change of the number of
+    rows adds to the single ones after it counts. Sequence 0 is empty afterwards.
     """
     bench = _Bench(context, 0, clock)
     several, behind, settled = [], [], []

@@ -1,7 +1,7 @@
 """The prompt cache: what slots held of texts that gave way to others, copied into memory for when they come back.
 
-A copy costs time, so it is made only where the text would take several times as long to read again, by the rates of
-reading and of copying that were seen lately. Knows no model: `States` copies.
+A copy costs time, so it is made only where reading the text again would take several times as long. The rates of
+reading and of copying are those that were seen lately. Knows no model: `States` copies.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 checkpoints.
 
 Attention keeps every position, so any number of the last ones can be forgotten. A recurrent state has no positions:
-llama.cpp can keep its last few values (snapshots, `n_rs_seq`), or the state is copied before ids that may be wrong (a
-checkpoint), put back, and the ids that were right are decoded again. A cache of a sliding window has lost what lies
+llama.cpp can keep its last few values (snapshots, `n_rs_seq`). Or the state is copied before ids that may be wrong (a
+checkpoint) and put back; then the ids that were right are decoded again. A cache of a sliding window has lost what lies
 before the window: there, too, a checkpoint goes further back.
 """
 

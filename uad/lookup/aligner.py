@@ -1,9 +1,9 @@
 """An answer that copies a source, with edits: where in the source it is, and how it goes on after a difference. Knows
 ids only.
 
-A copy is aligned as `diff` would, id by id: after a difference the last ids of the answer are looked for among the
-next ones of the source. So it goes on where a look-up needs as many equal ids as its key has, keeps its place among
-lines that are alike, and expects again what was replaced once.
+A copy is aligned as `diff` would, id by id: after a difference the last ids of the answer are looked for among the next
+ones of the source. So it goes on where a look-up would first need as many equal ids as its key has. It keeps its place
+among lines that are alike, and expects again what was replaced once.
 """
 
 from __future__ import annotations

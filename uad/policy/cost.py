@@ -1,9 +1,9 @@
 """What a decode costs: T(rows, depth), from measured samples, followed online. Arithmetic only: no clock, no model.
 
 A curve is kept as it was measured, steps and all; between measured points it is interpolated. Four things follow the
-machine: one factor for all sizes (a neighbour slows everything down alike, and then no decision changes) and another
-for single rows (which wait for memory where more compute, and a neighbour may fill either), quickly; each size on its
-own, slowly; and what attention adds after texts longer than measured ones, at once.
+machine. Quickly: one factor for all sizes, since a neighbour slows everything down alike, and then no decision changes.
+Quickly, too: another one for single rows, which wait for memory where more rows compute; a neighbour may fill either.
+Slowly: each size on its own. At once: what attention adds after texts longer than measured ones.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Wish:
 
 class Chosen(NamedTuple):
     """What one sequence submits: a draft, cut to the length that is worth it, and how many rows its part of the batch
-    should have (dummies fill up), because a batch of equal parts is one pass over the weights.
+    should have (dummies fill up). A batch of equal parts is one pass over the weights.
     """
 
     draft: Draft

@@ -1,8 +1,8 @@
 """The right edge of a draft: which target ids stand whatever comes next, and how far the others can be trusted.
 
 A draft stops somewhere; the target would cut its last bytes with what follows in view. What follows is unknown, but not
-anything at all: the draft's own tokenizer would hardly have cut where it did, had the text gone on in certain ways ("
-inter" is no token of a draft that knows " interesting"). So continuations are imagined, those that contradict the
+anything at all: had the text gone on in certain ways, the draft's own tokenizer would hardly have cut where it did. ("
+inter" is no token of a draft that knows " interesting".) So continuations are imagined, those that contradict the
 draft's cut are all but ruled out, and the rest vote. Knows no model and no committed ids.
 """
 
