@@ -1,4 +1,4 @@
-"""What an answer says, event by event, and the tellers of them: white space is trimmed, a call is numbered. Knows no
+"""What an answer says, event by event, and the emitters of them: white space is trimmed, a call is numbered. Knows no
 format.
 """
 
