@@ -55,7 +55,7 @@ class MessageShape(SegmentShape):
         return [*rest, dumps(end), dumps({"type": "message_stop"})]
 
     def failed(self, problem: Problem) -> list[str]:
-        """A stream that breaks off."""
+        """The end of a stream that breaks off."""
         return [dumps(problem.anthropic())]
 
     def _events(self, steps: Iterable[Step]) -> Iterator[str]:

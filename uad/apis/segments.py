@@ -1,4 +1,4 @@
-"""What an answer says, one after the other: thoughts, text and calls, each opened, added to, closed; and the
+"""The segments of an answer, one after the other: thoughts, text and calls, each opened, added to and closed. And the
 base of answers that are made of them.
 """
 
@@ -100,7 +100,7 @@ class Segments:
         return list(self._steps(self._parser.feed(delta.text)))
 
     def finish(self, is_cut: bool) -> list[Step]:
-        """What was kept back, and the end of the last segment. is_cut: the answer ended at a bound."""
+        """The text that was kept back, and the end of the last segment. is_cut: the answer ended at a limit."""
         self._n_new = 0
         steps = list(self._steps(self._parser.finish(is_cut)))
         if self.all:

@@ -131,9 +131,9 @@ class Drafting:
     def begin(
         self, seq: int, prompt: Sequence[int], sampling: SamplingParams, n_cached: int = 0, prediction: bytes = b""
     ) -> None:
-        """A sequence starts (again) with this prompt of target ids, the first n_cached as in its last text; its answer
-        is drawn like that, the seed included, and is expected to be like `prediction`. Where nothing could draft for it
-        but from a constraint or a prediction, and it has none, nothing is remembered.
+        """A sequence starts (again) with this prompt of target ids, the first n_cached as in its last text. `sampling`
+        says how its answer is drawn, the seed included; it is expected to be like `prediction`. Nothing is remembered
+        where only a constraint or a prediction could draft for it, and it has neither.
         """
         absent = [
             *([] if seq in self._matchers else [Origin.GRAMMAR]),
@@ -147,7 +147,7 @@ class Drafting:
             one.do(text.tell_drafter)
 
     def end(self, seq: int) -> None:
-        """The sequence is over; drafters may keep what they know of it for the next one in this slot."""
+        """The sequence ends; drafters may keep what they know of it for the next one in this slot."""
         if self._texts.pop(seq, None) is None:
             return
         self._policy.do(lambda policy: policy.end(seq))
@@ -243,8 +243,8 @@ class Drafting:
         return self._within(self._before_end(whole, ask), ask)
 
     def _sound(self, drafts: Sequence[Draft], asks: Sequence[Ask]) -> list[Draft]:
-        """The drafts, up to the ends of answers. Raises ValueError for one that the target cannot be given: that would
-        fail instead.
+        """The drafts, cut at ids that end answers. Raises ValueError for one that the target cannot decode, since its
+        decode would fail instead.
         """
         for draft, ask in zip(drafts, asks, strict=True):
             ids, p = draft.ids, draft.p
@@ -318,8 +318,8 @@ def _after(drafter: Drafter, seq: int, ids: tuple[int, ...], n: int) -> Draft:
 
 
 class _GuardedPace:
-    """The round, as a drafter asks it while it drafts. What the round raises waits here, as it is not the drafter's,
-    and ends drafting.
+    """The round, as a drafter asks it while it drafts. What the round raises ends drafting and waits here, as it is no
+    failure of the drafter.
     """
 
     __slots__ = ("_error", "_round")

@@ -24,7 +24,7 @@ X = TypeVar("X")
 
 
 class Guarded(Generic[T]):
-    """A part that may fail, and whatever is asked of it. An exception turns it off, is logged and counted.
+    """Runs calls of a part that may fail. An exception turns the part off, is logged and counted.
 
     It may be brought back after a pause. Each failure doubles the pause, from a second to five minutes.
     """

@@ -1,4 +1,4 @@
-"""The prompt cache: what slots held of texts that gave way to others, copied into memory for when they come back.
+"""The prompt cache: copies in memory of what slots held of texts that were replaced, for when those come back.
 
 A copy costs time, so it is made only where reading the text again would take several times as long. The rates of
 reading and of copying are those that were seen lately. Knows no model: `States` copies.
@@ -16,8 +16,8 @@ from uad.events import CacheCounts
 from uad.types import Clock
 
 _log = logging.getLogger("uad.request")
-_GAIN = 4.0  # reading again takes so many times as long as the copies: not every text comes back
-_GAIN_OF_ENDS = 16.0  # where only the end of a text is lost: it is rather changed than put aside
+_GAIN = 4.0  # reading again must take so many times as long as the copies: not every text comes back
+_GAIN_OF_ENDS = 16.0  # where only the end of a text is lost: more likely it was edited than left for later
 _PRICE = 2e-9  # seconds per byte, before any copy was timed
 _NEWEST = 0.5  # share of the newest copy in the price
 _MARGIN = 256 << 20  # bytes that are left to others
@@ -67,7 +67,7 @@ class PromptCache(Generic[S]):
         self._clock = clock
         self._room = room
         self._texts: list[_StoredText[S]] = []  # the least recently used first
-        self._take_turns = False  # whether a text lately gave way to another one
+        self._take_turns = False  # whether a text was replaced by another lately
         self._price = 0.0  # seconds per byte; 0: no copy was timed
         self.counts = CacheCounts()
 

@@ -86,7 +86,7 @@ class Running:
         return self.ids[self.n_past :]
 
     def take(self, verdict: Verdict, draft: Draft, now: float) -> tuple[Delta, Done | None]:
-        """Make the verdict's ids part of the text, as far as it goes on; the last event too if it ends here."""
+        """Append the verdict's ids to the text up to its end; the last event too if it ends here."""
         if self.is_prefilling:
             self.first = now
         self.last = now
@@ -108,7 +108,7 @@ class Running:
         return Progress(self.number, self.n_prompt, self.n_cached, self.n_past, ms, probs, timings)
 
     def _tokens(self, draft: Draft, n_accepted: int, origins: Ids[Origin]) -> tuple[TokenText, ...]:
-        """What each id of this round adds; the target's own says what it was written in place of."""
+        """What each id of this round adds; the target's own also has the rejected guess that it replaced."""
         tokens = [TokenText(text, origin) for text, origin in zip(self.decoded, origins, strict=True)]
         if n_accepted < min(len(draft.ids), len(tokens)):
             guess = b"".join([self.vocab.texts[id_] for id_ in draft.ids[n_accepted:]])

@@ -388,8 +388,8 @@ class Engine:
             self._requests.finish(running, done)
 
     def _take_back(self, running: Running, end: int) -> None:
-        """The KV, which holds `end` ids, keeps those of the text; once, since some memories can go back only once after
-        a decode. Where it goes back further, the ids between are decoded again with the next ones.
+        """The KV, which holds `end` ids, keeps those of the text. Called once per decode, since some memories can go
+        back only once. Where it goes back further, the ids between are decoded again with the next ones.
         """
         if running.n_past < end:
             running.n_past = self._target.take_back(running.slot, running.n_past)

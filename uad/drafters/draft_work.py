@@ -1,4 +1,4 @@
-"""What the draft model holds between rounds and in one, and how its beliefs go over to the target's ids."""
+"""The draft model's state between rounds and within one, and how its beliefs pass to the target's ids."""
 
 from __future__ import annotations
 

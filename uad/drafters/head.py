@@ -124,7 +124,9 @@ class _Work:
 
 
 class HeadDrafter:
-    """Drafts with a head. window: most ids that it reads to catch up with a text: of more it reads the last ones."""
+    """Drafts with a head. window: most ids that it reads to catch up with a text; if there are more, it reads the last
+    ones.
+    """
 
     origin: ClassVar[Origin] = Origin.HEAD
 

@@ -1,4 +1,4 @@
-"""Healing of the left edge: the likeliest way on through bytes that are already committed. Arithmetic over a
+"""Healing of the left edge: the likeliest ids for bytes that are already committed. Arithmetic over a
 vocabulary; knows no stream.
 
 The bytes after the last safe boundary have one canonical cut. But the draft may be about to write a token that reaches

@@ -101,7 +101,7 @@ class PredictionLookup:
         self._follow(self._walk(0, self._tail()[1]), 0, 1)
 
     def end(self) -> None:
-        """The drafter gives the slot up."""
+        """The drafter gives up the slot."""
 
     def draft(self, n: int) -> Draft | None:
         n, aligner = min(n, self._n_max), self._text.aligner

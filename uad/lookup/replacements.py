@@ -1,4 +1,4 @@
-"""What a copy that is edited replaces: a renamed name comes back, and is expected with its new name. Knows ids only.
+"""What an edited copy replaces: where a renamed name comes again, its new name is expected. Knows ids only.
 
 An edit is known by the ids that it replaces and the one before or after them, which are most of a name; where
 something is put in, by the ids around it or the two after it.
@@ -91,7 +91,7 @@ class Replacements:
             places += (*range(done, place), *[place] * len(edit.new))
             trust += [1.0] * (place - done + len(edit.new))
             if edit.new:
-                trust[-len(edit.new)] = _TRUST[min(edit.n, len(_TRUST)) - 1]  # with its first id it is made
+                trust[-len(edit.new)] = _TRUST[min(edit.n, len(_TRUST)) - 1]  # with its first id written it is made
             done = place + len(edit.old)
         if not edits:
             return Expected(source, range(len(source) + 1))

@@ -1,7 +1,7 @@
 """From a drafter's belief to the probability that the target accepts the id, learned online. Arithmetic only.
 
 Beliefs are counted in bins, narrow near certainty, where most rows are spent. A bin's first guess is Platt scaling: a
-straight line from the log-odds of the belief to those of acceptance, fitted to all bins together. It finds out an
+straight line from the log-odds of the belief to those of acceptance, fitted to all bins together. It detects an
 overconfident draft in a few ids; the bins learn the shape of the curve.
 """
 
@@ -38,7 +38,7 @@ CENTRES: Final[tuple[float, ...]] = tuple((a + b) / 2 for a, b in zip((0.0, *EDG
 _LOGITS: Final[tuple[float, ...]] = tuple(min(log(c / (1 - c)), 8.0) for c in CENTRES)
 _KEPT: Final = 0.998  # of a bin's evidence, per new observation in it: it forgets over some 500
 _PRIOR: Final = 3.0  # observations that the line counts for in each bin
-_FIRST_SLOPE: Final = 0.75  # of the line: an unknown draft is not taken at its word
+_FIRST_SLOPE: Final = 0.75  # of the line: the beliefs of an unknown draft are discounted
 _FIRST_SHIFT: Final = -0.7
 _SLOPE_RATE: Final = 0.01  # of the gradient of the log-likelihood, per observation
 _SHIFT_RATE: Final = 0.06
@@ -109,7 +109,7 @@ class Calibration:
         self._chances = [_UNKNOWN] * N_BINS
 
     def drafted(self, bins: list[int]) -> None:
-        """A draft of these bins was made: what follows what is learned from it, right or wrong."""
+        """A draft of these bins was made: learn which bins follow each other, whether its ids are right or wrong."""
         for before, i in pairwise(bins):
             known = self.next_chance(before)
             self.following[before] = known + _NEXT_RATE * (self.chance(i) - known)

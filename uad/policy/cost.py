@@ -363,7 +363,7 @@ class _SizeTable:
     def _interpolate(self, n: int) -> float:
         points = self._points
         (n0, ms0) = points[0]
-        if len(points) == 1 and n > n0:  # nothing is known of the slope: no free lunch is assumed
+        if len(points) == 1 and n > n0:  # nothing is known of the slope: further rows are not assumed to be free
             return ms0 * (1 + _UNKNOWN_SLOPE * (n - n0) / n0)
         if n <= n0:
             return ms0

@@ -37,7 +37,7 @@ _PROBING: Final = 0.004  # plain decodes per id that is written without the draf
 _FOR_PROBES: Final = 0.05  # of what drafts save beyond their price, for the same
 _FIRST_BUDGET: Final = 2.0
 _MOST_BUDGET: Final = 20.0
-_MOST_OWED: Final = 3.0  # else a probe on a disturbed machine would be the last for long
+_MOST_OWED: Final = 3.0  # else the debt of one probe on a disturbed machine would prevent others for long
 _COMPARING: Final = 0.002  # plain decodes per id, for asking one that pays beside one that is expected to gain more
 _FIRST_CREDIT: Final = 10.0  # enough to read a prompt, and to see some rounds, once in the life of a server
 _MOST_CREDIT: Final = 2.0
@@ -133,7 +133,7 @@ class DrafterRecord:
     credit: float = _FIRST_CREDIT
     """The same for asking it beside another drafter that writes, which is expected to gain more."""
     wanted: float = 0.0
-    """The last price that it could not pay: that much may be saved, however long the prompt is."""
+    """The last price that it could not pay: the bucket may hold that much, however long the prompt is."""
 
     def learn(self, saved: float, price: float) -> None:
         """A round saved so much, at this price."""

@@ -34,7 +34,7 @@ class Member:
     candidates: list[Candidate] = field(default_factory=list)
 
     def begin(self, calibration: Calibration) -> None:
-        """A drafter begins to write for it."""
+        """A drafter begins to write for this sequence."""
         self.calibration, self.p, self.bins = calibration, 1.0, []
 
     @property

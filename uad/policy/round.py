@@ -260,8 +260,8 @@ class AutoRound:
             member.candidates.append(self._candidate(member, origin, draft, price_ms))
 
     def _time(self, member: Member, origin: Origin, n_read: int, ms: float) -> None:
-        """A drafter read so many ids of this sequence; none where its KV holds them already, which says nothing about
-        costs.
+        """A drafter read so many ids of this sequence. Ids that its KV holds already say nothing about costs, and count
+        as none.
         """
         use, state, self._timed = member.state.uses[origin], member.state, None
         if n_read:

@@ -49,7 +49,7 @@ class SequenceState:
         return min(n, self.window) if self.window else n
 
     def has_read(self, use: Use, n_ids: int) -> None:
-        """It read so many more ids of those that it had not read, and more are left."""
+        """The draft model read so many more of its unread ids, and more are left."""
         use.n_read = self.n_prompt + self.n - max(self.unread(use) - n_ids, 0)
 
     def has_read_all(self, use: Use) -> None:
@@ -117,7 +117,7 @@ class Sequences:
         return self.calibration(_KINDS[origin][state.is_sampled])
 
     def close(self, seq: int) -> None:
-        """It is over."""
+        """The answer ends."""
         state = self._states.pop(seq, None)
         if state is None:
             return
