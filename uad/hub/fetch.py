@@ -20,7 +20,7 @@ from uad.errors import ConfigError, UadError
 from uad.hub.choose import choose, parts
 from uad.hub.problems import NoHubError, told
 
-_PATIENCE = 10.0  # seconds until a hub that does not answer is done without
+_PATIENCE = 10.0  # seconds to wait for a hub that does not answer
 _PIECE = 1 << 22
 _SHA256 = 64  # hexadecimal digits
 _log = logging.getLogger("uad")
@@ -207,7 +207,7 @@ def _meter(report: Callable[[float], None]) -> Any:
 
 
 def _end(file: BinaryIO, size: int) -> int:
-    """Go to the end of what was received; what is longer than the file shall be is none of it."""
+    """Go to the end of what was received; if that is longer than the file should be, all of it is dropped."""
     n = file.seek(0, os.SEEK_END)
     if n > size:
         file.truncate(0)

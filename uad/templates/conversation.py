@@ -1,5 +1,5 @@
-"""A conversation to a prompt that holds all of it: what a template leaves out or refuses is said another way, or is an
-error.
+"""A conversation to a prompt that holds all of it: what a template leaves out or refuses is written another way, or is
+an error.
 
 A system message goes into a user's turn where the template has no other place for it. Must not know vocabularies.
 """

@@ -5,7 +5,7 @@ A cut is safe under two conditions. (1) No token of the vocabulary has the neigh
 no merge can cross it. (2) Every pre-tokenizer begins a new piece there, or splits the two sides as it splits the whole.
 That holds where a letter or digit meets ASCII white space or punctuation (but not an apostrophe: some
 pre-tokenizers tie "'s" to the word before it), where anything but white space meets a space, and within a run of Han
-and Kana or of Hangul. Whatever is judged lies before the cut, but for the character that follows it.
+and Kana or of Hangul. All that decides lies before the cut, except the character that follows it.
 tests/model/test_vocab_boundary.py holds the claim against llama.cpp for every vocabulary at hand.
 """
 
