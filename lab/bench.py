@@ -2,7 +2,7 @@
 D.gguf`.
 
 Takes the flags of `uad bench` and prints what it prints. Beside that: how far automatic lengths are from the oracle,
-who knows which ids are right, and from foresight, who knows how often.
+which knows which ids are right, and from foresight, which knows how often.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DESCRIPTION = "`uad bench` with bounds, plots, counted time and prescribed answe
 
 @dataclass(frozen=True, slots=True)
 class LabOptions(BenchOptions):
-    """What only the lab's bench is told. costs: files of cost curves, the target's and the draft model's. rename: (old,
+    """What only the lab's bench gets. costs: files of cost curves, the target's and the draft model's. rename: (old,
     new).
     """
 

@@ -18,8 +18,8 @@ from uad.bench.table import coloured
 
 @dataclass(frozen=True, slots=True)
 class Bounded(Cell):
-    """`oracle` is the ratio of the oracle over the same prompts, `foresight` that of who knows how often beliefs are
-    right; None if it was not measured.
+    """`oracle` is the ratio of the oracle over the same prompts, `foresight` that of a policy that knows how often
+    beliefs are right; None if it was not measured.
     """
 
     oracle: float | None = None

@@ -37,7 +37,7 @@ reading logits.
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The curves to count with: one pass of n rows behind so many positions, of the target and of the draft model."""
+    """The curves to count with: one pass of n rows after so many positions, of the target and of the draft model."""
 
     target: tuple[CostSample, ...]
     draft: tuple[CostSample, ...] = ()
@@ -128,7 +128,7 @@ class CountedContext:
     def decode(self, rows: Sequence[Rows], may_stop: bool = False) -> None:
         """Raises what the context does."""
         self._decode(rows, may_stop)
-        n_ids = sum(len(row.ids) for row in rows)  # by ids: who reads a prompt is not as deep as who writes beside it
+        n_ids = sum(len(row.ids) for row in rows)  # by ids: one that reads its prompt is not as deep as one that writes
         depth = sum(row.pos * len(row.ids) for row in rows) // max(n_ids, 1)
         for n_seq, n in sizes_of_passes({row.seq: len(row.ids) for row in rows}, self.n_ubatch):
             self._clock.spend(self._curve.ms(n_seq * n, depth))

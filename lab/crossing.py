@@ -24,14 +24,14 @@ _N_TAIL = 48
 _MOST_PER_ROUND = _AHEAD + 32  # bytes: guesses, and the target's own token
 _NAIVE_SECONDS = 1.0
 REFERENCE = (1024, 32768)
-"""Lengths of context, in draft tokens, whose costs tell how cost grows."""
+"""Lengths of context, in draft tokens, whose costs show how cost grows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Medians in microseconds per round.
 
-    us: a text read for the first time, behind a context of the same kind; cache_hit: share of the words that were known
+    us: a text read for the first time, after a context of the same kind; cache_hit: share of the words that were known
     then. warm_us: the same rounds again. cold_us: every cache emptied before every round. naive_us: everything
     re-encoded in every round.
     """
@@ -77,7 +77,7 @@ def kinship(target: Side, draft: Side) -> Kinship:
 
 
 def measure(target: Encoder, draft: Encoder, seen: bytes, text: bytes, n_ctx: int, n_rounds: int) -> Cost:
-    """Rounds that write text, behind n_ctx draft tokens of `seen` (repeated)."""
+    """Rounds that write text, after n_ctx draft tokens of `seen` (repeated)."""
     target.forget()
     draft.forget()
     context = context_of(draft, seen, n_ctx)
@@ -156,7 +156,7 @@ def _naive(target: Encoder, draft: Encoder, context: bytes, text: bytes) -> floa
 
 
 class Rounds:
-    """A sequence that goes on behind the context; half of the drafts go wrong somewhere."""
+    """A sequence that goes on after the context; half of the drafts go wrong somewhere."""
 
     def __init__(
         self,

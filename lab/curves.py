@@ -14,7 +14,7 @@ _GPU_MS = 20.0
 class Curve:
     """target[n - 1]: one pass of n rows; beyond the last one with the slope of the last half. step: a step of the draft
     model; reading an id takes read_ms. call_ms: what a call takes beside its decodes, look_ms a look into the text,
-    loop_ms a round's own work. changes: what the first single rows behind one of several take longer. n_free ids of a
+    loop_ms a round's own work. changes: what the first single rows after one of several take longer. n_free ids of a
     draft are taken back at no cost, more for keep_ms.
     """
 
@@ -60,7 +60,7 @@ def _ms(text: str) -> tuple[float, ...]:
     return tuple(map(float, text.split()))
 
 
-# Qwen2.5-Coder-1.5B behind 256 positions, on two AVX-512 cores (AMD EPYC, 2026-11-25): passes of 1 to 24 rows
+# Qwen2.5-Coder-1.5B after 256 positions, on two AVX-512 cores (AMD EPYC, 2026-11-25): passes of 1 to 24 rows
 _Q8_0 = _ms(
     "72.5 115.3 123.3 128.5 208.0 208.8 243.2 203.1 273.3 296.3 308.7 277.7 "
     "341.5 373.9 369.7 318.8 411.9 424.3 445.5 387.5 491.6 483.6 494.8 442.4"
@@ -69,7 +69,7 @@ _BF16 = _ms(
     "82.9 115.5 132.5 144.7 165.2 162.5 178.8 193.2 200.5 213.5 228.7 234.9 "
     "247.6 252.8 272.7 276.7 290.3 305.2 311.8 327.2 339.9 350.1 357.5 376.9"
 )
-# On an H100 (2026-11-26), passes of 1 to 33 rows, those of several behind one of another size: Q4_K_M, and the same
+# On an H100 (2026-11-26), passes of 1 to 33 rows, those of several after one of another size: Q4_K_M, and the same
 # model scaled to 14B in BF16 (`scale.py`)
 _H100_SMALL = _ms(
     "1.79 3.32 3.32 3.44 3.57 3.81 4.02 4.28 5.41 5.44 5.47 5.50 5.58 5.60 5.62 5.66 5.85 5.90 5.94 5.96 6.01 6.05 "

@@ -71,7 +71,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One drafter on one workload behind one length of history (tokens). Times are microseconds per round of one
+    """One drafter on one workload after one length of history (tokens). Times are microseconds per round of one
     sequence, memory MB.
 
     `begin_ms` is what reading the history took, `n_ids` the mean number of ids that a round committed.

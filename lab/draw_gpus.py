@@ -23,7 +23,7 @@ COLOURS = {"policy": "#0072b2", "calibrated": "#e69f00", "oracle": "#999999"}
 
 
 def speeds(recording: Recording, curve: Curve) -> dict[str, float]:
-    """Over plain decoding: the policy, one who knows how often beliefs are right, one who knows which are."""
+    """Over plain decoding: the policy, one that knows how often beliefs are right, one that knows which are."""
     answers = [one for one in recording.answers if len(one.ids) > 2]
     known = hindsight_of(recording.answers)
     plain = [(len(one.ids) - 1) * (curve.target_ms(1) + curve.loop_ms) for one in answers]

@@ -42,7 +42,7 @@ class Noting(Drafting):
 
 
 class Experiment(Wiring):
-    """A runtime that answers as it is told to, and notes its rounds."""
+    """A runtime whose answers are prescribed, and that notes its rounds."""
 
     def __init__(self, clock: Clock = perf_counter) -> None:
         self.clock = clock

@@ -33,7 +33,7 @@ def bins(kind: str, calibration: Calibration) -> list[Bin]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one cell tells of its pair: rounds under automatic policies, and those that were recorded for the oracle."""
+    """What one cell shows of its pair: rounds under automatic policies, and those that were recorded for the oracle."""
 
     workload: str
     chosen: Sequence[Round]

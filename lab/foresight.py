@@ -1,7 +1,7 @@
-"""What drafting could have gained by what its drafts believed: recorded rounds replayed by one who knows how often ids
-of such a belief are right, but not which.
+"""What drafting could have gained by what its drafts believed: recorded rounds replayed by a policy that knows how
+often ids of such a belief are right, but not which.
 
-Stands between a policy and the oracle: what it lacks to the oracle the drafts cannot tell, what a policy lacks to it
+Stands between a policy and the oracle: what it lacks to the oracle the drafts cannot show, what a policy lacks to it
 the policy may gain. Arithmetic on beliefs and costs; knows no engine and no clock.
 """
 

@@ -100,7 +100,7 @@ def run(target: Side, draft: Side, text: bytes, n_rounds: int, seed: str) -> Res
 
 
 def _places(target: Side, draft: Side, n_rounds: int, seed: str) -> Iterator[tuple[int, int, int]]:
-    """(number of committed ids, offset at which they end, offset at which the draft's 8th token behind it ends)."""
+    """(number of committed ids, offset at which they end, offset at which the draft's 8th token after it ends)."""
     rng = random.Random(seed)
     last = bisect_right(target.ends, draft.ends[-N_DRAFT - 2]) - 1
     for _ in range(n_rounds):

@@ -1,4 +1,4 @@
-"""What drafting could have gained at best: recorded rounds replayed by one who knows how many ids the target will
+"""What drafting could have gained at best: recorded rounds replayed by a policy that knows how many ids the target will
 accept.
 
 Arithmetic on counts and costs; knows no engine and no clock. Ids of a recorded round may be cut into shorter drafts,
@@ -35,7 +35,7 @@ class Costs(Protocol):
     """What a machine takes for the two things that a round consists of."""
 
     def target_ms(self, n: int, depth: int) -> float:
-        """Milliseconds of one pass of n rows of the target, each behind about `depth` positions."""
+        """Milliseconds of one pass of n rows of the target, each after about `depth` positions."""
         ...
 
     def draft_ms(self, n: int, n_seq: int = 1) -> float:
@@ -57,7 +57,7 @@ class RoundCosts:
     speeds: tuple[float, float] = (1.0, 1.0)
 
     def target_ms(self, n: int, depth: int) -> float:
-        """One pass of n rows of the target, each behind about `depth` positions."""
+        """One pass of n rows of the target, each after about `depth` positions."""
         several = n > 1
         return self.target.ms(n, depth) * self.speeds[several] / self.target.speeds()[several]
 

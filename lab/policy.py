@@ -1,7 +1,7 @@
 """What the automatic policy itself costs per round, for `drafters.py`. Knows no model: machine and drafts are scripted.
 
 The target decodes 16 rows for little more than one, the draft is often right, and each round drafts as far as it is
-allowed to. Times that the policy is told are scripted, too, so that it decides the same in every run; what is measured
+allowed to. Times that the policy gets are scripted, too, so that it decides the same in every run; what is measured
 is the time spent in its methods, the loop that calls them taken off.
 """
 

@@ -18,18 +18,18 @@ from uad.types import Request, TokenProb
 
 @dataclass(frozen=True, slots=True)
 class Told(Request):
-    """A request whose answer is `answer`; behind these ids the text ends."""
+    """A request whose answer is `answer`; after these ids the text ends."""
 
     answer: tuple[int, ...] = ()
 
     @property
     def needs_end(self) -> bool:
-        """Whether something is to be written behind the answer."""
+        """Whether something is to be written after the answer."""
         return self.max_tokens is None or self.max_tokens > len(self.answer)
 
 
 class Prescribed:
-    """Draws ids[0], ids[1], … whatever the target thinks, and `last` behind them. Verification, KV and costs are as
+    """Draws ids[0], ids[1], … whatever the target thinks, and `last` after them. Verification, KV and costs are as
     ever.
     """
 

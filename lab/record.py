@@ -1,7 +1,7 @@
 """Record what drafters propose along real answers: `python lab/record.py TARGET DRAFT OUT.json.gz [--temperature T]
 [--prompts N]`.
 
-The target writes an answer to each prompt of the twelve categories, alone. Then each drafter is asked behind every id
+The target writes an answer to each prompt of the twelve categories, alone. Then each drafter is asked after every id
 of it. Drafts have up to 20 ids and end where hardly anything is left of their probability. With --answers the texts are
 those of an earlier recording. Takes minutes for a small pair on two cores.
 """
@@ -59,7 +59,7 @@ def answer_of(parts: Parts, request: Request) -> tuple[int, ...]:
 def guesses_along(
     drafter: Drafter, prompt: Sequence[int], answer: Sequence[int], sampling: SamplingParams
 ) -> Iterator[Guess]:
-    """What it proposes behind 0, 1, 2 … ids of the answer. Behind none nothing is asked: the first id comes out of the
+    """What it proposes after 0, 1, 2 … ids of the answer. After none nothing is asked: the first id comes out of the
     prompt's decode.
     """
     drafter.begin(0, prompt, sampling)

@@ -17,7 +17,7 @@ from uad.bench.measure import BenchJob, Sample
 from uad.types import N_MAX_AUTO, Origin, SpecPolicy, SpeculativeParams
 
 RECORDING = SpeculativeParams(policy=SpecPolicy.FIXED, n_max=N_MAX_AUTO, p_min=0.0, types=(Origin.MODEL,))
-"""What the oracle is told: how many of the most ids that an automatic policy drafts would have been accepted in each
+"""What the oracle knows: how many of the most ids that an automatic policy drafts would have been accepted in each
 round.
 """
 
@@ -27,8 +27,8 @@ class Recorded:
     """A group of prompts: the same texts again, with drafts of a fixed length, whatever their probability.
 
     rounds: of each prompt, the first is its decode. plain_tps: of plain decoding. `oracle` is the speed-up over plain
-    of who had known how many ids are right, `foresight` of who had known how often each belief is right (of a single
-    prompt); None if it is not known.
+    of a policy that had known how many ids are right. `foresight` is that of one that had known how often each belief
+    is right (of a single prompt); None if it is not known.
     """
 
     rounds: tuple[tuple[Round, ...], ...] = ()

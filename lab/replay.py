@@ -1,9 +1,9 @@
 """Run a policy on recorded rounds, with time counted: `python lab/replay.py RECORDING.json.gz ... --costs NAME`.
 
 A policy sees what it would see in the loop: beliefs step by step, verdicts, and times with noise. Decodes cost what a
-curve says. A table has the speed over plain decoding by category, and two bounds: the best that anybody could do who
-knows how many ids are right (oracle), and who knows how often such beliefs are right (calibrated). Takes seconds. Runs
-no model.
+curve says. A table has the speed over plain decoding by category, and two bounds: the best for a policy that knows how
+many ids are right (oracle), and one that knows how often such beliefs are right (calibrated). Takes seconds. Runs no
+model.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class Replay:
         first = True
         while True:
             live = [ask for ask in live if self._has_more(texts[ask.seq], n_written[ask.seq], ask)]
-            if first:  # who has nothing left over writes an id in any case
+            if first:  # with nothing left over an id is written in any case
                 live = [ask for ask in live if not n_written[ask.seq] or pace.go_on([ask.seq])[0]]
             elif live:
                 more = pace.go_on([ask.seq for ask in live])
@@ -242,7 +242,7 @@ class Replay:
 
     @staticmethod
     def _chained(text: Text, draft: Draft, n_max: int) -> Draft:
-        """The draft continued by what the text offers behind it, as far as that was recorded: behind what is right."""
+        """The draft continued by what the text offers after it, as far as that was recorded: after what is right."""
         at, looked_up = text.t + len(draft.ids), text.answer.guesses.get(Origin.SUFFIX, ())
         if not draft.ids or at >= len(looked_up) or not looked_up[at].ids:
             return draft
@@ -272,8 +272,8 @@ class Replay:
 
 
 def oracle_ms(answer: Answer, curve: Curve) -> float:
-    """The time for this answer with the draft model and what was looked up, for one who knows what is right. Left-over
-    guesses are written anew, and no prompt is read.
+    """The time for this answer with the draft model and what was looked up, for a policy that knows what is right.
+    Left-over guesses are written again, and no prompt is read.
     """
     n = len(answer.ids)
     best = [0.0] * (n + 1)
@@ -309,9 +309,9 @@ def hindsight_of(answers: Sequence[Answer]) -> dict[str, Hindsight]:
 
 
 def calibrated_ms(answer: Answer, curve: Curve, known: Mapping[str, Hindsight]) -> float:
-    """The time for this answer, for one who goes by calibrated beliefs and knows this answer's best rate, and whether
-    the draft model is worth asking in it. Beliefs are paid for: the step that shows that the next id is not worth
-    submitting, too.
+    """The time for this answer, for a policy that goes by calibrated beliefs and knows this answer's best rate, and
+    whether the draft model is worth asking in it. Beliefs are paid for: the step that shows that the next id is not
+    worth submitting, too.
     """
     n, plain = len(answer.ids), curve.target_ms(1) + curve.loop_ms
     best = (n - 1) * plain

@@ -17,7 +17,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What a drafter proposes behind `t` ids of an answer.
+    """What a drafter proposes after `t` ids of an answer.
 
     `ids` and `p` are target ids and the drafter's beliefs in them. `written` has the draft model's own beliefs, one for
     each of its steps (empty for a drafter that looks texts up). The first `n_right` ids are those of the answer.
@@ -36,7 +36,7 @@ class Guess:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer: its prompt's category, name and length, its ids, and what each drafter proposes behind the first t of
+    """One answer: its prompt's category, name and length, its ids, and what each drafter proposes after the first t of
     them, by t.
     """
 

@@ -72,7 +72,7 @@ class Scaled:
 
 
 def sentence(scaled: Scaled) -> str:
-    """The one honest sentence about a scaled model, for people."""
+    """The one honest sentence about a scaled model, for reports."""
     size = f"{short(scaled.params)} parameters (width {scaled.width}, {scaled.layers} layers, feed-forward {scaled.ff})"
     return (
         f"{scaled.path.name}: same function as {scaled.source.name}, rounded to {scaled.type}, at the cost of {size}; "

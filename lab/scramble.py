@@ -40,7 +40,7 @@ class Scrambled:
 
 
 def sentence(scrambled: Scrambled) -> str:
-    """The one honest sentence about a scrambled model, for people."""
+    """The one honest sentence about a scrambled model, for reports."""
     kind = "confident nonsense" if scrambled.confident else "nonsense"
     return (
         f"{scrambled.path.name}: {scrambled.source.name} with random weights (seed {scrambled.seed}); it writes "

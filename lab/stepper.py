@@ -1,4 +1,6 @@
-"""The engine of experiments: told what to write, asked what it noted, what rounds cost and what beliefs are worth."""
+"""The engine of experiments: it is given what to write, and asked what it noted, what rounds cost and what beliefs are
+worth.
+"""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def results_of(name: str, url: str, folder: Path) -> list[Result]:
 
 
 def all_results(wanted: Sequence[str], url: str, folder: Path) -> list[Result]:
-    """Of several files, told on stderr as they come."""
+    """Of several files, printed on stderr as they come."""
     out: list[Result] = []
     for name in wanted:
         found = results_of(name, url, folder)

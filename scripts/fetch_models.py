@@ -1,7 +1,7 @@
 """Fetch the real models that `make demo`, the bench and the tests marked `real` use: `make models`.
 
     python scripts/fetch_models.py               fetch every model that is not there yet, but the largest python
-    scripts/fetch_models.py NAME ...      only these; a name with a type behind it is written anew from the one without
+    scripts/fetch_models.py NAME ...      only these; a name with a type after it is converted from the one without
     python scripts/fetch_models.py --list        names, sizes, licences, and which are there python
     scripts/fetch_models.py --check       read what is there again and compare checksums python scripts/fetch_models.py
     --folder      print where they lie: $UAD_MODELS, or "models" in this user's cache folder of uad
@@ -130,7 +130,7 @@ ON_DEMAND = ("qwen2.5-coder-1.5b-q8_0", "qwen2.5-coder-1.5b-bf16")
 """Large, and written only where they are asked for by name."""
 
 Report = Callable[[int], None]
-"""Told how many bytes of a file are there."""
+"""Called with how many bytes of a file are there."""
 
 
 def folder() -> Path:
@@ -193,7 +193,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def lines() -> Iterator[str]:
-    """The list for people."""
+    """The list as it is printed."""
     for name, model in FETCHED.items():
         yield _line(name, model.n_bytes, model.about, model.licence)
     for name, written in WRITTEN.items():

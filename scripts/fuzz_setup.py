@@ -1,4 +1,4 @@
-"""The servers that `scripts/fuzz.py` starts: settings by lot, models with other pre-tokenizers, the process and what it
+"""The servers that `scripts/fuzz.py` starts: random settings, models with other pre-tokenizers, the process and what it
 prints.
 """
 
@@ -149,7 +149,7 @@ class Setup:
 
     @classmethod
     def of(cls, seed: int, number: int) -> Setup:
-        """In turn all pre-tokenizers, beside the files' own; the rest by lot."""
+        """In turn all pre-tokenizers, beside the files' own; the rest at random."""
         order, draw = random.Random(f"{seed}/order").sample(PRES, len(PRES)), random.Random(f"{seed}/{number}")
         pres = "", order[number % len(order)], order[-number % len(order)]
         target_pre, draft_pre = draw.choice(((pres[1], ""), ("", pres[1]), (pres[1], pres[2])))

@@ -1,4 +1,4 @@
-"""The libraries that the page carries: `python scripts/vendor_page.py` fetches them anew, `--check` compares checksums.
+"""The libraries that the page carries: `python scripts/vendor_page.py` fetches them, `--check` compares checksums.
 
 uad/server/page/vendor/vendored.json names each package of npm with its version, the checksum of its archive as npm
 states it, and each file that is taken from it with its own. Only `npm pack` is run: nothing of a package is installed

@@ -1,4 +1,4 @@
-"""Long work that nobody waits for any more ends early: whoever works calls `checkpoint()` between two pieces, a few
+"""Long work that no request waits for any more ends early: it calls `checkpoint()` between two pieces, a few
 milliseconds apart.
 
 Knows neither HTTP nor what the work is. Without `wanted_while` around it, a checkpoint does nothing.
@@ -14,7 +14,7 @@ _is_wanted: ContextVar[Callable[[], bool] | None] = ContextVar("is_wanted", defa
 
 
 class DroppedError(Exception):
-    """Nobody waits for the result of this work. Not an error that users see."""
+    """No request waits for the result of this work. Not an error that users see."""
 
 
 @contextmanager

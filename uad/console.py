@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from uad.common.request_id import REQUEST_ID
 
 Report = Callable[[str, float], None]
-"""Told what is being done and the share of it that is done."""
+"""Called with what is being done and the share of it that is done."""
 _LEVELS = {
     logging.DEBUG: ("DEBUG", "2"),
     logging.INFO: ("INFO", ""),
@@ -50,7 +50,7 @@ def note(line: str) -> None:
 
 
 def say(err: TextIO, line: str) -> None:
-    """A line for people. Where nobody reads them any more the work goes on."""
+    """A line on stderr. Where that is closed the work goes on."""
     with suppress(OSError):
         print(line, file=err, flush=True)
 

@@ -1,4 +1,4 @@
-"""What a running request tells whoever asked, and what a loaded pair says of itself: frozen values."""
+"""What a running request sends to its client, and what a loaded pair says of itself: frozen values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a prompt was read, for who asked for it: n_past of its n_prompt ids, of which n_cached were held.
+    """How far a prompt was read, for a client that asked for it: n_past of its n_prompt ids, of which n_cached were
+    held.
 
     `probs` are those of the ids that were read since the last such event; the very first id of a prompt, which nothing
     precedes, has no probability (NaN).
@@ -169,7 +170,7 @@ class CacheCounts(Sums):
 class Totals(Sums):
     """Counts over all finished requests since start, for `/metrics`.
 
-    n_prompt: ids read, without n_cached that were held; n_next: predicted ids behind the first ones, which are what
+    n_prompt: ids read, without n_cached that were held; n_next: predicted ids after the first ones, which are what
     predicted_ms is for. n_tokens_max: of the longest text, prompt and answer. n_busy_slots: slots with a request, added
     up over all decodes. n_failed: requests that ended with an error; n_policy_failures: times that the policy failed,
     after which nothing was drafted for a while.
@@ -210,7 +211,7 @@ class Totals(Sums):
 @dataclass(frozen=True, slots=True)
 class DrafterView:
     """What drafting knows of one drafter. saves and costs: of a round in which it is asked, in plain decodes; None
-    where nobody weighs them.
+    where they are not weighed.
     """
 
     origin: Origin
@@ -220,10 +221,10 @@ class DrafterView:
 
 @dataclass(frozen=True, slots=True)
 class EngineView:
-    """What the loop does at a moment, for people who look.
+    """What the loop does at a moment, for display.
 
     n_written: ids of answers since start, n_rounds: of all sequences. curve[k]: milliseconds of a pass of k + 1 rows
-    behind `depth` positions; plain: (depth, milliseconds of a single row). lengths[k]: rounds of late that submitted k
+    after `depth` positions; plain: (depth, milliseconds of a single row). lengths[k]: rounds of late that submitted k
     drafted ids.
     """
 

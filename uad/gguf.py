@@ -1,5 +1,5 @@
-"""GGUF files as containers: pairs of keys and values, and tensors, read in place and written anew. Knows not what keys
-and tensors mean.
+"""GGUF files as containers: pairs of keys and values, and tensors, read in place and written again. Does not know what
+keys and tensors mean.
 
 Source: GGUF's description in ggml's docs. Little-endian files of version 2 and 3, which is all that llama.cpp writes.
 """
@@ -305,7 +305,7 @@ def write(
     """Write `out` from `source`: its pairs, some of them with other values of the same type, and these tensors. Raises
     OSError.
 
-    `progress` is told the bytes of weights that are written, and all of them.
+    `progress` gets the bytes of weights that are written, and all of them.
     """
     tensors = tuple(tensors)
     align, total = source.alignment, sum(tensor.n_bytes for tensor in tensors)

@@ -61,7 +61,7 @@ class DraftStats(Sums):
     of translation.
 
     `by` has one entry for each drafter that submitted something, and for the prediction of a request that has one. Only
-    who runs the request changes it.
+    the owner of the request changes it.
     """
 
     n_rounds: int = 0
@@ -125,6 +125,6 @@ class Timings(Sums):
 
     @property
     def predicted_per_second(self) -> float:
-        """Ids written per second behind the first; 0 where no time was taken."""
+        """Ids written per second after the first; 0 where no time was taken."""
         n = max(self.n_predicted - 1, 0)
         return 1e3 * n / self.predicted_ms if self.predicted_ms > 0 else 0.0

@@ -66,7 +66,7 @@ BY_REQUEST = frozenset({Origin.PREDICTION})
 
 
 class SpecPolicy(enum.StrEnum):
-    """Who decides how far to draft: the machine's cost curve and what was accepted so far, or the request's own
+    """What decides how far to draft: the machine's cost curve and what was accepted so far, or the request's own
     numbers.
     """
 
@@ -106,7 +106,7 @@ class SpeculativeParams:
 
 
 class ConstraintKind(enum.StrEnum):
-    """How a constraint is written: a JSON schema; a grammar in GBNF, or in Lark behind `%llguidance`; a regular
+    """How a constraint is written: a JSON schema; a grammar in GBNF, or in Lark after `%llguidance`; a regular
     expression for the whole answer; a JSON list of texts, of which the answer is one.
     """
 
@@ -121,7 +121,7 @@ class Constraint:
     """What an answer may be. It begins with `prefix` and ends with `suffix`, between which stands what `text`
     describes.
 
-    With triggers the answer is free at first, and constrained behind the first of these texts, in which names of
+    With triggers the answer is free at first, and constrained after the first of these texts, in which names of
     control tokens count; from the trigger's first byte on if `keeps_trigger`. If `must_trigger`, ids that end answers
     are not drawn before. `at_start`: a trigger counts only where nothing stands before it but white space and control
     tokens. `before` is text in front of the answer, with which a trigger may begin.
@@ -145,7 +145,7 @@ class Constraint:
 class ThoughtBounds:
     """What stands around the thoughts of an answer, in which names of control tokens count, and how long they may be.
 
-    in_thought: the answer begins inside of one. anywhere: one may begin behind other text, not only at the front.
+    in_thought: the answer begins inside of one. anywhere: one may begin after other text, not only at the front.
     budget: most ids of each thought; None: as many as it likes. closing: the ids that end one there.
     """
 
@@ -159,7 +159,7 @@ class ThoughtBounds:
 
 @dataclass(frozen=True, slots=True)
 class FimTokens:
-    """A model's ids around the text before and behind a cursor, and before what is written there; before a project's
+    """A model's ids around the text before and after a cursor, and before what is written there; before a project's
     name and a file's. None: it has none.
     """
 
@@ -181,17 +181,17 @@ class Request:
     unmodified distribution, with that many alternatives. `slot` asks for a certain slot (-1: any).
 
     The text ends before the first of `stop`, in which names of control tokens count, or before an id of
-    `stop_token_ids`; behind it with `include_stop`. None of these counts among the first `min_tokens` ids: there ids
+    `stop_token_ids`; after it with `include_stop`. None of these counts among the first `min_tokens` ids: there ids
     that end the answer are not drawn (vLLM's meaning). `adapters`: how much of each LoRA adapter the target adds, None
-    for what the server says. `shown` are names of control tokens that the text shows, for who
-    reads structure out of it. `thoughts` says what thoughts look like: they are counted, and bounded if it says so.
-    `origins` asks for the text of each id, with its origin (`Delta.tokens`).
+    for what the server says. `shown` are names of control tokens that the text shows, for a caller that reads structure
+    out of it. `thoughts` says what thoughts look like: they are counted, and bounded if it says so. `origins` asks for
+    the text of each id, with its origin (`Delta.tokens`).
 
-    post_sampling: probabilities are those that an id was drawn with. prompt_probs: `Progress` tells those of the
-    prompt's ids, too. progress, timings: `Progress` is told, and times with each piece. n_indent: the text ends before
+    post_sampling: probabilities are those that an id was drawn with. prompt_probs: `Progress` has those of the
+    prompt's ids, too. progress, timings: `Progress` is sent, and times with each piece. n_indent: the text ends before
     a line that begins with fewer blanks. max_predict_ms: it ends with the first line that ends later (0: no limit).
     `prediction`: bytes that the answer is expected to be, with edits. `drafted_prompt`: what drafters read in place of
-    the prompt, where the answer does not go on behind its end (empty: the prompt). `name`: what lines of the log call
+    the prompt, where the answer does not go on after its end (empty: the prompt). `name`: what lines of the log call
     it.
     """
 
@@ -277,9 +277,9 @@ class Draft:
 
     p is the drafter's own belief, uncalibrated; looked-up drafts of one `kind` (origin, and what else it depends on:
     "suffix/answers") are calibrated together. That of the draft model's is the policy's to say: it goes by the request.
-    n_salvaged: how many leading ids are left over from an earlier round. healed: the draft re-chose bytes behind the
+    n_salvaged: how many leading ids are left over from an earlier round. healed: the draft re-chose bytes after the
     edge. crossing: what translation cost since the last draft. n_read: ids of its own that the draft model read for it.
-    n_tail: how many of the last ids were looked up behind the others, which were written; `kind` is theirs.
+    n_tail: how many of the last ids were looked up after the others, which were written; `kind` is theirs.
     """
 
     ids: tuple[int, ...] = ()

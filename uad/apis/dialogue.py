@@ -64,7 +64,7 @@ def seal(text: str) -> str:
 
 
 def unsealed(text: str | None) -> str:
-    """The thoughts that `seal` put away; empty for what another server made, which nobody else can read."""
+    """The thoughts that `seal` put away; empty for what another server made, which only that server can read."""
     if text is None or not text.startswith(_SEAL):
         return ""
     try:

@@ -43,7 +43,7 @@ class MessageShape(SegmentShape):
         return list(self._events(self._segments.feed(delta)))
 
     def blank(self, outcome: Outcome) -> str:
-        """Nothing: a message has no event that tells how far the prompt was read."""
+        """Nothing: a message has no event for how far the prompt was read."""
         return ""
 
     def closing(self, outcome: Outcome, finished: Sequence[Outcome]) -> list[str]:
@@ -55,7 +55,7 @@ class MessageShape(SegmentShape):
         return [*rest, dumps(end), dumps({"type": "message_stop"})]
 
     def failed(self, problem: Problem) -> list[str]:
-        """A stream that breaks off."""
+        """The end of a stream that breaks off."""
         return [dumps(problem.anthropic())]
 
     def _events(self, steps: Iterable[Step]) -> Iterator[str]:

@@ -28,7 +28,7 @@ _NAMES = (
     (r"(thinking_budget\w*|reasoning_budget_tokens)\b", "thinking.budget_tokens"),
 )
 _TELEMETRY = {"return_progress": True, "timings_per_token": False}
-"""The first event of a stream tells how much of the prompt was in the cache."""
+"""The first event of a stream says how much of the prompt was in the cache."""
 _BILLING = re.compile(r"\Ax-anthropic-billing-header:(\s*[\w.-]+=[^;\n]*;)*\s*")
 """Claude Code's stamp in front of its system prompt. It is new in each request, so that nothing would be cached."""
 
@@ -84,7 +84,7 @@ class TurnBody(Body):
 
 
 class TextBlock(Body):
-    """Text of anybody."""
+    """Text of any role."""
 
     text: StrictStr
 

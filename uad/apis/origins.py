@@ -1,4 +1,4 @@
-"""Who wrote which token, and the tokens' ids, in the chunks of a stream whose request has `return_origins` or
+"""Which drafter wrote which token, and the tokens' ids, in the chunks of a stream whose request has `return_origins` or
 `return_token_ids`. Events in, JSON texts out.
 """
 

@@ -20,7 +20,7 @@ from uad.errors import (
 
 log = logging.getLogger("uad.server")
 
-NO_RETRY = {"x-should-retry": "false"}  # OpenAI's clients repeat every 5xx twice unless told not to
+NO_RETRY = {"x-should-retry": "false"}  # OpenAI's clients repeat every 5xx twice unless this header is there
 KINDS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -98,7 +98,7 @@ class Problem:
 
 
 def problem_of(error: Exception) -> Problem:
-    """What to tell the client about `error`; an unexpected one is logged in full and told in general words."""
+    """The client's view of `error`; an unexpected one is logged in full and reported in general words."""
     match error:
         case ContextOverflowError():
             counts = {"n_prompt_tokens": error.n_prompt_tokens, "n_ctx": error.n_ctx}
@@ -127,7 +127,7 @@ def _status(error: UadError) -> tuple[int, Mapping[str, str]]:
         case ForbiddenError():
             return 403, {}
         case NotSupportedError():
-            # A field is the request's fault, and nobody repeats a 400; a route is one that the server lacks.
+            # A field is the request's fault, and no client repeats a 400; a route is one that the server lacks.
             return 501 if error.param is None else 400, NO_RETRY
         case BusyError():
             return 503, {"Retry-After": "1"}

@@ -176,7 +176,7 @@ class ResponseShape(SegmentShape):
                 return {**own, "type": "function_call", **call, "arguments": text}
 
     def _probs(self, segment: Segment) -> Sequence[TokenProb]:
-        """Those of a whole text. In a stream many are told in its pieces only: its end is made on the event loop."""
+        """Those of a whole text. In a stream many are sent in its pieces only: its end is made on the event loop."""
         n_told = sum(1 + len(prob.top) for prob in segment.probs) if self._job.stream else 0
         return segment.probs if n_told <= MAX_REPEATED_PROBS else ()
 

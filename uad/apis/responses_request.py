@@ -283,7 +283,7 @@ def _result(talk: Dialogue, where: str, item: object) -> None:
 
 
 def _thought(talk: Dialogue, where: str, item: object) -> None:
-    """Thoughts as they are, else as this server put them away, else their summary. Others nobody here can read."""
+    """Thoughts as they are, else as this server put them away, else their summary. Others cannot be read here."""
     thought = validated(ThoughtItem, item, where)
     texts = texts_of(thought.content, f"{where}.content")
     sealed = unsealed(thought.encrypted_content)

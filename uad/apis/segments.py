@@ -1,4 +1,4 @@
-"""What an answer says, one behind the other: thoughts, text and calls, each opened, added to, closed; and the
+"""The segments of an answer, one after the other: thoughts, text and calls, each opened, added to and closed. And the
 base of answers that are made of them.
 """
 
@@ -100,7 +100,7 @@ class Segments:
         return list(self._steps(self._parser.feed(delta.text)))
 
     def finish(self, is_cut: bool) -> list[Step]:
-        """What was kept back, and the end of the last segment. is_cut: the answer ended at a bound."""
+        """The text that was kept back, and the end of the last segment. is_cut: the answer ended at a limit."""
         self._n_new = 0
         steps = list(self._steps(self._parser.finish(is_cut)))
         if self.all:
@@ -140,13 +140,13 @@ class Segments:
         yield Opened(segment)
 
     def _drop_probs(self) -> tuple[TokenProb, ...]:
-        """Probabilities are told of texts only. Those of the last piece stay: a text may follow in it."""
+        """Only texts have probabilities. Those of the last piece stay: a text may follow in it."""
         self._waiting = self._waiting[max(len(self._waiting) - self._n_new, 0) :]
         return ()
 
     def _probs_of(self, text: str) -> tuple[TokenProb, ...]:
         """Those of the tokens that hold the text, as far as they have come. Those before them are of marks or of white
-        space; the text of those behind them is kept back still.
+        space; the text of those after them is kept back still.
         """
         ends = list(accumulate(len(prob.data) for prob in self._waiting))
         wanted = text.encode()

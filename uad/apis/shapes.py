@@ -225,7 +225,7 @@ class CompletionShape(Shape):
 
     def _best(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Of each prompt's answers those whose tokens are likeliest, the likeliest first; all, in order, if all are
-        told.
+        wanted.
         """
         job = self._job
         if job.n == job.n_best:

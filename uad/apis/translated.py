@@ -38,8 +38,8 @@ class Translated(Generic[B]):
 
 
 def chat_of(members: Mapping[str, object], spelling: Spelling) -> ChatBody:
-    """The members of a chat, checked; what is wrong is told in the request's own words. Raises NotSupportedError where
-    ids are asked for, which these answers have no place for.
+    """The members of a chat, checked; what is wrong is reported in the request's own words. Raises NotSupportedError
+    where ids are asked for, which these answers have no place for.
     """
     if members.get("return_token_ids"):
         raise NotSupportedError(
@@ -123,7 +123,7 @@ def validated(kind: type[M], value: object, where: str) -> M:
 
 
 def objects_in(value: object, where: str, called: str, most: int) -> list[tuple[str, dict[str, Any]]]:
-    """The objects of a list, each behind the place where it stands. called: what they are, for InvalidRequestError."""
+    """The objects of a list, each after the place where it stands. called: what they are, for InvalidRequestError."""
     if not isinstance(value, list):
         raise InvalidRequestError.at(where, f"must be a string or a list of {called}")
     if len(value) > most:

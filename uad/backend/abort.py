@@ -17,7 +17,7 @@ from uad.backend import ggml
 
 GAVE_UP = "llama.cpp gave up"
 EXIT_CODE = 1
-"""As for every failure after which the process is to be started anew."""
+"""As for every failure after which the process is to be restarted."""
 START_EXIT_CODE = 2
 """As for files that are wrong: the next start would end the same way."""
 
@@ -46,14 +46,16 @@ def listen(tell: Tell) -> Callable[[], None]:
 
 
 def explained_by(explain: Callable[[str], str]) -> None:
-    """`explain` makes of ggml's message one for people, or returns it as it is."""
+    """`explain` makes ggml's message readable, or returns it as it is."""
     if explain not in _explainers:
         _explainers.append(explain)
 
 
 @contextmanager
 def starting(what: str = "") -> Iterator[None]:
-    """Meanwhile the process ends with the code for a wrong file, and a message that names `what` is loaded."""
+    """If llama.cpp gives up inside, the process ends with the code for a wrong file; the message says `what` was
+    loading.
+    """
     _starting.append(what)
     try:
         yield
@@ -67,7 +69,7 @@ def exit_code() -> int:
 
 
 def message(text: str) -> str:
-    """ggml's "path:line: text" as a message for people."""
+    """ggml's "path:line: text" as a readable message."""
     place, _, rest = text.strip().rpartition(": ")
     said = f"{rest} ({os.path.basename(place)})" if place else rest
     for explain in _explainers:

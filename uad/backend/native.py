@@ -64,7 +64,7 @@ class Log:
 
     @contextmanager
     def collecting(self) -> Iterator[list[str]]:
-        """All lines of every level that are logged meanwhile."""
+        """All lines of every level that are logged inside the block."""
         lines: list[str] = []
         self._collected = lines
         try:

@@ -108,7 +108,8 @@ def watch() -> int:
 def start_server(host: str, port: int, devices: Sequence[int], n_threads: int, cache: str | None) -> None:
     """Serve devices, by their handles, to one client after another; host: an IPv4 address. Returns only where it fails.
 
-    Whoever reaches the port can use and overwrite this process's memory: the protocol has neither encryption nor keys.
+    A program that reaches the port can use and overwrite this process's memory: the protocol has neither encryption nor
+    keys.
     """
     start = _proc("ggml_backend_rpc_start_server", None, c_char_p, c_char_p, c_size_t, c_size_t, c_void_p)
     array = (c_void_p * len(devices))(*devices)
@@ -232,7 +233,7 @@ def _is_kept_alive(fd: int, peers: Collection[tuple[str, int]]) -> bool:
                 return False
             _keep_alive(one)
             return True
-    except OSError:  # closed meanwhile, or connected to nobody
+    except OSError:  # closed by now, or not connected
         return False
 
 

@@ -140,7 +140,7 @@ FIELDS = {
     "llama_sampler_chain_params": ("no_perf",),
 }
 """Fields of parameter structures that are set. To set one that is missing would be no error: ctypes takes any name, and
-nobody reads it.
+nothing reads it.
 """
 
 

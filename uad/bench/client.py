@@ -40,7 +40,7 @@ class Stream:
 
     @property
     def n_predicted(self) -> int:
-        """Tokens of the answer. Raises UnavailableError if the server does not tell."""
+        """Tokens of the answer. Raises UnavailableError if the server does not say."""
         n = self.completion_tokens if self.completion_tokens is not None else self.timings.get("predicted_n")
         if n is None:
             raise UnavailableError(
@@ -208,7 +208,7 @@ def _has_host(url: str) -> bool:
 
 
 def streaming(model: str, text: str, chat: bool) -> tuple[str, dict[str, object]]:
-    """The endpoint for a prompt, and the fields that carry it and ask for a stream which tells its token count."""
+    """The endpoint for a prompt, and the fields that carry it and ask for a stream with its token count."""
     body: dict[str, object] = {"model": model, "stream": True, "stream_options": {"include_usage": True}}
     if chat:
         return "/v1/chat/completions", body | {"messages": [{"role": "user", "content": text}]}

@@ -141,7 +141,7 @@ class EngineArm:
         return in_turns([self], jobs)[0]
 
     def beside(self, plain: EngineArm, jobs: Sequence[BenchJob], first: bool) -> ArmPair:
-        """Both at once, a round of one, a round of the other, whoever is behind; first: this one begins. Raises
+        """Both at once, a round of one, a round of the other, the one that is behind; first: this one begins. Raises
         UadError.
         """
         if first:
@@ -161,7 +161,7 @@ class EngineArm:
 
 
 def in_turns(arms: Sequence[EngineArm], jobs: Sequence[BenchJob]) -> list[Sample]:
-    """Run the jobs on all arms at once, each on an engine of its own. Whoever has written fewer ids makes the next
+    """Run the jobs on all arms at once, each on an engine of its own. The one that has written fewer ids makes the next
     round, so that all write the same part of the text in the same second; only an arm's own rounds count as its time.
     Raises UadError.
     """
@@ -287,7 +287,7 @@ def make_job(engine: BenchEngine, prompt: WorkloadPrompt, temperature: float, se
 def groups(jobs: Sequence[BenchJob], size: int, n_slots: int) -> list[tuple[BenchJob, ...]]:
     """Cut jobs into groups of exactly `size` distinct ones; the last group is filled up from the start of the list.
 
-    Each group gets consecutive slots, the next one the slots behind it as far as there are any: prompts that were read
+    Each group gets consecutive slots, the next one the slots after it as far as there are any: prompts that were read
     for groups of one size are found in the cache by those of another.
     """
     n_groups, n_places = -(-len(jobs) // size), max(n_slots // size, 1)

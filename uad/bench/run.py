@@ -34,7 +34,7 @@ class Engines:
 
 
 Opener = Callable[[Config, Report], AbstractContextManager[Engines]]
-"""Opens them and tells its progress (what, share done)."""
+"""Opens them and reports its progress (what, share done)."""
 
 _WARM_UP_TOKENS = 32
 _EMULATION = "cost emulation"

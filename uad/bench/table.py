@@ -1,4 +1,4 @@
-"""The report for people in a terminal: cells with colours, what they come to, and on demand every prompt. Measures and
+"""The report in a terminal: cells with colours, what they come to, and on demand every prompt. Measures and
 decides nothing.
 """
 

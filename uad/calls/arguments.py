@@ -30,7 +30,7 @@ _NARROWING = frozenset((*_BOUNDS, "enum", "const", "pattern", "format"))
 
 
 def arguments(format_: CallFormat, after: str, tool: Tool) -> Iterator[Part]:
-    """What stands behind a tool's name in the format's example, `after`, with the tool's own arguments in it."""
+    """What stands after a tool's name in the format's example, `after`, with the tool's own arguments in it."""
     tags = format_.tags or Tags(key="", key_end="=" if format_.body == "python" else ":", value_end="")
     first, last = after.index(f"{tags.key}word"), after.index(f"{tags.key}n")
     between = after[first:last].partition("tea")[2].removeprefix(_close(tags, "word"))
@@ -44,12 +44,12 @@ def arguments(format_: CallFormat, after: str, tool: Tool) -> Iterator[Part]:
 
 
 def _close(tags: Tags, key: str) -> str:
-    """What stands behind a value."""
+    """What stands after a value."""
     return ("\n" if tags.lines else "") + tags.value_end.replace("{key}", key)
 
 
 class _ArgumentWriter:
-    """Writes the arguments of one tool. gap: what stands between a name and its value; behind: what stands behind each
+    """Writes the arguments of one tool. gap: what stands between a name and its value; behind: what stands after each
     argument.
     """
 

@@ -60,7 +60,7 @@ def raw(source: FormatSource, stops: Words) -> Wait[str]:
 
 
 def arguments_text(source: FormatSource, stops: Words) -> Wait[str]:
-    """Arguments that are not told as they come: an object, one in a string, or what stands for none."""
+    """Arguments that are not passed on as they come: an object, one in a string, or what stands for none."""
     yield from source.blanks()
     if (yield from source.stands(stops)) or not ((yield from source.peek()) or source.is_cut):
         return "{}"
@@ -85,7 +85,7 @@ def string_of(value: str) -> str:
 
 
 def surplus(source: FormatSource, stops: Words) -> Wait[None]:
-    """Pass over closing brackets that nothing opened, where one of these texts stands behind them, or nothing."""
+    """Pass over closing brackets that nothing opened, where one of these texts stands after them, or nothing."""
     source.set_mark()
     yield from source.blanks()
     while (yield from source.take(_CLOSERS)):
@@ -123,7 +123,7 @@ class TaggedArguments:
         self._lead = ""
 
     def read(self) -> Wait[None]:
-        """Tell all of them, up to what is none."""
+        """Emit all of them, up to what is none."""
         self._call.add("{")
         try:
             while (yield from self._argument()):
@@ -197,7 +197,7 @@ class TaggedArguments:
 
 
 def _behind(n_skipped: int, tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Tells pieces as they stand in JSON, without the first characters of the first."""
+    """Emits pieces as they stand in JSON, without the first characters of the first."""
 
     def add(text: str) -> None:
         nonlocal n_skipped

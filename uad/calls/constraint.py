@@ -78,7 +78,7 @@ def _trigger(format_: CallFormat) -> str:
 
 
 def _cut(format_: CallFormat, text: str) -> tuple[str, str, str]:
-    """An example as what stands before its call, the call, and what stands behind it."""
+    """An example as what stands before its call, the call, and what stands after it."""
     if format_.body in ("list", "python"):
         start, end = _list_of(format_, text)
     else:
@@ -110,7 +110,7 @@ def _parts(format_: CallFormat, call: str, tool: Tool) -> Iterator[Part]:
 
 
 def _around_id(text: str) -> Iterator[Part]:
-    """Literals and what ids may be: of nine letters and digits, or a number behind the name."""
+    """Literals and what ids may be: of nine letters and digits, or a number after the name."""
     for piece in re.split(f'({_ID}|(?<=:)0(?=<)|(?<=_id": ")0)', text):
         if piece == _ID:
             yield Pattern(_IDS)

@@ -1,4 +1,4 @@
-"""What an answer says, event by event, and the tellers of them: white space is trimmed, a call is numbered. Knows no
+"""What an answer says, event by event, and the emitters of them: white space is trimmed, a call is numbered. Knows no
 format.
 """
 
@@ -93,7 +93,7 @@ class TrimmedText:
 
 
 class Call:
-    """One call as it is told."""
+    """One call as it is emitted."""
 
     def __init__(self, index: int, tool: Tool, tell: Callable[[Event], None]) -> None:
         self.tool = tool
@@ -104,7 +104,7 @@ class Call:
         self._tell(CallStart(self._index, self.tool.name, id_))
 
     def add(self, text: str) -> None:
-        """Tell a piece of the arguments' JSON text; an empty one is left out."""
+        """Emit a piece of the arguments' JSON text; an empty one is left out."""
         if text:
             self._tell(Arguments(self._index, text))
 

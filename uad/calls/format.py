@@ -62,7 +62,7 @@ class CallFormat:
     has a `start`. A format without either begins with its first brace, and only where the answer does; `prefixes` may
     stand before that. `head` takes apart what stands between `start` and `name_end`: groups `name` and perhaps `id`.
     `channels`: the answer is harmony's. `plain`: the first `start` is in the prompt, and this says that content follows
-    it. `hints` are texts in templates that tell tools but write no calls. `lazy` are texts with which calls begin and
+    it. `hints` are texts in templates that list tools but write no calls. `lazy` are texts with which calls begin and
     prose does not, where `begin` and `start` could be prose; `{name}` is the tool's. `example` is an answer that calls
     `look_up` with the word "tea" and the number 3.
     """

@@ -52,7 +52,7 @@ _BARE = Opening()
 
 @dataclass(frozen=True)
 class CallGrammar:
-    """`begin`, one of `calls`, more of them behind `between` each if `many`, and `finish`.
+    """`begin`, one of `calls`, more of them after `between` each if `many`, and `finish`.
 
     `trigger` is a marker with which calls begin, and nothing else; empty where a format has none. `lazy` are texts then
     with which calls begin, and prose does not. thought: what stands around thoughts before calls, and behind_thought
@@ -142,7 +142,7 @@ class CallLark:
         return name
 
     def _sequence(self, parts: tuple[Part, ...], name: str) -> str:
-        """Parts in a row. A text holds what ends it, which is left out of the literal behind it."""
+        """Parts in a row. A text holds what ends it, which is left out of the literal after it."""
         written: list[str] = []
         done = ""
         for i, part in enumerate(parts):

@@ -1,9 +1,9 @@
-"""Values as models write them, read as they come and told as JSON: JSON with its usual faults, Gemma's notation, and
+"""Values as models write them, read as they come and emitted as JSON: JSON with its usual faults, Gemma's notation, and
 Python's.
 
-What is told is JSON wherever the text breaks off, unless the answer was cut. A string ends at its quotation mark where
-something follows that can stand behind a string: in `"say "hi" there"}` only the last mark does. In valid JSON that is
-every mark without a backslash, so valid JSON is told as it is.
+What is emitted is JSON wherever the text breaks off, unless the answer was cut. A string ends at its quotation mark
+where something follows that can stand after a string: in `"say "hi" there"}` only the last mark does. In valid JSON
+that is every mark without a backslash, so valid JSON is passed on as it is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KEY = r"[^\s=,:(){}\[\]\"'<>]{1,256}"
 
 @dataclass(frozen=True)
 class Bracket:
-    """A list, or an object if `colon` stands behind the names of its members. pair: its brackets in JSON.
+    """A list, or an object if `colon` stands after the names of its members. pair: its brackets in JSON.
 
     A string in it ends before `after`, and may end before `begun`, the beginning of such a text.
     """
@@ -61,7 +61,7 @@ _ITEMS = rf"[\]}})]|,\s*(?:[\"'\[{{(\]\-\d]|{_CONSTANT}|<\|\"\|>)"
 _LIST = Bracket("]", "[]", "", _ITEMS, r",\s*(?:[a-zA-Z]{0,5}|<\|?\"?\|?)")
 _JSON_ESCAPES = re.compile(r"[\"\\/bfnrt']|u[0-9a-fA-F]{4}")
 _PLAIN_JSON = re.compile(r"(?:[^\"\\\x00-\x1f]|\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4}))+")
-"""What stands in a JSON string as it stands in the text: told at once, since calls hold long texts."""
+"""What stands in a JSON string as it stands in the text: emitted at once, since calls hold long texts."""
 JSON = Notation(
     ('"', "'"),
     {"{": Bracket("}", "{}", ":", r"[}\]]|,\s*[\"'}]", r",\s*"), "[": _LIST},
@@ -95,7 +95,7 @@ PYTHON = Notation(
 ARGUMENTS = Bracket(
     ")", "{}", "=", rf"[)\]][)\s]{{0,64}}[,\]<]|,\s*(?:{KEY}\s*=|\))", rf"[)\]][)\s]{{0,64}}|,\s*(?:{KEY})?\s*"
 )
-"""Of a call in Python. Some templates write strings there without escapes, so what stands behind the bracket counts as
+"""Of a call in Python. Some templates write strings there without escapes, so what stands after the bracket counts as
 well: in `say(text='print('hi')')]` the string ends at the last mark.
 """
 LITERAL = Notation(PYTHON.quotes, PYTHON.brackets, PYTHON.escapes, re.compile(r"(?!)"))
@@ -149,19 +149,19 @@ class ValueReader:
         self._closers = frozenset(bracket.close for bracket in notation.brackets.values()) | {")", "}", "]"}
 
     def value(self) -> Wait[None]:
-        """Tell a whole value."""
+        """Emit a whole value."""
         if self._guards:
             self._source.set_mark()
         yield from self._all(self._value("", self._root))
 
     def members(self, bracket: Bracket) -> Wait[None]:
-        """Tell a whole value, whose opening bracket has been passed over."""
+        """Emit a whole value, whose opening bracket has been passed over."""
         self._push(bracket, self._root)
         self._tell(bracket.pair[0])
         yield from self._all()
 
     def key(self) -> Wait[str]:
-        """The name of a member, as a JSON string, up to what follows it. Nothing is told."""
+        """The name of a member, as a JSON string, up to what follows it. Nothing is emitted."""
         return (yield from self._key(self._notation.brackets["{"].colon))
 
     def _all(self, first: Wait[None] | None = None) -> Wait[None]:
@@ -186,7 +186,7 @@ class ValueReader:
             raise
 
     def _next(self) -> Wait[None]:
-        """What stands behind an opening bracket or a value: the end, or the next member."""
+        """What stands after an opening bracket or a value: the end, or the next member."""
         source, top = self._source, self._open[-1]
         if self._guards:
             source.set_mark()
@@ -247,7 +247,7 @@ class ValueReader:
         self._open.append(_Open(bracket, schema))
 
     def _told(self, text: str = "") -> None:
-        """Tell this; what was read so far need not be read again."""
+        """Emit this; what was read so far need not be read again."""
         if self._guards:
             self._source.clear_mark()
         self._tell(text)
@@ -283,7 +283,7 @@ class ValueReader:
         yield from self._word(lead, types)
 
     def _text(self, quote: str, lead: str, types: frozenset[str]) -> Wait[None]:
-        """A string, behind its first quotation mark."""
+        """A string, after its first quotation mark."""
         bracket = self._open[-1].bracket if self._open else self._notation.brackets["{"]
         ends = _ends(bracket.after, bracket.begun, self._stops)
         if types and "string" not in types and self._typed is not None:
@@ -325,7 +325,7 @@ class ValueReader:
                 raise MalformedError("a mark in a string")
 
     def _escape(self) -> Wait[str]:
-        """What stands behind a backslash, as it stands in JSON. One that means nothing is a backslash."""
+        """What stands after a backslash, as it stands in JSON. One that means nothing is a backslash."""
         found = yield from self._source.match(self._notation.escapes, _LONGEST_ESCAPE)
         if not found or found == "'":
             return found or "\\\\"

@@ -24,7 +24,7 @@ bounds the time.
 
 @dataclass(frozen=True)
 class Start:
-    """Where an answer begins: in the middle of a thought, or behind the beginning of its content."""
+    """Where an answer begins: in the middle of a thought, or after the beginning of its content."""
 
     in_thought: bool = False
     in_content: bool = False
@@ -185,7 +185,7 @@ class AnswerParser:
         return False
 
     def _try(self, read: Wait[None], format_: CallFormat | None = None) -> Wait[bool]:
-        """Whether a call begins here. One that has begun stays, however it ends; behind it, one that has not is
+        """Whether a call begins here. One that has begun stays, however it ends; after it, one that has not is
         content.
         """
         self._is_committed = False
@@ -200,7 +200,7 @@ class AnswerParser:
         return self._is_committed
 
     def _calls(self, format_: CallFormat, word: str) -> Wait[None]:
-        """Calls behind a marker, up to what ends them."""
+        """Calls after a marker, up to what ends them."""
         inside = words(format_.start, format_.finish, format_.begin)
         if word == format_.start:
             yield from self._reader.call(format_)
@@ -276,7 +276,7 @@ class AnswerParser:
         return header_of(text)
 
     def _message(self, header: Header, ends: Words) -> Wait[str]:
-        """One message; returns the marker behind it, empty at the end of the answer."""
+        """One message; returns the marker after it, empty at the end of the answer."""
         if header.tool in self._tools:
             self._source.set_mark()
             if not (yield from self._try(self._channel_call(header.tool, ends))):

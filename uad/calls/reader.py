@@ -1,4 +1,4 @@
-"""One call behind its marker, in every format: as JSON, as Python's, or with its name in front of its arguments."""
+"""One call after its marker, in every format: as JSON, as Python's, or with its name in front of its arguments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ARGUMENTS = ("arguments", "parameters")
 _ASIDE = ("id", "type", "index")
 """Members of a call that say nothing of it."""
 _FIRST = Following(rf"\)|{KEY}\s*=", rf"(?:{KEY})?\s*", words(), words(), commas=False)
-"""What stands behind the bracket of a call in Python: a name, or the other bracket."""
+"""What stands after the bracket of a call in Python: a name, or the other bracket."""
 
 
 class CallReader:
@@ -48,7 +48,7 @@ class CallReader:
         self._say = say
 
     def call(self, format_: CallFormat) -> Wait[None]:
-        """One call behind its start, with its end. One that has begun may lack its end."""
+        """One call after its start, with its end. One that has begun may lack its end."""
         if format_.body in ("json", "list", "python"):
             yield from self.bodies(format_)
         else:

@@ -16,7 +16,7 @@ from uad.templates.calling import NUMBER, TOOL, WORD, Calling
 from uad.templates.seams import THOUGHTS_BEGIN, THOUGHTS_END
 
 GENERIC = "hermes"
-"""The format that models without one of their own are told to write."""
+"""The format that models without one of their own are asked to write."""
 _PARAMETERS = {"type": "object", "properties": {"word": {"type": "string"}, "n": {"type": "integer"}}}
 
 

@@ -13,7 +13,7 @@ T = TypeVar("T")
 Wait = Generator[None, None, T]
 Tell = Callable[[str], None]
 MAX_BLANKS = 1024
-"""Characters of white space that are waited through to see what stands behind them."""
+"""Characters of white space that are waited through to see what stands after them."""
 _BLANKS = rf"\s{{0,{MAX_BLANKS}}}"
 
 
@@ -170,7 +170,7 @@ class FormatSource:
         return found[0] if found else ""
 
     def tell_match(self, pattern: re.Pattern[str], tell: Tell) -> None:
-        """Tell what matches here, as far as the text has come."""
+        """Emit what matches here, as far as the text has come."""
         found = pattern.match(self._text, self.at)
         self._tell(found.end() if found else self.at, tell)
 
@@ -199,7 +199,7 @@ class FormatSource:
         return found[0]
 
     def until(self, wanted: Words, tell: Tell) -> Wait[str]:
-        """Tell the text up to the next word, pass over that, and return it; empty where the text ends first."""
+        """Emit the text up to the next word, pass over that, and return it; empty where the text ends first."""
         while True:
             held = len(self._text) if self._is_ended else wanted.held_from(self._text, self.at)
             found = wanted.pattern.search(self._text, self.at)
@@ -212,7 +212,7 @@ class FormatSource:
                 return ""
 
     def value(self, marks: Words, ends: Following, tell: Tell) -> Wait[bool]:
-        """Tell the text up to the first of the marks that an end follows, and pass over that; false where the text
+        """Emit the text up to the first of the marks that an end follows, and pass over that; false where the text
         ends first.
         """
         while word := (yield from self.until(marks, tell)):
@@ -221,8 +221,8 @@ class FormatSource:
         return False
 
     def is_last(self, word: str, ends: Following, tell: Tell) -> Wait[bool]:
-        """Whether an end follows this word, which has been passed over. If not, its first letter is told, and the rest
-        is to be read again: the mark that is looked for may begin in it.
+        """Whether an end follows this word, which has been passed over. If not, its first letter is emitted, and the
+        rest is to be read again: the mark that is looked for may begin in it.
         """
         self.at -= len(word)
         is_last = yield from self.follows(ends, len(word))
@@ -235,7 +235,7 @@ class FormatSource:
     def collect(self, wanted: Words, limit: int) -> Wait[tuple[str, str]]:
         """The text up to the next word, and the word, which is passed over.
 
-        Raises MalformedError behind `limit` characters or at the end.
+        Raises MalformedError after `limit` characters or at the end.
         """
         pieces: list[str] = []
         word = yield from self.until(wanted, bounded(pieces, limit))
@@ -244,7 +244,7 @@ class FormatSource:
         return "".join(pieces), word
 
     def tell_all(self, tell: Tell) -> None:
-        """Tell what is not read yet."""
+        """Emit what is not read yet."""
         self._tell(len(self._text), tell)
 
     def _tell(self, end: int, tell: Tell) -> None:
@@ -254,7 +254,7 @@ class FormatSource:
 
 
 def bounded(pieces: list[str], limit: int) -> Tell:
-    """Adds to the pieces. Raises MalformedError behind `limit` characters."""
+    """Adds to the pieces. Raises MalformedError after `limit` characters."""
     size = 0
 
     def add(text: str) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from uad.commands.profiling import MeasuredCurve
 
 _SUFFIXES = (".png", ".svg", ".pdf")
-# Okabe and Ito's, told apart by colour-blind people too
+# Okabe and Ito's, which colour-blind people can distinguish too
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 _MARKERS = "os^Dv*"
 _GREY = "#666666"

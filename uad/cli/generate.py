@@ -1,4 +1,4 @@
-"""`uad generate`: one answer, streamed to the terminal; guesses are underlined, in the colour of who made them."""
+"""`uad generate`: one answer, streamed to the terminal; guesses are underlined, in the colour of their drafter."""
 
 from __future__ import annotations
 

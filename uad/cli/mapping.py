@@ -241,6 +241,6 @@ def _diff(translated: str, own: str) -> Iterator[str]:
 
 
 def _visible(text: str) -> str:
-    """Newlines shown, and a line break behind each; long lines break after what looks like the end of a special."""
+    """Newlines shown, and a line break after each; long lines break after what looks like the end of a special."""
     shown = text.replace("\n", "⏎\n")
     return re.sub(r"(?<=[>\]])(?=[<\[])", "\n", shown)

@@ -60,7 +60,7 @@ def parse(
 
 @contextmanager
 def runtime(config: Config, quiet: bool = False, tell: Callable[[str], None] | None = None) -> Iterator[Runtime]:
-    """The loaded models; the terminal shows how far loading is, or `tell` hears of it. Raises UadError."""
+    """The loaded models; progress is shown in the terminal, or passed to `tell`. Raises UadError."""
     from uad.runtime import Runtime
 
     with progress(sys.stderr, quiet, tell) as report:

@@ -1,4 +1,4 @@
-"""`uad serve`: load the models, say where the server listens, serve until told to stop."""
+"""`uad serve`: load the models, say where the server listens, serve until stopped."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Track:
 
     @property
     def first(self) -> int:
-        """Index of the first id behind which something in the body is foretold."""
+        """Index of the first id after which something in the body is predicted."""
         return next((i for i, end in enumerate(self.ends) if end >= 0), len(self.ids))
 
     def spans(self) -> list[tuple[int, int]]:
@@ -67,7 +67,7 @@ class Tally:
     runs: list[list[bool]] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
-        """Add the sums of another one to these; its runs come behind these."""
+        """Add the sums of another one to these; its runs come after these."""
         for one in fields(self):
             setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
@@ -97,7 +97,7 @@ class DraftComparison:
     def text(
         self, body: bytes, target: Track, draft: Track, target_rows: Reading, draft_rows: Reading, written: bool
     ) -> Tally:
-        """What one text tells. written: the target wrote the body greedily, so that what it accepts is known too."""
+        """What one text shows. written: the target wrote the body greedily, so that what it accepts is known too."""
         tally = Tally(n_target=len(target.spans()), n_draft=len(draft.spans()))
         wrong: set[int] = set()
         theirs = next(draft_rows, None)

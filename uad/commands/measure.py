@@ -2,9 +2,9 @@
 text.
 
 The target answers or continues prompts greedily; then both models read what it wrote, each in its own tokens and its
-own chat format (by the rules that drafting uses), and uad.commands.agreement compares. Since the body is the target's
-own greedy answer, the tokens at which a greedy draft goes on rightly are exactly those that would be accepted, but for
-two simplifications that lie on different sides: a guess that ends inside the draft's usual token counts as right, and
+own chat format (by the rules that drafting uses), and uad.commands.agreement compares. The body is the target's
+own greedy answer. So the tokens at which a greedy draft goes on rightly are those that would be accepted, with two
+simplifications that lie on different sides: a guess that ends inside the draft's usual token counts as right, and
 where a target's token ends inside a draft's, healing and salvage are left out.
 """
 
@@ -339,7 +339,7 @@ def draft_track(rules: CompiledRules, draft: Encoder, prompt: Sequence[int], bod
 
 
 def _rows(context: Context, track: Track) -> Reading:
-    """The logits behind every id that ends in the body."""
+    """The logits after every id that ends in the body."""
     context.clear(0)
     _read_prompt(context, 0, track.ids[: track.first])
     for at in range(track.first, len(track.ids), _CHUNK):

@@ -36,8 +36,8 @@ class MeasuredCurve:
 
 @dataclass(frozen=True, slots=True)
 class _Measuring:
-    """Passes of 1 to n_max rows behind each depth. depths: None for the usual ones, as far as a context goes; progress:
-    told what is being done and the share of it that is done.
+    """Passes of 1 to n_max rows after each depth. depths: None for the usual ones, as far as a context goes; progress:
+    called with what is being done and the share of it that is done.
     """
 
     n_max: int
@@ -61,15 +61,15 @@ class _Measuring:
         return MeasuredCurve(role, name, samples, file, profile.spread(every))
 
     def fitting(self, context: Context) -> Sequence[int] | None:
-        """The depths behind which this context has room: it may have less than the target's."""
+        """The depths after which this context has room: it may have less than the target's."""
         return None if self.depths is None else profile.fitting_depths(context, self.n_max, self.depths)
 
 
 def measure_profiles(
     config: Config, n_max: int, depths: Sequence[int] | None, progress: Progress
 ) -> tuple[MeasuredCurve, ...]:
-    """Measure passes of 1 to n_max rows behind each depth (None: the usual ones, as far as the context goes) and store
-    the curves: the target's, that of a head which is to draft, and behind these, alone in memory, the draft model's.
+    """Measure passes of 1 to n_max rows after each depth (None: the usual ones, as far as the context goes) and store
+    the curves: the target's, that of a head which is to draft, and after these, alone in memory, the draft model's.
 
     Raises ModelLoadError or ConfigError; what was measured before is stored.
     """

@@ -42,7 +42,7 @@ def trim(
     """Write `out`, the draft `source` with at most `keep` tokens (a default if None): those that the corpus uses most,
     and what they need.
 
-    Overwrites. Without a corpus the bundled one is used. kind: the type in which weights are written anew (None: as
+    Overwrites. Without a corpus the bundled one is used. kind: the type in which weights are written again (None: as
     they are). Raises ModelLoadError for a file that cannot be used, ConfigError for the rest.
     """
     if kind is not None:

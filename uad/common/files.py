@@ -81,7 +81,7 @@ def decode_text(data: bytes, name: str, error: type[UadError] = ConfigError) -> 
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as failure:
-        at = failure.start + len(data) - len(failure.object)  # the codec counts from behind the mark
+        at = failure.start + len(data) - len(failure.object)  # the codec counts from the end of the mark
         raise error(f"{name}: not UTF-8 text (byte {at}); save it as UTF-8") from failure
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -114,7 +114,7 @@ def why_not_writable(path: Path) -> str:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that whoever looks finds the old or the new content, whole. Raises OSError."""
+    """Write a file so that readers find the old or the new content, whole. Raises OSError."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -11,7 +11,7 @@ LOOK_UP: Final = "text"
 
 WORDS: Final = {MODEL: "draft model", LOOK_UP: "look-up", GRAMMAR: "grammar", TARGET: "target"}
 COLOURS: Final = {MODEL: 32, LOOK_UP: 172, GRAMMAR: 36}
-"""Of a terminal's 256: blue, orange and green, which colour-blind readers tell apart."""
+"""Of a terminal's 256: blue, orange and green, which colour-blind readers can distinguish."""
 _PLAIN: Final = "\x1b[0m"
 
 

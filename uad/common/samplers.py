@@ -23,9 +23,9 @@ class SamplerEntry:
     takes the size of the vocabulary (`takes_n_vocab`) or the vocabulary (`takes_vocab`), the fields in their order,
     `min_keep` (`keeps`), and `more`. `letter` and `aliases` are further names in a request's `samplers`; one without a
     letter cannot be named there. `changes_best`: whether it can change which id is the likeliest. `by_chance`: its
-    first field is the probability that it acts at a position; `sampling/steps` draws that, and llama.cpp is told 1.
+    first field is the probability that it acts at a position; `sampling/steps` draws that, and llama.cpp gets 1.
     `counts`: it remembers the ids of the text, as many as its first field says. `logs`: it takes logarithms of
-    probabilities, and must not meet a 0. `draws`: it takes the place of the usual draw, behind all others.
+    probabilities, and must not meet a 0. `draws`: it takes the place of the usual draw, after all others.
     """
 
     name: str
@@ -61,7 +61,7 @@ INFILL = SamplerEntry("infill", "i", _INIT + "infill", changes_best=True, takes_
 """For code in the middle of a file; it has no fields, and runs only where a request names it."""
 
 ORDER = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature", "adaptive_p")
-"""Those that run where nobody says otherwise, in llama.cpp's order; adaptive-p is off unless it has a target."""
+"""Those that run by default, in llama.cpp's order; adaptive-p is off unless it has a target."""
 
 
 def _of(sampler: SamplerEntry, default: float, help: str, flags: str, low: float, high: float, **more: Any) -> Any:

@@ -14,7 +14,7 @@ class Setting:
     """One field. Its type is that of `default`: a whole number, a number, or a file where it is None.
 
     `flags` are names on the command line, separated by spaces; `metavar` stands for the value in the help, N or FILE
-    where there is none; `env` is the name of its variable behind LLAMA_ARG_;
+    where there is none; `env` is the name of its variable after LLAMA_ARG_;
     `aliases` are further names in requests. Values lie in low..high. Those in `off`, and those below
     `off_below`, switch it off; the first of `off` is what it is set to then. `default_text` replaces the default in the
     help.

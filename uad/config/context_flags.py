@@ -10,7 +10,7 @@ _FILE = "the model file's"
 
 
 def placed(role: str, end: str) -> tuple[Flag, ...]:
-    """Flags of where tensors lie; end: what llama-server puts behind the names of the draft's."""
+    """Flags of where tensors lie; end: what llama-server puts after the names of the draft's."""
     short = end[1:2]
     spec = "--spec-draft" if end else ""
     others = (f" {spec}-override-tensor", f" {spec}-cpu-moe", f" {spec}-n-cpu-moe {spec}-ncmoe") if end else ("",) * 3

@@ -227,7 +227,7 @@ def _drafting(values: Mapping[str, Given]) -> DraftingConfig:
 
 
 def _lookup(values: Mapping[str, Given]) -> LookupConfig:
-    """Users with keys of their own share no memory unless told so."""
+    """Users with keys of their own share no memory unless --spec-share says so."""
     several_keys = len(_section(values, "server").get("api_keys", ())) > 1
     sections = {one.section: one.kind(**_section(values, f"drafting.lookup.{one.section}")) for one in LOOKUP_TYPES}
     share = {"share": "slot" if several_keys else "server"}
@@ -293,7 +293,7 @@ def _check(config: Config, values: Mapping[str, Given]) -> None:
         )
     if drafting.n_min > drafting.longest:
         fail("drafting.defaults.n_min", f"{drafting.n_min} is more than --spec-draft-n-max {drafting.longest}")
-    # what nobody asked for is cut to what fits
+    # a default is cut to what fits
     n_max = drafting.longest if drafting.n_max is not None or drafting.policy is SpecPolicy.FIXED else 0
     if config.draft is not None and n_max >= target.n_ubatch:
         fail("drafting.defaults.n_max", f"a draft of {n_max} and its next token need --ubatch-size {n_max + 1} or more")

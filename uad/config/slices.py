@@ -115,7 +115,7 @@ class TemplateConfig:
 
     @property
     def variables(self) -> dict[str, object]:
-        """What templates are told in every request; `kwargs` win."""
+        """What templates get in every request; `kwargs` win."""
         effort = {} if self.reasoning_effort == "default" else {"reasoning_effort": self.reasoning_effort}
         return {"enable_thinking": self.reasoning != "off", **effort, **self.kwargs}
 
@@ -129,7 +129,7 @@ class ServerConfig:
     """The HTTP side. Times are in seconds; sse_ping_interval 0 or less sends no pings; an empty `api_keys` means no
     authentication.
 
-    host, alias: one, or several with commas between them. cache_prompt: whether prompts go on behind what their slots
+    host, alias: one, or several with commas between them. cache_prompt: whether prompts go on after what their slots
     hold, where a request does not say.
     reasoning_format: none leaves thoughts in the text of chat answers; auto and deepseek put them into
     `reasoning_content`. reasoning_budget: most ids of a thought (-1: no bound), at which reasoning_budget_message and

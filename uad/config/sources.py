@@ -37,8 +37,8 @@ class HubModel:
 
 @dataclass(frozen=True, slots=True)
 class HubConfig:
-    """How hubs are used. `token`: who asks, None for the one that is stored; `offline`: what is in the cache serves;
-    `file`: that of the target's repository.
+    """How hubs are used. `token`: the key to send, None for the one that is stored; `offline`: what is in the cache
+    serves; `file`: that of the target's repository.
     """
 
     token: str | None = field(default=None, repr=False)

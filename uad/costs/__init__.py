@@ -1,3 +1,3 @@
-"""What contexts take of this machine's memory and decodes of its time: reckoned, measured and stored. Decides nothing
+"""What contexts take of this machine's memory and decodes of its time: computed, measured and stored. Decides nothing
 about drafts.
 """

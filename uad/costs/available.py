@@ -26,8 +26,8 @@ class Limit:
 def available(root: Path = Path("/")) -> tuple[Limit, ...]:
     """All limits that are known, the machine's first. `root` holds proc and what proc says is mounted.
 
-    What a control group has as cache of files counts as left: the system drops it for whoever needs memory. Swap does
-    not count.
+    What a control group has as cache of files counts as left: the system drops it for a process that needs memory. Swap
+    does not count.
     """
     found = (*_machine(root), *_groups(root), *_own(root))
     return found or _physical()
@@ -120,7 +120,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _table(path: Path) -> dict[str, int]:
-    """The first number behind each word that begins a line."""
+    """The first number after each word that begins a line."""
     words = (line.split() for line in _lines(path))
     return {row[0]: int(row[1]) for row in words if len(row) > 1 and row[1].isdigit()}
 

@@ -1,4 +1,4 @@
-"""Contexts that fit into memory: what they take is reckoned before anything is loaded and compared with what there
+"""Contexts that fit into memory: what they take is computed before anything is loaded and compared with what there
 is.
 """
 

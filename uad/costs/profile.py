@@ -1,7 +1,7 @@
 """Cost curves of a context, measured: quickly at start, or in full for `uad profile`. Knows neither files nor the
 policy that uses them.
 
-One decode is n ids of one sequence behind `depth` positions, logits wanted for every row, as in verification; reading
+One decode is n ids of one sequence after `depth` positions, logits wanted for every row, as in verification; reading
 the logits is part of it, since a GPU answers only then. Everything runs on the calling thread, which must be the one
 that owns the context.
 """
@@ -23,7 +23,7 @@ from uad.policy.cost import CostSample
 from uad.types import Clock, Rows
 
 Report = Callable[[float], None]
-"""Told the share that is done."""
+"""Called with the share that is done."""
 
 DEPTHS = (0, 512, 2048, 8192)
 BUSY = 1.3  # a spread from which on a curve says more about the neighbours than about the model
@@ -36,7 +36,7 @@ _BETWEEN = 4
 _FILL_SHARE, _FILL_STEP = 0.3, 256
 _STRIDE = 7919
 _DROP, _DEAR = 1.5, 3.0  # times that a pass of fewer rows, or of single ones in one, never takes by itself
-_SETTLING, _CHEAP = 2, 0.02  # single rows that are not counted behind others, where they take this share of the time
+_SETTLING, _CHEAP = 2, 0.02  # single rows that are not counted after others, where they take this share of the time
 
 
 class Decoder(Protocol):
@@ -66,12 +66,13 @@ def quick(
     depth: int = 0,
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[CostSample, ...]:
-    """What about `seconds` tell of the given sizes, the most telling ones first, then all of them again and
-    again, at most 25 times each (a burst of foreign load must not make up half of a small model's measurements).
+    """What about `seconds` of measuring show of the given sizes, the most informative ones first, then all of them
+    again and again, at most 25 times each. A burst of other load must not make up half of a small model's
+    measurements.
 
     The first decodes of a context are slow and do not count where there is time for others. One row is measured three
     times, and less often only where it takes half of the time or more; any other decode that is expected to pass the
-    end is not begun, and none where somebody wants it to stop. The sequence holds its first `depth` ids afterwards.
+    end is not begun, and none where it should stop. The sequence holds its first `depth` ids afterwards.
     Returns every measurement.
     """
     wanted = sorted({n for n in sizes if 1 <= n <= min(_most_rows(context), context.n_ctx - depth)} | {1})
@@ -112,7 +113,7 @@ def _was_cold(bench: _Bench, ms: float) -> bool:
 
 
 def _single_rows(bench: _Bench, ms: float) -> list[float]:
-    """Decodes of one row. Only a second one tells a slow model from a cold or disturbed first decode."""
+    """Decodes of one row. Only a second one distinguishes a slow model from a cold or disturbed first decode."""
     ones = [bench.once(1)]
     if ones[0] <= ms:
         ones.append(bench.once(1))
@@ -122,8 +123,8 @@ def _single_rows(bench: _Bench, ms: float) -> list[float]:
 
 
 def most_singly(context: Decoder, clock: Clock = perf_counter) -> int:
-    """How many rows of a sequence cost less one by one than in a pass of two, with what a change of the number of rows
-    adds to the single ones behind it; 1: none. Sequence 0 is empty afterwards.
+    """How many rows of a sequence cost less one by one than in a pass of two; 1: none. What a change of the number of
+    rows adds to the single ones after it counts. Sequence 0 is empty afterwards.
     """
     bench = _Bench(context, 0, clock)
     several, behind, settled = [], [], []
@@ -231,7 +232,7 @@ def as_at_rest(samples: Sequence[CostSample]) -> tuple[CostSample, ...]:
 
 
 def alike(some: Sequence[CostSample], others: Sequence[CostSample]) -> bool:
-    """Whether two measurements tell the same: what looks disturbed, and comes out the same again, is how this machine
+    """Whether two measurements agree: what looks disturbed, and comes out the same again, is how this machine
     is.
     """
     one, other = ({(s.n, s.depth): s.ms for s in medians(each)} for each in (some, others))
@@ -246,12 +247,12 @@ def _grouped(samples: Iterable[CostSample]) -> dict[tuple[int, int], list[float]
 
 
 def fitting_depths(context: Decoder, n_max: int, depths: Sequence[int] = DEPTHS) -> tuple[int, ...]:
-    """Those of the depths behind which n_max rows fit; always at least depth 0."""
+    """Those of the depths after which n_max rows fit; always at least depth 0."""
     return tuple(depth for depth in depths if depth + n_max <= context.n_ctx) or (0,)
 
 
 class _Bench:
-    """Timed decodes behind a fixed number of positions of a sequence, which are in the cache already."""
+    """Timed decodes after a fixed number of positions of a sequence, which are in the cache already."""
 
     def __init__(self, context: Decoder, depth: int, clock: Clock, seq: int = 0) -> None:
         self._context = context
@@ -261,7 +262,7 @@ class _Bench:
         self._size = 0  # rows of the last decode
 
     def settle(self) -> None:
-        """Decode single rows until one more costs what it does behind others: GPUs record a graph of a new shape."""
+        """Decode single rows until one more costs what it does after others: GPUs record a graph of a new shape."""
         if self._size > 1:
             for _ in range(_SETTLING):
                 self.once(1)
@@ -279,7 +280,7 @@ class _Bench:
         return ms
 
     def take_back(self) -> None:
-        """Only the positions stay behind which passes are timed."""
+        """Only the positions stay after which passes are timed."""
         if self.depth:
             self._context.take_back(self._seq, self.depth)
         else:
@@ -292,7 +293,7 @@ def plausible_ids(pos: int, n: int, n_vocab: int) -> tuple[int, ...]:
 
 
 def _order(sizes: Sequence[int]) -> Iterator[int]:
-    """The telling sizes, then all others, then all of them again and again."""
+    """The informative sizes, then all others, then all of them again and again."""
     telling = [n for n in _TELLING if n in sizes]
     for _ in range(_MOST_ROUNDS):
         yield from (*telling, *(n for n in sizes if n not in telling))

@@ -36,7 +36,7 @@ _log = logging.getLogger("uad")
 
 @dataclass(frozen=True, slots=True)
 class ProfileKey:
-    """What a curve holds for. `facts` are for people who look into the file; `name` is that of the file."""
+    """What a curve holds for. `facts` are for readers of the file; `name` is that of the file."""
 
     name: str
     facts: Mapping[str, object]
@@ -82,7 +82,7 @@ def key(config: ModelConfig, role: str) -> ProfileKey:
 
 
 def fingerprint(path: Path, role: str = "model") -> str:
-    """Size and hash of the first and the last MiB: tells models and weight types apart without reading gigabytes."""
+    """Size and hash of the first and the last MiB: distinguishes models and weight types without reading gigabytes."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -1,7 +1,7 @@
-"""Ids of a text that are to be decoded again: where they are many, they are decoded before the passes of a round are
-laid out.
+"""Ids of a text that must be decoded again: where they are many, that is done before the passes of a round are laid
+out.
 
-`Target.prepare` would decode them, too, but behind the layout: without their rows passes could be smaller than `exact`
+`Target.prepare` would decode them, too, but after the layout: without their rows passes could be smaller than `exact`
 allows.
 """
 
@@ -18,7 +18,7 @@ Fail = Callable[[Sequence[Running], Exception], None]
 
 
 def catch_up(target: Target, writing: Sequence[Running], least: Least, fail: Fail) -> None:
-    """Decode them for good, but for the last one and what would make a pass too small. What fails goes to `fail`."""
+    """Decode them for good, except the last one and what would make a pass too small. Failures go to `fail`."""
     for running in writing if least.rows > 1 else ():
         waiting = running.pending()
         n = n_at_once(len(waiting) - 1, target.n_ubatch, least.rows)

@@ -1,8 +1,8 @@
 """Drafters and policy as one thing that the loop asks once per round. Knows no target, no request and no text.
 
 Drafters are asked in the given order, the free ones first: what they offer decides whether the model is run at all.
-None of them, nor the policy, can hurt an answer: what fails is off for a while (`guard.Guarded`), and begins anew with
-all that was written meanwhile.
+None of them, nor the policy, can hurt an answer: what fails is off for a while (`guard.Guarded`). Then it starts again
+with all that was written until then.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ NO_MATCHERS: Mapping[int, Matcher] = {}
 
 @dataclass(slots=True)
 class _DraftedText:
-    """A sequence that runs: its prompt, how its answer is drawn, and the answer so far. All that who begins anew must
-    hear. n_cached ids of the prompt are those of the sequence's last text. prediction: what the request says of its
-    answer.
+    """A running sequence: its prompt, how its answer is drawn, and the answer so far. All that a drafter which starts
+    again must know. n_cached ids of the prompt are those of the sequence's last text. prediction: what the request
+    says its answer will be.
     """
 
     seq: int
@@ -56,7 +56,7 @@ class _DraftedText:
 
 
 class Drafting:
-    """The drafters of all sequences, and the policy that rules them.
+    """The drafters of all sequences, and the policy that decides when they are asked.
 
     policies: makes the policy, and a fresh one after it failed. n_vocab: of the target; eog: its ids that end an
     answer. matchers: of the sequences that are constrained; they belong to the loop.
@@ -112,10 +112,10 @@ class Drafting:
         return replace(self._stats[origin], n_failures=one.n_failures, is_off=not one.is_on, accepted=accepted)
 
     def view(self, depth: int) -> tuple[PolicyView, tuple[int, ...], tuple[DrafterView, ...]]:
-        """What the policy knows, the lengths submitted of late, and each drafter; for people who look."""
+        """What the policy knows, the lengths submitted of late, and each drafter; for display."""
         try:
             policy = self._policy.part.view(depth)
-        except Exception as error:  # nobody's answer needs it
+        except Exception as error:  # no answer needs it
             warn(_log, error, "the policy cannot be looked at (%s)", reason(error))
             policy = PolicyView()
         lengths: list[int] = []
@@ -131,9 +131,9 @@ class Drafting:
     def begin(
         self, seq: int, prompt: Sequence[int], sampling: SamplingParams, n_cached: int = 0, prediction: bytes = b""
     ) -> None:
-        """A sequence starts (again) with this prompt of target ids, the first n_cached as in its last text; its answer
-        is drawn like that, the seed included, and is expected to be like `prediction`. Where nothing could draft for it
-        but from a constraint or a prediction, and it has none, nothing is remembered.
+        """A sequence starts (again) with this prompt of target ids, the first n_cached as in its last text. `sampling`
+        says how its answer is drawn, the seed included; it is expected to be like `prediction`. Nothing is remembered
+        where only a constraint or a prediction could draft for it, and it has neither.
         """
         absent = [
             *([] if seq in self._matchers else [Origin.GRAMMAR]),
@@ -147,7 +147,7 @@ class Drafting:
             one.do(text.tell_drafter)
 
     def end(self, seq: int) -> None:
-        """The sequence is over; drafters may keep what they know of it for the next one in this slot."""
+        """The sequence ends; drafters may keep what they know of it for the next one in this slot."""
         if self._texts.pop(seq, None) is None:
             return
         self._policy.do(lambda policy: policy.end(seq))
@@ -166,7 +166,7 @@ class Drafting:
         return any(one.is_on for one in self._drafters)
 
     def _bring_back(self) -> None:
-        """Who was off for long enough begins anew, with all texts that run."""
+        """A drafter that was off for long enough starts again, with all running texts."""
         self._policy.bring_back(self._renew_policy)
         for one in self._drafters:
             if one.bring_back(self._renew):
@@ -200,7 +200,7 @@ class Drafting:
                 seconds = self._clock() - began
                 self._stats[origin] = self._stats[origin].called(len(asks), seconds)
                 pace.check()
-                if drafts is None:  # a call that failed tells nothing of what calls cost
+                if drafts is None:  # a call that failed says nothing about what calls cost
                     continue
                 round_.proposed(origin, drafts, seconds)
                 for ask, draft in zip(asks, drafts, strict=True):
@@ -223,7 +223,7 @@ class Drafting:
         return raw, self._sound(raw, asks)
 
     def _may_chain(self, wishes: Sequence[Wish]) -> frozenset[int]:
-        """Sequences in which the text goes on behind a guess that was written: those whose policy weighs lengths."""
+        """Sequences in which the text goes on after a guess that was written: those whose policy weighs lengths."""
         if self._looks_up is None or not self._looks_up.is_on:
             return frozenset()
         origin = self._looks_up.part.origin
@@ -231,7 +231,7 @@ class Drafting:
         return frozenset(seq for seq, params in every if not params.types or origin in params.types)
 
     def _continued(self, draft: Draft, ask: Ask) -> Draft:
-        """The draft, and what the text offers behind it."""
+        """The draft, and what the text offers after it."""
         room = ask.n_max - len(draft.ids)
         if not draft.ids or room <= 0 or ask.seq not in self._chained or self._looks_up is None:
             return draft
@@ -243,8 +243,8 @@ class Drafting:
         return self._within(self._before_end(whole, ask), ask)
 
     def _sound(self, drafts: Sequence[Draft], asks: Sequence[Ask]) -> list[Draft]:
-        """The drafts, up to the ends of answers. Raises ValueError for one that the target cannot be given: that would
-        fail instead.
+        """The drafts, cut at ids that end answers. Raises ValueError for one that the target cannot decode, since its
+        decode would fail instead.
         """
         for draft, ask in zip(drafts, asks, strict=True):
             ids, p = draft.ids, draft.p
@@ -318,8 +318,8 @@ def _after(drafter: Drafter, seq: int, ids: tuple[int, ...], n: int) -> Draft:
 
 
 class _GuardedPace:
-    """The round, as a drafter asks it while it drafts. What the round raises waits here, as it is not the drafter's,
-    and ends drafting.
+    """The round, as a drafter asks it while it drafts. What the round raises ends drafting and waits here, as it is no
+    failure of the drafter.
     """
 
     __slots__ = ("_error", "_round")

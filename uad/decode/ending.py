@@ -17,7 +17,7 @@ _log = logging.getLogger("uad.request")
 
 @contextmanager
 def logged(what: str) -> Iterator[None]:
-    """An exception that concerns nobody else ends here."""
+    """An exception that concerns no other request ends here."""
     try:
         yield
     except Exception:
@@ -31,7 +31,7 @@ def deliver(sink: Sink, event: Event) -> None:
 
 
 def known(error: Exception) -> UadError:
-    """The error, as users may see it; the log has the rest of one that nobody foresaw."""
+    """The error, as users may see it; the log has the rest of an unexpected one."""
     if isinstance(error, UadError):
         return error
     _log.error("a request failed for an unexpected reason", exc_info=error)

@@ -42,7 +42,7 @@ def ends_of(request: Request, vocab: VocabTable) -> Ends:
 
 
 def name_of(id_: int, vocab: VocabTable) -> str:
-    """How people write this id: its text, or a control token's name; empty where it has neither."""
+    """How this id is written for people: its text, or a control token's name; empty where it has neither."""
     return vocab.pieces[id_].decode("utf-8", "replace") or vocab.special_names.get(id_, "")
 
 

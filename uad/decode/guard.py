@@ -1,5 +1,5 @@
-"""Keeps the failures of what only helps (a drafter, the policy) from the answers: whoever fails is off, and tried again
-after a pause.
+"""Keeps the failures of what only helps (a drafter, the policy) from the answers: a part that fails is off, and tried
+again after a pause.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uad.types import Clock
 
 _log = logging.getLogger("uad.draft")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 300.0
-_SOUND_S = 60.0  # who worked for so long, and for longer than its last pause, begins with a short pause again
+_SOUND_S = 60.0  # a part that worked this long, and longer than its last pause, begins with a short pause again
 
 _shown: set[tuple[str, str]] = set()
 """Kinds of bugs whose traceback is in the log."""
@@ -24,7 +24,7 @@ X = TypeVar("X")
 
 
 class Guarded(Generic[T]):
-    """A part that may fail, and whatever is asked of it. An exception turns it off, is logged and counted.
+    """Runs calls of a part that may fail. An exception turns the part off, is logged and counted.
 
     It may be brought back after a pause. Each failure doubles the pause, from a second to five minutes.
     """
@@ -68,7 +68,7 @@ class Guarded(Generic[T]):
 
 
 def reason(error: Exception) -> str:
-    """An exception in a few words; of one that nobody foresaw, its type and place, too."""
+    """An exception in a few words; of an unexpected one, its type and place, too."""
     if isinstance(error, UadError):
         return str(error)
     place = _place(error)
@@ -76,7 +76,7 @@ def reason(error: Exception) -> str:
 
 
 def warn(log: logging.Logger, error: Exception, text: str, *args: object) -> None:
-    """A warning about what works on without the part that failed. The first error of a kind that nobody foresaw, which
+    """A warning about what works on without the part that failed. The first unexpected error of a kind, which
     must be a bug, comes with its traceback; a kind is a type at a place.
     """
     kind = type(error).__name__, _place(error)

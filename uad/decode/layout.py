@@ -56,7 +56,7 @@ class Least:
     of_each: bool = False
 
     def holds(self, n_sequences: int, n: int, n_ubatch: int) -> bool:
-        """Whether a pass of so many sequences with n rows each is large enough, or as large as passes get."""
+        """Whether a pass of so many sequences with n rows each is large enough, or as large as passes can be."""
         return self._rows(n_sequences, n) >= min(self.rows, self._rows(n_sequences, max(n_ubatch // n_sequences, 1)))
 
     def most_sequences(self, n_ubatch: int) -> int:
@@ -82,7 +82,7 @@ def padding(counts: Mapping[int, int], n_ubatch: int, least: Least) -> dict[int,
         group, n = _next_pass(left, n_ubatch)
         if not least.holds(len(group), n, n_ubatch):
             for seq in group:
-                if left[seq] == n:  # it ends in this pass: with one row more the pass grows
+                if left[seq] == n:  # it ends in this pass: one more row makes the pass larger
                     left[seq] += 1
                     extra[seq] += 1
         else:

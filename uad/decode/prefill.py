@@ -1,12 +1,12 @@
-"""Whose prompt is read in a round, and how many ids of it: readers take turns. Knows no model; the clock is its only
+"""Which prompt is read in a round, and how many ids of it: readers take turns. Knows no model; the clock is its only
 input beside counts.
 
-Who reads alone gets passes as large as the machine likes them: who comes meanwhile interrupts them, as long as what is
-lost by that stays a small part of what is read. Otherwise a round reads for a bounded time, since whoever comes waits
-for its end. The first half of that time is for prompts that can be read to their end in it, the shortest first. The
-rest, half of it at least, goes to one of the others: to who came first if there were such, else in turns to who came
-first and to who has least left. So a short prompt never waits for a long one, who came first reads for half of the time
-at least, and a long prompt loses only what others really read.
+A request that reads alone gets passes of the size that is fastest on the machine. A new request interrupts them, as
+long as what is lost by that stays a small part of what is read. Otherwise a round reads for a bounded time, since a new
+request waits for its end. The first half of that time is for prompts that can be finished in it, the shortest first.
+The rest, half of it at least, goes to one of the others: to the oldest if some were finished, else in turns to the
+oldest and to the one with least left. So a short prompt never waits for a long one, the oldest reads for half of the
+time at least, and a long prompt loses only what others really read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 from uad.types import Clock
 
 _STALL_S = 0.25  # how long a round's reading may keep running streams waiting
-_ROUND_S = 0.85  # how long it may last where nobody writes
+_ROUND_S = 0.85  # how long it may last where no answer is being written
 SOON_S = 0.4  # a pass that ends so soon is not interrupted
 _PASS_S = 1.5  # what one takes that may be interrupted, where it has more than the fewest rows
 # rows of such a pass at least: on CPUs prompts are read at 0.98 of full speed with so many (0.96 with 128, 0.74 with
@@ -68,7 +68,7 @@ class Prefill:
 
     def pieces(self, readers: Callable[[], Sequence[R]], others_write: bool, can_stop: bool) -> Iterator[tuple[R, int]]:
         """A reader, and how many ids of it are to be decoded now, until the round has read for long enough. `readers`
-        are asked for anew after each piece. can_stop: a decode that takes longer may be interrupted.
+        are asked for again after each piece. can_stop: a decode that takes longer may be interrupted.
         """
         began = self._clock()
         seconds = _STALL_S if others_write else _ROUND_S
@@ -102,7 +102,7 @@ class Prefill:
         self._lost_s += seconds
 
     def may_stop(self, one: Reader, n: int) -> bool:
-        """Whether those who come may interrupt a piece of n ids: it takes long, could be shorter, and not too much was
+        """Whether new requests may interrupt a piece of n ids: it takes long, could be shorter, and not too much was
         lost so far. So every prompt comes to its end, however many others come.
         """
         may_lose = self._lost_s <= max(_MOST_LOST * self._read_s, _ROUND_S)
@@ -114,7 +114,7 @@ class Prefill:
         return n / rate if rate else inf
 
     def _shortest(self, readers: Sequence[R], seconds: float) -> R | None:
-        """Who has least left, if it can be read in so many seconds."""
+        """The reader with least left, if that can be read in so many seconds."""
         one = min(readers, key=_least_left, default=None)
         if one is None or one.n_unread > min(self._ids(one, seconds), self._most):
             return None

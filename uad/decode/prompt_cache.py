@@ -1,7 +1,7 @@
-"""The prompt cache: what slots held of texts that gave way to others, copied into memory for when they come back.
+"""The prompt cache: copies in memory of what slots held of texts that were replaced, for when those come back.
 
-A copy costs time, so it is made only where the text would take several times as long to read again, by the rates of
-reading and of copying that were seen lately. Knows no model: `States` copies.
+A copy costs time, so it is made only where reading the text again would take several times as long. The rates of
+reading and of copying are those that were seen lately. Knows no model: `States` copies.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from uad.events import CacheCounts
 from uad.types import Clock
 
 _log = logging.getLogger("uad.request")
-_GAIN = 4.0  # reading again takes so many times as long as the copies: not every text comes back
-_GAIN_OF_ENDS = 16.0  # where only the end of a text is lost: it is rather changed than put aside
+_GAIN = 4.0  # reading again must take so many times as long as the copies: not every text comes back
+_GAIN_OF_ENDS = 16.0  # where only the end of a text is lost: more likely it was edited than left for later
 _PRICE = 2e-9  # seconds per byte, before any copy was timed
 _NEWEST = 0.5  # share of the newest copy in the price
 _MARGIN = 256 << 20  # bytes that are left to others
@@ -56,7 +56,7 @@ class _StoredText(Generic[S]):
 class PromptCache(Generic[S]):
     """Copies of at most `most_bytes` (None: no limit) together; the least recently used goes first.
 
-    room: bytes that this process may still take, None where nobody knows. On the model thread, but for `counts`.
+    room: bytes that this process may still take, None where that is not known. On the model thread, but for `counts`.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class PromptCache(Generic[S]):
         self._clock = clock
         self._room = room
         self._texts: list[_StoredText[S]] = []  # the least recently used first
-        self._take_turns = False  # whether a text lately gave way to another one
+        self._take_turns = False  # whether a text was replaced by another lately
         self._price = 0.0  # seconds per byte; 0: no copy was timed
         self.counts = CacheCounts()
 

@@ -124,7 +124,7 @@ class Scheduler:
         return tuple(_describe(slot) for slot in self._slots.all)
 
     def spare(self) -> tuple[int, int] | None:
-        """A sequence, and behind how many of its positions passes may be tried while nothing runs, without harm: an
+        """A sequence, and after how many of its positions passes may be tried while nothing runs, without harm: an
         empty one, else the shortest, where ids are taken back by position. None where there is none.
         """
         slot = min(self._slots.all, key=lambda one: len(one.cached))
@@ -191,7 +191,7 @@ class Scheduler:
         return running
 
     def _tell_start(self, running: Running) -> None:
-        """Who wants to hear how far the prompt was read hears that it is read now."""
+        """A request that asked for progress gets an event: its prompt is being read now."""
         if running.request.progress:
             try:
                 running.sink(running.progress(running.started))
@@ -229,7 +229,9 @@ class Scheduler:
         self._close(running.slot, running.sampler)
 
     def fail(self, runnings: Sequence[Running], error: Exception) -> None:
-        """These requests end with this error. Raises what the target does while it forgets them, when all are told."""
+        """These requests end with this error. Raises what forgetting them on the target raises, once
+        all have the event.
+        """
         for running in runnings:
             running.n_past = 0
             self._slots.release(running)
@@ -246,7 +248,7 @@ class Scheduler:
         self.fail(self.running, error)
 
     def tell_all(self, error: UadError) -> None:
-        """Every request, running or waiting, hears that it ends with this error. Nothing else happens: the target must
+        """Every request, running or waiting, ends with this error. Nothing else happens: the target must
         not be touched any more.
         """
         for number, request, sink in self._waiting:

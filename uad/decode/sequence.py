@@ -86,7 +86,7 @@ class Running:
         return self.ids[self.n_past :]
 
     def take(self, verdict: Verdict, draft: Draft, now: float) -> tuple[Delta, Done | None]:
-        """Make the verdict's ids part of the text, as far as it goes on; the last event too if it ends here."""
+        """Append the verdict's ids to the text up to its end; the last event too if it ends here."""
         if self.is_prefilling:
             self.first = now
         self.last = now
@@ -108,7 +108,7 @@ class Running:
         return Progress(self.number, self.n_prompt, self.n_cached, self.n_past, ms, probs, timings)
 
     def _tokens(self, draft: Draft, n_accepted: int, origins: Ids[Origin]) -> tuple[TokenText, ...]:
-        """What each id of this round adds; the target's own tells what it was written in place of."""
+        """What each id of this round adds; the target's own also has the rejected guess that it replaced."""
         tokens = [TokenText(text, origin) for text, origin in zip(self.decoded, origins, strict=True)]
         if n_accepted < min(len(draft.ids), len(tokens)):
             guess = b"".join([self.vocab.texts[id_] for id_ in draft.ids[n_accepted:]])
@@ -155,10 +155,10 @@ class Running:
         return self.text.feed(piece, may_stop)
 
     def _kind(self, id_: int, is_last: bool) -> StopKind | None:
-        """Why the answer ends with this id, if it does. llama-server's order: the vocabulary's own end is told before a
+        """Why the answer ends with this id, if it does. llama-server's order: the vocabulary's own end comes before a
         stop string.
 
-        A constrained answer that is complete has no end id behind it. is_last: of those that the constraint has seen.
+        A constrained answer that is complete has no end id after it. is_last: of those that the constraint has seen.
         """
         if id_ in self.ends.ids:
             return StopKind.EOS if id_ in self.vocab.eog and not self.request.sampling.ignore_eos else StopKind.WORD
@@ -204,7 +204,7 @@ class Running:
 
 class Indentation:
     """Where a text ends because a line begins too far to the left: for code that is filled in inside a block. Reads it
-    as it comes. Behind the first line end each line must begin with n blanks or tabs at least; an empty
+    as it comes. After the first line end each line must begin with n blanks or tabs at least; an empty
     line has none. n 0: any line may follow.
     """
 

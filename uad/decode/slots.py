@@ -40,11 +40,11 @@ class Slots:
         return any(slot.running is None for slot in self.all)
 
     def choose(self, request: Request) -> Slot | None:
-        """A free slot: the wanted one, else of those that go on, or hold all of the prompt, the one that holds most of
-        it; else an empty one, or the longest unused.
+        """A free slot: the wanted one; else, of those that can continue or hold all of the prompt, the one that holds
+        most of it; else an empty one, or the longest unused.
 
-        A slot goes on where the request keeps at least half of what it holds: every chat prompt begins with the
-        template's head, and must not take the slot of another conversation for that.
+        A slot can continue where the request keeps at least half of what it holds: every chat prompt begins with the
+        template's head, and must not take another conversation's slot because of that.
         """
         free = [slot for slot in self.all if slot.running is None and request.slot in (-1, slot.id)]
         kept = {slot.id: self.kept(slot, request) for slot in free}

@@ -41,8 +41,8 @@ _NO_LOGITS = np.empty((0, 0), np.float32)
 
 @dataclass(slots=True)
 class _SequenceRows:
-    """One sequence's rows in this round: committed ids the KV lacks, then the draft. n_logits 0: a prompt's chunk of
-    which nobody wants probabilities. draws: whether ids are drawn, and not only read. n_level: how many rows it should
+    """One sequence's rows in this round: committed ids the KV lacks, then the draft. n_logits 0: a prompt's chunk
+    without probabilities. draws: whether ids are drawn, and not only read. n_level: how many rows it should
     have at least, so that it shares passes with its neighbours.
     """
 
@@ -58,7 +58,7 @@ class _SequenceRows:
         return len(self.pending) + len(self.draft.ids)
 
     def rows(self, n_extra: int, least: int) -> Rows:
-        """The rows with n_extra dummies behind them. The output layer, too, must not be alone with fewer than `least`
+        """The rows with n_extra dummies after them. The output layer, too, must not be alone with fewer than `least`
         rows.
         """
         ids = [*self.pending, *self.draft.ids]
@@ -140,8 +140,8 @@ class Engine:
         self._requests.tell_all(error)
 
     def interrupt(self, wanted: bool = True) -> None:
-        """From any thread: a pass over a prompt ends soon, since somebody waits: unless it will anyway. Until it is not
-        wanted any more.
+        """From any thread: a pass over a prompt ends soon, since a request waits, unless it will anyway. Until it is
+        not wanted any more.
         """
         if not wanted or self._pass_ends - self._clock() > SOON_S:
             self._target.interrupt(wanted)
@@ -176,11 +176,11 @@ class Engine:
         return replace(totals, n_policy_failures=n_policy_failures, cache=cache)
 
     def rest(self) -> None:
-        """To be called while nothing runs or waits, and nobody is expected at this moment."""
+        """To be called while nothing runs or waits, and no request is expected at this moment."""
         self._requests.rest()
 
     def view(self) -> EngineView:
-        """What happens now, for people who look. On the model thread."""
+        """What happens now, for display. On the model thread."""
         depth = self._depth
         if self._drafting is None:
             return EngineView(self._n_written, self._n_rounds, depth)
@@ -205,7 +205,7 @@ class Engine:
         if self._requests.reads:
             for reader, n in self._prefill.pieces(lambda: self._requests.reading, bool(writing), self._target.can_stop):
                 if not self._read(reader, n):
-                    break  # whoever interrupted it waits for the end of the round
+                    break  # the request that interrupted it waits for the end of the round
 
     def _round(self, writing: Sequence[Running]) -> None:
         """One decode of all that write. Where drafting is not in use, no policy is asked or taught."""
@@ -251,7 +251,7 @@ class Engine:
         return _SequenceRows(running, running.pending(), chosen.draft, 1 + len(chosen.draft.ids), chosen.n_rows)
 
     def _write(self, parts: Sequence[_SequenceRows]) -> float:
-        """The round's decode of all sequences that write; returns the seconds that it took, and tells them to the
+        """The round's decode of all sequences that write; returns the seconds that it took, and passes them to the
         policy.
         """
         depth = sum([part.running.n_past for part in parts]) // len(parts)
@@ -282,7 +282,7 @@ class Engine:
 
     def _whole(self, running: Running, n: int) -> int:
         """Of the next n ids of a prompt, those that are best decoded at once. Where marks help later prompts, the last
-        ones come apart, behind a mark. Where dummy rows cannot be taken back, no pass but the last is so small that it
+        ones come apart, after a mark. Where dummy rows cannot be taken back, no pass but the last is so small that it
         needs some.
         """
         tail, least = self._target.tail, self._least.rows
@@ -359,7 +359,7 @@ class Engine:
         return extra
 
     def _settle(self, part: _SequenceRows, logits: Logits, n_extra: int) -> None:
-        """Verify, take back what was not accepted and the dummy rows, commit, tell everybody."""
+        """Verify, take back what was not accepted and the dummy rows, commit, pass on the results."""
         running = part.running
         end = running.n_past + part.n_rows + n_extra
         begin = running.n_past
@@ -388,15 +388,15 @@ class Engine:
             self._requests.finish(running, done)
 
     def _take_back(self, running: Running, end: int) -> None:
-        """The KV, which holds `end` ids, keeps those of the text; once, since some memories can go back only once after
-        a decode. Where it goes back further, the ids between are decoded again with the next ones.
+        """The KV, which holds `end` ids, keeps those of the text. Called once per decode, since some memories can go
+        back only once. Where it goes back further, the ids between are decoded again with the next ones.
         """
         if running.n_past < end:
             running.n_past = self._target.take_back(running.slot, running.n_past)
 
     @staticmethod
     def _prompt_probs(running: Running, begin: int, logits: Logits) -> tuple[TokenProb, ...]:
-        """Those of the prompt's ids behind `begin`, each by the row before it; [n, n_vocab] are the rows from there."""
+        """Those of the prompt's ids after `begin`, each by the row before it; [n, n_vocab] are the rows from there."""
         if not running.request.prompt_probs:
             return ()
         n_top, pieces = running.request.n_probs, running.vocab.texts

@@ -48,7 +48,7 @@ class Target(Protocol):
 
     @property
     def tail(self) -> int:
-        """Ids at the end of a prompt that are best decoded apart, behind a mark; 0: no marks."""
+        """Ids at the end of a prompt that are best decoded apart, after a mark; 0: no marks."""
         ...
 
     def prepare(self, rows: Sequence[Rows]) -> list[Rows]:

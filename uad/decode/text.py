@@ -14,7 +14,7 @@ class TextStream:
     """Feed bytes and names of control tokens, get text. After a stop string was found (`stopped` is it) nothing more
     comes out.
 
-    Text ends before the stop string, or behind it if `keeps_stop`. Names never come out, but a stop string may contain
+    Text ends before the stop string, or after it if `keeps_stop`. Names never come out, but a stop string may contain
     them.
     """
 
@@ -66,7 +66,7 @@ class TextStream:
         held = self._held
         for n, char in enumerate(text, 1):
             found = [search for search in self._searches() if search.read(char)]
-            if found and may_stop:  # the one that ends first: a run of ids must stop where single ids would have
+            if found and may_stop:  # the one that ends first: several ids at once must stop where single ids would have
                 return self._stop(held + text[:n], found)
             for search in found:
                 search.go_on()

@@ -1,4 +1,4 @@
-"""Verification: the target's own draw at every row, and how far the draft had foreseen it. Exact for any draft, at any
+"""Verification: the target's own draw at every row, and how far the draft had guessed it. Exact for any draft, at any
 temperature.
 """
 
@@ -51,7 +51,7 @@ def verify(
     describe: Callable[[Row, int], TokenProb] | None = None,
 ) -> Verdict:
     """rows[i] are the logits after i accepted draft ids ([len(draft) + 1, n_vocab]). Stops at the first id that the
-    draft had not foreseen, behind one of `ends`, which end the text, or where a constraint says that it is complete:
+    draft had not guessed, after one of `ends`, which end the text, or where a constraint says that it is complete:
     what follows such an id was never asked for.
     """
     matcher = picker.matcher

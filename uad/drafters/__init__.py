@@ -1,3 +1,3 @@
-"""Where guesses come from. Every drafter speaks the protocol in `protocol.py`; none sees the target's
+"""Where guesses come from. Every drafter follows the protocol in `protocol.py`; none sees the target's
 context, a request, or another drafter.
 """

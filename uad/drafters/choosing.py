@@ -14,7 +14,7 @@ Row = npt.NDArray[np.float32]
 
 
 class Chooser(Protocol):
-    """Chooses for one answer. It hears of all its ids, and of the bytes of a draft, since some go by the place in the
+    """Chooses for one answer. It is passed all its ids, and the bytes of a draft, since some go by the place in the
     answer.
     """
 
@@ -22,7 +22,7 @@ class Chooser(Protocol):
         """These ids of the target were committed: first those of the prompt."""
 
     def start(self, ahead: bytes) -> None:
-        """A draft begins behind all that was committed, with these bytes left over from an earlier one."""
+        """A draft begins after all that was committed, with these bytes left over from an earlier one."""
 
     def wrote(self, data: bytes) -> None:
         """The draft goes on with these bytes."""

@@ -24,13 +24,13 @@ from uad.vocab.encode import Encoder
 _MOST_DRAWN: Final = 40  # ids among which is drawn: the default of top_k
 _LEAST: Final = 1e-5  # of the likeliest id's probability
 _MOST_LOOKED_AT: Final = 64  # ids of the target that begin alike
-# an id that owes its place to the noise is less sure than its share: fits 18,000 ids of both bundled drafts
+# an id that leads only because of the noise is less sure than its share: fits 18,000 ids of both bundled drafts
 _BY_LUCK: Final = 0.2
 _NONE: Final = -1
 
 
 class Continuation(NamedTuple):
-    """How a draft may go on: the bytes from where the target's next id begins, the target's special behind them, and
+    """How a draft may go on: the bytes from where the target's next id begins, the target's special after them, and
     how likely that is.
     """
 
@@ -55,8 +55,8 @@ class Coupling:
         self._first = lru_cache(1 << 15)(self._find_first)
 
     def chooser(self, sampling: SamplingParams, n_prompt: int) -> Chooser:
-        """For an answer that is drawn like that, behind a prompt of so many ids; the likeliest where nothing is left to
-        chance, or where the seed is not known.
+        """For an answer that is drawn like that, after a prompt of so many ids; the likeliest where nothing is
+        random, or where the seed is not known.
         """
         if sampling.temperature <= 0 or sampling.seed is None:
             return LIKELIEST
@@ -91,7 +91,7 @@ class Coupling:
         return at, data
 
     def continuations(self, begun: bytes, ids: Sequence[int], log_p: Sequence[float]) -> list[Continuation]:
-        """Those of these ids of the draft, behind what it wrote of an id of the target; a special that means nothing
+        """Those of these ids of the draft, after what it wrote of an id of the target; a special that means nothing
         ends the answer.
         """
         pieces, specials = self._draft.vocab.pieces, self._draft.vocab.special_ids
@@ -101,7 +101,7 @@ class Coupling:
         ]
 
     def _whole(self, data: bytes, special: int) -> int:
-        """The id of the target that goes on behind all of it; _NONE where one ends within."""
+        """The id of the target that goes on after all of it; _NONE where one ends within."""
         if data:
             return self._begun(data) if special == _NONE else _NONE
         return special if special != _NONE else self._end
@@ -111,7 +111,7 @@ class Coupling:
         noise counted in.
 
         Ids are drawn in turn: continuations that end the same id of the target share its noise, and compete among
-        themselves behind it.
+        themselves after it.
         """
         live, share = [(k, one.data) for k, one in enumerate(continuations)], 1.0
         while True:
@@ -140,7 +140,7 @@ class _Coupled:
         self._coupling = coupling
         self._sampling = sampling
         self._seed = seed
-        self._n_prompt = n_prompt  # ids of it that are still to be heard
+        self._n_prompt = n_prompt  # ids of it that are still to come
         self._position = self._at = Position()
         self._begun = b""
 
@@ -187,7 +187,7 @@ class _Own:
         keys: npt.NDArray[np.uint64],
     ) -> None:
         self._sampling, self._seed, self._pieces, self._keys = sampling, seed, pieces, keys
-        self._n_prompt = n_prompt  # ids of it that are still to be heard
+        self._n_prompt = n_prompt  # ids of it that are still to come
         self._position = self._at = Position()
 
     def heard(self, ids: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""What the draft model holds between rounds and in one, and how its beliefs go over to the target's ids."""
+"""The draft model's state between rounds and within one, and how its beliefs pass to the target's ids."""
 
 from __future__ import annotations
 
@@ -142,8 +142,8 @@ def shared_out(guesses: list[tuple[int, float]], lengths: list[int], edge: int) 
 
 
 def with_trust(p: Sequence[float], trust: Sequence[float]) -> list[float]:
-    """p with the probability worked in that the target cuts there, given that it cut as foretold before. Doubtful ids
-    at the end cost a row each and nothing behind them, so they are offered; a policy may think otherwise.
+    """p with the probability worked in that the target cuts there, given that it cut as predicted before. Doubtful ids
+    at the end cost a row each and nothing after them, so they are offered; a policy may think otherwise.
     """
     before = [1.0, *trust]
     return [one * sure / last if last else 0.0 for one, sure, last in zip(p, trust, before, strict=False)]

@@ -1,6 +1,6 @@
 """Drafts written by a head for multi-token prediction, from the hidden rows of the target's own decodes.
 
-At position p the head reads the id there and the hidden row of position p - 1, and foretells the id of p + 1. For ids
+At position p the head reads the id there and the hidden row of position p - 1, and predicts the id of p + 1. For ids
 that it guessed it reads its own hidden rows; once these are accepted it reads them again with the target's. Knows no
 bytes: its vocabulary is the target's.
 """
@@ -24,7 +24,7 @@ from uad.vocab.table import VocabTable
 
 Hidden = npt.NDArray[np.float32]
 Choosers = Callable[[SamplingParams, int], Chooser]
-"""Makes a chooser for an answer that is drawn like that, behind a prompt of so many ids."""
+"""Makes a chooser for an answer that is drawn like that, after a prompt of so many ids."""
 _NO_PACE = NoPace()
 _WORTH_CATCHING_UP = 32  # ids; fewer are left for the next draft where none is asked for
 
@@ -36,7 +36,7 @@ class HiddenSource(Protocol):
         """From now on the rows of this sequence from position `first` on are kept."""
 
     def ignore(self, seq: int) -> None:
-        """Nobody expects rows of this sequence any more."""
+        """Rows of this sequence are no longer needed."""
 
     def span(self, seq: int) -> tuple[int, int]:
         """The positions whose rows are held: from, and up to but without."""
@@ -92,7 +92,7 @@ class _HeadText:
     n_heard: int = 0
 
     def hear(self) -> None:
-        """The chooser hears what was committed since it last did."""
+        """The chooser gets what was committed since the last time."""
         if self.n_heard < len(self.ids):
             self.chooser.heard(self.ids[self.n_heard :])
             self.n_heard = len(self.ids)
@@ -119,12 +119,14 @@ class _Work:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a draft begins behind what is read."""
+        """Whether a draft begins after what is read."""
         return self.ask.n_max > 0 and 0 < self.end == len(self.text.ids)
 
 
 class HeadDrafter:
-    """Drafts with a head. window: most ids that it reads to catch up with a text: of more it reads the last ones."""
+    """Drafts with a head. window: most ids that it reads to catch up with a text; if there are more, it reads the last
+    ones.
+    """
 
     origin: ClassVar[Origin] = Origin.HEAD
 
@@ -197,7 +199,7 @@ class HeadDrafter:
         return _Work(ask, text, first, first + n)
 
     def _unread(self, seq: int, text: _HeadText) -> tuple[int, int]:
-        """The positions that can be read, from and up to but without: those behind which the target's row is held."""
+        """The positions that can be read, from and up to but without: those after which the target's row is held."""
         held_from, held_to = self._source.span(seq)
         last = min(len(text.ids), held_to + 1)
         first = text.n_read
@@ -207,7 +209,7 @@ class HeadDrafter:
         return first, last
 
     def _catch_up(self, works: Sequence[_Work]) -> None:
-        """One batched decode of what was committed and not read. Where a window begins anew, what lies before it is
+        """One batched decode of what was committed and not read. Where a new window begins, what lies before it is
         forgotten.
         """
         rows: list[Rows] = []
@@ -274,7 +276,7 @@ class HeadDrafter:
             pace.stepped(len(live), self._clock() - began)
 
     def _advance(self, work: _Work, pace: Pace) -> bool:
-        """Choose one more id; False where the draft ends before or behind it."""
+        """Choose one more id; False where the draft ends before or after it."""
         assert work.row is not None
         id_, p = work.text.chooser.choose(work.row)
         if p < work.ask.p_min:

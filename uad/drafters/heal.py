@@ -1,7 +1,7 @@
-"""Healing of the left edge: the likeliest way on through bytes that are already committed. Arithmetic over a
+"""Healing of the left edge: the likeliest ids for bytes that are already committed. Arithmetic over a
 vocabulary; knows no stream.
 
-The bytes behind the last safe boundary have one canonical cut, but the draft may be about to write a token that reaches
+The bytes after the last safe boundary have one canonical cut. But the draft may be about to write a token that reaches
 beyond them (" qu" is committed, " quick" comes). Paths compete as wholes: some canonical ids, then one id that covers
 all bytes that are left. Other cuts are no candidates: a draft was trained on canonical ones, and a lone " " is likely
 as a first id for all the words it could begin.

@@ -25,7 +25,7 @@ class Mirror:
 
     `data` is the committed stream; ids may reach beyond it: those are guesses that still agree with all that was
     committed. p[i] is the draft's probability of ids[i], 1 for what was committed. ids[:skip] lie before the window
-    that the model reads. `floor` is the offset behind the last special, where every tokenization starts anew.
+    that the model reads. `floor` is the offset after the last special, where every tokenization starts again.
     ids[:n_known] are as they were when that was set.
     """
 
@@ -84,7 +84,7 @@ class Mirror:
         self.floor_ids = k + 1
 
     def _agreement(self, data: bytes) -> int:
-        """How many bytes of data, beginning at the committed end, the ids beyond it already foretell."""
+        """How many bytes of data, beginning at the committed end, the ids beyond it already hold."""
         ahead = self.ahead(len(self.data))
         n = min(len(ahead), len(data))
         if ahead[:n] == data[:n]:
@@ -210,7 +210,7 @@ class Mirror:
         for id_ in ids[n:]:
             at += len(pieces[id_])
             self._append(id_, at)
-        if self.ends and self.ends[-1] < edge:  # bytes that the draft has no token for: it reads on behind them
+        if self.ends and self.ends[-1] < edge:  # bytes that the draft has no token for: it reads on after them
             self.ends[-1] = edge
 
     @property

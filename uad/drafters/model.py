@@ -37,7 +37,7 @@ _NO_PACE = NoPace()
 
 
 class ModelDrafter:
-    """Drafts with a model through bytes. heal: re-choose the ids behind the edge; salvage: keep guesses that the target
+    """Drafts with a model through bytes. heal: re-choose the ids after the edge; salvage: keep guesses that the target
     re-cut.
     """
 
@@ -54,7 +54,7 @@ class ModelDrafter:
         window: int = 0,
         clock: Clock = perf_counter,
     ) -> None:
-        """window: most ids that it reads to catch up with a text: of more it reads the last ones (0: all)."""
+        """window: most ids that it reads to catch up with a text; the last ones, if there are more (0: all)."""
         self._context = context
         self._encoder = Encoder(context.vocab)
         self._target = target
@@ -187,8 +187,8 @@ class ModelDrafter:
             work.sequence.is_cut = True
 
     def _shift(self, mirror: Mirror) -> int:
-        """What an id's place in the mirror exceeds its position in the KV by: the window begins with a text's usual
-        first id.
+        """The difference between an id's place in the mirror and its position in the KV: the window begins with a
+        text's usual first id.
         """
         return mirror.skip - len(self._bos) if mirror.skip else 0
 
@@ -227,7 +227,7 @@ class ModelDrafter:
         return ready
 
     def _wants_more(self, work: DraftWork, pace: Pace) -> bool:
-        """Whether left-over guesses are too short for what was asked, go on at all, and are worth going on from."""
+        """Whether left-over guesses are too short for what was asked, can be continued, and are worth continuing."""
         mirror = work.sequence.mirror
         if work.ask.n_max <= 0 or not mirror.ids:
             return False
@@ -254,8 +254,8 @@ class ModelDrafter:
             at += row.n_logits
 
     def _heal_edge(self, work: DraftWork, logits: npt.NDArray[np.float32], pace: Pace) -> None:
-        """Choose the way on through the bytes behind the edge. Where it is the canonical one, the row behind it is
-        already there.
+        """Choose the ids for the bytes after the edge. Where they are the canonical ones, the row after them is already
+        there.
         """
         mirror, k = work.sequence.mirror, work.first_choice
         if work.rest:
@@ -298,7 +298,7 @@ class ModelDrafter:
                 work.row = row
 
     def _advance(self, work: DraftWork, pace: Pace) -> bool:
-        """Choose one more id; False where the draft ends before or behind it."""
+        """Choose one more id; False where the draft ends before or after it."""
         assert work.row is not None
         work.n_steps += 1
         if work.rest:

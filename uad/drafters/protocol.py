@@ -24,7 +24,7 @@ class Pace(Protocol):
 
 @runtime_checkable
 class Continuing(Protocol):
-    """A drafter that can go on behind another one's guess."""
+    """A drafter that can go on after another one's guess."""
 
     def after(self, seq: int, ids: Sequence[int], n: int) -> Draft:
         """At most n ids that may follow the sequence and these guesses; nothing is remembered of it."""
@@ -67,7 +67,7 @@ class Drafter(Protocol):
 
 @runtime_checkable
 class Predicted(Protocol):
-    """A drafter that is told what a request says of its answer."""
+    """A drafter that uses what a request says its answer will be."""
 
     def predict(self, seq: int, text: bytes) -> None:
         """The answer of a sequence that has just begun is expected to be these bytes, with edits."""

@@ -22,7 +22,7 @@ _MOST_ENDS: Final = 8
 _LONGEST: Final = 24  # ids compared
 # of the match against the model, by its length: flat around the best
 _ODDS: Final = tuple(0.01 * n**1.5 for n in range(_LONGEST + 1))
-# odds of an id that model and match agree on are so many times those of the mixture: they are two witnesses
+# odds of an id that model and match agree on are so many times those of the mixture: they are two sources
 _AGREED: Final = 3.0
 _DIFFERED: Final = 0.5
 
@@ -52,7 +52,7 @@ class Recall:
         self._n = -1
 
     def mixed(self, row: Row) -> Row:
-        """The logits of the id behind the mirror's last one, [n_vocab], with what followed earlier mixed in."""
+        """The logits of the id after the mirror's last one, [n_vocab], with what followed earlier mixed in."""
         self._match()
         if not self._length:
             return row

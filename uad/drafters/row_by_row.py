@@ -15,7 +15,7 @@ class RowByRow:
     """A draft model's context that decodes passes of up to `most` rows of one sequence row by row.
 
     On GPUs a graph is built for another number of rows, and recorded when it comes again. So a pass of two rows, and
-    the single ones behind it, can take longer than four single rows.
+    the single ones after it, can take longer than four single rows.
     """
 
     def __init__(self, context: DraftContext, most: int) -> None:

@@ -1,6 +1,6 @@
-"""What a grammar forces behind a choice of white space: a guess that reaches from one member's value to the next one's.
+"""What a grammar forces after a choice of white space: a guess that reaches from one member's value to the next one's.
 
-JSON has a blank or none behind a comma or a colon (`source.JSON_STYLE`), so what is forced ends there.
+JSON has a blank or none after a comma or a colon (`source.JSON_STYLE`), so what is forced ends there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class GuessedId(NamedTuple):
 
 
 def ahead(native: llguidance.LLMatcher, vocabulary: GrammarVocabulary, last: bytes) -> list[GuessedId]:
-    """The ids that follow if a blank stands behind each separator; none where no choice of a blank leads to something
+    """The ids that follow if a blank stands after each separator; none where no choice of a blank leads to something
     forced. last: what stands before.
 
     The last id is left out: it could be a longer one.
@@ -65,7 +65,7 @@ def _placed(vocabulary: GrammarVocabulary, text: bytes, places: Sequence[int]) -
 
 
 class Blanks:
-    """Whether an answer has blanks behind its separators, as far as it is known: until it has none, it has."""
+    """Whether an answer has blanks after its separators, as far as it is known: until it has none, it has."""
 
     def __init__(self) -> None:
         self._are_taken = True

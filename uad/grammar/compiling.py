@@ -48,7 +48,7 @@ def limited(work: Callable[[], T]) -> T:
 
 
 def _cpu_seconds(thread: threading.Thread, began: float) -> float:
-    """What a thread computed so far; where the system does not tell, or it has ended, the time since it began."""
+    """What a thread computed so far; where the system does not say, or it has ended, the time since it began."""
     try:
         return int(Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()[0]) / 1e9
     except (OSError, ValueError, IndexError):

@@ -12,9 +12,9 @@ _NOTHING = Draft(origin=Origin.GRAMMAR, kind=Origin.GRAMMAR)
 
 
 class GrammarDrafter:
-    """Proposes ids that are forced, which are believed wholly, and what is forced behind a choice of white space.
+    """Proposes ids that are forced, which are believed wholly, and what is forced after a choice of white space.
 
-    matchers: those of running answers, by sequence; they belong to the loop, which tells them of every id.
+    matchers: those of running answers, by sequence; they belong to the loop, which passes them every id.
     """
 
     origin = Origin.GRAMMAR
@@ -35,7 +35,7 @@ class GrammarDrafter:
         return Draft(ids, beliefs, Origin.GRAMMAR, kind=Origin.GRAMMAR) if ids else _NOTHING
 
     def observe(self, commit: Commit) -> None:
-        """The matcher was told."""
+        """The matcher has them."""
 
     def end(self, seq: int) -> None:
         """The matcher is the loop's."""

@@ -1,4 +1,4 @@
-"""What one answer may still be: a grammar's state behind the ids so far, or free text up to a trigger."""
+"""What one answer may still be: a grammar's state after the ids so far, or free text up to a trigger."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class GrammarError(UadError):
 
 
 class Trigger:
-    """Texts behind which a grammar begins. Fed with ids until one of the texts was written, or can be no more."""
+    """Texts after which a grammar begins. Fed with ids until one of the texts was written, or can be no more."""
 
     def __init__(self, constraint: Constraint, table: VocabTable) -> None:
         self.must = constraint.must_trigger
@@ -52,13 +52,13 @@ class Trigger:
         return begun
 
     def holding(self) -> Iterator[tuple[int, bytes]]:
-        """Ids with a whole trigger in them and more behind it, and what the grammar would begin with."""
+        """Ids with a whole trigger in them and more after it, and what the grammar would begin with."""
         for id_, text in enumerate(self._table.texts):
             if any(word in text for word in self._words) and (begun := self._begun(text)):
                 yield id_, begun
 
     def completing(self) -> Iterator[tuple[int, bytes]]:
-        """Ids that would end a trigger which has begun and go on behind it, and what the grammar would begin with."""
+        """Ids that would end a trigger which has begun and go on after it, and what the grammar would begin with."""
         rests = {word[n:] for word in self._words for n in range(1, len(word)) if self._tail.endswith(word[:n])}
         pieces, ids = self._table.sorted_pieces
         for rest in rests:
@@ -124,7 +124,7 @@ class GrammarMatcher:
         self._failed = failed
         self._trigger = trigger  # None: the grammar has begun
         self._is_over = False
-        self._forced: Sequence[int] | None = None  # None: not asked for behind the last id
+        self._forced: Sequence[int] | None = None  # None: not asked for after the last id
         self._expected: Sequence[tuple[int, float]] | None = None  # the same
         self._blanks = Blanks()
         self._last = b""  # what the last id says

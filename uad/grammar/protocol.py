@@ -27,7 +27,7 @@ class Mask(NamedTuple):
 
 
 class Matcher(Protocol):
-    """What one answer may still be. It is told every id of the answer, in order, and nothing else changes it."""
+    """What one answer may still be. It is passed every id of the answer, in order, and nothing else changes it."""
 
     @property
     def is_over(self) -> bool:
@@ -46,7 +46,7 @@ class Matcher(Protocol):
     @property
     def expected(self) -> Sequence[tuple[int, float]]:
         """The ids that follow probably, each with the probability that it does if all before it do: those that are
-        forced, then what is forced behind a choice of white space.
+        forced, then what is forced after a choice of white space.
         """
         ...
 

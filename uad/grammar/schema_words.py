@@ -87,7 +87,7 @@ WORDS: Mapping[str, IdleWord] = {
 
 
 def _is_idle(name: str, value: object, schema: Schema) -> bool:
-    """Whether a word of a schema forbids nothing. One that is null was left out by whoever wrote the schema."""
+    """Whether a word of a schema forbids nothing. One that is null was left out by the schema's author."""
     if value is None:
         return name != "const"
     word = WORDS.get(name)

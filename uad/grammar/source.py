@@ -24,7 +24,7 @@ JSON_STYLE: Any = {
     "key_separator": ": ?",
     "coerce_one_of": True,
 }
-"""White space in JSON: one blank or none behind a comma or a colon. So all else is forced, and drafted. `oneOf` is read
+"""White space in JSON: one blank or none after a comma or a colon. So all else is forced, and drafted. `oneOf` is read
 as `anyOf` where its parts may overlap.
 """
 

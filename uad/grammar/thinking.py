@@ -49,7 +49,7 @@ class _Watch:
 
 
 class ThinkingMatcher:
-    """See `protocol.Matcher`. behind: what the answer is bound by beside the budget; it is told of all ids."""
+    """See `protocol.Matcher`. behind: what the answer is bound by beside the budget; it is passed all ids."""
 
     def __init__(self, bounds: ThoughtBounds, table: VocabTable, behind: Matcher | None = None) -> None:
         self._watch = _Watch(bounds, table)

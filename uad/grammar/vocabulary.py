@@ -62,7 +62,7 @@ class _Tokenizer:
 
     def __call__(self, text: bytes) -> list[int]:
         """The ids of forced text; of a long one only the first, without those that the cut may have changed. It is
-        asked again behind each of them.
+        asked again after each of them.
         """
         if len(text) <= _WINDOW:
             return self._encode(text)

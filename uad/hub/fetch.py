@@ -20,7 +20,7 @@ from uad.errors import ConfigError, UadError
 from uad.hub.choose import choose, parts
 from uad.hub.problems import NoHubError, told
 
-_PATIENCE = 10.0  # seconds until a hub that does not answer is done without
+_PATIENCE = 10.0  # seconds to wait for a hub that does not answer
 _PIECE = 1 << 22
 _SHA256 = 64  # hexadecimal digits
 _log = logging.getLogger("uad")
@@ -29,7 +29,7 @@ _log = logging.getLogger("uad")
 def fetched(config: Config, report: Report) -> Config:
     """The configuration with models of hubs in local files; nothing is imported where there are none.
 
-    report(what, share) is told of long downloads. Raises ConfigError with the way out.
+    report(what, share) is called in long downloads. Raises ConfigError with the way out.
     """
     return replace(
         config,
@@ -61,7 +61,7 @@ class _Repository:
     """One repository: its files there, and those of them that are here."""
 
     def __init__(self, model: HubModel, hub: HubConfig) -> None:
-        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # what it warns about is told in our words
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # what it warns about is said in our words
         self._model = model
         self._is_offline = hub.offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
         self._token = hub.token
@@ -187,7 +187,7 @@ class _Repository:
 
 
 def _meter(report: Callable[[float], None]) -> Any:
-    """A class as http_get wants one of tqdm: it is told of each piece."""
+    """A class as http_get wants one of tqdm: it gets the size of each piece."""
 
     class DownloadMeter:
         def __init__(self, total: int | None = None, initial: int = 0, **_: object) -> None:
@@ -207,7 +207,7 @@ def _meter(report: Callable[[float], None]) -> Any:
 
 
 def _end(file: BinaryIO, size: int) -> int:
-    """Go to the end of what was received; what is longer than the file shall be is none of it."""
+    """Go to the end of what was received; if that is longer than the file should be, all of it is dropped."""
     n = file.seek(0, os.SEEK_END)
     if n > size:
         file.truncate(0)

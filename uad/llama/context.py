@@ -1,5 +1,5 @@
-"""Owner of one context: KV of several sequences, decode with distinct errors, logits without copies. Must not know who
-is a draft.
+"""Owner of one context: KV of several sequences, decode with distinct errors, logits without copies. Must not know
+which model drafts.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Context:
         self._adapters.add_to(self._handle, scales)
 
     def choose_threads(self, config: ModelConfig) -> None:
-        """Where nobody said how many, one or all cores, whichever decodes a single row faster: the threads of a tiny
+        """Without --threads, one or all cores, whichever decodes a single row faster: the threads of a tiny
         model mostly wait.
 
         Prompts are read with as many as was said, else with all cores.

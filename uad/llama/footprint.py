@@ -1,4 +1,4 @@
-"""What a context will take, as llama.cpp reckons it: a model without weights, a context without memory, and the sizes
+"""What a context will take, as llama.cpp computes it: a model without weights, a context without memory, and the sizes
 in its log.
 """
 
@@ -86,7 +86,7 @@ class Footprint:
         self.weights = self.mapped = self.device = 0
 
     def _is_rearranged(self) -> bool:
-        """Whether weights are copied into another order, as far as the file's type tells: then they are no mapped file
+        """Whether weights are copied into another order, as far as the file's type shows: then they are no mapped file
         any more.
         """
         ftype = int(lib.llama_model_ftype(self._model)) if hasattr(lib, "llama_model_ftype") else -1

@@ -23,7 +23,7 @@ class _Ring:
         self.first = self.end = 0
 
     def put(self, pos: int, rows: Hidden) -> None:
-        """Rows of positions from pos on; what was held of these and behind them is of another text."""
+        """Rows of positions from pos on; what was held of these and after them is of another text."""
         if self._rows is None:
             self._rows = np.zeros((self._room, self._width), np.float32)
         if not self.first <= pos <= self.end:
@@ -48,7 +48,7 @@ class _Ring:
 class HiddenRows:
     """Those of all sequences of a target's context, the last `room` positions of each.
 
-    Only rows that somebody expects are asked for: a target that keeps them computes its last block for all rows of a
+    Only rows that will be read are asked for: a target that keeps them computes its last block for all rows of a
     prompt, not for the last one alone.
     """
 
@@ -64,7 +64,7 @@ class HiddenRows:
         self._wanted[seq] = first
 
     def ignore(self, seq: int) -> None:
-        """Nobody expects rows of this sequence any more; those that are held stay."""
+        """Rows of this sequence are no longer needed; those that are held stay."""
         self._wanted[seq] = _NEVER
 
     def span(self, seq: int) -> tuple[int, int]:

@@ -2,8 +2,8 @@
 checkpoints.
 
 Attention keeps every position, so any number of the last ones can be forgotten. A recurrent state has no positions:
-llama.cpp can keep its last few values (snapshots, `n_rs_seq`), or the state is copied before ids that may be wrong (a
-checkpoint), put back, and the ids that were right are decoded again. A cache of a sliding window has lost what lies
+llama.cpp can keep its last few values (snapshots, `n_rs_seq`). Or the state is copied before ids that may be wrong (a
+checkpoint) and put back; then the ids that were right are decoded again. A cache of a sliding window has lost what lies
 before the window: there, too, a checkpoint goes further back.
 """
 
@@ -25,12 +25,12 @@ from uad.errors import DecodeError
 from uad.types import Rows
 
 FREE = 1 << 30  # ids: any number can be taken back
-TAIL = 16  # ids of a prompt that are decoded apart, behind a mark: the next turn often differs from there on
+TAIL = 16  # ids of a prompt that are decoded apart, after a mark: the next turn often differs from there on
 MARK_BYTES = 1 << 30  # of all marks of a context: the window of a large model takes hundreds of megabytes
 _ALL = 0
 _PARTIAL = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: without what attention keeps of every position
 _TIMES = 3
-_CLOSE = 1e-2  # share of the largest logit by which logits behind a state that was put back may differ
+_CLOSE = 1e-2  # share of the largest logit by which logits after a state that was put back may differ
 Decode = Callable[[Rows], None]
 Logits = Callable[[], npt.NDArray[np.float32]]
 
@@ -46,7 +46,7 @@ class Way(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The state of a sequence behind `pos` ids, without what attention keeps of all positions."""
+    """The state of a sequence after `pos` ids, without what attention keeps of all positions."""
 
     pos: int
     data: npt.NDArray[np.uint8]
@@ -142,7 +142,7 @@ class Memory:
         """How many ids the sequence holds."""
         return int(lib.llama_memory_seq_pos_max(self._memory, seq)) + 1
 
-    # --- before and behind decodes
+    # --- before and after decodes
 
     def needs_checkpoint(self, rows: Rows) -> bool:
         """Whether the last `n_unsure` of these rows cannot be taken back without one."""
@@ -216,7 +216,7 @@ class Memory:
     # --- taking back
 
     def reach(self, seq: int, n: int) -> int:
-        """How many ids, n at most, the sequence would hold behind `take_back(seq, n)`."""
+        """How many ids, n at most, the sequence would hold after `take_back(seq, n)`."""
         end = self.end(seq)
         if n >= end or n <= 0:
             return max(min(n, end), 0)
@@ -265,12 +265,12 @@ class Memory:
         return [*kept.marks, *([kept.last] if kept.last is not None else [])]
 
     def _before(self, seq: int, n: int) -> Checkpoint | None:
-        """The last checkpoint behind n ids at most."""
+        """The last checkpoint after n ids at most."""
         return max((one for one in self._points(seq) if one.pos <= n), key=lambda one: one.pos, default=None)
 
     @staticmethod
     def _forget(kept: _Kept, n: int) -> None:
-        """Checkpoints behind n are of a text that is no more, and snapshots of a decode that is past."""
+        """Checkpoints after n are of a text that is no more, and snapshots of a decode that is past."""
         kept.n_rows = 0
         kept.marks = [one for one in kept.marks if one.pos <= n]
         if kept.last is not None and kept.last.pos > n:
@@ -286,7 +286,7 @@ class Memory:
         size = len(point.data)
         if int(lib.llama_state_seq_set_data_ext(self._handle, _bytes(point.data), size, seq, _PARTIAL)) != size:
             raise DecodeError("the model's state could not be put back")
-        self._remove(seq, point.pos)  # what attention holds behind it
+        self._remove(seq, point.pos)  # what attention holds after it
 
 
 def _bytes(data: npt.NDArray[np.uint8]) -> Any:

@@ -1,6 +1,6 @@
 """What llama.cpp offers for heads of multi-token prediction: experimental names, on which nothing else depends.
 
-A head is one more block of a model. From an id and the target's hidden row of the id before it, it foretells the next
+A head is one more block of a model. From an id and the target's hidden row of the id before it, it predicts the next
 one. Heads run in a context of their own, over the same weights.
 """
 

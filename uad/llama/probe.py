@@ -106,7 +106,7 @@ def _agree_beside(
 
 
 def _decode_in(context: Probed, ids: list[int], size: int, n_wrong: int = 0) -> npt.NDArray[np.float32]:
-    """Logits of all whole passes of `size` rows; each with as many wrong ones behind them, which are taken back."""
+    """Logits of all whole passes of `size` rows; each with as many wrong ones after them, which are taken back."""
     context.clear(0)
     out = []
     for at in range(0, len(ids) - size + 1, size):

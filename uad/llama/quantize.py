@@ -1,4 +1,4 @@
-"""Writes a model anew with weights of another type. llama.cpp does it, on all cores."""
+"""Writes a model again with weights of another type. llama.cpp does it, on all cores."""
 
 from __future__ import annotations
 

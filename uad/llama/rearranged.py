@@ -77,7 +77,7 @@ def _tried(config: ModelConfig, _size: int, _time: int) -> Rearranged:
 
 
 def notes(config: ModelConfig, role: str) -> tuple[str, ...]:
-    """The line about weights that could not be rearranged, though nobody switched it off."""
+    """The line about weights that could not be rearranged, though it was not switched off."""
     found = rearranged(config)
     if found.plain:
         kinds = sorted({_kind(name) for name in found.plain})

@@ -155,7 +155,7 @@ def read_vocab(vocab: ctypes.c_void_p, meta: Callable[[str], str | None], name: 
 def made_quick(table: VocabTable, vocab: ctypes.c_void_p, meta: Callable[[str], str | None], path: Path) -> VocabTable:
     """The same table; where llama.cpp's tokenizer has a price per call, short text goes another way (`vocab/quick.py`).
 
-    Which tokens text is searched for first is llama.cpp's word, not the file's: it knows better for some names.
+    llama.cpp says which tokens text is searched for first, not the file: it knows better for some names.
     """
     pre = meta(_PRE) or "default"
     if meta(_KIND) != "gpt2" or pre not in KNOWN:

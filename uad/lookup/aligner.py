@@ -1,9 +1,9 @@
-"""An answer that copies a source, with edits: where in the source it is, and how it goes on behind a difference. Knows
+"""An answer that copies a source, with edits: where in the source it is, and how it goes on after a difference. Knows
 ids only.
 
-A copy is aligned as `diff` would, id by id: behind a difference the last ids of the answer are looked for among the
-next ones of the source. So it goes on where a look-up needs as many equal ids as its key has, keeps its place among
-lines that are alike, and expects again what was replaced once.
+A copy is aligned as `diff` would, id by id: after a difference the last ids of the answer are looked for among the next
+ones of the source. So it goes on where a look-up would first need as many equal ids as its key has. It keeps its place
+among lines that are alike, and expects again what was replaced once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from uad.lookup.sources import Located, Source
 from uad.types import Draft, Origin
 
 _REACH = 16
-"""Ids behind a difference, of the source and of the answer, in which they may meet again."""
+"""Ids after a difference, of the source and of the answer, in which they may meet again."""
 _SURE = 2
 """Ids that must agree there."""
 _KNOWN = 8
@@ -28,7 +28,7 @@ MARGIN = 2 * LONGEST + 2
 _NEAR = 3
 """Edits with no more ids between them are one: a name that was changed at both ends."""
 _RESUMED = 4
-"""Ids that a copy resumed behind a difference counts as, beside those that agree."""
+"""Ids that a copy resumed after a difference counts as, beside those that agree."""
 _MOST_AGREED = len(BELIEFS) // 2
 """Longer copies are not surer."""
 _LAST = len(BELIEFS) - 1
@@ -44,7 +44,7 @@ class Guess(NamedTuple):
     length: int
 
     def draft(self, n: int, origin: Origin, n_match: int, surer: int = 1) -> Draft:
-        """Its first n ids, each of which is believed as behind `surer` times as many that agree. A copy that was
+        """Its first n ids, each of which is believed as after `surer` times as many that agree. A copy that was
         resumed, and agrees in fewer ids than a look-up of n_match needs, has a kind of its own.
         """
         ids, length, kind = tuple(self.ids[:n]), min(surer * self.length, _MOST_AGREED), str(origin)
@@ -60,7 +60,7 @@ class CopyAligner:
     """Of one answer. `resumed`: what agrees does so since a difference, not since a look-up. `left`: where the answer
     last left a source, and how many ids had agreed.
 
-    What is `ahead` begins with the source's id before the next one. Behind a difference, `_diverged` is where in it
+    What is `ahead` begins with the source's id before the next one. After a difference, `_diverged` is where in it
     that began (0: there is none), `_rejoin` the last id up to which the source may be written (0: not known), with
     `_n_same` ids before it that agree.
     """
@@ -130,7 +130,7 @@ class CopyAligner:
         return Guess(expected.ids[self._at :], expected.weighed(source.trust(n), self._at), length)
 
     def _begun_edit(self) -> Placed | None:
-        """The edit that is half written; something put in or left out just now counts, since the id behind it tells
+        """The edit that is half written; something put in or left out just now counts, since the id after it says
         nothing of it.
         """
         at = self._at
@@ -141,7 +141,7 @@ class CopyAligner:
         return None
 
     def guess(self, n: int) -> Guess | None:
-        """The next n ids of the source; behind a difference, of what may be it. None where no source is known."""
+        """The next n ids of the source; after a difference, of what may be it. None where no source is known."""
         source = self._source
         if source is None:
             return None
@@ -152,7 +152,7 @@ class CopyAligner:
         return self.glance(source.moved(self._rejoin), self._n_same, n)
 
     def glance(self, source: Source, length: int, n: int) -> Guess:
-        """What `start` would tell; the source is not followed."""
+        """What `start` would return; the source is not followed."""
         n += MARGIN
         expected = self._replacements.expect(source.ahead(n))
         return Guess(expected.ids[1:], expected.weighed(source.trust(n), 1), length)
@@ -205,7 +205,7 @@ class CopyAligner:
         stop = self._at
         for one in self._expected.edits:
             edit = one.edit
-            if at < one.end + (not edit.new) <= stop:  # that something was left out is known by the id behind it
+            if at < one.end + (not edit.new) <= stop:  # that something was left out is known by the id after it
                 self._replacements.saw(edit)
                 self._edit, self._since, at = (edit.old, edit.new), 0, one.end
                 self._before = self._ahead[one.place - 1]
@@ -229,7 +229,7 @@ class CopyAligner:
         self._search(id_)
 
     def _search(self, id_: int) -> None:
-        """One more id behind a difference: look for the source's place where most of the last ids agree, and the fewest
+        """One more id after a difference: look for the source's place where most of the last ids agree, and the fewest
         were put in or left out. Where too few agree to be sure, those are likeliest that were replaced one by one.
         """
         written, ahead, first = self._written, self._ahead, self._diverged

@@ -12,10 +12,10 @@ import numpy as np
 from uad.lookup.store import Rows
 
 SIZES = (1, 2, 6, 12)
-"""llama.cpp has 1 to 4. In code four ids are ambiguous: six and twelve cost the same and foresee twice as many."""
+"""llama.cpp has 1 to 4. In code four ids are ambiguous: six and twelve cost the same and predict twice as many."""
 LONGEST = SIZES[-1]
 LONGER = 4 * LONGEST
-"""Ids that tell places apart which go on differently after LONGEST."""
+"""Ids that distinguish places which go on differently after LONGEST."""
 WIDTH = LONGEST + 2
 """Columns of a stored row: the n-gram, oldest id first and filled up with -1 in front, the id after it, its count."""
 

@@ -28,7 +28,7 @@ class SlotText:
     aligner: CopyAligner = field(default_factory=CopyAligner)
 
     def copy(self, n: int, n_match: int, find: Callable[[], Located | None]) -> Draft | None:
-        """At most n ids of the copy that is followed, else of one that is found, else of what may be a copy behind a
+        """At most n ids of the copy that is followed, else of one that is found, else of what may be a copy after a
         difference. n_match: ids that a look-up needs.
         """
         if not self.aligner.is_copying and (found := find()) is not None:

@@ -28,8 +28,8 @@ N_COPIED = 24
 _STEP = 512
 """New ids counted per round: a long prompt is spread over several, so that other sequences need not wait."""
 _TAKE_BACK = 1 << 13
-"""Ids that are taken back when a prompt leaves them out; where there are more, or fewer are left, counting starts
-anew.
+"""Ids that are taken back when a prompt leaves them out; where there are more, or fewer are left, all are counted
+again.
 """
 _LIMIT = 1 << 18
 """Dynamic n-grams kept; from there on counts are halved."""

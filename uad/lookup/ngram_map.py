@@ -101,7 +101,7 @@ class NgramMap:
         return best[0] if len(best) >= _LEAD * n_others else None
 
     def _settle(self) -> None:
-        """Remember how much of the last draft's value was written by now, by whomever it was drafted."""
+        """Remember how much of the last draft's value was written by now, whichever drafter drafted it."""
         if (tried := self.tried) is None:
             return
         self.tried = None

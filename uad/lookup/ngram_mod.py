@@ -20,11 +20,11 @@ POOL_SIZE = 1 << 22
 """Entries of 4 bytes: about 16 MB."""
 _LEAST_POOL = 1 << 16
 _FULL = 0.25
-"""Share of used entries from which the pool starts anew: beyond it collisions make drafts."""
+"""Share of used entries from which the pool is emptied: beyond it collisions make drafts."""
 _LOW_RATE = 0.25
 _LOW_STREAK = 5
-"""So many drafts in a row of which less than the low rate was accepted of what was submitted, and the pool starts
-anew.
+"""So many drafts in a row of which less than the low rate was accepted of what was submitted, and the pool is
+emptied.
 """
 ID = (1 << 30) - 1
 """Of an entry: the id."""
@@ -122,7 +122,7 @@ class Pool:
 
 
 class NgramMod:
-    """One slot. ids[:size] are in the pool; `streak` is how many of the last of them it had foreseen."""
+    """One slot. ids[:size] are in the pool; `streak` is how many of the last of them it had predicted."""
 
     def __init__(self, text: SlotText, pool: Pool, n_min: int, n_max: int, is_emptied: bool) -> None:
         self._text = text
@@ -176,7 +176,7 @@ class NgramMod:
             self.pool.reset()
 
     def _learn(self) -> None:
-        """All new ids at once: of what goes on in two ways within them, both are then told apart."""
+        """All new ids at once: of what goes on in two ways within them, both are then distinguished."""
         self.streak = self.pool.learn(self._text.ids, max(self.size, self.pool.n), self.streak)
         self.size = len(self._text.ids)
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 TAIL: Final = 64
 """Bytes of the answer that are compared."""
 _NEEDLES: Final = ((24, 1 << 16), (12, 1 << 16), (6, 1 << 12), (3, 1 << 8))
-"""Bytes that are looked for, the most first, and how many bytes before and behind the difference that is done."""
+"""Bytes that are looked for, the most first, and how many bytes before and after the difference that is done."""
 _MOST_HITS: Final = 16
 """Places of them that are compared, on each side."""
 _GRAIN: Final = 8
@@ -30,7 +30,7 @@ class PredictedPlace(NamedTuple):
 
 
 def find(text: bytes, tail: bytes, left: int, n_since: int) -> PredictedPlace | None:
-    """The place in `text` behind the most of the answer's last bytes, else that behind a line which differs; None where
+    """The place in `text` after the most of the answer's last bytes, else that after a line which differs; None where
     nothing is known.
 
     left: where the answer left the text. n_since: about how many bytes it has written since.
@@ -63,7 +63,7 @@ def _hits(text: bytes, needle: bytes, left: int, reach: int) -> Iterator[int]:
 
 
 def _score(text: bytes, tail: bytes, at: int, n: int, expected: int) -> int:
-    """Of a place behind which n bytes are known to agree."""
+    """Of a place after which n bytes are known to agree."""
     most = min(len(tail), at)
     while n < most and text[at - n - 1] == tail[-n - 1]:
         n += 1

@@ -38,7 +38,7 @@ _NOTHING_BEFORE: Final = -1
 
 
 class PredictionDrafter(LookupDrafter):
-    """The drafter of all slots; `predict` tells it of requests that bring a prediction. Others cost it nothing."""
+    """The drafter of all slots; `predict` gives it a request's prediction. Requests without one cost it nothing."""
 
     def begin(self, seq: int, prompt: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
         """A sequence starts (again); nothing is predicted of it yet."""
@@ -63,7 +63,7 @@ class PredictionDrafter(LookupDrafter):
 
 
 class _PredictedWalk(NamedTuple):
-    """The ids of the prediction from a place on, behind the text's last one, and at which byte each of them ends."""
+    """The ids of the prediction from a place on, after the text's last one, and at which byte each of them ends."""
 
     ids: TableWalk
     ends: list[int]
@@ -101,7 +101,7 @@ class PredictionLookup:
         self._follow(self._walk(0, self._tail()[1]), 0, 1)
 
     def end(self) -> None:
-        """The drafter gives the slot up."""
+        """The drafter gives up the slot."""
 
     def draft(self, n: int) -> Draft | None:
         n, aligner = min(n, self._n_max), self._text.aligner
@@ -114,7 +114,7 @@ class PredictionLookup:
         return draft if guess.length else replace(draft, kind=f"{draft.origin}/guessed")
 
     def _guess(self, n: int) -> Guess | None:
-        """How the copy goes on; behind a difference what is clear, then what the aligner expects, then what is found
+        """How the copy goes on; after a difference what is clear, then what the aligner expects, then what is found
         by a few bytes: the answer may soon be where the aligner still looks for it.
         """
         aligner = self._text.aligner
@@ -140,7 +140,7 @@ class PredictionLookup:
     # --- where the answer is
 
     def _tail(self) -> tuple[bytes, bytes]:
-        """The last bytes of the text, and those of them by which the next id may be cut: behind an id without bytes."""
+        """The last bytes of the text, and those of them by which the next id may be cut: after an id without bytes."""
         pieces = [self._encoder.vocab.texts[id_] for id_ in self._text.ids[-TAIL:]]
         n = next((n for n, piece in enumerate(reversed(pieces)) if not piece), len(pieces))
         return b"".join(pieces)[-TAIL:], b"".join(pieces[len(pieces) - n :])[-TAIL:]
@@ -155,7 +155,7 @@ class PredictionLookup:
         return found or self._cut_elsewhere(n_since)
 
     def _cut_elsewhere(self, n_since: int) -> PredictedPlace | None:
-        """Behind what was written since the difference, where only its cut differs."""
+        """After what was written since the difference, where only its cut differs."""
         if not 0 < n_since < TAIL:
             return None
         data = self._encoder.vocab.join(self._text.ids[-n_since:])
@@ -165,7 +165,7 @@ class PredictionLookup:
     # --- how the prediction is cut
 
     def _walk(self, at: int, before: bytes) -> _PredictedWalk:
-        """From a byte on, behind the last id of the text and the bytes before."""
+        """From a byte on, after the last id of the text and the bytes before."""
         ids, pieces, ends = self._ids(at, before), self._encoder.vocab.pieces, [at]
 
         def step(_: list[int]) -> tuple[int, float] | None:
@@ -189,7 +189,7 @@ class PredictionLookup:
     def _cut(self, at: int, before: bytes) -> tuple[list[int], int]:
         """The ids of a piece, and where it ends: at a safe boundary, if there is one.
 
-        It is cut from the last safe boundary of what is before. Where an id would begin in that and end behind it, the
+        It is cut from the last safe boundary of what is before. Where an id would begin in that and end after it, the
         target has cut there already, and the piece is cut by itself.
         """
         encode, boundaries, pieces = self._encoder.encode, self._encoder.boundaries, self._encoder.vocab.pieces

@@ -1,7 +1,7 @@
-"""What a copy that is edited replaces: a renamed name comes back, and is expected with its new name. Knows ids only.
+"""What an edited copy replaces: where a renamed name comes again, its new name is expected. Knows ids only.
 
-An edit is known by the ids that it replaces and the one before or behind them, which are most of a name; where
-something is put in, by the ids around it or the two behind it.
+An edit is known by the ids that it replaces and the one before or after them, which are most of a name; where
+something is put in, by the ids around it or the two after it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Placed(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Behind its last id in what is expected."""
+        """After its last id in what is expected."""
         return self.at + len(self.edit.new)
 
 
@@ -77,7 +77,7 @@ class Replacements:
         self._lengths: dict[int, list[int]] = {}
 
     def expect(self, source: Sequence[int], begun: Edit | None = None) -> Expected:
-        """A copy of `source`, whose first id was written already; an edit that is `begun` comes right behind it."""
+        """A copy of `source`, whose first id was written already; an edit that is `begun` comes right after it."""
         if not self._edits and begun is None:
             return Expected(source, range(len(source) + 1))
         ids: list[int] = []
@@ -91,7 +91,7 @@ class Replacements:
             places += (*range(done, place), *[place] * len(edit.new))
             trust += [1.0] * (place - done + len(edit.new))
             if edit.new:
-                trust[-len(edit.new)] = _TRUST[min(edit.n, len(_TRUST)) - 1]  # with its first id it is made
+                trust[-len(edit.new)] = _TRUST[min(edit.n, len(_TRUST)) - 1]  # with its first id written it is made
             done = place + len(edit.old)
         if not edits:
             return Expected(source, range(len(source) + 1))
@@ -101,7 +101,7 @@ class Replacements:
         return Expected(ids, places, trust, edits)
 
     def _edits_in(self, source: Sequence[int], begun: Edit | None) -> Iterator[tuple[int, Edit]]:
-        """The edits and where they begin, in order, none within another; behind what was put in no other edit puts in
+        """The edits and where they begin, in order, none within another; after what was put in no other edit puts in
         more.
         """
         free = 0
@@ -122,7 +122,7 @@ class Replacements:
         return None
 
     def learn(self, before: int, old: tuple[int, ...], new: tuple[int, ...], behind: Sequence[int]) -> None:
-        """Between these ids (up to two behind), `new` was written for the source's `old`."""
+        """Between these ids (up to two after), `new` was written for the source's `old`."""
         n = len(old)
         if old == new or max(n, len(new)) > LONGEST:
             return

@@ -18,7 +18,7 @@ class Source(Protocol):
         ...
 
     def moved(self, n: int) -> Source:
-        """The place n ids further on, of those that `ahead` told."""
+        """The place n ids further on, of those that `ahead` returned."""
         ...
 
 

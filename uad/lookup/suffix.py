@@ -74,7 +74,7 @@ def store_file(path: Path, vocabulary: str) -> StoreFile:
 
 
 class SuffixDrafter(LookupDrafter):
-    """The drafter of all slots; it goes on behind the guesses of others, too."""
+    """The drafter of all slots; it goes on after the guesses of others, too."""
 
     def after(self, seq: int, ids: Sequence[int], n: int) -> Draft:
         lookup = self._slots[seq][1] if seq in self._slots else None
@@ -269,7 +269,7 @@ class SuffixLookup:
 
 
 def _most(length: int) -> int:
-    """Ids drafted behind a match of this length."""
+    """Ids drafted after a match of this length."""
     return _FREE + 2 * length
 
 
@@ -277,7 +277,7 @@ def vote(
     matches: list[tuple[SuffixMatch, list[int]]], n: int
 ) -> tuple[tuple[int, ...], tuple[float, ...], SuffixMatch]:
     """The continuation that most matches agree on, id by id, with the probability of each id; and the longest match
-    behind it.
+    after it.
 
     Each match comes with its continuation. Matches that disagree with a chosen id have no vote on the next ones. Of
     equal weights the longest match wins, then the newest.

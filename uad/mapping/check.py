@@ -51,7 +51,7 @@ def compare(target: Side, draft: Side, options: Options, messages: Sequence[Mapp
 
 def same_to_answer(translated: Sequence[Item], own: Sequence[Item], family: Family, vocab: VocabTable) -> bool:
     """Whether both are the same up to how the answer begins: the rules write that when the target's first token has
-    told what comes.
+    shown what comes.
     """
     thoughts = family.reasoning or Turn()
     opening = family.opening

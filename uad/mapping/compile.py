@@ -18,7 +18,7 @@ from uad.vocab.table import VocabTable
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """An explicit rule. `where` says who wrote it; rules of a lower `layer` number win."""
+    """An explicit rule. `where` says where it comes from; rules of a lower `layer` number win."""
 
     target: str
     draft: str

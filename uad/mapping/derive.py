@@ -1,7 +1,7 @@
 """A chat format from a model's own template: probe conversations are rendered, and what stands between their words
 becomes a family.
 
-Must not know files or pairs. What cannot be told from the renderings is said in notes, not guessed silently.
+Must not know files or pairs. What the renderings do not show is said in notes, not guessed silently.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Derived:
 
 @dataclass(frozen=True)
 class _Texts:
-    """What stands between the words of the probe: before the first user, user to answer, answer to user, behind the
+    """What stands between the words of the probe: before the first user, user to answer, answer to user, after the
     last user.
     """
 
@@ -100,7 +100,7 @@ class _Probe:
         return _Texts(head, answer_2, user_2, tail, system, answer == answer_2 and user == user_2)
 
     def after(self, messages: Sequence[Message], word: str) -> str:
-        """What stands behind the last word where no answer is asked for; empty where that cannot be rendered."""
+        """What stands after the last word where no answer is asked for; empty where that cannot be rendered."""
         return (self.render(messages, prompt=False) or "").rpartition(word)[2]
 
     def common(self, a: str, b: str) -> int:

@@ -174,7 +174,7 @@ def _add_spans(states: dict[str, Patterns], family: Family, vocab: VocabTable) -
 
 
 def _add_wrapped_system(starts: Patterns, family: Family, vocab: VocabTable) -> None:
-    """A system message that stands inside the first user turn can be told from it only if it has a marker of its
+    """A system message that stands inside the first user turn can be kept apart from it only if it has a marker of its
     own.
     """
     if family.roles["system"].start:

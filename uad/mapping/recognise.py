@@ -1,4 +1,4 @@
-"""Which family a model speaks: its own template renders a probe conversation, and each family does; the most alike
+"""Which family a model uses: its own template renders a probe conversation, and each family does; the most alike
 wins.
 """
 
@@ -24,7 +24,7 @@ _Rendered = list[tuple[tuple[Message, ...], str]]
 
 @dataclass(frozen=True)
 class Side:
-    """One model: its vocabulary, its chat template if it has one, and a name for people."""
+    """One model: its vocabulary, its chat template if it has one, and a name for messages."""
 
     vocab: VocabTable
     chat_template: str | None

@@ -1,5 +1,5 @@
-"""Draft as far as it pays: expected ids per millisecond, from costs and calibrated acceptance. No draft is a length
-like any other.
+"""Draft as far as it pays: expected ids per millisecond, from costs and calibrated acceptance. Length 0, no draft, is
+one of the choices.
 
 A drafter whose rounds cost more than they save is left alone, and asked again from a token bucket (`drafter.Use`).
 `round.AutoRound` has the rule for a single round. Arithmetic only: no clock, no model, no I/O.
@@ -27,7 +27,7 @@ _FIXED: Final = SpecPolicy.FIXED  # members of an enum are slow to reach
 
 
 class AutoPolicy(Sequences):
-    """Rules the rounds of all sequences, and learns from what became of them."""
+    """Decides the rounds of all sequences, and learns from their results."""
 
     def begin(self, seq: int, n_prompt: int, temperature: float = 0.0, n_cached: int = 0) -> None:
         self.open(seq, n_prompt, temperature >= _WARM, n_cached)

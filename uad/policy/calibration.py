@@ -1,7 +1,7 @@
 """From a drafter's belief to the probability that the target accepts the id, learned online. Arithmetic only.
 
 Beliefs are counted in bins, narrow near certainty, where most rows are spent. A bin's first guess is Platt scaling: a
-straight line from the log-odds of the belief to those of acceptance, fitted to all bins together. It finds out an
+straight line from the log-odds of the belief to those of acceptance, fitted to all bins together. It detects an
 overconfident draft in a few ids; the bins learn the shape of the curve.
 """
 
@@ -38,7 +38,7 @@ CENTRES: Final[tuple[float, ...]] = tuple((a + b) / 2 for a, b in zip((0.0, *EDG
 _LOGITS: Final[tuple[float, ...]] = tuple(min(log(c / (1 - c)), 8.0) for c in CENTRES)
 _KEPT: Final = 0.998  # of a bin's evidence, per new observation in it: it forgets over some 500
 _PRIOR: Final = 3.0  # observations that the line counts for in each bin
-_FIRST_SLOPE: Final = 0.75  # of the line: an unknown draft is not taken at its word
+_FIRST_SLOPE: Final = 0.75  # of the line: the beliefs of an unknown draft are discounted
 _FIRST_SHIFT: Final = -0.7
 _SLOPE_RATE: Final = 0.01  # of the gradient of the log-likelihood, per observation
 _SHIFT_RATE: Final = 0.06
@@ -66,7 +66,7 @@ class Calibration:
     slope: float = _FIRST_SLOPE
     shift: float = _FIRST_SHIFT
     following: list[float] = field(default_factory=lambda: [_UNKNOWN] * N_BINS)
-    """By bin, the mean probability of the id behind one of it in the same draft."""
+    """By bin, the mean probability of the id after one of it in the same draft."""
     _chances: list[float] = field(default_factory=lambda: [_UNKNOWN] * N_BINS)
 
     def chance(self, i: int) -> float:
@@ -87,12 +87,12 @@ class Calibration:
         return self.chance(bin_of(belief))
 
     def next_chance(self, i: int) -> float:
-        """Expected probability of the id behind one of bin i: as its own, before anything is known."""
+        """Expected probability of the id after one of bin i: as its own, before anything is known."""
         p = self.following[i]
         return p if p >= 0.0 else self.chance(i)
 
     def judge(self, bins: list[int], n_right: int) -> None:
-        """Ids of these bins were judged in turn: the first n_right accepted, one behind them, if there is one,
+        """Ids of these bins were judged in turn: the first n_right accepted, one after them, if there is one,
         rejected.
         """
         n, accepted, slope, shift = self.n, self.accepted, self.slope, self.shift
@@ -109,7 +109,7 @@ class Calibration:
         self._chances = [_UNKNOWN] * N_BINS
 
     def drafted(self, bins: list[int]) -> None:
-        """A draft of these bins was made: what follows what is learned from it, right or wrong."""
+        """A draft of these bins was made: learn which bins follow each other, whether its ids are right or wrong."""
         for before, i in pairwise(bins):
             known = self.next_chance(before)
             self.following[before] = known + _NEXT_RATE * (self.chance(i) - known)

@@ -1,9 +1,9 @@
 """What a decode costs: T(rows, depth), from measured samples, followed online. Arithmetic only: no clock, no model.
 
 A curve is kept as it was measured, steps and all; between measured points it is interpolated. Four things follow the
-machine: one factor for all sizes (a neighbour slows everything down alike, and then no decision changes) and another
-for single rows (which wait for memory where more compute, and a neighbour may fill either), quickly; each size on its
-own, slowly; and what attention adds behind texts longer than measured ones, at once.
+machine. Quickly: one factor for all sizes, since a neighbour slows everything down alike, and then no decision changes.
+Quickly, too: another one for single rows, which wait for memory where more rows compute; a neighbour may fill either.
+Slowly: each size on its own. At once: what attention adds after texts longer than measured ones.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _MOST_SURPRISE: Final = log(_MOST_PER_STEP)
 _LARGE: Final = 0.99 * _MOST_SURPRISE  # a surprise is from here on
 _MOST_OF_SIZE: Final = 1.2  # of that, for the cost of a known size
 _NOISE: Final = 0.08  # of a decode
-# of a single row behind nothing, and of each further row: what a position might add, by its order
+# of a single row after nothing, and of each further row: what a position might add, by its order
 _PER_POSITION: Final = 3e-4
 _MOST_DEVIATIONS: Final = 3.0  # of a surprise, as positions explain it: what is beyond is a disturbed machine
-_MUCH: Final = 0.8  # of a surprise, at most, left to the machine: then costs are looked up anew at once
+_MUCH: Final = 0.8  # of a surprise, at most, left to the machine: then costs are looked up again at once
 _FADING: Final = 0.01  # of what positions add to each row, per decode of a single one
 _DRIFT: Final = 1e-5  # of that, squared, per decode
-_STALE: Final = 100  # decodes alike, behind which what larger ones cost is out of date
-_MOST_STALE: Final = 4.0  # times too dear, or too cheap, at most, that one decode says they were taken for
-_SETTLING: Final = 2  # single rows behind a pass of several, until they cost what they usually do
+_STALE: Final = 100  # decodes alike, after which what larger ones cost is out of date
+_MOST_STALE: Final = 4.0  # times too expensive, or too cheap, at most, that one decode says they were taken for
+_SETTLING: Final = 2  # single rows after a pass of several, until they cost what they usually do
 _TRIED: Final = 8  # of these are only compared with the others at first
 _CHANGE_RATE: Final = 0.05
 _CLEAR_CHANGE: Final = 0.1  # of a single row's cost: less is noise
@@ -52,7 +52,7 @@ _MOST_CHANGE: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class CostSample:
-    """One measured decode: n rows in one pass behind `depth` positions took ms milliseconds."""
+    """One measured decode: n rows in one pass after `depth` positions took ms milliseconds."""
 
     n: int
     depth: int
@@ -79,18 +79,18 @@ class CostCurve:
         self._depths = sorted(by_depth)
         self._tables = [_SizeTable({n: median(ms) for n, ms in by_depth[depth].items()}) for depth in self._depths]
         self._beyond = _Beyond(self._tables[-1].at(1))
-        self.n_found = 0  # decodes that told much of what nothing was known of
+        self.n_found = 0  # decodes that showed much of what was unknown
         self._pace = _MachineSpeed()
         self._surprise = 0.0  # of late, of all sizes together (log): what the factors have not caught up with
         self._usual_n = self._n_alike = 0  # rows of the last decode, and how many before it had as many
         self._changes = _Changes()
 
     def ms(self, n: int, depth: int = 0) -> float:
-        """Expected milliseconds of one pass of n rows behind depth positions."""
+        """Expected milliseconds of one pass of n rows after depth positions."""
         return (self._pace.of_several if n > 1 else self._pace.of_one) * self._base(n, depth)
 
     def change_ms(self, depth: int = 0) -> float:
-        """What a pass of several rows adds to the single ones behind it; 0 where that is not clearly seen."""
+        """What a pass of several rows adds to the single ones after it; 0 where that is not clearly seen."""
         return self._changes.share * self.ms(1, depth) if self._changes.are_clear else 0.0
 
     def speeds(self) -> tuple[float, float]:
@@ -108,7 +108,7 @@ class CostCurve:
         return (1 - share) * tables[i - 1].at(n) + share * tables[i].at(n)
 
     def n_seen(self, n: int, depth: int = 0) -> int:
-        """How many decodes of n rows were observed behind about so many positions."""
+        """How many decodes of n rows were observed after about so many positions."""
         return self._nearest(depth).n_seen(n)
 
     def _nearest(self, depth: int) -> _SizeTable:
@@ -124,10 +124,10 @@ class CostCurve:
         return self._n_alike if n == self._usual_n else 0
 
     def observe(self, n: int, depth: int, ms: float) -> None:
-        """A decode of n rows took ms: most of a surprise is the machine's, a little is this size's; behind more
-        positions than were ever measured it is theirs as long as little is known of them. Behind many decodes alike it
+        """A decode of n rows took ms: most of a surprise is the machine's, a little is this size's; after more
+        positions than were ever measured it is theirs as long as little is known of them. After many decodes alike it
         is that of all larger sizes: what was known of them may be of a disturbed machine. A size of which little is
-        known tells of itself alone.
+        known says something about itself alone.
         """
         table = self._nearest(depth)
         expected = self.ms(n, depth)
@@ -226,7 +226,7 @@ class _MachineSpeed:
 
 class _Changes:
     """What a change of the number of rows costs. On GPUs a graph of another shape is built, and the second time it is
-    recorded: the single rows behind a pass of several take longer than those behind others. On CPUs they do not.
+    recorded: the single rows after a pass of several take longer than those after others. On CPUs they do not.
     """
 
     def __init__(self) -> None:
@@ -240,7 +240,7 @@ class _Changes:
 
     @property
     def share(self) -> float:
-        """What all single rows behind a pass of several take longer, in costs of a settled one."""
+        """What all single rows after a pass of several take longer, in costs of a settled one."""
         return _SETTLING * self._excess
 
     def explain(self, ratio: float) -> bool:
@@ -272,7 +272,7 @@ class _Beyond:
         return depth * (self._ms_once + n * self._ms_per_row)
 
     def learn(self, n: int, depth: int, surprise_ms: float, noise_ms: float) -> float:
-        """n rows behind depth positions took surprise_ms more than expected; returns the share of it that has another
+        """n rows after depth positions took surprise_ms more than expected; returns the share of it that has another
         cause.
         """
         x, y = float(depth), float(n * depth)
@@ -294,7 +294,7 @@ class _Beyond:
         return 1.0 - (1.0 - noise / total) * believed_ms / surprise_ms
 
     def _forget(self) -> None:
-        """Single rows tell nothing of what further ones add. It fades, the cost of a single row as it is."""
+        """Single rows say nothing about what further ones add. It fades, the cost of a single row as it is."""
         moved = _FADING * self._ms_per_row
         self._ms_per_row -= moved
         self._ms_once += moved
@@ -329,7 +329,7 @@ class _SizeTable:
         return ratio
 
     def learn(self, n: int, ratio: float) -> None:
-        """n rows took `ratio` times as long as this says. Of a size of which little is known one slow decode tells
+        """n rows took `ratio` times as long as this says. Of a size of which little is known one slow decode says
         little: it may have been disturbed. A second one, or a much faster one, is believed at once.
         """
         if len(self._ms) <= n:
@@ -363,7 +363,7 @@ class _SizeTable:
     def _interpolate(self, n: int) -> float:
         points = self._points
         (n0, ms0) = points[0]
-        if len(points) == 1 and n > n0:  # nothing is known of the slope: no free lunch is assumed
+        if len(points) == 1 and n > n0:  # nothing is known of the slope: further rows are not assumed to be free
             return ms0 * (1 + _UNKNOWN_SLOPE * (n - n0) / n0)
         if n <= n0:
             return ms0

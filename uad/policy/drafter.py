@@ -22,14 +22,14 @@ _LEAST_TIMES: Final = 1.5  # and the known one, from then on, as no more than so
 _TIMING: Final = 0.018  # plain decodes per id, for finding out what a call costs now
 _MOST_OF_READ: Final = 0.8  # of the time of such a call
 _OFTEN: Final = 64.0  # ids between two such calls at least
-_FREE_TIMES: Final = 2  # that they are dear, before they become rarer
+_FREE_TIMES: Final = 2  # that they are expensive, before they become rarer
 _MOST_DEAR: Final = 16
 FEW_IDS: Final = 16  # of a sequence: reading more than these is a cost of its own; fewer are part of the call
 _STALL_MS: Final = 250.0  # that others may wait for reading, as for a chunk of a prompt
 _LEAST_READ: Final = 64  # ids
 _UNKNOWN_READ: Final = 256
 _SAVED_RATE: Final = 0.03  # of what a round saved, into the mean over all sequences
-_FEW_ROUNDS: Final = 5.0  # behind which a round counts for more
+_FEW_ROUNDS: Final = 5.0  # after which a round counts for more
 _MANY_ROUNDS: Final = 40.0
 _SEQUENCE_RATE: Final = 0.2  # the same, into the mean of its sequence
 _PROBE_RATE: Final = 0.5
@@ -37,7 +37,7 @@ _PROBING: Final = 0.004  # plain decodes per id that is written without the draf
 _FOR_PROBES: Final = 0.05  # of what drafts save beyond their price, for the same
 _FIRST_BUDGET: Final = 2.0
 _MOST_BUDGET: Final = 20.0
-_MOST_OWED: Final = 3.0  # else a probe on a disturbed machine would be the last for long
+_MOST_OWED: Final = 3.0  # else the debt of one probe on a disturbed machine would prevent others for long
 _COMPARING: Final = 0.002  # plain decodes per id, for asking one that pays beside one that is expected to gain more
 _FIRST_CREDIT: Final = 10.0  # enough to read a prompt, and to see some rounds, once in the life of a server
 _MOST_CREDIT: Final = 2.0
@@ -72,7 +72,7 @@ class CallCost:
     @property
     def is_old(self) -> bool:
         """Whether to find out what a call costs now. A machine that was disturbed would leave the drafter alone for
-        ever; where calls are dear for good, that is asked less and less often.
+        ever; where calls stay expensive, that is asked less and less often.
         """
         wait = max(self.timed / _TIMING, _OFTEN)
         return self.age >= min(wait, _OFTEN * 2.0 ** max(self.n_dear - _FREE_TIMES, 0))
@@ -133,7 +133,7 @@ class DrafterRecord:
     credit: float = _FIRST_CREDIT
     """The same for asking it beside another drafter that writes, which is expected to gain more."""
     wanted: float = 0.0
-    """The last price that it could not pay: that much may be saved, however long the prompt is."""
+    """The last price that it could not pay: the bucket may hold that much, however long the prompt is."""
 
     def learn(self, saved: float, price: float) -> None:
         """A round saved so much, at this price."""
@@ -150,7 +150,7 @@ class DrafterRecord:
         self.budget = max(self.budget - n, -_MOST_OWED)
 
     def compare(self, n_ids: int, price: float) -> bool:
-        """Whether it may be asked beside a better one at this price, n_ids behind the last time that this was asked."""
+        """Whether it may be asked beside a better one at this price, n_ids after the last time that this was asked."""
         self.credit = min(self.credit + _COMPARING * n_ids, max(self.credit, _MOST_CREDIT, price))
         return self.credit >= price
 
@@ -163,7 +163,7 @@ class DrafterRecord:
 
 @dataclass(slots=True)
 class Use:
-    """One drafter in one sequence. It is asked in every round while it saves what that costs, else again behind some
+    """One drafter in one sequence. It is asked in every round while it saves what that costs, else again after some
     ids, if the budget pays for that.
     """
 
@@ -171,7 +171,7 @@ class Use:
     saved: float
     """What a round saved of late, before its price."""
     next_at: int = 0
-    """Ids of the answer behind which it may be asked again; 0: in every round."""
+    """Ids of the answer after which it may be asked again; 0: in every round."""
     is_probe: bool = False
     """Asking it in this round was paid from the budget, or from the credit for comparisons."""
     is_comparison: bool = False
@@ -191,7 +191,7 @@ class Use:
     calibration: Calibration | None = None
 
     def can_pay(self, n: int, price: float) -> bool:
-        """Whether the budget has so many plain decodes for asking it behind n ids; if not, when to look again."""
+        """Whether the budget has so many plain decodes for asking it after n ids; if not, when to look again."""
         missing = price - self.drafter.budget
         self.is_probe = missing <= 0
         if not self.is_probe:
@@ -200,7 +200,7 @@ class Use:
         return self.is_probe
 
     def can_compare(self, n: int, price: float) -> bool:
-        """Whether to ask it behind n ids though another one is expected to gain more: that may have changed."""
+        """Whether to ask it after n ids though another one is expected to gain more: that may have changed."""
         self.is_probe = self.is_comparison = self.drafter.compare(n - self.compared, price)
         self.compared = n
         return self.is_probe
@@ -219,7 +219,7 @@ class Use:
         self.next_at = n + max(min(n_ids, _LONGEST_LOOK), 1)
 
     def judged(self, saved: float, price: float, n: int) -> None:
-        """A round in which it was asked, behind n ids, saved so much at this price."""
+        """A round in which it was asked, after n ids, saved so much at this price."""
         self.drafter.learn(saved, price)
         self.saved += (_PROBE_RATE if self.is_probe else _SEQUENCE_RATE) * (saved - self.saved)
         self.is_probe = False

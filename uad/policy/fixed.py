@@ -1,4 +1,4 @@
-"""Fixed control, as llama-server's: the draft model's n_max, n_min and p_min, the sizes of the others, whatever they
+"""Fixed draft lengths, as in llama-server: n_max, n_min and p_min of the draft model, the sizes of the others, at any
 cost.
 
 The first drafter with a guess wins.
@@ -12,7 +12,7 @@ from typing import Final
 from uad.policy.protocol import Chosen, PolicyView, Wish
 from uad.types import WRITERS, Ask, Commit, Draft, Origin
 
-_READ_AT_ONCE: Final = 256  # ids of a backlog in a round: the text goes on meanwhile, and others may wait
+_READ_AT_ONCE: Final = 256  # ids of a backlog in a round: the text goes on while they are read, and others may wait
 
 
 class FixedRound:
@@ -73,7 +73,7 @@ class FixedRound:
 
 
 class FixedPolicy:
-    """The same answer to every question."""
+    """The same decisions in every round."""
 
     def begin(self, seq: int, n_prompt: int, temperature: float = 0.0, n_cached: int = 0) -> None:
         """Nothing is remembered."""

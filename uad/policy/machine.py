@@ -11,7 +11,7 @@ from uad.policy.cost import CostCurve, CostSample
 from uad.types import Origin
 
 _ANY: Final = 1 << 30
-_REFRESH: Final = 32  # uses of a table before it is made anew from the moving curve
+_REFRESH: Final = 32  # uses of a table before it is made again from the moving curve
 _DEPTH_STEP: Final = 128
 _OVERHEAD_RATE: Final = 0.05
 _PADDING: Final = 6  # rows at most
@@ -19,7 +19,7 @@ _WORTH_PADDING: Final = 0.97
 _SINGLES: Final = 32  # decodes of single rows, and
 _PADDED: Final = 16  # of more, before these are believed to cost less
 _LEAST_MORE: Final = 1.02  # else they cost so many times as much, whatever was measured
-_AGAIN: Final = 2.0  # ids that are decoded again behind a draft that needed a checkpoint, before any was
+_AGAIN: Final = 2.0  # ids that are decoded again after a draft that needed a checkpoint, before any was
 _AGAIN_RATE: Final = 0.05
 _MOST_MORE: Final = 1.1  # times as much as so many single rows, at most: they could be decoded one by one
 
@@ -59,7 +59,7 @@ class Machine:
         self.is_rough = False
 
     def remeasured(self, target: CostCurve) -> None:
-        """The target's passes were measured anew, at rest."""
+        """The target's passes were measured again, at rest."""
         self.target = target
         self.is_rough = False
         self._tables.clear()
@@ -69,7 +69,7 @@ class Machine:
         return self.head if origin is Origin.HEAD else self.draft
 
     def table(self, groups: tuple[int, ...], depth: int, n_pending: int = 1) -> RoundTable:
-        """Cost of a round by rows of each sequence, for groups of so many consecutively numbered sequences; behind
+        """Cost of a round by rows of each sequence, for groups of so many consecutively numbered sequences; after
         n_pending - 1 more that are decoded in any case.
         """
         table = self._table(groups, depth)
@@ -106,7 +106,7 @@ class Machine:
         self.target.observe_ratio(ms / expected)
 
     def took_back(self, n_drafted: int, n_accepted: int) -> None:
-        """Of a draft of so many ids so many were accepted. Where that took a checkpoint, these and the id behind them
+        """Of a draft of so many ids so many were accepted. Where that took a checkpoint, these and the id after them
         are decoded again.
         """
         if n_drafted > self.n_free:
@@ -123,8 +123,8 @@ class CostTable:
 
     Where more rows cost less, as on machines whose curve has steps, fewer are padded: `level` says to how many, and
     costs are those of it. Single rows are so only where that was seen often enough, and otherwise more never cost less:
-    a curve that takes single rows for dear would have every guess submitted, right or not, and never hear what they
-    really cost.
+    a curve on which single rows are too expensive would have every guess submitted, right or not, and never see what
+    they really cost.
     """
 
     def __init__(self, machine: Machine, groups: tuple[int, ...], depth: int, was_plain: bool = False) -> None:
@@ -171,7 +171,7 @@ class CostTable:
 
 
 class Behind:
-    """A table behind rows that are decoded in any case, of a target whose memory may need checkpoints. No round is
+    """A table after rows that are decoded in any case, of a target whose memory may need checkpoints. No round is
     padded: dummy rows would have to be taken back.
     """
 

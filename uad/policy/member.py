@@ -34,7 +34,7 @@ class Member:
     candidates: list[Candidate] = field(default_factory=list)
 
     def begin(self, calibration: Calibration) -> None:
-        """A drafter begins to write for it."""
+        """A drafter begins to write for this sequence."""
         self.calibration, self.p, self.bins = calibration, 1.0, []
 
     @property
@@ -50,6 +50,6 @@ class Member:
     @property
     def is_sure(self) -> bool:
         """Whether a guess was found that is worth submitting, and expected to be accepted nearly whole. What a grammar
-        forces says nothing of what comes behind it.
+        forces says nothing of what comes after it.
         """
         return any(one.sure >= _SURE and one.value > 0 for one in self.candidates if one.origin is not _GRAMMAR)

@@ -1,4 +1,4 @@
-"""What the loop asks a policy, and what it is told. Counts are target ids. Values and protocols only."""
+"""What the loop asks a policy, and what it reports to it. Counts are target ids. Values and protocols only."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Wish:
 
 class Chosen(NamedTuple):
     """What one sequence submits: a draft, cut to the length that is worth it, and how many rows its part of the batch
-    should have (dummies fill up), because a batch of equal parts is one pass over the weights.
+    should have (dummies fill up). A batch of equal parts is one pass over the weights.
     """
 
     draft: Draft
@@ -85,7 +85,7 @@ class Worth(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PolicyView:
-    """What a policy knows, for people who look. curve[k]: milliseconds of a pass of k + 1 rows; plain: (depth,
+    """What a policy knows, for display. curve[k]: milliseconds of a pass of k + 1 rows; plain: (depth,
     milliseconds of a single row).
     """
 
@@ -98,7 +98,7 @@ class Policy(Protocol):
     """Decides for all sequences at once, since they share one batch."""
 
     def begin(self, seq: int, n_prompt: int, temperature: float = 0.0, n_cached: int = 0) -> None:
-        """A new text starts in this sequence, behind a prompt of so many ids, and is sampled at this temperature.
+        """A new text starts in this sequence, after a prompt of so many ids, and is sampled at this temperature.
         n_cached of the prompt's ids are those of the text that ran here before.
         """
 
@@ -107,7 +107,7 @@ class Policy(Protocol):
         ...
 
     def decoded(self, passes: Sequence[tuple[int, int]], depth: int, seconds: float) -> None:
-        """A decode of these passes (sequences, rows of each), `depth` positions behind them on average, took this
+        """A decode of these passes (sequences, rows of each), `depth` positions after them on average, took this
         long.
         """
 
@@ -121,5 +121,5 @@ class Policy(Protocol):
         """The text is over."""
 
     def view(self, depth: int) -> PolicyView:
-        """What it knows of costs behind so many positions. Changes no decision."""
+        """What it knows of costs after so many positions. Changes no decision."""
         ...

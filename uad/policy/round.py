@@ -1,4 +1,4 @@
-"""One round of the automatic policy: whom to ask, when to stop drafting, how much to submit.
+"""One round of the automatic policy: which drafters to ask, when to stop drafting, how much to submit.
 
 With k drafted rows a round costs T(1 + k), and the drafting. It is expected to bring 1 + sum over i <= k of p1 p2 … pi
 ids, where pi is the calibrated probability of the i-th id. The draft is written as long as a further id is expected to
@@ -22,15 +22,15 @@ from uad.policy.sequences import STALE, Sequences
 from uad.types import WRITERS, Ask, Draft, Origin
 
 _LOOK_AHEAD: Final = 4  # ids: on curves with steps one further row may cost more than it brings, and four pay
-_HOPELESS: Final = 0.02  # a guess less likely than this is not worth looking behind
-# times the rate without drafts: else a curve that takes single rows for dear has every guess submitted, for ever
+_HOPELESS: Final = 0.02  # a guess less likely than this is not worth looking beyond
+# times the rate without drafts: else a curve on which single rows are too expensive has every guess submitted, for ever
 _CLEAR: Final = 1.03
 _NO_GAIN: Final = 1 + 1e-9
 _LITTLE: Final = 0.1  # plain decodes: a drafter that saves less would not pay at any cost that is worth finding out
-_ALL: Final = 1 << 30  # ids: who looks texts up reads at once
+_ALL: Final = 1 << 30  # ids: look-ups read at once
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 _GRAMMAR: Final = Origin.GRAMMAR
-_NONE: Final = Calibration()  # of who does not write
+_NONE: Final = Calibration()  # of a drafter that does not write
 NO_DRAFT: Final = Draft()
 _TWO_ROWS: Final = Chosen(NO_DRAFT, 2)
 
@@ -53,12 +53,12 @@ class AutoRound:
         )
         self._members = {wish.seq: self._member(wish) for wish in due}
         self._asked: list[Member] = []
-        self._timed: Member | None = None  # for whom a drafter reads a few ids to show what that costs
+        self._timed: Member | None = None  # a drafter reads a few of its ids, to show what that costs
         self._n_asked: dict[Origin, int] = {}  # sequences that share a call
         self._n_read = 0  # ids that each may catch up with
-        self._most = 0  # ids of who writes, for any
+        self._most = 0  # ids of the drafter that writes, for any
         self._guesses_ms = 0.0  # what all candidates cost
-        self._spent_ms = 0.0  # on drafts of who writes so far
+        self._spent_ms = 0.0  # on drafts of the drafter that writes, so far
         self._steps_ms = 0.0  # of that, in its steps
         self._n_steps = self._n_stepped = 0  # and ids of all sequences in them
 
@@ -67,10 +67,10 @@ class AutoRound:
         i = next(i for i, group in enumerate(self._groups) if wish.seq in group)
         return Member(wish, state, self._tables[i], len(self._groups[i]), _NONE)
 
-    # --- whom to ask
+    # --- which drafters to ask
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
-        self._asked, self._timed, asks = [], None, []  # a call that failed told nothing of what it was asked for
+        self._asked, self._timed, asks = [], None, []  # a call that failed showed nothing of what it was asked for
         writes = origin in WRITERS
         if writes:
             self._policy.asked_in[origin] = self._policy.n_rounds
@@ -109,7 +109,7 @@ class AutoRound:
 
     def _is_best(self, member: Member, origin: Origin, gain: float, n_due: int) -> bool:
         """Whether no other drafter that writes is expected to gain more plain decodes in a round: one of them writes,
-        the others only from their budgets. Who is off, or too dear to read for, is no rival.
+        the others only from their budgets. One that is off, or too expensive to read for, is no rival.
         """
         types, policy = member.wish.params.types, self._policy
         return all(
@@ -129,7 +129,7 @@ class AutoRound:
 
     def _timing(self, origin: Origin) -> list[Ask]:
         """Have a drafter that writes, and is left alone, read a few ids of the first sequence that has them, where
-        nothing was heard of its costs for a while: a machine that was disturbed would leave it alone for ever.
+        nothing was seen of its costs for a while: a machine that was disturbed would leave it alone for ever.
         """
         if not self._policy.drafter(origin).cost.is_old:
             return []
@@ -260,8 +260,8 @@ class AutoRound:
             member.candidates.append(self._candidate(member, origin, draft, price_ms))
 
     def _time(self, member: Member, origin: Origin, n_read: int, ms: float) -> None:
-        """A drafter read so many ids of this sequence; none where its KV holds them already, which tells nothing of
-        costs.
+        """A drafter read so many ids of this sequence. Ids that its KV holds already say nothing about costs, and count
+        as none.
         """
         use, state, self._timed = member.state.uses[origin], member.state, None
         if n_read:

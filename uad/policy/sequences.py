@@ -16,7 +16,7 @@ from uad.types import BY_REQUEST, WRITERS, Draft, Origin
 _MODEL: Final = Origin.MODEL  # members of an enum are slow to reach
 _GRAMMAR: Final = Origin.GRAMMAR
 _KINDS: Final = {origin: (str(origin), f"{origin}/sampled") for origin in WRITERS}
-STALE: Final = 200  # decodes alike, behind which a larger one shows what it costs now
+STALE: Final = 200  # decodes alike, after which a larger one shows what it costs now
 _USUAL_ANSWER: Final = 200.0  # ids of an answer, before any is seen
 _ANSWER_RATE: Final = 0.1
 _SURELY: Final = 2.5  # times what reading costs: what drafts must be expected to bring
@@ -49,7 +49,7 @@ class SequenceState:
         return min(n, self.window) if self.window else n
 
     def has_read(self, use: Use, n_ids: int) -> None:
-        """It read so many more ids of those that it had not read, and more are left."""
+        """The draft model read so many more of its unread ids, and more are left."""
         use.n_read = self.n_prompt + self.n - max(self.unread(use) - n_ids, 0)
 
     def has_read_all(self, use: Use) -> None:
@@ -100,12 +100,12 @@ class Sequences:
         return self._states[seq]
 
     def open(self, seq: int, n_prompt: int, is_sampled: bool, n_cached: int) -> None:
-        """An answer begins, behind a prompt of which n_cached ids are those of the sequence's last text."""
+        """An answer begins, after a prompt of which n_cached ids are those of the sequence's last text."""
         n_held = {origin: min(n, n_cached) for origin, n in self._n_held.get(seq, {}).items()}
         self._states[seq] = SequenceState(n_prompt, is_sampled, window=self._window, n_held=n_held)
 
     def calibration_for(self, state: SequenceState, draft: Draft) -> Calibration:
-        """That of a draft of this sequence which was looked up. It begins anew with each request that brings what is
+        """That of a draft of this sequence which was looked up. It starts afresh with each request that brings what is
         looked up: a useless prediction would be believed as far as the right one before it was.
         """
         if draft.origin not in BY_REQUEST:
@@ -117,7 +117,7 @@ class Sequences:
         return self.calibration(_KINDS[origin][state.is_sampled])
 
     def close(self, seq: int) -> None:
-        """It is over."""
+        """The answer ends."""
         state = self._states.pop(seq, None)
         if state is None:
             return

@@ -87,7 +87,7 @@ def chat_job(engine: Backend, body: ChatBody, ping: float, default: str) -> tupl
 
 
 def thought_bounds(engine: Backend, body: ChatBody, start: Start) -> ThoughtBounds | None:
-    """What the loop is told of an answer's thoughts; None where it has none. Tokenizes: for worker threads."""
+    """What the loop gets about an answer's thoughts; None where it has none. Tokenizes: for worker threads."""
     answers = engine.answers
     if not (answers.thinks or answers.channels or start.in_thought):
         return None

@@ -44,7 +44,9 @@ Arrival = tuple[int, Delta | Progress | Done]
 
 
 class Backend(Protocol):
-    """Generation behind one door. Every method may be called from any thread; `submit` and `cancel` return at once."""
+    """Generation as the HTTP side sees it. Every method may be called from any thread; `submit` and `cancel` return at
+    once.
+    """
 
     @property
     def config(self) -> Config:
@@ -78,7 +80,7 @@ class Backend(Protocol):
         """How much of each adapter is added for later requests that do not say; one number for each."""
 
     def when_stopped(self, tell: Callable[[], object]) -> None:
-        """Call `tell`, on any thread, when a fatal error has stopped the engine and all requests have been told."""
+        """Call `tell`, on any thread, when a fatal error has stopped the engine and all requests have their errors."""
 
     def submit(self, request: Request, sink: Sink) -> int:
         """Queue a request, whose events sink gets on another thread; returns its number. Raises InvalidRequestError,
@@ -139,7 +141,7 @@ class Backend(Protocol):
         """
 
     def behind_thoughts(self, bound: Constraint, start: Start, tail: str) -> Constraint:
-        """The same constraint behind a thought, where one has begun or may come first; tail: the end of the prompt."""
+        """The same constraint after a thought, where one has begun or may come first; tail: the end of the prompt."""
         ...
 
     def slots(self) -> tuple[SlotInfo, ...]:
@@ -196,7 +198,7 @@ class Inbox:
 
     An event wakes the loop, which costs the model thread a system call and, on few cores, its core. So while events
     come fast they are read in `ticks`, until one finds none. The first event of a request and the last one of a
-    sequence always wake the loop. is_whole: nobody reads before the end, so only last events do, and there is no
+    sequence always wake the loop. is_whole: nothing is read before the end, so only last events do, and there is no
     capacity.
     """
 
@@ -233,7 +235,7 @@ class Inbox:
             self._is_waking = True
         try:
             self._loop.call_soon_threadsafe(self._wake)
-        except RuntimeError:  # the loop is closed: nobody is listening any more
+        except RuntimeError:  # the loop is closed: no client is listening any more
             return
 
     def wake(self) -> None:
@@ -277,7 +279,7 @@ class Inbox:
 
 class Generation:
     """A context manager around submitted requests; `take` hands out their events, numbered by position in
-    `requests`. on_overflow: called once they were cancelled because nobody takes the events. is_whole: nothing is sent
+    `requests`. on_overflow: called once they were cancelled because the events are not taken. is_whole: nothing is sent
     before all of them have ended. ticks: of all requests on this loop.
     """
 

@@ -22,7 +22,7 @@ _MARKS: Final = 8
 _MOST_CHARS: Final = 64
 """Of a text for each id that is wanted of it: a longer one is cut before it is tokenized."""
 _USUAL_ANSWER: Final = 8
-"""Where nobody says how long an answer may be, it has this part of the context."""
+"""Where neither request nor server says how long an answer may be, it has this part of the context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class FimParts:
         return (*self.extra, *bos, *both, *_mark(fim.middle))
 
     def drafted(self, fim: FimTokens) -> tuple[int, ...]:
-        """What drafters read: the same text without marks, and the prefix last, behind which the answer goes on. What
-        followed the prefix's last ids elsewhere in the file, before the cursor or behind it, is a guess then.
+        """What drafters read: the same text without marks, and the prefix last, after which the answer goes on. What
+        followed the prefix's last ids elsewhere in the file, before the cursor or after it, is a guess then.
         """
         marks = {fim.project, fim.file}
         return (*(id_ for id_ in self.extra if id_ not in marks), *self.suffix, *self.prefix)
@@ -59,7 +59,7 @@ class FimShares:
 
     @classmethod
     def of(cls, n_ctx: int, n_batch: int, n_begun: int, n_answer: int) -> FimShares:
-        """The shares beside a prompt of n_begun ids behind the prefix."""
+        """The shares beside a prompt of n_begun ids after the prefix."""
         n = min(n_batch, n_ctx * 3 // 4)
         quarter = n // 4
         return cls(3 * quarter, max(quarter - _BESIDE - n_begun, 0), max(n_ctx - n - 2 * n_answer - _MARKS, 0))
@@ -94,7 +94,7 @@ def encode_infill(engine: Backend, body: InfillBody) -> Prompt:
 
 
 def encode_insertion(engine: Backend, prompt: object, suffix: str, add_special: bool) -> Prompt:
-    """The prompt of a completion behind which `suffix` follows. Nothing is cut: what does not fit is refused.
+    """The prompt of a completion after which `suffix` follows. Nothing is cut: what does not fit is refused.
 
     add_special: with BOS, where the model wants one; one that the prompt begins with is that one.
     """
@@ -129,7 +129,7 @@ def _n_answer(engine: Backend) -> int:
 
 
 def _extra(engine: Backend, fim: FimTokens, files: Sequence[ExtraBody], n_most: int) -> list[int]:
-    """The last n_most ids of the project's mark, other files' chunks, each behind its name, and this file's name."""
+    """The last n_most ids of the project's mark, other files' chunks, each after its name, and this file's name."""
     name = [*_mark(fim.file), *_tokens(engine, _FILE)] if fim.file is not None else []
     found, n_left = [name], n_most - len(name)
     for one in reversed(files):
@@ -142,7 +142,7 @@ def _extra(engine: Backend, fim: FimTokens, files: Sequence[ExtraBody], n_most: 
 
 
 def _chunk(engine: Backend, fim: FimTokens, one: ExtraBody, n_chars: int) -> list[int]:
-    """A chunk of another file, of which the last characters are wanted, behind the file's name."""
+    """A chunk of another file, of which the last characters are wanted, after the file's name."""
     head = _SNIPPET if fim.file is None else f"{one.filename}\n"[-n_chars:]
     return [*_mark(fim.file), *_tokens(engine, head), *_tokens(engine, one.text[-n_chars:])]
 

@@ -25,9 +25,9 @@ MAX_PREDICTED_PARTS: Final = 4096
 @dataclass(frozen=True, slots=True)
 class Job:
     """`requests` are prompt by prompt, each with its `n` choices in a row; `prompts` has one entry per request.
-    `drafters` are those that draft for it. The `n_best` likeliest of the choices are told; logprobs: with
+    `drafters` are those that draft for it. The `n_best` likeliest of the choices are returned; logprobs: with
     log-probabilities. echo: the prompt stands before each answer. eog: the ends of the target's vocabulary.
-    is_verbose: chats answer with `__verbose`, too. token_ids: the ids of prompt and answer are told.
+    is_verbose: chats answer with `__verbose`, too. token_ids: the ids of prompt and answer are returned.
     """
 
     requests: tuple[Request, ...]

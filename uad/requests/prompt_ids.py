@@ -27,7 +27,7 @@ _IDS_AT_ONCE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt as ids; `text` is for people. drafted: see `Request.drafted_prompt`."""
+    """One prompt as ids; `text` is for display. drafted: see `Request.drafted_prompt`."""
 
     ids: tuple[int, ...]
     text: str
@@ -219,7 +219,7 @@ def _template_kwargs(body: TemplateBody) -> dict[str, object]:
 
 
 def _template_fields(body: TemplateBody) -> dict[str, object]:
-    """What the chat template is told of them. A budget of no thoughts at all switches them off."""
+    """What the chat template gets of them. A budget of no thoughts at all switches them off."""
     fields: dict[str, object] = {}
     if body.tools:
         fields["tools"] = [{"type": "function", "function": tool.function.told()} for tool in body.tools]

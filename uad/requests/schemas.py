@@ -309,7 +309,7 @@ class ExtraBody(Body):
 
 
 class InfillBody(NativeBody):
-    """POST /infill. Prefix and suffix are texts, or lists of ids and texts; `prompt` goes on behind the prefix."""
+    """POST /infill. Prefix and suffix are texts, or lists of ids and texts; `prompt` goes on after the prefix."""
 
     prompt: StrictStr = ""
     input_prefix: Any

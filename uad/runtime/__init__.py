@@ -1,4 +1,4 @@
-"""The only place where parts are wired: models, drafter, loop, templates, and the thread that runs them. Knows no HTTP
+"""The only place where parts are joined: models, drafter, loop, templates, and the thread that runs them. Knows no HTTP
 and no terminal.
 """
 

@@ -39,7 +39,7 @@ class AdapterTurns:
         self.settle()
 
     def cancel(self, number: int) -> None:
-        """The request is gone. No event follows."""
+        """The request is cancelled. No event follows."""
         self._waiting = deque(entry for entry in self._waiting if entry[0] != number)
         self._engine.cancel(number)
         self.settle()

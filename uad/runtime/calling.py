@@ -23,7 +23,7 @@ def call_constraint(
 ) -> Constraint | None:
     """What an answer may be by what the request says about calls; None where it may be anything.
 
-    A call that is required comes first, or behind a thought. One that is not is constrained from its marker on, if a
+    A call that is required comes first, or after a thought. One that is not is constrained from its marker on, if a
     tool is strict. With the schema of an answer there is a call or such an answer. tail: the end of the prompt.
 
     Raises NotSupportedError where a call is required in a format that is not known, and InvalidRequestError for a
@@ -44,7 +44,7 @@ def call_constraint(
 
 
 def _effective(calls: Calls) -> Calls:
-    """The same with schemas without idle words."""
+    """The same with schemas without words that forbid nothing."""
     return replace(calls, tools=tuple(replace(tool, parameters=_without_idle(tool.parameters)) for tool in calls.tools))
 
 
@@ -76,7 +76,7 @@ def _bound(
 
 
 def behind_thoughts(vocab: VocabTable, answers: AnswerFormat, bound: Constraint, start: Start, tail: str) -> Constraint:
-    """The constraint of an answer behind the thought that has begun, or that may come first; as it is where there can
+    """The constraint of an answer after the thought that has begun, or that may come first; as it is where there can
     be none, or where it describes thoughts itself. tail: the end of the prompt.
     """
     end = answers.marks.end.strip()

@@ -113,8 +113,8 @@ def _row_by_row(context: DraftContext, draft: Context, config: ModelConfig) -> D
 
 
 def _draft_config(config: ModelConfig, model: Model, target: Context) -> ModelConfig:
-    """Unless told otherwise the draft gets as many positions per slot as the target, or as many as it was trained
-    on.
+    """Unless the configuration says otherwise the draft gets as many positions per slot as the target, or as many as it
+    was trained on.
     """
     if config.n_ctx:
         return config
@@ -122,7 +122,7 @@ def _draft_config(config: ModelConfig, model: Model, target: Context) -> ModelCo
 
 
 def _pair_note(target: Model, draft: Model) -> tuple[str, ...]:
-    """A line where the draft model cannot be the faster one, as far as its size tells."""
+    """A line where the draft model cannot be the faster one, as far as its size shows."""
     out = "drafts that cost as much as what they replace gain nothing; choose a smaller draft model"
     if draft.path.samefile(target.path):
         return (f"target and draft are the same file, {target.path}: {out}",)

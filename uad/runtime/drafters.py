@@ -22,7 +22,7 @@ def build(
     config: DraftingConfig, vocab: VocabTable, n_slots: int, encoder: Encoder | None = None
 ) -> tuple[LookupDrafter, ...]:
     """The drafters of `config.types` in that order, without those that have a model or a head; with an encoder of the
-    target, behind those that draft from what requests bring. Files that cannot be used are logged and left alone.
+    target, after those that draft from what requests bring. Files that cannot be used are logged and left alone.
 
     Close each of them when no sequence runs any more: that writes their files.
     """
@@ -36,7 +36,7 @@ def build(
 def _built(
     origin: Origin, config: LookupConfig, vocabulary: str, n_slots: int, encoder: Encoder | None
 ) -> LookupDrafter | None:
-    """The drafter; None, and a line in the log, where it fails at start: nobody needs it."""
+    """The drafter; None, and a line in the log, where it fails at start: no answer needs it."""
     try:
         return build_one(origin, config, vocabulary, n_slots, encoder)
     except Exception as error:

@@ -74,7 +74,7 @@ def plan_head(config: Config) -> PlannedHead:
 
 
 def _hint(config: Config, found: HeadFile | None) -> tuple[str, ...]:
-    """A line where the target's file has a head that nobody asked for."""
+    """A line where the target's file has a head that --spec-type does not name."""
     if not config.drafting.defaults.enabled or found is None or found.obstacle:
         return ()
     return (f"the target's file has a head for multi-token prediction: --spec-type {HEAD_TYPE} drafts with it",)
@@ -152,7 +152,7 @@ def open_context(
 
 
 def _settings(target: LoadedTarget, file: ModelConfig | None) -> ModelConfig:
-    """How the head's context is made: as the target's, but for what is said of a draft where it has its own file."""
+    """How the head's context is made: like the target's; with a file of its own, by the settings of a draft."""
     config, context = target.config, target.context
     if file is not None:
         config = replace(config, path=file.path, n_gpu_layers=file.n_gpu_layers, type_k=file.type_k, type_v=file.type_v)

@@ -1,4 +1,4 @@
-"""What a loaded target, perhaps with a draft, is asked by others. Runs nothing."""
+"""What other parts may ask a loaded target, perhaps with a draft. Runs nothing."""
 
 from __future__ import annotations
 

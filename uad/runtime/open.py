@@ -30,7 +30,7 @@ def open_model(config: ModelConfig, role: str, progress: Callable[[float], None]
 
 
 def tokenizer_notes(config: ModelConfig, role: str) -> tuple[str, ...]:
-    """The line at start that says whose tokenizer cuts this model's text; none for llama.cpp's own."""
+    """The line at start that says which tokenizer cuts this model's text; none for llama.cpp's own."""
     return (
         ()
         if config.tokenizer is None

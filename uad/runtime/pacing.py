@@ -1,5 +1,5 @@
 """Makes the policy from the cost curves of the loaded models: stored ones (`uad profile`), else what two seconds
-tell.
+show.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger("uad")
 
 class Policies:
     """Makes the policy from what was measured at start; after a failure, a fresh one that has learned nothing yet.
-    `last` rules now.
+    `last` is in use now.
     """
 
     def __init__(self, machine: Callable[[], Machine], weighed: frozenset[Origin], window: int) -> None:
@@ -47,13 +47,13 @@ class Policies:
         return self.last
 
     def remeasured(self, target: tuple[CostSample, ...]) -> None:
-        """The target's passes were measured anew, for this policy and all that follow."""
+        """The target's passes were measured again, for this policy and all that follow."""
         self._target = target
         self.last.machine.remeasured(CostCurve(target))
 
 
 class Remeasurement:
-    """Measures the target's passes anew while nothing runs, until that looks like a machine at rest.
+    """Measures the target's passes again while nothing runs, until that looks like a machine at rest.
 
     first: what was measured at start; measure: takes a sequence, its positions and what says when to stop.
     """
@@ -75,7 +75,7 @@ class Remeasurement:
         return None if self._due is None else max(self._due - self._clock(), 0.0)
 
     def __call__(self, spare: tuple[int, int] | None, stop: Callable[[], bool]) -> None:
-        """Measure in this place, if there is one, until somebody wants something else. Raises what decoding does, and
+        """Measure in this place, if there is one, until there is other work. Raises what decoding does, and
         does not measure again then.
         """
         self._due = None
@@ -101,7 +101,7 @@ class Steps:
 def draft_steps(
     config: Config, draft: Context, draft_config: ModelConfig, wiring: Wiring, role: str = "draft"
 ) -> Steps:
-    """Stored, else as a short look tells. Raises what decoding does."""
+    """Stored, else as a short look shows. Raises what decoding does."""
     sizes = range(1, min(config.n_parallel, _MOST_SEQUENCES) + 1)
     samples, stored = wiring.curve(draft, draft_config, role, sizes, _DRAFT_SECONDS)
     return Steps(samples, not stored and bool(disturbance(samples)))
@@ -118,7 +118,7 @@ def open_policy(
     """The policies, the lines that say what decoding several tokens at once costs here, and what measures it again
     where the machine was busy.
 
-    is_seldom: only few requests draft, so their own rounds tell what several tokens at once cost; at start single ones
+    is_seldom: only few requests draft, so their own rounds show what several tokens at once cost; at start single ones
     are decoded, and no line is worth that.
     """
     context, least = target.context, target.least

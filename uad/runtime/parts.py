@@ -56,7 +56,7 @@ _SNAPSHOTS = 8  # ids of most drafts that pay; each takes as much memory as the 
 @dataclass(frozen=True)
 class Parts:
     """What a runtime is made of. Closing `stack` frees everything native. samplers: for any engine on this target.
-    drafter: the draft model's. again: measures costs anew while nothing runs. wiring: how they were joined. grammars:
+    drafter: the draft model's. again: measures costs again while nothing runs. wiring: how they were joined. grammars:
     constraints of requests, compiled. breakers: finds those of DRY.
     """
 
@@ -143,7 +143,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
 def _info(
     target: LoadedTarget, every: Sequence[Drafter], draft: ModelInfo | None, notes: tuple[str, ...]
 ) -> RuntimeInfo:
-    """What is told about a runtime in which all of these draft."""
+    """What a runtime in which all of these draft says of itself."""
     context, vocab = target.context, target.model.vocab
     return RuntimeInfo(
         target=target.model.info,
@@ -254,7 +254,7 @@ def _open_lookup(config: Config, stack: ExitStack, target: LoadedTarget, encoder
 
 
 def _close(drafter: LookupDrafter) -> None:
-    """Write what it keeps in files. A failure is told, and keeps nothing else from being closed."""
+    """Write what it keeps in files. A failure is logged, and keeps nothing else from being closed."""
     try:
         drafter.close()
     except Exception as error:

@@ -23,7 +23,7 @@ def open_prompt_cache(config: Config, context: Context, clock: Clock) -> PromptC
 
 
 def room(mapped: int, limits: Iterable[Limit]) -> int | None:
-    """Bytes that this process may still take, None where nobody knows. Mapped weights are to stay in memory: the system
-    counts them as free, since it could drop them and read them again.
+    """Bytes that this process may still take, None where that is not known. Mapped weights are to stay in memory: the
+    system counts them as free, since it could drop them and read them again.
     """
     return min((one.n_bytes - (0 if one.counts_mapped else mapped) for one in limits), default=None)

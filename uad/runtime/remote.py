@@ -13,8 +13,8 @@ from uad.config import Config, ModelConfig
 def connected(config: Config) -> Config:
     """The configuration with its workers added.
 
-    A draft that nobody placed stays on this machine's devices: each of its ids would wait for the network. Raises
-    ConfigError for workers that cannot be used and for names that no device has.
+    A draft without devices of its own stays on this machine's devices: each of its ids would wait for the network.
+    Raises ConfigError for workers that cannot be used and for names that no device has.
     """
     if config.rpc:
         rpc.connect(config.rpc)
@@ -28,8 +28,8 @@ def connected(config: Config) -> Config:
 
 
 def notes(config: Config) -> tuple[str, ...]:
-    """The lines at start that name the devices of each model, where somebody chose them or there are workers; and the
-    one that says that there is no GPU, where somebody counts on one.
+    """The lines at start that name the devices of each model, where they were chosen or there are workers; and the
+    one that says that there is no GPU, where the flags count on one.
     """
     lines = []
     asked = [model.n_gpu_layers for model in (config.target, config.draft) if model is not None]

@@ -1,4 +1,4 @@
-"""The door between two worlds: any thread submits requests, one thread runs the model, events come back through
+"""The boundary between threads: any thread submits requests, one thread runs the model, events come back through
 sinks.
 """
 
@@ -29,7 +29,7 @@ from uad.types import Request
 
 _log = logging.getLogger("uad")
 _Command = Callable[[], None]
-_LAST_WORDS_S = 10.0  # for clients to be told, once llama.cpp has given up
+_LAST_WORDS_S = 10.0  # for clients to get their errors, once llama.cpp has given up
 
 
 class Runtime(Loaded):
@@ -42,7 +42,7 @@ class Runtime(Loaded):
         self._error: UadError | None = None
         self._when_stopped: list[Callable[[], object]] = []
         self._closing = False
-        self._hurry = threading.Event()  # somebody wants something of the model, and not only to look
+        self._hurry = threading.Event()  # there is work for the model, not only a look at its state
         self._gave_up, self._is_over = threading.Event(), threading.Event()
         self._door = threading.Lock()
         built: Future[Parts] = Future()
@@ -54,7 +54,7 @@ class Runtime(Loaded):
 
     @classmethod
     def open(cls, config: Config, progress: Progress | None = None) -> Runtime:
-        """Load everything; progress(what, share) is told of long loads.
+        """Load everything; progress(what, share) reports long loads.
 
         Raises ModelLoadError, MappingError or ConfigError.
         """
@@ -84,8 +84,8 @@ class Runtime(Loaded):
         return self._error
 
     def when_stopped(self, tell: Callable[[], object]) -> None:
-        """Call `tell`, on the model thread, when a fatal error has stopped it and all requests have been told; at once
-        if it has.
+        """Call `tell`, on the model thread, when a fatal error has stopped it and all requests have their errors; at
+        once if it has.
         """
         with self._door:
             if self._error is None:
@@ -101,7 +101,7 @@ class Runtime(Loaded):
             raise UnavailableError(f"the model stopped after an error and the server must be restarted: {self._error}")
         self.check(request)
         number, request = next(self._numbers), self._parts.turns.resolved(request)
-        with self._door:  # what comes behind the end of the commands would never be answered
+        with self._door:  # what comes after the end of the commands would never be answered
             if self._closing:
                 raise UnavailableError("the server is shutting down")
             self._commands.put(lambda: self._parts.turns.submit(number, request, sink))
@@ -126,7 +126,7 @@ class Runtime(Loaded):
         def told() -> None:
             try:
                 tell(self._engine.view())
-            except Exception as error:  # who looks costs nobody an answer
+            except Exception as error:  # a look at the state costs no answer
                 warn(_log, error, "the loop cannot be looked at (%s)", reason(error))
 
         self._commands.put(told)
@@ -186,7 +186,7 @@ class Runtime(Loaded):
             command()
 
     def _measure(self, engine: Engine, again: Remeasurement) -> None:
-        """Measure costs again, until somebody wants something: who does puts a command first, and then hurries."""
+        """Measure costs again, until there is other work: that puts a command first, and then sets `_hurry`."""
         self._hurry.clear()
         if self._commands.empty():
             try:
@@ -196,7 +196,7 @@ class Runtime(Loaded):
                 engine.forget()  # what the slots hold may have been written over
 
     def _stop(self, turns: AdapterTurns, error: Exception) -> None:
-        """Remember the fatal error, tell it to everybody, and go on refusing until closed."""
+        """Remember the fatal error, end all requests with it, and go on refusing until closed."""
         _log.error("the model thread stopped: %s", error, exc_info=not isinstance(error, UadError))
         with self._door:
             self._error = (
@@ -205,7 +205,7 @@ class Runtime(Loaded):
         with logged("what the fatal error left could not be cleared away"):  # what broke may break again
             turns.fail_all(self._error)
         for tell in self._when_stopped:
-            with suppress(Exception):  # nobody listens any more
+            with suppress(Exception):  # no client listens any more
                 tell()
         while (command := self._commands.get()) is not None:
             with suppress(Exception):
@@ -215,8 +215,8 @@ class Runtime(Loaded):
     # --- llama.cpp gives up
 
     def _give_up(self, message: str) -> None:
-        """Tell everybody, and wait until whoever uses this has closed it: the process ends behind this. On the thread
-        that failed; the model's waits for llama.cpp, for ever.
+        """End all requests, and wait until the user of this object has closed it: the process ends after this. On the
+        thread that failed; the model's waits for llama.cpp, for ever.
         """
         error = UadError(message)
         with self._door:
@@ -233,7 +233,7 @@ class Runtime(Loaded):
 
     def _tell_all(self, error: UadError) -> None:
         with suppress(queue.Empty):
-            while True:  # who was submitted and not yet heard of is to be told, too
+            while True:  # requests that were submitted and not yet seen get the error, too
                 if (command := self._commands.get_nowait()) is not None:
                     command()
         self._parts.turns.tell_all(error)

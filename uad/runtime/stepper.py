@@ -1,5 +1,5 @@
-"""A loaded target whose rounds are made by who opened it, on one thread: for those who time rounds, or make them in
-turns with others.
+"""A loaded target whose rounds the caller makes, on one thread: for timing rounds, or making them in turns with those
+of another.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Stepper(Loaded):
 
     @classmethod
     def open(cls, config: Config, progress: Progress | None = None, wiring: Wiring = WIRING) -> Self:
-        """Load everything but a prompt cache; progress(what, share) is told of long loads. Raises ModelLoadError,
+        """Load everything but a prompt cache; progress(what, share) reports long loads. Raises ModelLoadError,
         MappingError or ConfigError.
         """
         return cls(build(replace(config, cache_ram=0), progress or (lambda what, share: None), wiring))

@@ -25,7 +25,7 @@ from uad.runtime.open import end_note, open_model, tokenizer_notes
 _LONG = 4096  # tokens
 _WITHOUT_IT = ("f32", "f16", "bf16")  # cache types of V that do not need flash attention
 Progress = Callable[[str, float], None]
-"""Told what is being done and the share of it that is done."""
+"""Called with what is being done and the share of it that is done."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def adapter_notes(model: Model) -> tuple[str, ...]:
 
 
 def attention_note(config: ModelConfig, n_ctx: int, on_cpu: bool) -> tuple[str, ...]:
-    """A line for those who have room for long texts and did not choose: neither setting is best for all lengths on a
+    """A line where there is room for long texts and neither setting was chosen: neither is best for all lengths on a
     CPU.
     """
     if not on_cpu or config.flash_attn != "auto" or n_ctx < _LONG or config.type_v not in _WITHOUT_IT:

@@ -66,7 +66,9 @@ class StepMaker:
         return [Native(self._chains(group), reach(group), self._prompt)] if group else []
 
     def _alone(self, stage: SamplerStage, n_before: int) -> SamplingStep:
-        """A step of our own, or one that acts by chance: each time that a request names it has a lot of its own."""
+        """A step of our own, or one that acts at random: each time that a request names it has random numbers of its
+        own.
+        """
         name, args = stage.sampler.name, stage.args
         if stage.sampler.native:
             lot = f"{name}{n_before + 1}" if n_before else name

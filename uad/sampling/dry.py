@@ -22,13 +22,13 @@ from uad.sampling.noise import Position
 from uad.sampling.steps import AnyIds, Candidates, Row
 
 _MOST_BYTES: Final = 40  # of a breaker: llama.cpp's limits
-_MOST_IDS: Final = 20  # behind its first
+_MOST_IDS: Final = 20  # after its first
 _LOG_MAX: Final = 88.7228391  # the largest exponent of a float
 _KNOWN: Final = 64  # lists of breakers that are kept
 
 
 class Breakers:
-    """Texts behind which a repetition begins anew, as ids: the first, and how a breaker may go on behind it."""
+    """Texts after which a repetition begins again, as ids: the first, and how a breaker may go on after it."""
 
     def __init__(self, heads: Mapping[int, Sequence[tuple[int, ...]]]) -> None:
         self._heads = heads
@@ -42,7 +42,7 @@ class Breakers:
         return () in self._heads.get(id_, ())
 
     def n_behind(self, ids: npt.NDArray[np.int32], at: int) -> int:
-        """How many ids the longest breaker has behind its first, ids[at]; -1 where it is none."""
+        """How many ids the longest breaker has after its first, ids[at]; -1 where it is none."""
         fitting = [
             len(tail)
             for tail in self._heads[int(ids[at])]
@@ -103,7 +103,7 @@ class Dry:
         self._runs = np.array([0, *_runs(known)], np.int32)  # that of ids[i] is at i + 1
         self._n = len(known)
         self._heads: deque[int] = deque()
-        self._broken: tuple[int, int] | None = None  # the last whole breaker that cannot get longer: where, ids behind
+        self._broken: tuple[int, int] | None = None  # the last whole breaker that cannot get longer: where, ids after
         for at, id_ in enumerate(known):
             self._look_for_head(at, id_)
 
@@ -157,7 +157,7 @@ class Dry:
         return float(np.float32(self._multiplier * self._base**exponent))
 
     def _limit(self, start: int) -> int:
-        """How many of the last ids may be a repetition: those behind the last breaker."""
+        """How many of the last ids may be a repetition: those after the last breaker."""
         last, ids = self._n - 1, self._ids[: self._n]
         for at in reversed(self._heads):
             behind = self._breakers.n_behind(ids, at)

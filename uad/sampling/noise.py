@@ -31,7 +31,7 @@ class Position:
     n_empty: int = 0
 
     def after(self, n_bytes: int) -> Position:
-        """The position behind an id of n_bytes bytes; 0 bytes add to `n_empty`."""
+        """The position after an id of n_bytes bytes; 0 bytes add to `n_empty`."""
         return Position(self.offset + n_bytes) if n_bytes else Position(self.offset, self.n_empty + 1)
 
 

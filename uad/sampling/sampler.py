@@ -23,7 +23,7 @@ _NO_LOGITS = np.empty(0, np.float32)
 
 
 def no_breakers(texts: tuple[str, ...]) -> Breakers:
-    """For who knows no vocabulary: repetitions have no end."""
+    """For samplers without a vocabulary: repetitions have no end."""
     return Breakers({})
 
 

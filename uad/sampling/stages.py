@@ -69,7 +69,7 @@ def _bounded(chain: Sequence[SamplerStage]) -> Iterator[SamplerStage]:
 
 
 def _order(params: SamplingParams) -> list[SamplerEntry]:
-    """llama.cpp's rules: mirostat stands alone behind the temperature, and adaptive-p, which draws, is the last."""
+    """llama.cpp's rules: mirostat stands alone after the temperature, and adaptive-p, which draws, is the last."""
     if params.mirostat:
         return [BY_NAME["temperature"], MIROSTAT]
     order = [BY_NAME[name] for name in params.samplers]

@@ -1,6 +1,6 @@
 """The steps between the target's logits and the draw: llama.cpp's own stages, and those that have to be ours.
 
-Ours are those that draw (mirostat, adaptive-p): llama.cpp's would draw with lots of their own, and the text would
+Ours are those that draw (mirostat, adaptive-p): llama.cpp's have random numbers of their own, so the text would
 depend on how often they are asked. What a step remembers of a text changes with accepted ids only, so that drafts
 change nothing.
 """
@@ -77,7 +77,7 @@ class Native:
 
 
 class Sometimes:
-    """A step that acts by chance, which depends on the seed and the place in the answer. lot: whose chance it is."""
+    """A step that acts at random, by the seed and the place in the answer. lot: names the step's own random draw."""
 
     def __init__(self, step: SamplingStep, seed: int, probability: float, lot: str) -> None:
         self._step = step

@@ -1,4 +1,4 @@
-"""Who may enter: API keys, browsers' origins, host names."""
+"""Which requests are let in: API keys, browsers' origins, host names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PREFLIGHT = {
 
 
 def check_key(request: web.Request, keys: Sequence[str]) -> None:
-    """Raise AuthenticationError unless the request carries one of `keys` (no keys: everybody may enter)."""
+    """Raise AuthenticationError unless the request carries one of `keys` (no keys: all requests may)."""
     if not keys:
         return
     given = [
@@ -35,7 +35,7 @@ def check_key(request: web.Request, keys: Sequence[str]) -> None:
         for name in KEY_HEADERS
         if name in request.headers
     ]
-    # Every key is compared, so that time tells nothing about which one was near.
+    # Every key is compared, so that time shows nothing about which one was near.
     if sum(hmac.compare_digest(data, key.encode("utf-8")) for data in given for key in keys) == 0:
         raise AuthenticationError(
             "invalid API key; send one of the server's --api-key values as 'Authorization: Bearer KEY'"
@@ -109,7 +109,7 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 @web.middleware
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Let only those in who may: with the key, or without one from this machine's own programs and pages."""
+    """Let in only requests that may: with the key, or without one from this machine's own programs and pages."""
     config = request.app[STATE].config
     if not config.api_keys:
         check_host(request, config.hosts)

@@ -104,7 +104,7 @@ class Runner(web.AppRunner):
         self._phases.open(own)
 
     async def shutdown(self) -> None:
-        """Tell all that runs that it ends, and wait a while for the last words to be sent."""
+        """Signal all that runs to end, and wait a while for the last words to be sent."""
         if self._phases is not None:
             self._phases.pre_shutdown()
             await super().shutdown()

@@ -22,7 +22,7 @@ LEAST_RATE = 4096
 
 @dataclass(eq=False, slots=True)
 class _HeldBody:
-    """What is held of one body. It is given up by moving its deadline into the past."""
+    """The bytes held of one body. It is given up by moving its deadline into the past."""
 
     deadline: asyncio.Timeout
     n_bytes: int = 0

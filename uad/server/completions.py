@@ -170,7 +170,7 @@ class Teller:
         return texts if self._ids is None else self._ids.put(index, ids, texts)
 
     def _progress(self, outcome: Outcome, event: Progress) -> list[str]:
-        """How far the prompt was read, for who asked for it."""
+        """How far the prompt was read, for a client that asked for it."""
         outcome.prompt_probs += event.probs
         blank = self.shape.blank(outcome) if self.job.requests[outcome.index].progress else ""
         if not blank:
@@ -203,7 +203,7 @@ def _timed(text: str, timings: Timings | None) -> str:
 
 
 async def _stream(request: web.Request, generation: Generation, teller: Teller) -> web.StreamResponse:
-    """Send what the teller tells. Events may tell nothing for long, so silence is measured by what is sent."""
+    """Send what the teller makes of events. They may make nothing for long, so silence is measured by what is sent."""
     ping, clock = teller.job.ping, asyncio.get_running_loop().time
     spoke = clock()
     arrivals = await generation.take(ping)  # an error before the first event still gets its own status

@@ -16,7 +16,7 @@ PATIENCE = 60.0
 """Seconds that a client may read nothing, while it is sent something."""
 _HEAD = 200
 _READ_AHEAD = 1 << 16
-"""Bytes of a body that wait for whoever reads it; the client is stopped at twice as many."""
+"""Bytes of a body that wait for the handler to read it; the client is stopped at twice as many."""
 
 
 class Connection(web.RequestHandler):
@@ -64,7 +64,7 @@ class Connection(web.RequestHandler):
         super().data_received(data)
         reading = self._current_request
         # aiohttp queues a request only once the body before it is whole; what it queues sooner is that this one is
-        # broken, and whoever reads it would wait for ever
+        # broken, and a handler that reads it would wait for ever
         if self._messages and reading is not None and not reading.content.is_eof():
             reading.content.set_exception(web.RequestPayloadError())
             reading.content.feed_eof()

@@ -48,12 +48,12 @@ class Doors:
         return url_of(self._config, self._sockets[0].getsockname()[1])
 
     async def answer_with(self, runner: web.BaseRunner) -> None:
-        """Have a runner that was set up answer; when it is cleaned up, the doors stay."""
+        """Have a runner that was set up answer; when it is cleaned up, the sockets stay."""
         for one in self._sockets:
             await web.SockSite(runner, one.dup(), ssl_context=self._tls).start()
 
     def close(self) -> None:
-        """Nobody new is let in, once no runner answers any more."""
+        """No new client is let in, once no runner answers any more."""
         for one in self._sockets:
             one.close()
 

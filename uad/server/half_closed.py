@@ -35,7 +35,7 @@ class HalfClosing(Connection):
         self._tell = tell
         self._watch: asyncio.Task[None] | None = None
         self.request: web.BaseRequest | None = None
-        """What is being answered, until the answer is sent; set by who makes requests."""
+        """What is being answered, until the answer is sent; set where requests are made."""
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """The client sends no more. False: asyncio closes the connection, as aiohttp has it for all clients."""

@@ -1,4 +1,4 @@
-"""Routes that tell about the server and its model, and the tokenizer's routes. Nothing here generates."""
+"""Routes about the server and its model, and the tokenizer's routes. Nothing here generates."""
 
 from __future__ import annotations
 

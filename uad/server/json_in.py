@@ -118,8 +118,8 @@ def _measure(data: bytes, max_values: int) -> _Structure:
 
 
 class _Document:
-    """A long body with its structure. Whatever is cut out of it at its commas is parsed by `json`, which is the judge
-    of every piece.
+    """A long body with its structure. Whatever is cut out of it at its commas is parsed by `json`, which decides
+    about every piece.
     """
 
     def __init__(self, data: bytes, structure: _Structure) -> None:

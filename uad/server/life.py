@@ -41,11 +41,11 @@ def serve(opening: Opening, config: ServerConfig, ready: Callable[[Backend, str]
     """Load and serve until SIGINT, SIGTERM or SIGHUP. What runs then has `shutdown_timeout` seconds to end; a second
     signal ends the process at once, as one does while it loads.
 
-    The port is open before `opening` is entered, on a thread of its own; every route answers 503 meanwhile. `ready`
+    The port is open before `opening` is entered, on a thread of its own; every route answers 503 until then. `ready`
     gets the runtime and the base URL once it answers. Main thread only.
 
     Raises ConfigError where host or port cannot be used, what loading raises, and the fatal error that stopped the
-    engine, when all clients have been told: who started the process is to start it anew.
+    engine, when all clients have their errors: a supervisor is to restart it.
     """
     with _Signals() as signals, ExitStack() as stack:
         asyncio.run(_serve(stack, opening, config, ready or _say_where, signals))
@@ -128,7 +128,7 @@ async def _loaded(opening: Opening, stop: asyncio.Event, url: str) -> Backend:
 
 
 def _leave() -> None:
-    """End the process at once: what loads cannot be interrupted, and must not be met by destructors."""
+    """End the process at once: a load cannot be interrupted, and destructors must not run while it goes on."""
     with suppress(OSError):
         cursor = _SHOW_CURSOR if sys.stderr.isatty() else ""
         print(f"{cursor}uad: stopped while loading", file=sys.stderr, flush=True)
@@ -185,8 +185,8 @@ class _Signals:
                 loop.add_signal_handler(number, handle)
 
     def unwatch(self) -> None:
-        """From now on a signal ends the process at once. But a terminal that is closed sends SIGHUP more than once,
-        which nobody does who is in a hurry.
+        """From now on a signal ends the process at once. But a second SIGHUP does not: a terminal that is closed sends
+        it more than once.
         """
         for number in self._old:
             if self._loop is not None and sys.platform != "win32":

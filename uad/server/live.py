@@ -1,4 +1,4 @@
-"""GET /live: what the server does now, told again and again as server-sent events. The page's live view reads it."""
+"""GET /live: what the server does now, sent again and again as server-sent events. The page's live view reads it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from uad.types import Origin
 MAX_WATCHERS = 16
 LEAST_SECONDS, USUAL_SECONDS, MOST_SECONDS = 0.2, 1.0, 60.0
 _PATIENCE = 2.0
-"""Seconds to wait for the model thread, which answers between two decodes; what it said before is told then."""
+"""Seconds to wait for the model thread, which answers between two decodes; its last answer is sent then."""
 
 
 class LiveWatch:

@@ -1,5 +1,5 @@
-"""What a server answers in the phases of its life, on the same sockets and connections: that it loads, then what the
-application says, then that it ends.
+"""A server's answers in the phases of its life, on the same sockets and connections: loading, then the application's
+answers, then shutting down.
 """
 
 from __future__ import annotations

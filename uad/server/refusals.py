@@ -98,7 +98,7 @@ def _is_anthropic(path: str) -> bool:
 
 
 def _problem(request: web.Request, error: Exception) -> Problem:
-    """What to tell the client: aiohttp's own errors are known here, all others where no HTTP is known."""
+    """What the client gets: aiohttp's own errors are known here, all others where no HTTP is known."""
     path = (request.path or request.raw_path)[:_PATH_SHOWN]
     match error:
         case web.HTTPNotFound():
@@ -122,7 +122,7 @@ async def _tell(request: web.Request, problem: Problem) -> web.StreamResponse:
     if stream is None:
         response = refused(problem, request.path, id_of_request(request))
         if request.content.exception() is not None:
-            response.force_close()  # nobody knows where the next request would begin
+            response.force_close()  # it is not known where the next request would begin
         return response
     try:
         await stream.write(request[FAILED](problem))

@@ -11,9 +11,9 @@ from uad.common.json_out import dumps
 
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 STREAM = web.RequestKey("stream", web.StreamResponse)
-"""Where a request keeps the stream that answers it, once it has begun: a late error is told there."""
+"""Where a request keeps the stream that answers it, once it has begun: a late error is sent there."""
 FAILED: web.RequestKey[Callable[[Problem], bytes]] = web.RequestKey("failed", Callable)  # type: ignore[arg-type]
-"""Where it keeps how its stream tells an error: the last frames."""
+"""Where it keeps how its stream sends an error: the last frames."""
 
 
 def reply(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:

@@ -1,5 +1,5 @@
-"""What all handlers of one application share: the engine, who may still enter, threads for long work. Lives on the
-event loop's thread.
+"""What all handlers of one application share: the engine, how many requests may still enter, threads for long work.
+Lives on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LARGE = 1 << 20
 
 @dataclass(slots=True)
 class Gate:
-    """Counts sequences that are submitted and not finished; past `limit` nobody enters. Lives on the event loop's
+    """Counts sequences that are submitted and not finished; past `limit` none enters. Lives on the event loop's
     thread.
     """
 

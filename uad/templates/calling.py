@@ -38,7 +38,7 @@ _IDS = {ANY_ID: "call_wqz00000000000000001", NINE: "wqz000001", FUNCTIONS: f"fun
 class Calling:
     """What the template does.
 
-    tools: it tells what tools there are. calls: it writes calls of earlier answers; objects: from arguments that are
+    tools: it lists what tools there are. calls: it writes calls of earlier answers; objects: from arguments that are
     objects, not texts; parallel: more than one in an answer; empty: with this content where nothing else is said.
     results: it writes messages of the role `tool`. ids: how calls must be called. answer: the probe's call as an
     answer, empty where it writes none. thoughts: the member of a message that it writes thoughts from, empty for none.

@@ -1,5 +1,5 @@
-"""A conversation to a prompt that holds all of it: what a template leaves out or refuses is said another way, or is an
-error.
+"""A conversation to a prompt that holds all of it: what a template leaves out or refuses is written another way, or is
+an error.
 
 A system message goes into a user's turn where the template has no other place for it. Must not know vocabularies.
 """
@@ -59,7 +59,7 @@ class Talk:
 
 
 def converse(messages: Sequence[Message], talk: Talk) -> Rendered:
-    """The prompt, with every message's text in it, and behind it the beginning of the answer.
+    """The prompt, with every message's text in it, and after it the beginning of the answer.
 
     Raises InvalidRequestError that names the message and what the template does with it.
     """
@@ -88,7 +88,7 @@ def _tellings(talk: Talk) -> Iterator[Talk]:
 
 
 def _as_taken(placed: Placed, talk: Talk) -> tuple[Placed, Talk]:
-    """Tools, calls and thoughts as the template takes them. It gets no tools that it does not tell."""
+    """Tools, calls and thoughts as the template takes them. It gets no tools that it does not list."""
     kwargs = dict(talk.kwargs or {})
     told = kwargs.get("tools")
     tools = told if isinstance(told, Sequence) else ()
@@ -155,7 +155,7 @@ def _named(error: RefusedError, placed: Placed, talk: Talk, budget: Budget) -> I
 
 
 def _n_refused(words: str, placed: Placed, talk: Talk, budget: Budget) -> int:
-    """How many messages it takes for the template to refuse them with these words; 0 where that cannot be told."""
+    """How many messages it takes for the template to refuse them with these words; 0 where that cannot be found out."""
     low, high = 0, len(placed)
     if _refuses(placed[:low], words, talk, budget) or not _refuses(placed, words, talk, budget):
         return 0

@@ -98,7 +98,7 @@ def _typed(schema: Any) -> Any:
 
 
 def place_calls(placed: Placed, tools: Sequence[object], does: Calling) -> Placed:
-    """The messages as a template that does this takes them, with the tools told in words where it does not tell
+    """The messages as a template that does this takes them, with the tools written out in words where it does not list
     them.
     """
     placed = tuple(_renamed(placed, does)) if does.calls else placed
@@ -170,7 +170,7 @@ def _parsed(text: str) -> Mapping[str, object] | None:
 
 
 def call_text(call: Any) -> str:
-    """A call as models without a format of their own are told to write it."""
+    """A call as models without a format of their own are asked to write it."""
     function = call["function"]
     arguments = function.get("arguments") or "{}"
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
@@ -178,7 +178,7 @@ def call_text(call: Any) -> str:
 
 
 def result_text(message: Message, at: int, in_tags: bool) -> str:
-    """A result in words; in_tags: as models without a format of their own are told to expect it."""
+    """A result in words; in_tags: as models without a format of their own are shown to expect it."""
     text = text_of(message, at)
     return (_RESULT if in_tags else _RESULT_OF).format(result=text, call=message.get("name") or "a tool call")
 
@@ -213,7 +213,7 @@ def _nine(id_: str) -> str:
 
 
 def _one_by_one(placed: Placed) -> Placed:
-    """Several calls of one answer as several answers, each with its result behind it."""
+    """Several calls of one answer as several answers, each with its result after it."""
     out: list[tuple[int, Message]] = []
     waiting = list(placed)
     while waiting:

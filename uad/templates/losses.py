@@ -67,7 +67,7 @@ def _strings(value: object) -> Iterator[str]:
 
 
 def by_search(messages: Sequence[Mapping[str, object]], text: str, budget: Budget) -> tuple[Loss, ...]:
-    """In the prompt itself, for templates that transform what they write. Texts are looked for behind the one before,
+    """In the prompt itself, for templates that transform what they write. Texts are looked for after the one before,
     then anywhere.
     """
     losses = []
@@ -93,7 +93,7 @@ def _pieces(message: Mapping[str, object], text: str) -> Iterator[str]:
 
 
 def _end(piece: str, text: str, at: int, budget: Budget) -> int:
-    """Where a piece ends: behind `at` if it is there, 0 if it is elsewhere, -1 if it is nowhere."""
+    """Where a piece ends: after `at` if it is there, 0 if it is elsewhere, -1 if it is nowhere."""
     for form in (piece, quoted(piece)):
         found = text.find(form, at)
         if found >= 0:

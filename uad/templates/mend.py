@@ -104,8 +104,8 @@ def _is_result(turn: _ChatTurn) -> bool:
 
 
 def _with_calls(turns: Sequence[_ChatTurn], takes: Takes, does: Calling) -> Iterator[_ChatTurn]:
-    """Calls with their results. A result without its call is told in words, as is a call without a result, where the
-    template does not take it.
+    """Calls with their results. A result without its call is written out in words, as is a call without a result, where
+    the template does not take it.
     """
     before, end = START, 0
     for number, turn in enumerate(turns):

@@ -1,4 +1,4 @@
-"""The beginning of an answer, put where the template has answers: behind thoughts, inside a channel. Must not know
+"""The beginning of an answer, put where the template has answers: after thoughts, inside a channel. Must not know
 vocabularies.
 """
 

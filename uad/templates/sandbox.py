@@ -49,12 +49,12 @@ class Budget:
         self._deadline = time.monotonic() + seconds
 
     def fresh(self) -> Budget:
-        """A budget for another rendering of the same request: steps and output anew, the deadline as it was."""
+        """A budget for another rendering of the same request: steps and output start again, the deadline stays."""
         return Budget(seconds=self._deadline - time.monotonic())
 
     def tick(self) -> str:
         """Count one step; returns "", since a template prints it. Raises InvalidRequestError past the last step or the
-        deadline, DroppedError where nobody waits."""
+        deadline, DroppedError where no request waits."""
         checkpoint()
         self._n_steps -= 1
         if self._n_steps < 0 or time.monotonic() > self._deadline:

@@ -128,7 +128,7 @@ def marks(masked_text: str) -> list[int]:
 
 def spoken(text: str) -> str:
     """An assistant's text (masked or not) without what may be thoughts, since templates leave those out: from the first
-    tag of one (or the beginning, if thoughts only end) to the last end, and everything behind a beginning that has
+    tag of one (or the beginning, if thoughts only end) to the last end, and everything after a beginning that has
     none.
     """
     ends = [tag.end() for tag in re.finditer(THOUGHTS_END, text)]
@@ -176,8 +176,8 @@ def search_parts(text: str, masked: Masked) -> tuple[Part, ...]:
     """The fallback for templates that transform their input: contents that hold brackets are untrusted wherever they
     occur.
 
-    What looks like a special and occurs in a content that cannot be found whole is untrusted wherever it occurs: rather
-    a broken prompt for the one who typed it than a special that a user wrote.
+    What looks like a special and occurs in a content that cannot be found whole is untrusted wherever it occurs: a
+    broken prompt for the user who typed it is better than a special that a user wrote.
     """
     needles: set[str] = set()
     for content in masked.contents:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from uad.errors import ConfigError
 
 DEFAULT_KEEP = 16384
-"""Most tokens that stay unless told otherwise."""
+"""Most tokens that stay without --keep."""
 
 
 def choose(

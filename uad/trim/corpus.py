@@ -62,7 +62,7 @@ def named(paths: Sequence[Path]) -> list[CorpusSource]:
 def count(
     sources: Sequence[CorpusSource], encode: Callable[[bytes], Iterable[int]], progress: Callable[[float], None]
 ) -> Counter[int]:
-    """How often each token occurs. `progress` is told the share that is read. Raises ConfigError where there is no
+    """How often each token occurs. `progress` gets the share that is read. Raises ConfigError where there is no
     text.
     """
     counts: Counter[int] = Counter()

@@ -85,7 +85,7 @@ def write_trimmed(
     """Write `out` with only the tokens `kept` (ids in order); returns what became of the tensors that were cut.
     Overwrites.
 
-    It is written beside its place and moved there whole; `convert` may write the file (first argument) anew (second)
+    It is written beside its place and moved there whole; `convert` may write the file (first argument) again (second)
     before that. Raises ConfigError where it cannot be written, and what `convert` does.
     """
     rows = {tensor.name for tensor in row_tensors(file, len(vocabulary.tokens))}
@@ -130,7 +130,7 @@ def _cut(tensor: Tensor, n_vocab: int, kept: Sequence[int]) -> NewTensor:
 
 
 def _runs(ids: Sequence[int]) -> Iterator[Span]:
-    """Stretches of ids that follow each other: the first, and the one behind the last."""
+    """Stretches of ids that follow each other: the first, and the one after the last."""
     for _, run in groupby(enumerate(ids), lambda pair: pair[1] - pair[0]):
         members = [id_ for _, id_ in run]
         yield members[0], members[-1] + 1

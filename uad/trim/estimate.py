@@ -15,7 +15,7 @@ _LEAST_SAVING = 0.15
 
 
 def saving(path: Path, keep: int = DEFAULT_KEEP) -> str | None:
-    """A sentence for people; None where a draft of `keep` tokens would not be smaller by 15 %, or cannot be made."""
+    """A sentence about it; None where a draft of `keep` tokens would not be smaller by 15 %, or cannot be made."""
     try:
         with GgufFile(path) as file:
             return _saving(file, keep)

@@ -1,11 +1,11 @@
 """Safe boundaries: places in a byte string where tokenization may be cut, because nothing on one side can depend on the
 other.
 
-A cut is safe when (1) no token of the vocabulary has the neighbours of the cut next to each other, so that no merge can
-cross it, and (2) every pre-tokenizer begins a new piece there, or splits the two sides in the same way as it splits the
-whole. That holds where a letter or digit meets ASCII white space or punctuation (but not an apostrophe: some
+A cut is safe under two conditions. (1) No token of the vocabulary has the neighbours of the cut next to each other, so
+no merge can cross it. (2) Every pre-tokenizer begins a new piece there, or splits the two sides as it splits the whole.
+That holds where a letter or digit meets ASCII white space or punctuation (but not an apostrophe: some
 pre-tokenizers tie "'s" to the word before it), where anything but white space meets a space, and within a run of Han
-and Kana or of Hangul. Whatever is judged lies before the cut, but for the character that follows it.
+and Kana or of Hangul. All that decides lies before the cut, except the character that follows it.
 tests/model/test_vocab_boundary.py holds the claim against llama.cpp for every vocabulary at hand.
 """
 
@@ -108,8 +108,8 @@ class Boundaries:
     def junctions(self) -> frozenset[tuple[bytes, bytes]] | None:
         """What stands on both sides of the places in tokens where an East Asian character begins, three bytes at most.
 
-        None where the script's runs cannot be cut at all: a pre-tokenizer that splits by case ends a word between such
-        a character and a capital letter only if a small letter came before, and the vocabulary has tokens for which
+        None where the script's runs cannot be cut at all. A pre-tokenizer that splits by case ends a word between such
+        a character and a capital letter only if a small letter came before. Some vocabularies have tokens for which
         that makes a difference.
         """
         if self._splits_by_case():

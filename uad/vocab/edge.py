@@ -1,8 +1,8 @@
 """The right edge of a draft: which target ids stand whatever comes next, and how far the others can be trusted.
 
 A draft stops somewhere; the target would cut its last bytes with what follows in view. What follows is unknown, but not
-anything at all: the draft's own tokenizer would hardly have cut where it did, had the text gone on in certain ways ("
-inter" is no token of a draft that knows " interesting"). So continuations are imagined, those that contradict the
+anything at all: had the text gone on in certain ways, the draft's own tokenizer would hardly have cut where it did. ("
+inter" is no token of a draft that knows " interesting".) So continuations are imagined, those that contradict the
 draft's cut are all but ruled out, and the rest vote. Knows no model and no committed ids.
 """
 
@@ -104,7 +104,7 @@ class RightEdge:
         return any(last + end[:n] in known for n in range(1, len(end) + 1))
 
     def _fits(self, drafted: bytes, ends: Sequence[bytes]) -> list[bool]:
-        """Whether the draft's tokenizer cuts behind drafted, for each of the bytes that may follow."""
+        """Whether the draft's tokenizer cuts after drafted, for each of the bytes that may follow."""
         return [self._cuts_at(len(drafted), ids) for ids in self._draft.encode_all([drafted + end for end in ends])]
 
     def _cuts_at(self, offset: int, ids: Sequence[int]) -> bool:
@@ -224,7 +224,7 @@ class Ranking:
         self._ids = np.array(vocab.sorted_pieces[1], np.intp)
 
     def going_on(self, data: bytes, n: int) -> list[tuple[bytes, float]]:
-        """What the n heaviest tokens that begin with data, and are longer, have behind it; with their weights."""
+        """What the n heaviest tokens that begin with data, and are longer, have after it; with their weights."""
         low, high = self._vocab.range_of(data)
         ids = self._ids[low:high]
         if len(ids) > n + 1:

@@ -1,7 +1,7 @@
 """Names of markers that stand in text, as letters: llama.cpp would make the ids of them that only templates may write.
 
-It searches all text for user-defined tokens, whoever wrote it. A name is cut in two, so that there is nothing to find,
-at a place where nothing depends on the other side. Knows no templates.
+It searches all text for user-defined tokens, system and user text alike. A name is cut in two, so that there is nothing
+to find, at a place where nothing depends on the other side. Knows no templates.
 """
 
 from __future__ import annotations

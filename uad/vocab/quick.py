@@ -1,4 +1,4 @@
-"""Short ASCII text to ids by the tokenizers library, for vocabularies whose pre-tokenizer llama.cpp compiles anew in
+"""Short ASCII text to ids by the tokenizers library, for vocabularies whose pre-tokenizer llama.cpp compiles again in
 every call.
 
 Such a call costs 20 to 900 µs, however short the text (std::regex); here it is 3 to 6 µs. What llama.cpp would answer
@@ -112,8 +112,8 @@ def _build(steps: Sequence[str], tokens: Sequence[str], merges: Sequence[str], i
 
 
 def _probes(vocab: VocabTable, defined: Sequence[str]) -> list[bytes]:
-    """Texts in which what may be cut meets what it may be cut from, the vocabulary's own tokens each other, and every
-    special and user-defined token a letter on each side.
+    """Texts in which pieces meet what they may be cut from, and the vocabulary's own tokens each other. Every special
+    and user-defined token meets a letter on each side.
     """
     parts = [*_SPACES, *_WORDS, *string.punctuation, *defined[:24]]
     draw = random.Random(0)

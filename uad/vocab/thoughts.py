@@ -7,7 +7,7 @@ from uad.vocab.table import VocabTable
 
 
 class ThoughtTracker:
-    """Told every id of an answer, in order.
+    """Gets every id of an answer, in order.
 
     n: ids inside of thoughts so far, n_here: of the thought that runs; a marker that is one id is not among them.
     """

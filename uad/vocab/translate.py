@@ -95,7 +95,7 @@ class Translator:
         return line[: len(line) - len(line.lstrip(b" \t"))]
 
     def _seam(self, committed: Sequence[int]) -> _Seam:
-        """The last committed ids from a safe boundary on. Where none is near: from behind a special, or a few dozen
+        """The last committed ids from a safe boundary on. Where none is near: from after a special, or a few dozen
         ids.
         """
         ids: list[int] = []
