@@ -40,15 +40,16 @@ class Probed(Protocol):
     def clear(self, seq: int) -> None: ...
 
 
-def least_agreeing_rows(context: Probed) -> tuple[int, bool] | None:
+def least_agreeing_rows(context: Probed, fewest: int = 1) -> tuple[int, bool] | None:
     """The least r for which every pass of r rows or more gives the same bits, as far as tried (r, r + 1, twice r … a
     whole pass; then several sequences), and whether each sequence in a pass must have r rows, not the pass as a whole.
 
-    None where not even the largest passes agree. Takes some dozens of passes of a few rows.
+    fewest: the least r that is tried. None where not even the largest passes agree. Takes some dozens of passes of a
+    few rows.
     """
     most = min(context.n_ubatch, context.n_ctx, _N_IDS)
     ids = [(7919 * i + 13) % context.n_vocab for i in range(most)]
-    for least in _FIRST:
+    for least in (n for n in _FIRST if n >= fewest):
         sizes = sorted({n for n in (least, least + 1, least + 3, 2 * least, 3 * least, 17, most) if least <= n <= most})
         rows = [_decode_in(context, ids, n) for n in sizes]
         n_wrong = min(_WRONG, context.n_free)
