@@ -9,7 +9,7 @@ from kit.server_kit import CHAT, CONFIG, HELLO, get, post, serving
 
 from uad.config import ServerConfig
 from uad.events import CacheCounts, Totals
-from uad.server.access import is_trusted_origin
+from uad.server.access import is_trusted_origin, may_use
 from uad.types import Origin
 
 KEYED = ServerConfig(port=0, api_keys=("sk-one", "sk-zwei-ü"))
@@ -264,3 +264,20 @@ def test_foreign_host_names_are_refused_on_loopback_without_a_key():
 )
 def test_trusted_origins(origin, is_trusted):
     assert is_trusted_origin(origin, "server.lan:8080") is is_trusted
+
+
+@pytest.mark.parametrize(
+    ("keys", "origins", "may"),
+    [
+        ((), "", (True, False, False)),
+        (("secret",), "", (True, True, True)),
+        ((), "https://chat.example", (True, True, False)),
+        (("secret",), "localhost", (True, False, False)),
+        (("secret",), "https://chat.example", (True, True, False)),
+        ((), "*", (True, True, True)),
+    ],
+)
+def test_pages_may_use_the_server_by_key_and_by_name(keys, origins, may):
+    config = ServerConfig(api_keys=keys, cors_origins=origins)
+    pages = "http://localhost:3000", "https://CHAT.example", "http://evil.com"
+    assert tuple(may_use(page, "server.lan:8080", config) for page in pages) == may

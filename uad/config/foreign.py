@@ -17,7 +17,7 @@ IGNORED: dict[int, str] = {
         "--models-autoload --no-models-autoload"
     ),
     1: (
-        "--tags --keep --threads-http --slot-prompt-similarity -sps --defrag-thold -dt "
+        "--keep --threads-http --slot-prompt-similarity -sps --defrag-thold -dt "
         "--cache-reuse --lazy-mode -lzm --fit-target -fitt --fit-ctx -fitc "
         "--prio --prio-batch --poll --poll-batch --cpu-mask -C --cpu-range -Cr "
         "--cpu-strict --cpu-mask-batch -Cb --cpu-range-batch -Crb --cpu-strict-batch "
@@ -62,9 +62,7 @@ REFUSED: dict[str, str] = {
     "`uad bench` measures with real drafts": "--spec-synth-len --spec-synth-rates",
     "--ctx-size is shared out evenly among the slots": "--kv-unified-per-slot",
     "it serves no files": "--path --ui-config --webui-config --ui-config-file --webui-config-file",
-    "its CORS headers are fixed": (
-        "--cors-origins --cors-methods --cors-headers --cors-credentials --no-cors-credentials"
-    ),
+    "its other CORS headers are fixed": "--cors-methods --cors-headers --cors-credentials --no-cors-credentials",
     "settings are changed by a restart, not by POST /props": "--props",
     "slots are not saved": "--slot-save-path",
     "prompts are not logged": "--log-prompts-dir",

@@ -139,6 +139,15 @@ SERVER_FLAGS = (
         env="ALIAS",
         default="the file's name",
     ),
+    Flag("--tags", "server.tags", kinds.NAMES, "words about the model for /v1/models, with commas between them"),
+    Flag(
+        "--cors-origins",
+        "server.cors_origins",
+        kinds.NAMES,
+        "web pages that may use the server beside those of this machine, with commas; localhost: none, *: all",
+        "ORIGINS",
+        default="* with --api-key, else localhost",
+    ),
     Flag("--api-prefix", "server.api_prefix", kinds.PREFIX, "path in front of every route", "/PATH", "API_PREFIX"),
     Flag(
         "--api-key",

@@ -129,8 +129,8 @@ class ServerConfig:
     """The HTTP side. Times are in seconds; sse_ping_interval 0 or less sends no pings; an empty `api_keys` means no
     authentication.
 
-    host, alias: one, or several with commas between them. cache_prompt: whether prompts go on after what their slots
-    hold, where a request does not say.
+    host, alias, tags, cors_origins: one, or several with commas between them. cache_prompt: whether prompts go on after
+    what their slots hold, where a request does not say.
     reasoning_format: none leaves thoughts in the text of chat answers; auto and deepseek put them into
     `reasoning_content`. reasoning_budget: most ids of a thought (-1: no bound), at which reasoning_budget_message and
     the template's own marker end it. spm_infill: prompts that fill in the middle have the suffix first.
@@ -139,6 +139,8 @@ class ServerConfig:
     host: str = "127.0.0.1"
     port: int = 8080
     alias: str | None = None
+    tags: str = ""
+    cors_origins: str = ""
     api_keys: tuple[str, ...] = ()
     api_prefix: str = ""
     timeout: float = 3600.0

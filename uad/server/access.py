@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from uad.apis.problems import AuthenticationError, ForbiddenError
+from uad.config import ServerConfig
 from uad.server.page import is_page
 from uad.server.refusals import ID_HEADER, Handler
 from uad.server.state import STATE
@@ -62,13 +63,22 @@ def check_host(request: web.Request, bound: Sequence[str]) -> None:
     )
 
 
-def check_origin(request: web.Request) -> None:
-    """Raise ForbiddenError for a request that a page of another site makes in the user's browser."""
+def check_origin(request: web.Request, config: ServerConfig) -> None:
+    """Raise ForbiddenError for a request that a page makes which may not use the server."""
     origin = request.headers.get("Origin")
-    if origin is not None and not is_trusted_origin(origin, request.host):
+    if origin is not None and not may_use(origin, request.host, config):
         raise ForbiddenError(
-            "web pages of other sites may use this server only with an API key; start it with --api-key"
+            "web pages of other sites may use this server only with an API key; start it with --api-key, or name them "
+            "with --cors-origins"
         )
+
+
+def may_use(origin: str, host: str, config: ServerConfig) -> bool:
+    """Whether a web page of this origin may use the server, which it calls by this host name. With a key, which
+    decides then, any page may, unless --cors-origins names those that may.
+    """
+    allowed = config.cors_origins.lower().split(",") if config.cors_origins else ["*"] if config.api_keys else []
+    return "*" in allowed or origin.lower() in allowed or is_trusted_origin(origin, host)
 
 
 def is_trusted_origin(origin: str, host: str) -> bool:
@@ -113,7 +123,10 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     config = request.app[STATE].config
     if not config.api_keys:
         check_host(request, config.hosts)
-        check_origin(request)
+    if request.method == "OPTIONS" and (config.api_keys or config.cors_origins):
+        return web.Response(headers=PREFLIGHT)  # a browser goes by the headers that `allow_origin` adds or not
+    if not config.api_keys:
+        check_origin(request, config)
     if request.method == "OPTIONS":
         return web.Response(headers=PREFLIGHT)
     path = request.path.removeprefix(config.api_prefix)
@@ -123,11 +136,11 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 async def allow_origin(request: web.Request, response: web.StreamResponse) -> None:
-    """Let trusted pages read the answer; with an API key in place any page may, for the key decides."""
+    """Let pages read the answer that may use the server."""
     origin = request.headers.get("Origin")
     if origin is None:
         return
     response.headers["Vary"] = "Origin"
     response.headers["Access-Control-Expose-Headers"] = ID_HEADER
-    if request.app[STATE].config.api_keys or is_trusted_origin(origin, request.host):
+    if may_use(origin, request.host, request.app[STATE].config):
         response.headers["Access-Control-Allow-Origin"] = origin

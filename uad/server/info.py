@@ -81,7 +81,8 @@ def _model(state: State) -> Json:
         "size": target.size,
         "ftype": target.ftype,
     }
-    own = {"id": state.alias, "aliases": [*state.aliases], "tags": [], "object": "model", "created": state.started}
+    tags = sorted(filter(None, state.config.tags.split(",")))
+    own = {"id": state.alias, "aliases": [*state.aliases], "tags": tags, "object": "model", "created": state.started}
     return {**own, "owned_by": "llamacpp", "meta": meta}
 
 

@@ -220,15 +220,13 @@ def test_harmless_flags_of_llama_server_are_ignored_in_one_line():
         "--offline",
         "-cb",
         "--log-jsonl",
-        "--tags",
-        "x",
         "-dt",
         "3",
         "-kvu",
         "--jinja",
     ]
     (line,) = load(*words, "--port", "9").notes
-    assert line.endswith(": --jinja, -cb, --log-jsonl, --tags, -dt, -kvu")
+    assert line.endswith(": --jinja, -cb, --log-jsonl, -dt, -kvu")
 
 
 @pytest.mark.parametrize(
