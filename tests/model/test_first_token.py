@@ -85,6 +85,7 @@ class Late:
         parts = SimpleNamespace(engine=engine, turns=turns, info=info, prompts=None, again=None, stack=ExitStack())
         monkeypatch.setattr(runtime, "build", lambda *_: parts)
         self.taken, self.interrupted = threading.Event(), threading.Event()
+        self._lock = threading.Lock()  # around both events
         self.interrupted.set()
         self._wrap(monkeypatch, engine, turns)
         self.runtime = Runtime.open(Config(target=None))
@@ -103,8 +104,9 @@ class Late:
                 self.interrupted.set()
 
         def after() -> None:
-            if self.taken.is_set():
-                assert self.interrupted.wait(WAIT_S)
+            with self._lock:
+                interrupted = self.interrupted if self.taken.is_set() else None
+            assert interrupted is None or interrupted.wait(WAIT_S)
             step()
 
         monkeypatch.setattr(engine, "interrupt", late)
@@ -119,8 +121,9 @@ class Late:
         return called
 
     def expect(self) -> None:
-        self.taken.clear()
-        self.interrupted.clear()
+        with self._lock:
+            self.taken.clear()
+            self.interrupted = threading.Event()
 
     def ask(self, one: Request) -> Sink:
         sink = Sink()

@@ -124,7 +124,7 @@ def test_without_amx_nothing_is_tried(monkeypatch) -> None:
 
 
 def test_padding_for_exactness_must_fit_into_the_batch(monkeypatch) -> None:
-    monkeypatch.setattr("uad.runtime.target.least_agreeing_rows", lambda context: (8, False))
+    monkeypatch.setattr("uad.runtime.target.least_agreeing_rows", lambda *_: (8, False))
     config = load_config(["-m", str(TARGET), "-c", "256", "-b", "15", "-np", "2", "--exact"], {})
     with ExitStack() as stack, pytest.raises(ConfigError, match=r"2 slots to 8 rows .* -b 16 or more"):
         open_target(config, stack, lambda what, share: None)
