@@ -63,10 +63,9 @@ class Door:
         self._lock, self._waits = threading.Lock(), waits
 
     def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
+        while not self._lock.acquire(timeout=0.001):
             if threading.current_thread().name == "uad-model":
-                self._waits.set()
-            self._lock.acquire()
+                self._waits.set()  # again and again: the lock may have another holder by now
 
     def __exit__(self, *error: object) -> None:
         self._lock.release()
