@@ -168,7 +168,7 @@ def test_an_untied_model_gets_the_same_logits_too(tmp_path: Path) -> None:
         logits(tmp_path / "untied.gguf", ids),
         logits(tmp_path / "out.gguf", [kept.index(id_) for id_ in ids]),
     )
-    assert np.allclose(before[:, kept], after, rtol=0, atol=1e-5)
+    assert np.allclose(before[:, kept], after, rtol=0, atol=1e-4)
     assert before.std() > 1
 
 
