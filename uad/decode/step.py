@@ -33,7 +33,6 @@ from uad.types import Clock, Commit, Draft, Request, Rows, TokenProb
 Logits = npt.NDArray[np.float32]
 NO_DRAFT = Draft()
 _PLAIN = Chosen(NO_DRAFT)
-_NOTHING_CHOSEN: Mapping[int, Chosen] = {}
 _ANY_IDS = (0, 0)
 PROB_ROWS = 64  # of a prompt at once whose probabilities are asked for: as many logits as a long draft has
 _NO_LOGITS = np.empty((0, 0), np.float32)
