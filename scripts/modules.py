@@ -1,15 +1,11 @@
-"""Writes docs/modules.md: one line per module, from the first sentence of its docstring. `--check` only compares (exit
-1).
-"""
+"""Prints one line per module of uad, from the first sentence of its docstring: `python scripts/modules.py`."""
 
 from __future__ import annotations
 
 import ast
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-OUT = ROOT / "docs" / "modules.md"
 
 
 def first_sentence(path: Path) -> str:
@@ -19,7 +15,7 @@ def first_sentence(path: Path) -> str:
 
 
 def page() -> str:
-    lines = ["# Modules", "", "One line per file, written by `scripts/modules.py` from the docstrings.", ""]
+    lines: list[str] = []
     for room in sorted({path.parent for path in (ROOT / "uad").rglob("*.py")}):
         lines += [f"## {room.relative_to(ROOT)}", ""]
         lines += [f"- `{path.name}`: {first_sentence(path)}" for path in sorted(room.glob("*.py"))]
@@ -27,12 +23,5 @@ def page() -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
-    if "--check" not in sys.argv:
-        OUT.write_text(page(), encoding="utf-8")
-        return 0
-    return 0 if OUT.exists() and OUT.read_text(encoding="utf-8") == page() else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    print(page())

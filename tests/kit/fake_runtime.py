@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from kit.grammar_kit import GRAMMARS, TABLE
+from uad.calls.forced import behind_thoughts, call_constraint
 from uad.calls.format import AnswerFormat
 from uad.calls.parser import Start
 from uad.calls.tools import Calls, Schema
@@ -34,7 +35,6 @@ from uad.events import (
     TokenText,
     Totals,
 )
-from uad.runtime.calling import behind_thoughts, call_constraint
 from uad.stats import DrafterStats, DraftStats, Timings, Usage
 from uad.types import Constraint, Crossing, Finish, Origin, Request, SamplingParams, StopKind, TokenProb
 

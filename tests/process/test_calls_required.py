@@ -15,6 +15,7 @@ from kit.calls_kit import BEGINNING, FORMATS, said
 from kit.grammar_kit import PIECES as WORDS
 from kit.grammar_kit import tokenize
 
+from uad.calls.forced import behind_thoughts, call_constraint
 from uad.calls.format import AnswerFormat
 from uad.calls.parser import Start
 from uad.calls.tools import Calls, Tool
@@ -22,7 +23,6 @@ from uad.errors import NotSupportedError
 from uad.grammar.grammars import Grammars
 from uad.grammar.matcher import GrammarMatcher
 from uad.grammar.vocabulary import GrammarVocabulary
-from uad.runtime.calling import behind_thoughts, call_constraint
 from uad.types import Constraint, ConstraintKind
 from uad.vocab.encode import Encoder
 from uad.vocab.table import VocabTable

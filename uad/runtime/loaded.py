@@ -8,12 +8,12 @@ from itertools import chain
 from types import TracebackType
 from typing import Self
 
+from uad.calls.forced import behind_thoughts, call_constraint
 from uad.calls.format import AnswerFormat
 from uad.calls.parser import Start
 from uad.calls.tools import Calls, Schema
 from uad.errors import InvalidRequestError
 from uad.events import AdapterInfo, RuntimeInfo, SlotInfo, Totals
-from uad.runtime.calling import behind_thoughts, call_constraint
 from uad.runtime.parts import Parts
 from uad.stats import DrafterStats
 from uad.types import Clock, Constraint, Request, SamplingParams
@@ -77,11 +77,11 @@ class Loaded:
             self._parts.breakers(sampling.dry_sequence_breakers)
 
     def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
-        """See `calling.call_constraint`. Compiles nothing."""
+        """See `forced.call_constraint`. Compiles nothing."""
         return call_constraint(self._parts.target.model.vocab, self.answers, calls, start, tail, answer)
 
     def behind_thoughts(self, bound: Constraint, start: Start, tail: str) -> Constraint:
-        """See `calling.behind_thoughts`. Compiles nothing."""
+        """See `forced.behind_thoughts`. Compiles nothing."""
         return behind_thoughts(self._parts.target.model.vocab, self.answers, bound, start, tail)
 
     def slots(self) -> tuple[SlotInfo, ...]:

@@ -43,7 +43,7 @@ ROOMS = {
     "uad.vocab": Room((*BASE, "numpy", "tokenizers")),
     "uad.templates": Room((*BASE, "jinja2")),
     "uad.mapping": Room((*BASE, "uad.templates", "uad.vocab", "rapidfuzz")),
-    "uad.calls": Room((*BASE, "uad.templates", "uad.mapping")),
+    "uad.calls": Room((*BASE, "uad.templates", "uad.mapping", "uad.grammar", "uad.vocab")),
     "uad.sampling": Room((*BASE, "uad.grammar.protocol", "numpy")),
     "uad.grammar": Room((*BASE, "uad.vocab", "uad.drafters.protocol", "llguidance", "numpy")),
     "uad.drafters": Room((*BASE, "uad.vocab", "uad.mapping", "uad.sampling", "numpy")),

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kit.browser import Open, answered, browsing, fake, say, served, until, visits
+from kit.browser import Open, answered, fake, say, served, until
 
 SLOW = "word " * 400
 OLD = "uad.conversations"
 TEXT_OF_LAST = "document.querySelector('.turn.answer:last-child > .paper').textContent"
 KEPT_TEXT = "Object.values(localStorage).map(JSON.parse).find(one => one.said).said.text"
 PHONE = {"width": 390, "height": 844}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with browsing() as opened:
-        yield opened
-
-
-@pytest.fixture
-def visit(browser: Any) -> Iterator[Open]:
-    with visits(browser) as opened:
-        yield opened
 
 
 def titles(page: Any) -> list[str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
 import pytest
-from kit.browser import Open, answered, browsing, by_sevens, fake, say, served, until, visits
+from kit.browser import Open, answered, by_sevens, fake, say, served, until
 from kit.fake_runtime import REJECTED
 
 from uad.calls.format import AnswerFormat, ThoughtFormat
@@ -28,19 +27,6 @@ HOSTILE = (
     + "w" * 30_000
     + "\n"
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with browsing() as opened:
-        yield opened
-
-
-@pytest.fixture
-def visit(browser: Any) -> Iterator[Open]:
-    """Opens the page of a server in a fresh profile; a complaint in the console fails the test."""
-    with visits(browser) as opened:
-        yield opened
 
 
 def runs(page: Any) -> list[list[str]]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kit.browser import Open, answered, browsing, fake, say, served, until, visits
+from kit.browser import Open, answered, fake, say, served, until, visits
 
 EXAMPLES = int(os.environ.get("UAD_EXAMPLES", "30"))
 PIECES = (
@@ -60,18 +60,6 @@ PLACES = """async text => {
     blocks(text).forEach(walk);
     return wrong;
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with browsing() as opened:
-        yield opened
-
-
-@pytest.fixture
-def visit(browser: Any) -> Iterator[Open]:
-    with visits(browser) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

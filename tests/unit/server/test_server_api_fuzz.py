@@ -14,7 +14,7 @@ from kit.api_kit import CALL, THOUGHT, saying
 from kit.server_kit import with_server
 from yarl import URL
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import fuzz  # noqa: E402

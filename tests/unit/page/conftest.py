@@ -1,0 +1,22 @@
+"""A browser for each file of tests, and a page of it for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kit.browser import Open, browsing, visits
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with browsing() as opened:
+        yield opened
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Open]:
+    """Opens the page of a server in a fresh profile; a complaint in the console fails the test."""
+    with visits(browser) as opened:
+        yield opened
