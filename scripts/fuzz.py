@@ -193,7 +193,8 @@ class Session:
         names = [
             name
             for name in sorted(FIELDS)
-            if name not in ("n", "temperature", "seed", "speculative", "response_format", "n_probs", "t_max_predict_ms")
+            if name not in ("n", "temperature", "seed", "response_format", "n_probs", "t_max_predict_ms")
+            and not name.startswith("speculative")
         ]
         body |= {name: FIELDS[name](draw) for name in draw.sample(names, draw.randint(0, 3))}
         cases = [

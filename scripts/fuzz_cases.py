@@ -8,9 +8,11 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import fuzz_apis
+import http_fields
 
 Json = dict[str, Any]
 CHAT = "/v1/chat/completions"
@@ -164,7 +166,15 @@ def _prompt(draw: random.Random, most: int) -> Any:
     return draw.choice((said, said, ids, [said, *ids], [said, "x"], [ids, ids], {"prompt_string": said}))
 
 
-FIELDS: dict[str, Callable[[random.Random], Any]] = {
+def _makers() -> Iterator[tuple[str, Callable[[random.Random], Any]]]:
+    """Of every field that may be left out, by the types and bounds of the table of fields."""
+    rows = [row for kind, found in http_fields.all_rows().items() if kind in http_fields.GENERATING for row in found]
+    for row in rows:
+        if row.schema.get("type") and not row.is_required:
+            yield row.name, partial(http_fields.drawn, schema=row.schema)
+
+
+SPECIAL: dict[str, Callable[[random.Random], Any]] = {
     "temperature": lambda draw: draw.choice((0, 0.8, 1.5)),
     "seed": lambda draw: draw.randrange(2**31),
     "top_k": lambda draw: draw.choice((0, 1, 40)),
@@ -213,7 +223,14 @@ FIELDS: dict[str, Callable[[random.Random], Any]] = {
     "suffix": lambda draw: text(draw, 64)[1],
     "prediction": lambda draw: {"type": "content", "content": _predicted(draw)},
     "response_format": lambda draw: {"type": draw.choice(("text", "json_object"))},
+    "response_fields": lambda draw: [],
+    "sse_ping_interval": lambda draw: draw.choice((-1, 0, 1, 86400)),
+    "speculative.types": lambda draw: draw.choice(("none", "draft-simple", ["suffix", "ngram-mod"])),
+    "tools": lambda draw: [{"type": "function", "function": {"name": text(draw, 16)[1] or "f"}}],
 }
+"""Fields whose values are worth more thought: texts of all kinds, ids, numbers that do not take long."""
+_SET_ELSEWHERE = ("stream", "max_tokens", "prompt")
+FIELDS = {name: maker for name, maker in (dict(_makers()) | SPECIAL).items() if name not in _SET_ELSEWHERE}
 
 
 def _predicted(draw: random.Random) -> Any:

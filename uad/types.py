@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from uad.common.request_fields import request_field
 from uad.common.samplers import SamplingParams as SamplingParams
 from uad.common.sums import Sums
 
@@ -177,50 +178,80 @@ NO_FIM = FimTokens()
 class Request:
     """One sequence to generate: prompt ids in, text out.
 
-    `max_tokens` None means until the context is full. `n_probs` > 0 or `logprobs` asks for log-probabilities of the
-    unmodified distribution, with that many alternatives. `slot` asks for a certain slot (-1: any).
-
-    The text ends before the first of `stop`, in which names of control tokens count, or before an id of
-    `stop_token_ids`; after it with `include_stop`. None of these counts among the first `min_tokens` ids: there ids
-    that end the answer are not drawn (vLLM's meaning). `adapters`: how much of each LoRA adapter the target adds, None
-    for what the server says. `shown` are names of control tokens that the text shows, for a caller that reads structure
-    out of it. `thoughts` says what thoughts look like: they are counted, and bounded if it says so. `origins` asks for
-    the text of each id, with its origin (`Delta.tokens`).
-
-    post_sampling: probabilities are those that an id was drawn with. prompt_probs: `Progress` has those of the
-    prompt's ids, too. progress, timings: `Progress` is sent, and times with each piece. n_indent: the text ends before
-    a line that begins with fewer blanks. max_predict_ms: it ends with the first line that ends later (0: no limit).
-    `prediction`: bytes that the answer is expected to be, with edits. `drafted_prompt`: what drafters read in place of
-    the prompt, where the answer does not go on after its end (empty: the prompt). `name`: what lines of the log call
-    it.
+    What a body over HTTP sets as it is, is a row (`request_field`); answers repeat the rows in their order.
+    `requests/job` works out the rest.
     """
 
     prompt: tuple[int, ...]
     sampling: SamplingParams = field(default_factory=SamplingParams)
     speculative: SpeculativeParams = SpeculativeParams()
     max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
-    include_stop: bool = False
-    min_tokens: int = 0
+    """None: until the context is full."""
+    min_tokens: int = request_field(
+        0, "among the first so many tokens no end is drawn and no stop counts (see **Stops**)"
+    )
+    stop: tuple[str, ...] = request_field(
+        (), "what the answer ends before, a text or several; names of control tokens count (see **Stops**)"
+    )
+    stop_token_ids: tuple[int, ...] = request_field((), "tokens that the answer ends before")
+    include_stop: bool = request_field(
+        False, "the text goes on to the end of what stopped it", "include_stop_str_in_output"
+    )
+    stream: bool = request_field(False, "the answer is sent as it is written, as server-sent events")
+    n_probs: int = request_field(
+        0, "so many alternatives of each token, with log-probabilities of the unmodified distribution", high=100
+    )
+    post_sampling: bool = request_field(
+        False, "probabilities are those that a token was drawn with, after all samplers", "post_sampling_probs"
+    )
+    timings: bool = request_field(
+        False, "in streams: `timings` so far in each event", "timings_per_token", only_streamed=True
+    )
+    n_indent: int = request_field(
+        0, "the answer ends before a line that begins with fewer blanks, after the first line; 0: never"
+    )
+    max_predict_ms: float = request_field(
+        0.0,
+        "the answer ends with the first line that ends later, in milliseconds from its first token; 0 or less: never",
+        "t_max_predict_ms",
+        low=-1,
+        high=2.0**63,
+        counts_from=0.0,
+    )
+    progress: bool = request_field(
+        False,
+        "in streams: `prompt_progress`, before the prompt is read and after each part",
+        "return_progress",
+        only_streamed=True,
+        is_echoed=False,
+    )
+    origins: bool = request_field(
+        False,
+        "in streams: which drafter wrote each token, or the target (see **Answers**)",
+        "return_origins",
+        is_echoed=False,
+    )
+    cache_prompt: bool = request_field(
+        True, "the prompt is read on from what a slot holds", is_echoed=False, default_text="`--cache-prompt`"
+    )
+    slot: int = request_field(-1, "the slot that writes the answer; -1: any", "id_slot", low=-1, is_echoed=False)
     logprobs: bool = False
-    n_probs: int = 0
-    cache_prompt: bool = True
-    slot: int = -1
+    """Log-probabilities of the unmodified distribution are wanted, with `n_probs` alternatives or none."""
     constraint: Constraint | None = None
     shown: tuple[str, ...] = ()
+    """Names of control tokens that the text shows, for a caller that reads structure out of it."""
     adapters: tuple[float, ...] | None = None
-    post_sampling: bool = False
+    """How much of each LoRA adapter the target adds; None: what the server says."""
     prompt_probs: bool = False
-    progress: bool = False
-    timings: bool = False
-    n_indent: int = 0
-    max_predict_ms: float = 0.0
+    """`Progress` has the probabilities of the prompt's ids, too."""
     prediction: bytes = b""
+    """What the answer is expected to be, with edits."""
     drafted_prompt: tuple[int, ...] = ()
+    """What drafters read in place of the prompt, where the answer does not go on after its end; empty: the prompt."""
     thoughts: ThoughtBounds | None = None
-    origins: bool = False
+    """What thoughts look like: they are counted, and bounded if it says so."""
     name: str = field(default="", compare=False)
+    """What lines of the log call it."""
 
 
 READ_AGAIN = 16

@@ -13,8 +13,8 @@ from uad.apis.translated import Translated, chat_of, objects_in, refuse_several,
 from uad.checkpoint import checkpoint
 from uad.common.json_out import Json
 from uad.errors import InvalidRequestError, NotSupportedError
-from uad.requests.schemas import MAX_MESSAGES, MAX_PARTS, Body, Count, Effort, Length, Words
-from uad.requests.toolfields import MAX_NAME, MAX_TOOLS, FunctionBody
+from uad.requests.fields import MAX_MESSAGES, Body, Count, Effort, Length, Words
+from uad.requests.message_fields import MAX_NAME, MAX_PARTS, MAX_TOOLS, FunctionBody
 
 OLDEST_VERSION = "2023-06-01"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")

@@ -14,8 +14,8 @@ from uad.apis.translated import Translated, chat_of, objects_in, refuse_several,
 from uad.checkpoint import checkpoint
 from uad.common.json_out import Json
 from uad.errors import InvalidRequestError, NotSupportedError
-from uad.requests.schemas import Body, ChatAlternatives, Effort, Length
-from uad.requests.toolfields import CHOICES, MAX_NAME, MAX_TOOLS, FunctionBody
+from uad.requests.fields import Body, ChatAlternatives, Effort, Length
+from uad.requests.message_fields import CHOICES, MAX_NAME, MAX_TOOLS, FunctionBody
 
 log = logging.getLogger("uad.server")
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from uad.common.json_out import Json
 from uad.common.samplers import SETTINGS
+from uad.requests.fields import REQUEST_ROWS
 from uad.requests.job import Job
 from uad.types import Origin, Request, SamplingParams, SpeculativeParams
 
@@ -18,16 +19,7 @@ def settings_json(job: Job, request: Request, seed: int | None) -> Json:
         **sampling_json(request.sampling, seed, _banned(job, request)),
         "max_tokens": n_predict,
         "n_predict": n_predict,
-        "min_tokens": request.min_tokens,
-        "stop": request.stop,
-        "stop_token_ids": request.stop_token_ids,
-        "include_stop_str_in_output": request.include_stop,
-        "stream": job.stream,
-        "n_probs": request.n_probs,
-        "post_sampling_probs": request.post_sampling,
-        "timings_per_token": request.timings,
-        "n_indent": request.n_indent,
-        "t_max_predict_ms": request.max_predict_ms,
+        **{row.name or name: getattr(request, name) for name, row in REQUEST_ROWS.items() if row.is_echoed},
         **speculative_json(request.speculative, job.drafters),
     }
 

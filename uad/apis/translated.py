@@ -13,8 +13,7 @@ from pydantic import BaseModel, ValidationError
 from uad.apis.problems import told
 from uad.common.json_out import Json
 from uad.errors import ContextOverflowError, InvalidRequestError, NotSupportedError, RequestError
-from uad.requests.refuse import checked
-from uad.requests.schemas import Body, ChatBody
+from uad.requests.fields import Body, ChatBody, checked
 
 _SEVERAL = ("n", "n_cmpl")
 _FOREIGN = (*_SEVERAL, "n_probs", "logprobs")

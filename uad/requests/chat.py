@@ -10,10 +10,10 @@ from uad.calls.tools import Calls, Tool
 from uad.errors import InvalidRequestError
 from uad.requests.constraint import chat_constraint
 from uad.requests.engine import Backend
+from uad.requests.fields import ChatBody
 from uad.requests.job import Job, make_job
+from uad.requests.message_fields import NamedTool
 from uad.requests.prompt_ids import answer_begun, encode_chat, text_of
-from uad.requests.schemas import ChatBody
-from uad.requests.toolfields import NamedTool
 from uad.types import ThoughtBounds
 
 _TAIL = 64

@@ -9,7 +9,7 @@ from uad.calls.parser import Start
 from uad.calls.tools import Calls
 from uad.errors import InvalidRequestError, RequestError
 from uad.requests.engine import Backend
-from uad.requests.schemas import ChatBody, GenerationBody
+from uad.requests.fields import ChatBody, GenerationBody
 from uad.types import Constraint, ConstraintKind
 
 _JSON, _GRAMMAR, _REGEX, _CHOICE = ConstraintKind

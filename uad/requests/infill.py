@@ -9,8 +9,8 @@ from typing import Final
 
 from uad.errors import NotSupportedError
 from uad.requests.engine import Backend
+from uad.requests.fields import ExtraBody, InfillBody
 from uad.requests.prompt_ids import Part, Prompt, filled, mixed_ids, parts_of, raw_ids, text_of
-from uad.requests.schemas import ExtraBody, InfillBody
 from uad.types import FimTokens
 
 _PROJECT, _FILE, _SNIPPET = "myproject\n", "filename\n", "\n\n--- snippet ---\n\n"

@@ -1,48 +1,67 @@
-"""From a checked body to what is submitted: the server's defaults with single fields replaced."""
+"""From a checked body to what is submitted: the server's defaults with single fields replaced.
+
+What a body sets as it is, `fields.requested` copies. Here are the fields that have to be worked out: lengths,
+probabilities, samplers, draft control, predictions, adapters.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from uad.checkpoint import checkpoint
 from uad.common.request_id import REQUEST_ID
+from uad.common.samplers import SAMPLERS, SETTINGS, sampler_names
 from uad.errors import InvalidRequestError
 from uad.requests.constraint import constraint_of
 from uad.requests.engine import Backend
+from uad.requests.fields import ChatBody, CompletionBody, GenerationBody, NativeBody, requested
 from uad.requests.prompt_ids import Prompt
-from uad.requests.sampling import sampling_params
-from uad.requests.schemas import ChatBody, CompletionBody, GenerationBody, NativeBody
-from uad.types import Origin, Request, SpecPolicy, SpeculativeParams
+from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 
 MAX_ECHOED: Final = 1 << 20  # probabilities of a prompt
 MAX_PREDICTED: Final = 1 << 22
 """Bytes of all text of a prediction: about a million tokens."""
 MAX_PREDICTED_PARTS: Final = 4096
+RANDOM_SEEDS = (-1, 2**32 - 1)
+"""llama-server's two spellings of "draw one"."""
+MAX_BIASES = 4096
+MAX_BREAKERS = 64
+MAX_BREAKER_CHARS = 40
+_UNASKED = Request(prompt=())
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`requests` are prompt by prompt, each with its `n` choices in a row; `prompts` has one entry per request.
-    `drafters` are those that draft for it. The `n_best` likeliest of the choices are returned; logprobs: with
-    log-probabilities. echo: the prompt stands before each answer. eog: the ends of the target's vocabulary.
-    is_verbose: chats answer with `__verbose`, too. token_ids: the ids of prompt and answer are returned.
-    """
+    """`requests` are prompt by prompt, each with its `n` choices in a row; `prompts` has one entry per request."""
 
     requests: tuple[Request, ...]
     prompts: tuple[Prompt, ...]
     n: int
-    stream: bool
     include_usage: bool
     ping: float | None
+    """Seconds of silence after which a stream sends a comment; None: never."""
     n_best: int
+    """How many of the choices are returned: the likeliest."""
     logprobs: bool
     echo: bool = False
+    """The prompt stands before each answer."""
     drafters: tuple[Origin, ...] = ()
+    """Those that draft for it."""
     eog: Mapping[int, str] = field(default_factory=dict)
+    """The ends of the target's vocabulary."""
     is_verbose: bool = False
+    """Chats answer with `__verbose`, too."""
     token_ids: bool = False
+    """The ids of prompt and answer are returned."""
+
+    @property
+    def stream(self) -> bool:
+        """Whether the answer is sent as it is written."""
+        return self.requests[0].stream
 
     @property
     def post_sampling(self) -> bool:
@@ -53,7 +72,7 @@ class Job:
 def check_counts(engine: Backend, body: GenerationBody, n_prompts: int, limit: int) -> int:
     """How many sequences the request asks for, or InvalidRequestError where the server could never run them."""
     n_slots, n = engine.info.n_slots, n_choices(body)
-    if body.id_slot >= n_slots:
+    if requested(body, _UNASKED).slot >= n_slots:
         raise InvalidRequestError.at("id_slot", f"must be below {n_slots}, the number of slots")
     if n > limit:
         name = "n" if n == body.n else "best_of"
@@ -81,33 +100,29 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
     n, echo = n_choices(body), isinstance(body, CompletionBody) and body.echo
     if echo and logprobs:
         _check_echo(prompts, n_probs)
-    max_tokens = _max_tokens(body.max_tokens, engine.config.n_predict)
-    _check_stops(engine, body, max_tokens)
-    model = Request(
+    limit, asked = engine.config.n_predict, -1 if body.max_tokens is None else body.max_tokens
+    lengths = [length for length in (limit, asked) if length >= 0]
+    usual = Request(
         prompt=(),
-        sampling=sampling_params(engine, body),
-        speculative=speculative_params(engine, body),
-        max_tokens=max_tokens,
-        stop=tuple(body.stop),
-        stop_token_ids=tuple(dict.fromkeys(body.stop_token_ids)),
-        include_stop=body.include_stop_str_in_output,
-        min_tokens=body.min_tokens,
-        logprobs=logprobs or n > body.n,
-        n_probs=n_probs,
-        cache_prompt=engine.config.server.cache_prompt if body.cache_prompt is None else body.cache_prompt,
-        slot=body.id_slot,
-        constraint=constraint_of(engine, body),
-        adapters=scales_of(engine, body.lora) if body.lora else None,
-        post_sampling=body.post_sampling_probs,
-        prompt_probs=echo and logprobs,
-        progress=body.return_progress and body.stream,
-        timings=body.timings_per_token and body.stream,
-        n_indent=body.n_indent,
-        max_predict_ms=max(body.t_max_predict_ms, 0.0),
-        prediction=prediction_of(body.prediction),
-        origins=_origins(body),
+        max_tokens=min(lengths) if lengths else None,
+        cache_prompt=engine.config.server.cache_prompt,
         name=REQUEST_ID.get(),
     )
+    model = requested(body, usual)
+    _check_stops(engine, model)
+    model = replace(
+        model,
+        sampling=sampling_params(engine, body),
+        speculative=speculative_params(engine, body),
+        logprobs=logprobs or n > body.n,
+        n_probs=n_probs,
+        constraint=constraint_of(engine, body),
+        adapters=scales_of(engine, body.lora) if body.lora else None,
+        prompt_probs=echo and logprobs,
+        prediction=prediction_of(body.prediction),
+    )
+    if model.origins and not model.stream:
+        raise InvalidRequestError.at("return_origins", "the chunks of a stream have it; set stream to true")
     requests = tuple(_choice(model, prompt, i) for prompt in prompts for i in range(n))
     interval = ping if body.sse_ping_interval is None else body.sse_ping_interval
     return Job(
@@ -117,7 +132,6 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         n_best=body.n,
         logprobs=logprobs,
         echo=echo,
-        stream=body.stream,
         include_usage=bool(body.stream_options.include_usage),
         ping=interval if interval > 0 else None,
         drafters=drafters_of(engine, model.speculative, bool(model.prediction)),
@@ -135,32 +149,18 @@ def _check_echo(prompts: Sequence[Prompt], n_probs: int) -> None:
         )
 
 
-def _origins(body: GenerationBody) -> bool:
-    if body.return_origins and not body.stream:
-        raise InvalidRequestError.at("return_origins", "the chunks of a stream have it; set stream to true")
-    return body.return_origins
-
-
 def _choice(model: Request, prompt: Prompt, i: int) -> Request:
     seed = model.sampling.seed
     sampling = model.sampling if seed is None else replace(model.sampling, seed=seed + i)
     return replace(model, prompt=prompt.ids, drafted_prompt=prompt.drafted, sampling=sampling)
 
 
-def _check_stops(engine: Backend, body: GenerationBody, max_tokens: int | None) -> None:
-    n_vocab = engine.info.target.n_vocab
-    if any(id_ >= n_vocab for id_ in body.stop_token_ids):
-        raise InvalidRequestError.at("stop_token_ids", f"token ids must lie between 0 and {n_vocab - 1}")
-    if max_tokens is not None and body.min_tokens > max_tokens:
+def _check_stops(engine: Backend, request: Request) -> None:
+    _check_ids(engine, request.stop_token_ids, "stop_token_ids")
+    if request.max_tokens is not None and request.min_tokens > request.max_tokens:
         raise InvalidRequestError.at(
-            "min_tokens", f"must not be above max_tokens, which is {max_tokens} for this request"
+            "min_tokens", f"must not be above max_tokens, which is {request.max_tokens} for this request"
         )
-
-
-def _max_tokens(asked: int | None, limit: int) -> int | None:
-    if asked is None or asked < 0:
-        return limit if limit >= 0 else None
-    return min(asked, limit) if limit >= 0 else asked
 
 
 def _probs(body: GenerationBody) -> tuple[int, bool]:
@@ -174,6 +174,130 @@ def _probs(body: GenerationBody) -> tuple[int, bool]:
         n_probs = body.logprobs
     is_wanted = bool(n_probs) or (isinstance(body, CompletionBody) and n_probs is not None)
     return n_probs or 0, is_wanted
+
+
+# --- samplers, biases and bans
+
+
+def sampling_params(engine: Backend, body: GenerationBody) -> SamplingParams:
+    """Sampling of one request. May tokenize, and look through the vocabulary: for worker threads."""
+    changes = {name: value for name in (*SETTINGS, "ignore_eos") if (value := getattr(body, name)) is not None}
+    if changes.get("repeat_last_n", 0) < 0:
+        changes["repeat_last_n"] = engine.info.n_ctx
+    if body.seed is not None:
+        changes["seed"] = None if body.seed in RANDOM_SEEDS else body.seed
+    if body.logit_bias is not None:
+        changes["logit_bias"] = tuple(_biases(engine, body.logit_bias))
+    if body.dry_sequence_breakers is not None:
+        changes["dry_sequence_breakers"] = _breakers(body.dry_sequence_breakers)
+    if body.samplers is not None:
+        changes |= _chain(body.samplers)
+    changes["bad_words"] = tuple(dict.fromkeys(_bad_words(engine, body)))
+    _check_ids(engine, body.allowed_token_ids, "allowed_token_ids")
+    changes["allowed"] = tuple(dict.fromkeys(body.allowed_token_ids))
+    params = replace(engine.config.sampling, **changes)
+    engine.check_sampling(params)
+    return params
+
+
+def _chain(words: Sequence[str]) -> dict[str, object]:
+    """The samplers of these names or letters, in their order, and those that are not named off.
+
+    Unknown ones are left out, as llama-server does: clients send those of other servers.
+    """
+    names = tuple(sampler_names(words))
+    left_out = [
+        name for sampler, its in SAMPLERS.items() if sampler.letter and sampler.name not in names for name in its
+    ]
+    return {"samplers": names, **{name: SETTINGS[name].off[0] for name in left_out if SETTINGS[name].off}}
+
+
+def _breakers(value: object) -> tuple[str, ...]:
+    """A list of texts, or the JSON of one."""
+    name = "dry_sequence_breakers"
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = None
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise InvalidRequestError.at(name, "must be a list of strings")
+    if len(value) > MAX_BREAKERS:
+        raise InvalidRequestError.at(name, f"at most {MAX_BREAKERS} strings")
+    return tuple(dict.fromkeys(text[:MAX_BREAKER_CHARS] for text in value if text))
+
+
+def _bad_words(engine: Backend, body: GenerationBody) -> Iterator[tuple[int, ...]]:
+    """Runs of ids; of a text those at the beginning of a word, too, as in vLLM."""
+    for word in body.bad_words:
+        checkpoint()
+        for text in (word, " " + word.lstrip()) if word.strip() else (word,):
+            if ids := engine.tokenize(text, add_special=False, parse_special=False):
+                yield tuple(ids)
+    for run in body.bad_words_ids:
+        if not run:
+            raise InvalidRequestError.at("bad_words_ids", "a list in it is empty")
+        _check_ids(engine, run, "bad_words_ids")
+        yield tuple(run)
+
+
+def _check_ids(engine: Backend, ids: Sequence[int], name: str) -> None:
+    n_vocab = engine.info.target.n_vocab
+    if not all(0 <= id_ < n_vocab for id_ in ids):
+        raise InvalidRequestError.at(name, f"token ids must lie between 0 and {n_vocab - 1}")
+
+
+def _biases(engine: Backend, value: object) -> Iterator[tuple[int, float]]:
+    n = 0
+    for key, bias in _pairs(value):
+        addend = _addend(bias)
+        ids = _biased_ids(engine, key)
+        n += len(ids)
+        if n > MAX_BIASES:
+            raise InvalidRequestError.at("logit_bias", f"at most {MAX_BIASES} tokens, those of texts included")
+        for id_ in ids:
+            yield id_, addend
+
+
+def _pairs(value: object) -> list[tuple[object, object]]:
+    if isinstance(value, dict | list) and len(value) > MAX_BIASES:
+        raise InvalidRequestError.at("logit_bias", f"at most {MAX_BIASES} tokens")
+    if isinstance(value, dict):
+        return list(value.items())
+    if isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value):
+        return [(key, bias) for key, bias in value]
+    raise InvalidRequestError.at("logit_bias", "must be an object, or a list of [token id or text, bias]")
+
+
+def _addend(bias: object) -> float:
+    if bias is False:
+        return -math.inf
+    if isinstance(bias, bool) or not isinstance(bias, int | float) or not -1e6 <= bias <= 1e6:
+        raise InvalidRequestError.at(
+            "logit_bias", "a bias must be a number between -1e6 and 1e6, or false to ban the token"
+        )
+    return float(bias)
+
+
+def _biased_ids(engine: Backend, key: object) -> list[int]:
+    if isinstance(key, str) and not _is_integer(key):
+        if len(key) > MAX_BIASES:
+            raise InvalidRequestError.at("logit_bias", f"a text of at most {MAX_BIASES} characters")
+        checkpoint()
+        return engine.tokenize(key, add_special=False, parse_special=False)
+    if isinstance(key, bool) or not isinstance(key, int | str):
+        raise InvalidRequestError.at("logit_bias", "a token must be an id or text")
+    id_ = int(key)
+    _check_ids(engine, [id_], "logit_bias")
+    return [id_]
+
+
+def _is_integer(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) < 20
+
+
+# --- drafts
 
 
 def drafters_of(engine: Backend, params: SpeculativeParams, is_predicted: bool = False) -> tuple[Origin, ...]:

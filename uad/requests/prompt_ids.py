@@ -10,7 +10,7 @@ from uad.checkpoint import checkpoint
 from uad.common.json_out import chunks
 from uad.errors import ContextOverflowError, InvalidRequestError
 from uad.requests.engine import Backend, Message
-from uad.requests.schemas import MessageBody, TemplateBody
+from uad.requests.fields import MessageBody, TemplateBody
 
 Part = str | int
 RESERVED_KWARGS = frozenset(
@@ -213,7 +213,7 @@ def _template_kwargs(body: TemplateBody) -> dict[str, object]:
         kwargs = {"enable_thinking": False, **kwargs}
     elif body.reasoning_effort:
         kwargs["reasoning_effort"] = body.reasoning_effort
-    if sum(map(len, chunks([tool.function.told() for tool in body.tools]))) > MAX_TOOL_CHARS:
+    if sum(map(len, chunks([tool.function.for_template() for tool in body.tools]))) > MAX_TOOL_CHARS:
         raise InvalidRequestError.at("tools", f"at most {MAX_TOOL_CHARS} characters as JSON")
     return {**kwargs, **_template_fields(body)}
 
@@ -222,7 +222,7 @@ def _template_fields(body: TemplateBody) -> dict[str, object]:
     """What the chat template gets of them. A budget of no thoughts at all switches them off."""
     fields: dict[str, object] = {}
     if body.tools:
-        fields["tools"] = [{"type": "function", "function": tool.function.told()} for tool in body.tools]
+        fields["tools"] = [{"type": "function", "function": tool.function.for_template()} for tool in body.tools]
     if body.enable_thinking is not None:
         fields["enable_thinking"] = body.enable_thinking
     if body.thinking_budget is not None and body.thinking_budget >= 0:

@@ -18,10 +18,9 @@ from uad.apis.spoken import chat_shape
 from uad.apis.translated import Translated, read_chat, spelled
 from uad.errors import InvalidRequestError
 from uad.requests.chat import Reading, chat_job
+from uad.requests.fields import Body, TemplateBody, checked
 from uad.requests.job import Job, check_counts
 from uad.requests.prompt_ids import encode_chat
-from uad.requests.refuse import checked
-from uad.requests.schemas import Body, TemplateBody
 from uad.server.completions import answer
 from uad.server.replies import reply
 from uad.server.state import STATE, State

@@ -17,11 +17,10 @@ from uad.apis.shapes import CompletionShape, Identity, NativeShape, Shape
 from uad.common.json_out import DONE, with_member
 from uad.events import Delta, Done, Progress
 from uad.requests.engine import Arrival, Backend, Generation, merge
+from uad.requests.fields import CompletionBody, InfillBody, NativeBody, checked
 from uad.requests.infill import encode_infill, encode_insertion
 from uad.requests.job import Job, check_counts, make_job
 from uad.requests.prompt_ids import Prompt, encode_prompt, split_prompts, text_of
-from uad.requests.refuse import checked
-from uad.requests.schemas import CompletionBody, InfillBody, NativeBody
 from uad.server.connection import hurry
 from uad.server.json_in import SMALL
 from uad.server.replies import FAILED, begin_stream, reply

@@ -13,10 +13,9 @@ from uad.common.json_out import Json
 from uad.config.kinds import SWITCH
 from uad.errors import InvalidRequestError, NotSupportedError
 from uad.events import SlotInfo
+from uad.requests.fields import DetokenizeBody, TemplateBody, TokenizeBody, checked
 from uad.requests.job import drafters_of, scales_of
 from uad.requests.prompt_ids import chat_template, ids_of, mixed_ids, parts_of, render_chat, text_of
-from uad.requests.refuse import checked
-from uad.requests.schemas import DetokenizeBody, TemplateBody, TokenizeBody
 from uad.server.json_in import parse_list
 from uad.server.metrics import CONTENT_TYPE, render
 from uad.server.replies import refusal, reply

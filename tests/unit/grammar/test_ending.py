@@ -56,3 +56,8 @@ def test_what_can_never_end_is_refused(constraint: Constraint) -> None:
 )
 def test_what_may_end_is_taken(constraint: Constraint, answer: str) -> None:
     assert fits(constraint, answer)
+
+
+def test_required_members_without_a_name_are_an_error_of_the_schema() -> None:
+    with pytest.raises(InvalidRequestError, match="Expected string for 'required'"):
+        GRAMMARS.check(schema({"type": "object", "required": [{"a": 1}]}))

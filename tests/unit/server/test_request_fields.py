@@ -18,11 +18,10 @@ from kit.fake_runtime import FakeRuntime
 from uad.apis.problems import problem_of
 from uad.apis.settings import settings_json
 from uad.requests.chat import chat_job
+from uad.requests.fields import ChatBody, CompletionBody, InfillBody, NativeBody, checked
 from uad.requests.infill import encode_infill
 from uad.requests.job import Job, check_counts, make_job
 from uad.requests.prompt_ids import encode_prompt, split_prompts
-from uad.requests.refuse import checked
-from uad.requests.schemas import ChatBody, CompletionBody, InfillBody, NativeBody
 from uad.server.json_in import parse_object
 from uad.types import FimTokens
 

@@ -20,7 +20,8 @@ from uad.apis.problems import BusyError
 from uad.checkpoint import DroppedError, checkpoint, wanted_while
 from uad.common.json_out import chunks, dumps, dumps_large
 from uad.errors import UnavailableError
-from uad.requests.schemas import MAX_MESSAGES, MAX_PARTS
+from uad.requests.fields import MAX_MESSAGES
+from uad.requests.message_fields import MAX_PARTS
 from uad.server.state import N_THREADS, Lane, Workers
 
 LONG = "x" * (2 << 20)

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from uad.config import ServerConfig
 from uad.config.load import from_environ
 from uad.errors import ConfigError
-from uad.requests.schemas import ChatBody, CompletionBody, NativeBody, TokenizeBody
+from uad.requests.fields import ChatBody, CompletionBody, NativeBody, TokenizeBody
 
 KEYED = ServerConfig(port=0, alias="toy", api_keys=("sk-one", "sk two"))
 FIELDS = {

@@ -1,20 +1,35 @@
-"""Fields of a chat request about tools and thoughts, checked. Knows no template and no vocabulary."""
+"""The messages and the tools of a chat, as bodies have them. Knows no template and no vocabulary."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictStr,
+    model_validator,
+)
 
 MAX_TOOLS = 1024
-MAX_CALLS = 1024  # of one message
+MAX_CALLS = 1024
+"""Of one message."""
+MAX_PARTS = 4096
+"""Of one message."""
 MAX_NAME = 256
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 CHOICES = ("none", "auto", "required")
 
 
-class _AnyBody(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+class Body(BaseModel):
+    """Base of every request body, and of the objects in one."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, regex_engine="rust-regex")
 
 
 def _function_only(value: object) -> object:
@@ -29,7 +44,7 @@ def _arguments(value: object) -> object:
     return value
 
 
-def _choice(value: object) -> object:
+def _tool_choice(value: object) -> object:
     """A word, or the name in `{"type": "function", "function": {"name": …}}`."""
     if isinstance(value, str) and value in CHOICES:
         return value
@@ -48,7 +63,15 @@ def _reasoning(value: object) -> object:
     return value
 
 
-class FunctionBody(_AnyBody):
+def _text_parts(value: object) -> object:
+    if isinstance(value, str):
+        return [{"type": "text", "text": value}]
+    if not isinstance(value, list):
+        raise ValueError("must be a string or a list of text parts")
+    return value
+
+
+class FunctionBody(Body):
     """What a tool is called, what it does, and the JSON schema of its arguments."""
 
     name: StrictStr = Field(min_length=1, max_length=MAX_NAME)
@@ -56,7 +79,7 @@ class FunctionBody(_AnyBody):
     parameters: dict[StrictStr, Any] | None = None
     strict: StrictBool | None = None
 
-    def told(self) -> dict[str, object]:
+    def for_template(self) -> dict[str, object]:
         """As templates want it: with every member."""
         return {
             "name": self.name,
@@ -65,21 +88,21 @@ class FunctionBody(_AnyBody):
         }
 
 
-class ToolBody(_AnyBody):
+class ToolBody(Body):
     """One of `tools`."""
 
     type: Annotated[Literal["function"], BeforeValidator(_function_only)] = "function"
     function: FunctionBody
 
 
-class CalledBody(_AnyBody):
+class CalledBody(Body):
     """The function of a call in the history. `arguments` is JSON text; an object is taken, too."""
 
     name: StrictStr = Field(min_length=1, max_length=MAX_NAME)
     arguments: Annotated[Any, AfterValidator(_arguments)] = "{}"
 
 
-class CallBody(_AnyBody):
+class CallBody(Body):
     """One of a message's `tool_calls`."""
 
     id: StrictStr | None = None
@@ -87,11 +110,37 @@ class CallBody(_AnyBody):
     function: CalledBody
 
 
-class NamedTool(_AnyBody):
+class NamedTool(Body):
     """`tool_choice` that names the function to call."""
 
     name: StrictStr
 
 
-ToolChoice = Annotated[Literal["none", "auto", "required"] | NamedTool, BeforeValidator(_choice)]
+class TextPart(Body):
+    """One part of a message's content; other kinds are refused before validation."""
+
+    type: Literal["text"]
+    text: StrictStr
+
+
+class MessageBody(Body):
+    """One chat message. Further members known to chat templates travel along."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: (
+        Annotated[list[TextPart], Field(max_length=MAX_PARTS, fail_fast=True), BeforeValidator(_text_parts)] | None
+    ) = None
+    name: StrictStr | None = None
+    reasoning_content: StrictStr | None = Field(None, validation_alias=AliasChoices("reasoning_content", "reasoning"))
+    tool_call_id: StrictStr | None = None
+    tool_calls: Annotated[list[CallBody], Field(max_length=MAX_CALLS)] | None = None
+
+    @model_validator(mode="after")
+    def _has_content(self) -> MessageBody:
+        if self.role != "assistant" and "content" not in self.model_fields_set:
+            raise ValueError("must contain 'content'")
+        return self
+
+
+ToolChoice = Annotated[Literal["none", "auto", "required"] | NamedTool, BeforeValidator(_tool_choice)]
 ReasoningFormat = Annotated[Literal["none", "auto", "deepseek"], BeforeValidator(_reasoning)]
