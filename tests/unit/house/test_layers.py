@@ -78,7 +78,12 @@ ROOMS = {
     ),
     "uad.requests": Room((*BASE, "uad.config", "uad.calls", "pydantic")),
     "uad.apis": Room((*BASE, "uad.calls", "uad.requests", "pydantic")),
-    "uad.server": Room((*BASE, "uad.config", "uad.requests", "uad.apis", "aiohttp", "numpy", "prometheus_client")),
+    "uad.server": Room(
+        (
+            *(*BASE, "uad.config", "uad.requests", "uad.apis"),
+            *("aiohttp", "numpy", "prometheus_client", "pydantic_core"),
+        )
+    ),
     "uad.bench": Room((*BASE, "uad.config", "uad.console", "uad.hub", "rich", "aiohttp"), lazy=("uad.runtime",)),
     "uad.cli": Room(
         (*BASE, "uad.config", "uad.console", "uad.hub", "uad.__version__", "rich"),

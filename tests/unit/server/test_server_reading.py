@@ -1,5 +1,5 @@
-"""Bodies into values: long ones in pieces, which must give what the standard library gives, and too much of anything is
-refused.
+"""Bodies into values: long ones are measured in pieces before, all must give what the standard library gives, and too
+much of anything is refused.
 """
 
 import json
@@ -40,10 +40,9 @@ def gives(data, expected, n_ids=0):
 
 
 @pytest.fixture
-def small_pieces(monkeypatch):
+def small_steps(monkeypatch):
     monkeypatch.setattr(json_in, "SMALL", 24)
     monkeypatch.setattr(json_in, "_STEP", 7)
-    monkeypatch.setattr(json_in, "_TEXT_STEP", 32)
 
 
 def value(draw, depth=0):
@@ -63,8 +62,8 @@ def written(draw, body):
     return json.dumps(body, ensure_ascii=draw.random() < 0.5, indent=draw.choice([None, None, 1])).encode()
 
 
-@pytest.mark.usefixtures("small_pieces")
-def test_pieces_are_what_the_whole_is():
+@pytest.mark.usefixtures("small_steps")
+def test_what_was_measured_is_what_the_standard_library_reads():
     draw = random.Random(0)
     for _ in range(400):
         body = {str(i): value(draw) for i in range(draw.randrange(8))}
@@ -72,8 +71,8 @@ def test_pieces_are_what_the_whole_is():
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("small_pieces")
-def test_what_is_no_json_as_a_whole_is_none_in_pieces():
+@pytest.mark.usefixtures("small_steps")
+def test_what_is_no_json_for_the_standard_library_is_none_here():
     """One byte left out, doubled or replaced: both agree on whether that is JSON, and on the value."""
     draw = random.Random(1)
     n_refused = 0
@@ -98,7 +97,7 @@ def test_what_is_no_json_as_a_whole_is_none_in_pieces():
     assert n_refused > 400
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize(
     "data",
     [
@@ -114,7 +113,7 @@ def test_long_ones_of_a_kind(data):
     assert gives(data, json.loads(data))
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize(
     "data",
     [
@@ -137,6 +136,29 @@ def test_long_ones_that_are_refused(data):
 
 
 @pytest.mark.parametrize(
+    ("end", "text"),
+    [
+        (b"NaN}", "the body holds NaN, which is not JSON; send a finite number"),
+        (b"[1, -Infinity]}", "the body holds -Infinity, which is not JSON; send a finite number"),
+        (b'"\\ud800"}', "the body holds half of a surrogate pair (\\ud800 to \\udfff), which is not text"),
+        (b'"\\ude42\\ud83d"}', "the body holds half of a surrogate pair (\\ud800 to \\udfff), which is not text"),
+        (b'"\xff"}', "the body is not valid UTF-8 (byte 70014); JSON is sent in UTF-8"),
+        (b"9" * 5000 + b"}", "the body holds a number with too many digits"),
+        (b"1,}", "the body is not valid JSON: trailing comma at byte 70015"),
+    ],
+)
+def test_what_is_wrong_in_a_long_body_is_said_as_in_a_short_one(end: bytes, text: str) -> None:
+    """All but the words for broken JSON, which are the parser's own in long ones, with the byte."""
+    with pytest.raises(InvalidRequestError) as raised:
+        parse_object(b'{"a":"' + b"x" * 70_000 + b'",\n"b":' + end)
+    assert str(raised.value) == text
+    if "not valid" not in text:
+        with pytest.raises(InvalidRequestError) as raised:
+            parse_object(b'{"b":' + end)
+        assert str(raised.value) == text
+
+
+@pytest.mark.parametrize(
     ("unit", "n"),
     [
         ('""', MAX_VALUES),
@@ -149,6 +171,7 @@ def test_long_ones_that_are_refused(data):
     ],
 )
 def test_more_values_than_any_request_has_are_refused_before_they_are_parsed(unit, n, monkeypatch):
+    monkeypatch.setattr(json_in, "from_json", None)
     monkeypatch.setattr(json_in.json, "loads", None)
     with pytest.raises(InvalidRequestError, match="more than"):
         parse_object(('{"prompt":[' + ",".join([unit] * n) + "]}").encode())
