@@ -5,13 +5,13 @@ from __future__ import annotations
 from aiohttp import web
 
 from uad.config import ServerConfig
-from uad.server.doors import Doors, url_of
+from uad.server.listener import Listener, url_of
 
 
 async def listen(runner: web.AppRunner, config: ServerConfig) -> None:
     """Open the port for a runner that was set up, or raise ConfigError."""
-    with await Doors.open(config) as doors:
-        await doors.answer_with(runner)
+    with await Listener.open(config) as listener:
+        await listener.answer_with(runner)
 
 
 def base_url(runner: web.AppRunner, config: ServerConfig) -> str:

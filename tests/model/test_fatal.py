@@ -29,7 +29,7 @@ from uad.types import Origin, Request, SamplingParams, SpecPolicy, SpeculativePa
 
 BREAKS = """
 import sys
-import uad.server.life as life
+import uad.server.lifecycle as life
 from uad.cli import main
 from uad.errors import DecodeError
 from uad.llama.context import Context

@@ -95,13 +95,13 @@ def test_three_hundred_stalled_readers_leave_all_places_to_others() -> None:
 
     async def run() -> None:
         async with listening(fake, ServerConfig(max_queue=n - 8)) as (runner, address):
-            gate, server = runner.app[STATE].gate, runner.server
+            admission, server = runner.app[STATE].admission, runner.server
             assert server is not None
-            assert gate.limit == n
+            assert admission.limit == n
             clients = [stalled(address, asked(CHAT, {"messages": HELLO, "stream": True})) for _ in range(n)]
             try:
                 await until(lambda: len(fake.requests) == n, "not all of them came in")
-                await until(lambda: not gate.n_inside, f"{gate.n_inside} places are taken")
+                await until(lambda: not admission.n_inside, f"{admission.n_inside} places are taken")
                 await until(lambda: not server.connections, "connections are open")
                 assert len(fake.cancelled) == n
                 assert await answered(address) == 200
@@ -171,11 +171,11 @@ def test_a_reader_that_stalls_before_the_end_of_a_short_answer_leaves_its_place_
 
     async def run() -> None:
         async with listening(fake, ServerConfig(max_queue=0, timeout=0.2)) as (runner, address):
-            gate = runner.app[STATE].gate
+            admission = runner.app[STATE].admission
             clients = [stalled(address, asked(CHAT, {"messages": HELLO, "stream": True})) for _ in range(n)]
             try:
                 await until(lambda: len(fake.requests) == n, "not all of them came in")
-                await until(lambda: not gate.n_inside, "places are taken")
+                await until(lambda: not admission.n_inside, "places are taken")
             finally:
                 for client in clients:
                     client.close()
@@ -188,12 +188,12 @@ def test_a_reader_that_stalls_before_the_end_of_a_short_answer_leaves_its_place_
 def test_a_stalled_reader_of_a_real_loop_frees_slot_and_place() -> None:
     async def run(runtime: Runtime) -> None:
         async with listening(runtime, ServerConfig(timeout=1.0)) as (runner, address):
-            gate = runner.app[STATE].gate
+            admission = runner.app[STATE].admission
             body = {"prompt": "Once", "stream": True, "n_predict": 1500, "ignore_eos": True, "n_probs": 100}
             clients = [stalled(address, asked("/completion", body)) for _ in range(2)]
             try:
-                await until(lambda: gate.n_inside == 2, "they did not come in")
-                await until(lambda: not gate.n_inside, "places are taken")
+                await until(lambda: admission.n_inside == 2, "they did not come in")
+                await until(lambda: not admission.n_inside, "places are taken")
                 await until(lambda: not any(slot.is_processing for slot in runtime.slots()), "slots are taken")
                 assert await answered(address) == 200
             finally:

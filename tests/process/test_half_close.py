@@ -14,7 +14,7 @@ import pytest
 from kit.fake_runtime import FakeRuntime
 from kit.server_kit import CHAT, CONFIG, HELLO, serving
 
-from uad.server import half_closed
+from uad.server import connection
 
 SAID = "".join(chr(97 + i % 26) for i in range(60))
 ENDLESS = b"x" * 50_000_000
@@ -124,7 +124,7 @@ def half_then_close(writer: asyncio.StreamWriter) -> None:
 
 @pytest.fixture(autouse=True)
 def probing_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(half_closed, "_PROBE_S", 0.1)
+    monkeypatch.setattr(connection, "_PROBE_S", 0.1)
 
 
 LEAVES = [close, reset, half_then_close]

@@ -22,7 +22,7 @@ from kit.process import free_port
 from uad.config import ServerConfig
 from uad.errors import ConfigError, ModelLoadError
 from uad.server import serve
-from uad.server.doors import Doors
+from uad.server.listener import Listener
 
 LOADS = """
 import sys, time
@@ -162,17 +162,17 @@ def test_a_client_that_comes_between_two_applications_waits():
         async def hello(request):
             return web.Response(text="hello")
 
-        with await Doors.open(ServerConfig(port=0)) as doors:
+        with await Listener.open(ServerConfig(port=0)) as listener:
             first = web.ServerRunner(web.Server(hello))
             await first.setup()
-            await doors.answer_with(first)
+            await listener.answer_with(first)
             await first.cleanup()
-            port = int(doors.url.rpartition(":")[2])
+            port = int(listener.url.rpartition(":")[2])
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             second = web.ServerRunner(web.Server(hello))
             await second.setup()
-            await doors.answer_with(second)
+            await listener.answer_with(second)
             line = await asyncio.wait_for(reader.readline(), 5)
             writer.close()
             await second.cleanup()

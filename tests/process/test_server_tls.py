@@ -15,7 +15,7 @@ from kit.tls import CERTIFICATE, KEY, LOCKED_KEY, OTHER_KEY
 from uad.config import ServerConfig
 from uad.errors import ConfigError
 from uad.server import make_app, make_runner
-from uad.server.doors import tls_context
+from uad.server.listener import tls_context
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from kit.fake_runtime import FakeRuntime, Running
 from kit.server_kit import CHAT, HELLO, events
 
 from uad.config import ServerConfig
-from uad.server import app, life, serve
+from uad.server import app, lifecycle, serve
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 CONFIG = ServerConfig(port=0, alias="toy", shutdown_timeout=20.0)
@@ -228,7 +228,7 @@ def test_idle_connections_and_live_views_hold_nothing_up(number: signal.Signals)
 def test_a_reader_that_sleeps_is_waited_for_no_longer_than_others(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (app, life):
+    for module in (app, lifecycle):
         monkeypatch.setattr(module, "SHUTDOWN_SECONDS", 0.1)
     fake = FakeRuntime(script=lambda _: ENDLESS, step=20_000)
 

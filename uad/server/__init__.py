@@ -3,6 +3,6 @@ messages.
 """
 
 from uad.server.app import make_app, make_runner
-from uad.server.life import serve
+from uad.server.lifecycle import serve
 
 __all__ = ["make_app", "make_runner", "serve"]

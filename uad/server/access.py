@@ -13,7 +13,7 @@ from aiohttp import web
 from uad.apis.problems import AuthenticationError, ForbiddenError
 from uad.config import ServerConfig
 from uad.server.page import is_page
-from uad.server.refusals import ID_HEADER, Handler
+from uad.server.replies import ID_HEADER, Handler
 from uad.server.state import STATE
 
 # OpenAI's and llama-server's, Anthropic's, Azure's; in any case

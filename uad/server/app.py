@@ -11,10 +11,9 @@ from uad.config import ServerConfig
 from uad.requests.engine import Backend
 from uad.server import chats, completions, info, live, page
 from uad.server.access import allow_origin, guard
-from uad.server.connection import PATIENCE
-from uad.server.phases import PhasedServer
-from uad.server.refusals import errors, name_request
-from uad.server.state import STATE, Gate, State
+from uad.server.connection import PATIENCE, PhasedServer
+from uad.server.replies import errors, name_request
+from uad.server.state import STATE, Admission, State
 
 MAX_BODY = 32 * 1024**2  # eight megabytes of text fill a context of two million tokens
 SHUTDOWN_SECONDS = 2.0
@@ -65,7 +64,7 @@ ABSENT = (
 def make_app(runtime: Backend, config: ServerConfig) -> web.Application:
     """The application over `runtime`, which it neither opens nor closes."""
     app = web.Application(client_max_size=MAX_BODY, middlewares=[errors, guard])
-    app[STATE] = State(runtime, config, Gate(runtime.info.n_slots + config.max_queue))
+    app[STATE] = State(runtime, config, Admission(runtime.info.n_slots + config.max_queue))
     for path, handler in POST_ROUTES.items():
         app.router.add_post(config.api_prefix + path, handler)
     for path, handler in GET_ROUTES.items():
@@ -118,7 +117,7 @@ def make_runner(app: web.Application, server: PhasedServer | None = None) -> Run
 
 async def _stop_streams(app: web.Application) -> None:
     state = app[STATE]
-    state.gate.draining = True
+    state.admission.draining = True
     for generation in list(state.live):
         generation.abort(state.engine.error or BusyError("the server is shutting down"))
 

@@ -74,7 +74,10 @@ async def _answer(request: web.Request, read: Read[B], form: Form[B]) -> web.Str
     """Answer a request that `read` makes of its members, in a form of its own."""
     state = request.app[STATE]
     asked, size = await state.read(request, read)
-    with spelled(asked.spelling), state.gate.enter(check_counts(state.engine, asked.chat, 1, state.gate.limit)):
+    with (
+        spelled(asked.spelling),
+        state.admission.enter(check_counts(state.engine, asked.chat, 1, state.admission.limit)),
+    ):
         job, shape = await state.off_loop(size, lambda: _job(state, asked, form))
         return await answer(request, job, shape)
 

@@ -62,7 +62,7 @@ async def _complete(request: web.Request, kind: type[B], shape: Callable[[Job, B
     state = request.app[STATE]
     (body, prompts), size = await state.read(request, lambda members: _with_prompts(checked(kind, members)))
     engine, ping = state.engine, state.config.sse_ping_interval
-    with state.gate.enter(check_counts(engine, body, len(prompts), state.gate.limit)):
+    with state.admission.enter(check_counts(engine, body, len(prompts), state.admission.limit)):
         job = await state.off_loop(
             size, lambda: make_job(engine, body, [_encoded(engine, body, prompt) for prompt in prompts], ping)
         )

@@ -37,7 +37,7 @@ async def health(request: web.Request) -> web.Response:
     state = request.app[STATE]
     if state.engine.error is not None:
         return refusal(Problem(503, str(state.engine.error), "unavailable_error"))
-    if state.gate.draining:
+    if state.admission.draining:
         return refusal(problem_of(BusyError("the server is shutting down")))
     return reply({"status": "ok"})
 

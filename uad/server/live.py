@@ -117,7 +117,7 @@ def live_json(state: State, view: EngineView) -> Json:
         if state.config.slots
         else None,
         "busy": n_busy,
-        "queue": max(state.gate.n_inside - n_busy, 0),
+        "queue": max(state.admission.n_inside - n_busy, 0),
         "tokens": view.n_written,
         "rounds": view.n_rounds,
         "requests": totals.n_requests,

@@ -47,7 +47,10 @@ class _Collected(Collector):
         n_busy = sum(slot.is_processing for slot in self._state.engine.slots())
         return {
             "llamacpp:requests_processing": ("Sequences in a slot", n_busy),
-            "llamacpp:requests_deferred": ("Sequences waiting for a slot", max(self._state.gate.n_inside - n_busy, 0)),
+            "llamacpp:requests_deferred": (
+                "Sequences waiting for a slot",
+                max(self._state.admission.n_inside - n_busy, 0),
+            ),
             "llamacpp:n_tokens_max": ("Longest sequence so far, prompt and answer", totals.n_tokens_max),
             "llamacpp:n_busy_slots_per_decode": (
                 "Mean number of busy slots per decode of the target",

@@ -33,7 +33,7 @@ _LARGE = 1 << 20
 
 
 @dataclass(slots=True)
-class Gate:
+class Admission:
     """Counts sequences that are submitted and not finished; past `limit` none enters. Lives on the event loop's
     thread.
     """
@@ -59,7 +59,7 @@ class Gate:
             self.n_inside -= n
 
 
-class Lane:
+class WorkerPool:
     """A few threads, and a bounded number of requests that wait for them. All methods but `_work` belong to the loop's
     thread.
     """
@@ -99,26 +99,26 @@ class Lane:
 
 
 class Workers:
-    """Lanes by length of body: a request waits behind others of its own size only, never a short one behind a long
+    """Pools by length of body: a request waits behind others of its own size only, never a short one behind a long
     one.
     """
 
     def __init__(self) -> None:
-        self._lanes = {SMALL: Lane("small", 1024), _LARGE: Lane("middle", 256)}
-        self._last = Lane("large", 32)
+        self._pools = {SMALL: WorkerPool("small", 1024), _LARGE: WorkerPool("middle", 256)}
+        self._last = WorkerPool("large", 32)
 
-    def lane(self, size: int) -> Lane:
-        """The lane for a body of `size` bytes."""
-        return next((lane for limit, lane in self._lanes.items() if size <= limit), self._last)
+    def pool(self, size: int) -> WorkerPool:
+        """The pool for a body of `size` bytes."""
+        return next((pool for limit, pool in self._pools.items() if size <= limit), self._last)
 
     @asynccontextmanager
     async def closing(self) -> AsyncIterator[None]:
-        """Close all lanes at the end of the block."""
+        """Close all pools at the end of the block."""
         try:
             yield
         finally:
-            for lane in (*self._lanes.values(), self._last):
-                await asyncio.to_thread(lane.close)
+            for pool in (*self._pools.values(), self._last):
+                await asyncio.to_thread(pool.close)
 
 
 @dataclass(slots=True)
@@ -127,7 +127,7 @@ class State:
 
     engine: Backend
     config: ServerConfig
-    gate: Gate
+    admission: Admission
     workers: Workers = field(default_factory=Workers)
     bodies: Bodies = field(default_factory=Bodies)
     scraped: Totals = field(default_factory=Totals)  # at the last GET /metrics
@@ -159,7 +159,7 @@ class State:
 
     async def off_loop(self, size: int, work: Callable[[], T]) -> T:
         """Run `work` for a request with a body of `size` bytes on a thread; dropped with the request."""
-        return await self.workers.lane(size).run(work)
+        return await self.workers.pool(size).run(work)
 
     async def reply(self, size: int, make: Callable[[], object], depth: int = 5) -> web.Response:
         """A JSON response of what `make` makes for a request of `size` bytes, off the loop; `depth` is as `chunks` has

@@ -12,8 +12,7 @@ from aiohttp.test_utils import make_mocked_request
 from uad.apis.problems import BusyError
 from uad.errors import InvalidRequestError
 from uad.server import bodies
-from uad.server.bodies import Bodies
-from uad.server.inflate import STEP_OUT
+from uad.server.bodies import STEP_OUT, Bodies
 
 MIB = 1 << 20
 

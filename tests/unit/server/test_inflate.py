@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uad.errors import InvalidRequestError
-from uad.server.inflate import MAX_MEMBERS, STEP_IN, STEP_OUT, Inflater, encoding_of
+from uad.server.bodies import MAX_MEMBERS, STEP_IN, STEP_OUT, Inflater, encoding_of
 
 EXAMPLES = int(os.environ.get("UAD_EXAMPLES", "60"))
 MIB = 1 << 20

@@ -22,7 +22,7 @@ from uad.common.json_out import chunks, dumps, dumps_large
 from uad.errors import UnavailableError
 from uad.requests.fields import MAX_MESSAGES
 from uad.requests.message_fields import MAX_PARTS
-from uad.server.state import N_THREADS, Lane, Workers
+from uad.server.state import N_THREADS, WorkerPool, Workers
 
 LONG = "x" * (2 << 20)
 MANY = ["a"] * 50_000
@@ -113,39 +113,39 @@ def test_work_for_a_client_that_left_is_dropped(path, body):
     assert asyncio.run(run()) == 0
 
 
-def held_in(lane, n):
-    """n pieces of work in a lane, which end with the event that comes back, too."""
+def held_in(pool, n):
+    """n pieces of work in a pool, which end with the event that comes back, too."""
     may_go = threading.Event()
-    return may_go, [asyncio.create_task(lane.run(lambda: may_go.wait(10))) for _ in range(n)]
+    return may_go, [asyncio.create_task(pool.run(lambda: may_go.wait(10))) for _ in range(n)]
 
 
 def test_a_lane_has_a_bound_and_recovers():
     async def run():
-        lane = Lane("test", 3)
-        may_go, held = held_in(lane, 3)
+        pool = WorkerPool("test", 3)
+        may_go, held = held_in(pool, 3)
         await asyncio.sleep(0)
         with pytest.raises(BusyError, match="3 requests"):
-            await lane.run(lambda: 1)
+            await pool.run(lambda: 1)
         may_go.set()
         assert await asyncio.gather(*held) == [True] * 3
-        assert (await lane.run(lambda: 1), lane.n_inside) == (1, 0)
-        lane.close()
+        assert (await pool.run(lambda: 1), pool.n_inside) == (1, 0)
+        pool.close()
 
     asyncio.run(run())
 
 
 def test_what_waits_in_a_lane_is_dropped_with_its_client():
     async def run():
-        lane, done = Lane("test", 64), []
-        may_go, held = held_in(lane, N_THREADS)
-        waiting = asyncio.create_task(lane.run(lambda: done.append(1)))
+        pool, done = WorkerPool("test", 64), []
+        may_go, held = held_in(pool, N_THREADS)
+        waiting = asyncio.create_task(pool.run(lambda: done.append(1)))
         await asyncio.sleep(0.01)
         waiting.cancel()
         await asyncio.wait([waiting])
         may_go.set()
         await asyncio.gather(*held)
-        await asyncio.to_thread(lane.close)
-        assert (done, lane.n_inside) == ([], 0)
+        await asyncio.to_thread(pool.close)
+        assert (done, pool.n_inside) == ([], 0)
 
     asyncio.run(run())
 
@@ -158,7 +158,7 @@ def test_shutdown_ends_long_work_with_an_error():
 
     async def run():
         workers = Workers()
-        asked = asyncio.create_task(workers.lane(1).run(work))
+        asked = asyncio.create_task(workers.pool(1).run(work))
         await asyncio.sleep(0.02)
         async with asyncio.timeout(5), workers.closing():
             pass

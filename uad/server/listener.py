@@ -16,7 +16,7 @@ from uad.config import ServerConfig
 from uad.errors import ConfigError
 
 
-class Doors:
+class Listener:
     """Bound sockets. Use with `with`, or call `close()`: what serves on them has copies of its own.
 
     Between two applications clients wait in the queue of the system; none is refused.
@@ -26,7 +26,7 @@ class Doors:
         self._config, self._sockets, self._tls = config, sockets, tls
 
     @classmethod
-    async def open(cls, config: ServerConfig) -> Doors:
+    async def open(cls, config: ServerConfig) -> Listener:
         """Bind host and port, or raise ConfigError with the way out."""
         tls = tls_context(config)
         if not 0 <= config.port <= 65535:
@@ -57,7 +57,7 @@ class Doors:
         for one in self._sockets:
             one.close()
 
-    def __enter__(self) -> Doors:
+    def __enter__(self) -> Listener:
         return self
 
     def __exit__(

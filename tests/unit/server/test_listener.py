@@ -10,7 +10,7 @@ import pytest
 
 from uad.config import ServerConfig
 from uad.errors import ConfigError
-from uad.server.doors import Doors
+from uad.server.listener import Listener
 
 HOSTS = ["127.0.0.1,127.0.0.2", "127.0.0.1,::1"]
 
@@ -26,8 +26,8 @@ def hosts(request: pytest.FixtureRequest) -> str:
 
 
 async def opened(hosts: str, port: int = 0) -> tuple[str, list[tuple[str, int]]]:
-    with await Doors.open(ServerConfig(host=hosts, port=port)) as doors:
-        return doors.url, [one.getsockname()[:2] for one in doors._sockets]
+    with await Listener.open(ServerConfig(host=hosts, port=port)) as listener:
+        return listener.url, [one.getsockname()[:2] for one in listener._sockets]
 
 
 def test_all_addresses_have_the_free_port_of_the_first(hosts: str) -> None:

@@ -20,10 +20,9 @@ from aiohttp import web
 from uad.config import ServerConfig
 from uad.requests.engine import Backend
 from uad.server.app import SHUTDOWN_SECONDS, Runner, make_app, make_runner
-from uad.server.connection import PATIENCE
-from uad.server.doors import Doors
+from uad.server.connection import PATIENCE, PhasedServer
+from uad.server.listener import Listener
 from uad.server.live import stop_watch
-from uad.server.phases import PhasedServer
 
 log = logging.getLogger("uad.server")
 
@@ -67,23 +66,23 @@ async def _serve(
     server = PhasedServer(min(config.timeout, PATIENCE))
     sockets = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
     await sockets.setup()
-    with await Doors.open(config) as doors:
+    with await Listener.open(config) as listener:
         try:
-            await doors.answer_with(sockets)
-            runtime = await _loaded(opening, stop, doors.url)
+            await listener.answer_with(sockets)
+            runtime = await _loaded(opening, stop, listener.url)
             stack.push(opening)
             _keep_pauses_short()
             runtime.when_stopped(partial(loop.call_soon_threadsafe, stop.set))
             runner = make_runner(make_app(runtime, config), server)
             try:
                 await runner.setup()
-                ready(runtime, doors.url)
+                ready(runtime, listener.url)
                 await stop.wait()
                 await _drained(runner, server, 0.0 if runtime.error is not None else config.shutdown_timeout)
             finally:
                 await runner.cleanup()
         finally:
-            doors.close()
+            listener.close()
             await sockets.cleanup()
             signals.unwatch()
     if runtime.error is not None:
