@@ -57,15 +57,6 @@ def calls_of(body: ChatBody) -> Calls:
     return Calls(tools, choice.name, named=True, parallel=parallel is not False)
 
 
-def _start(engine: Backend, body: ChatBody, tail: str) -> Start:
-    """Where the answer begins, by the beginning that the request gives, or by the end of its prompt."""
-    begun = answer_begun(body.messages)
-    if not begun:
-        return Start(engine.answers.opens_thought(tail))
-    in_thought = engine.answers.continues_thought(begun)
-    return Start(in_thought, in_content=not in_thought)
-
-
 def chat_job(engine: Backend, body: ChatBody, ping: float, default: str) -> tuple[Job, Reading]:
     """What to generate for a chat, and how to read it. Renders, tokenizes and compiles: for worker threads.
 
@@ -77,7 +68,12 @@ def chat_job(engine: Backend, body: ChatBody, ping: float, default: str) -> tupl
         prompt = replace(prompt, text=text_of(engine, prompt.ids))
     job = make_job(engine, body, [prompt], ping)
     tail = text_of(engine, prompt.ids[-_TAIL:])
-    start = _start(engine, body, tail)
+    begun = answer_begun(body.messages)
+    start = Start(engine.answers.opens_thought(tail))
+    if begun:
+        # `<think>so far` goes on with a thought; `So far` is content already, whatever the template opens.
+        in_thought = engine.answers.continues_thought(begun)
+        start = Start(in_thought, in_content=not in_thought)
     reading = Reading(engine.answers, calls, start, (body.reasoning_format or default) == "none")
     bound = chat_constraint(engine, body, job.requests[0].constraint, calls, start, tail)
     shown = () if reading.is_plain else reading.format.shown(with_calls=calls.are_possible)
@@ -106,16 +102,11 @@ def budget_of(engine: Backend, body: ChatBody) -> int | None:
     """Most ids of a thought: the request's own bound, else the server's; None: no bound."""
     asked = body.thinking_budget
     if asked is None:
-        asked = _of_template(body)
+        # Some clients put it among the template's variables.
+        asked = body.chat_template_kwargs.get(_KWARG)
+        if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int)):
+            where = f"chat_template_kwargs.{_KWARG}"
+            raise InvalidRequestError.at(where, "must be a whole number of tokens, or -1 for no bound")
     if asked is None or asked < 0:
         asked = engine.config.server.reasoning_budget
     return asked if asked >= 0 else None
-
-
-def _of_template(body: ChatBody) -> int | None:
-    """The bound among the template's variables, where some clients put it."""
-    value = body.chat_template_kwargs.get(_KWARG)
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    where = f"chat_template_kwargs.{_KWARG}"
-    raise InvalidRequestError.at(where, "must be a whole number of tokens, or -1 for no bound")

@@ -32,11 +32,6 @@ def constraint_of(engine: Backend, body: GenerationBody) -> Constraint | None:
     return constraint
 
 
-def _name(body: GenerationBody) -> str:
-    """The field that has the request's constraint; where the server's own holds, what that is called."""
-    return next((name for name, read in _FIELDS.items() if read(name, getattr(body, name)) is not None), "grammar")
-
-
 def chat_constraint(
     engine: Backend, body: ChatBody, own: Constraint | None, calls: Calls, start: Start, tail: str
 ) -> Constraint | None:
@@ -46,10 +41,11 @@ def chat_constraint(
     bound = _with_calls(engine, own, calls, start, tail) if calls.are_possible else own
     if bound is None or bound is not own:
         return bound
-    behind = engine.behind_thoughts(bound, start, tail)
-    if behind is not bound:
-        _check(engine, _name(body), behind)
-    return behind
+    after = engine.behind_thoughts(bound, start, tail)
+    if after is not bound:
+        named = (name for name, read in _FIELDS.items() if read(name, getattr(body, name)) is not None)
+        _check(engine, next(named, "grammar"), after)  # the server's own is called grammar
+    return after
 
 
 def _with_calls(engine: Backend, own: Constraint | None, calls: Calls, start: Start, tail: str) -> Constraint | None:

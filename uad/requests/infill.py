@@ -35,8 +35,9 @@ class FimParts:
 
     def prompt(self, fim: FimTokens, bos: Sequence[int], suffix_first: bool) -> tuple[int, ...]:
         """What the model reads: prefix, suffix, middle; or the suffix first, which some models prefer (SPM)."""
-        before, behind = (*_mark(fim.prefix), *self.prefix), (*_mark(fim.suffix), *self.suffix)
-        both = (*behind, *before) if suffix_first else (*before, *behind)
+        # Of a file "ab|ef" the model reads <prefix>ab<suffix>ef<middle>, or <suffix>ef<prefix>ab<middle>.
+        before, after = (*_mark(fim.prefix), *self.prefix), (*_mark(fim.suffix), *self.suffix)
+        both = (*after, *before) if suffix_first else (*before, *after)
         return (*self.extra, *bos, *both, *_mark(fim.middle))
 
     def drafted(self, fim: FimTokens) -> tuple[int, ...]:

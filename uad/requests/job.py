@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -100,6 +100,7 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
     n, echo = n_choices(body), isinstance(body, CompletionBody) and body.echo
     if echo and logprobs:
         _check_echo(prompts, n_probs)
+    # -1 is no limit on both sides: of 100 in the request and -1 on the command line 100 counts, of -1 and -1 none.
     limit, asked = engine.config.n_predict, -1 if body.max_tokens is None else body.max_tokens
     lengths = [length for length in (limit, asked) if length >= 0]
     usual = Request(
@@ -109,7 +110,11 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
         name=REQUEST_ID.get(),
     )
     model = requested(body, usual)
-    _check_stops(engine, model)
+    _check_ids(engine, model.stop_token_ids, "stop_token_ids")
+    if model.max_tokens is not None and model.min_tokens > model.max_tokens:
+        raise InvalidRequestError.at(
+            "min_tokens", f"must not be above max_tokens, which is {model.max_tokens} for this request"
+        )
     model = replace(
         model,
         sampling=sampling_params(engine, body),
@@ -123,7 +128,14 @@ def make_job(engine: Backend, body: GenerationBody, prompts: list[Prompt], ping:
     )
     if model.origins and not model.stream:
         raise InvalidRequestError.at("return_origins", "the chunks of a stream have it; set stream to true")
-    requests = tuple(_choice(model, prompt, i) for prompt in prompts for i in range(n))
+    # Choices of one prompt have seeds in a row: else all of them would be the same text.
+    seed = model.sampling.seed
+    drawn = [model.sampling if seed is None else replace(model.sampling, seed=seed + i) for i in range(n)]
+    requests = tuple(
+        replace(model, prompt=prompt.ids, drafted_prompt=prompt.drafted, sampling=sampling)
+        for prompt in prompts
+        for sampling in drawn
+    )
     interval = ping if body.sse_ping_interval is None else body.sse_ping_interval
     return Job(
         requests=requests,
@@ -149,21 +161,10 @@ def _check_echo(prompts: Sequence[Prompt], n_probs: int) -> None:
         )
 
 
-def _choice(model: Request, prompt: Prompt, i: int) -> Request:
-    seed = model.sampling.seed
-    sampling = model.sampling if seed is None else replace(model.sampling, seed=seed + i)
-    return replace(model, prompt=prompt.ids, drafted_prompt=prompt.drafted, sampling=sampling)
-
-
-def _check_stops(engine: Backend, request: Request) -> None:
-    _check_ids(engine, request.stop_token_ids, "stop_token_ids")
-    if request.max_tokens is not None and request.min_tokens > request.max_tokens:
-        raise InvalidRequestError.at(
-            "min_tokens", f"must not be above max_tokens, which is {request.max_tokens} for this request"
-        )
-
-
 def _probs(body: GenerationBody) -> tuple[int, bool]:
+    """How many alternatives each token has, and whether there are log-probabilities at all. OpenAI's chats have two
+    fields for these, its completions one, where 0 means none beside the token itself; llama-server has n_probs.
+    """
     if isinstance(body, ChatBody):
         if body.top_logprobs is not None and not body.logprobs:
             raise InvalidRequestError.at("top_logprobs", "needs logprobs to be true")
@@ -205,6 +206,7 @@ def _chain(words: Sequence[str]) -> dict[str, object]:
 
     Unknown ones are left out, as llama-server does: clients send those of other servers.
     """
+    # ["top_k", "temperature"] must switch off the others: a top_p of the command line would go on working else.
     names = tuple(sampler_names(words))
     left_out = [
         name for sampler, its in SAMPLERS.items() if sampler.letter and sampler.name not in names for name in its
@@ -293,6 +295,9 @@ def _biased_ids(engine: Backend, key: object) -> list[int]:
 
 
 def _is_integer(text: str) -> bool:
+    """Whether a key is an id: JSON has only texts as keys, so that `{"15": 5}` means token 15, and `{"hello": 5}` the
+    tokens of a text.
+    """
     digits = text.removeprefix("-")
     return digits.isascii() and digits.isdigit() and len(digits) < 20
 
@@ -320,7 +325,12 @@ def speculative_params(engine: Backend, body: GenerationBody) -> SpeculativePara
     changes = body.speculative.model_dump(exclude_none=True)
     params = replace(engine.config.drafting.defaults, **changes)
     if "types" in changes:
-        params = _with_drafters(params, engine.info.drafters)
+        drafters = engine.info.drafters
+        for one in params.types:
+            if one not in drafters:
+                here = f"has {', '.join(drafters)}" if drafters else "has no drafter"
+                raise InvalidRequestError.at("speculative.types", f"this server {here}, not {one}; see --spec-type")
+        params = params if params.types else replace(params, enabled=False)  # `none` is no type
     if params.n_min <= params.longest:
         return params
     if "n_min" in changes:
@@ -328,15 +338,6 @@ def speculative_params(engine: Backend, body: GenerationBody) -> SpeculativePara
             "speculative.n_min", f"must not be above n_max, which is {params.longest} for this request"
         )
     return replace(params, n_min=params.longest)
-
-
-def _with_drafters(params: SpeculativeParams, drafters: Collection[Origin]) -> SpeculativeParams:
-    """`none` drafts nothing; a drafter that was not loaded cannot be asked for."""
-    for one in params.types:
-        if one not in drafters:
-            here = f"has {', '.join(drafters)}" if drafters else "has no drafter"
-            raise InvalidRequestError.at("speculative.types", f"this server {here}, not {one}; see --spec-type")
-    return params if params.types else replace(params, enabled=False)
 
 
 def prediction_of(value: object) -> bytes:
@@ -370,13 +371,11 @@ def _predicted_texts(content: object) -> list[str]:
         raise InvalidRequestError.at(
             "prediction", f"its content has {len(content)} parts, of {MAX_PREDICTED_PARTS} at most"
         )
-    return [_predicted_text(part) for part in content]
-
-
-def _predicted_text(part: object) -> str:
-    if isinstance(part, dict) and part.get("type") == "text" and isinstance(text := part.get("text"), str):
-        return text
-    raise InvalidRequestError.at("prediction", 'its content may hold only parts of type "text"')
+    found = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+    texts = [text for text in found if isinstance(text, str)]
+    if len(texts) < len(content):
+        raise InvalidRequestError.at("prediction", 'its content may hold only parts of type "text"')
+    return texts
 
 
 def scales_of(engine: Backend, value: object, where: str = "lora") -> tuple[float, ...]:
@@ -387,19 +386,11 @@ def scales_of(engine: Backend, value: object, where: str = "lora") -> tuple[floa
     for i, one in enumerate(value):
         id_, scale = (one.get("id"), one.get("scale", 0.0)) if isinstance(one, dict) else (None, None)
         if type(id_) is not int or not 0 <= id_ < len(scales):
-            raise InvalidRequestError(f"{where}.{i}: {_no_such(len(scales))}", where)
-        if isinstance(scale, bool) or not isinstance(scale, int | float) or not _is_single(scale):
+            known = f"id must be the number of an adapter, 0 to {len(scales) - 1}; GET /lora-adapters lists them"
+            none = "this server has no adapter; start it with --lora FILE"
+            raise InvalidRequestError(f"{where}.{i}: {known if scales else none}", where)
+        # llama.cpp has it in single precision, where more than 3.4e38 is infinite.
+        if isinstance(scale, bool) or not isinstance(scale, int | float) or not -3e38 < scale < 3e38:
             raise InvalidRequestError(f"{where}.{i}: scale must be a number", where)
         scales[id_] = float(scale)
     return tuple(scales)
-
-
-def _is_single(scale: float) -> bool:
-    """Whether it is finite, also in single precision."""
-    return math.isfinite(scale) and abs(scale) < 3e38
-
-
-def _no_such(n: int) -> str:
-    if not n:
-        return "this server has no adapter; start it with --lora FILE"
-    return f"id must be the number of an adapter, 0 to {n - 1}; GET /lora-adapters lists them"

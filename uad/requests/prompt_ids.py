@@ -38,7 +38,7 @@ def split_prompts(value: object) -> list[object]:
     """The prompts in `prompt`: a string, ids, strings mixed with ids, an object with `prompt_string`, or a list of
     these.
     """
-    if not isinstance(value, list) or any(_is_id(item) for item in value):
+    if not isinstance(value, list) or any(isinstance(item, int | float) for item in value):
         return [value]
     if not value:
         raise InvalidRequestError.at("prompt", "must not be an empty list")
@@ -134,10 +134,6 @@ def chat_template(engine: Backend) -> str:
     return engine.config.templates.template(engine.info.target.chat_template)
 
 
-def _is_id(value: object) -> bool:
-    return isinstance(value, int | float)
-
-
 def _checked(items: list[object], n_vocab: int, param: str) -> Iterator[Part]:
     for item in items:
         if isinstance(item, str):
@@ -189,7 +185,8 @@ def _message(message: MessageBody) -> Message:
     """For the template: a content of several parts stays in parts."""
     extra = message.model_dump(include={"name", "reasoning_content", "tool_call_id", "tool_calls"}, exclude_none=True)
     parts = [{"type": "text", "text": part.text} for part in message.content or ()]
-    return {"role": message.role, "content": parts if len(parts) > 1 else _text(message), **extra}
+    text = "\n".join(part.text for part in message.content or ())
+    return {"role": message.role, "content": parts if len(parts) > 1 else text, **extra}
 
 
 def answer_begun(messages: Sequence[MessageBody]) -> str:
@@ -198,10 +195,6 @@ def answer_begun(messages: Sequence[MessageBody]) -> str:
     """
     last = messages[-1]
     return "\n\n".join(part.text for part in last.content or ()) if last.role == "assistant" else ""
-
-
-def _text(message: MessageBody) -> str:
-    return "\n".join(part.text for part in message.content or ())
 
 
 def _template_kwargs(body: TemplateBody) -> dict[str, object]:

@@ -45,6 +45,7 @@ def test_no_adapters_named_are_those_of_the_server(value):
         (["x"], "0 to 0"),
         ([{"id": 0, "scale": "1"}], "scale must be a number"),
         ([{"id": 0, "scale": 1e300}], "scale must be a number"),
+        ([{"id": 0, "scale": 10**400}], "scale must be a number"),
     ],
 )
 def test_what_makes_no_sense_is_refused(value, words):
