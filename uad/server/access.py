@@ -31,22 +31,17 @@ def check_key(request: web.Request, keys: Sequence[str]) -> None:
     """Raise AuthenticationError unless the request carries one of `keys` (no keys: all requests may)."""
     if not keys:
         return
-    given = [
-        _without_scheme(request.headers[name]).encode("utf-8", "surrogateescape")
-        for name in KEY_HEADERS
-        if name in request.headers
-    ]
+    given = []
+    for value in (request.headers[name] for name in KEY_HEADERS if name in request.headers):
+        # "Bearer sk-1", "bearer  sk-1" and "sk-1" are the same key.
+        scheme, *rest = value.split(maxsplit=1) or [""]
+        key = "".join(rest).strip() if scheme.lower() == "bearer" else value.strip()
+        given.append(key.encode("utf-8", "surrogateescape"))
     # Every key is compared, so that time shows nothing about which one was near.
     if sum(hmac.compare_digest(data, key.encode("utf-8")) for data in given for key in keys) == 0:
         raise AuthenticationError(
             "invalid API key; send one of the server's --api-key values as 'Authorization: Bearer KEY'"
         )
-
-
-def _without_scheme(value: str) -> str:
-    """The key in a header: `Bearer`, in any case and with any blanks around it, is not part of it."""
-    scheme, *rest = value.split(maxsplit=1) or [""]
-    return "".join(rest).strip() if scheme.lower() == "bearer" else value.strip()
 
 
 def check_host(request: web.Request, bound: Sequence[str]) -> None:

@@ -129,19 +129,14 @@ async def slots(request: web.Request) -> web.Response:
     state = request.app[STATE]
     if not state.config.slots:
         raise NotSupportedError("the slots endpoint is off; start the server without --no-slots")
-    infos = state.engine.slots()
-    if _asks(request, "fail_on_no_slot") and all(slot.is_processing for slot in infos):
+    infos, text = state.engine.slots(), request.query.get("fail_on_no_slot", "")
+    try:
+        fails = bool(text) and bool(SWITCH.parse(text))  # in the words of the command line
+    except ValueError:
+        raise InvalidRequestError.at("fail_on_no_slot", "must be 0 or 1") from None
+    if fails and all(slot.is_processing for slot in infos):
         raise BusyError("no slot is free")
     return reply([_slot(state, slot) for slot in infos])
-
-
-def _asks(request: web.Request, name: str) -> bool:
-    """A switch in the URL, in the words of the command line; empty or absent is off."""
-    text = request.query.get(name, "")
-    try:
-        return bool(text) and bool(SWITCH.parse(text))
-    except ValueError:
-        raise InvalidRequestError.at(name, "must be 0 or 1") from None
 
 
 def _slot(state: State, slot: SlotInfo) -> Json:

@@ -47,18 +47,14 @@ def serve(opening: Opening, config: ServerConfig, ready: Callable[[Backend, str]
     engine, when all clients have their errors: a supervisor is to restart it.
     """
     with _Signals() as signals, ExitStack() as stack:
-        asyncio.run(_serve(stack, opening, config, ready or _say_where, signals))
-
-
-def _say_where(runtime: Backend, url: str) -> None:
-    log.info("listening on %s", url)
+        asyncio.run(_serve(stack, opening, config, ready, signals))
 
 
 async def _serve(
     stack: ExitStack,
     opening: Opening,
     config: ServerConfig,
-    ready: Callable[[Backend, str], None],
+    ready: Callable[[Backend, str], None] | None,
     signals: _Signals,
 ) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -71,12 +67,19 @@ async def _serve(
             await listener.answer_with(sockets)
             runtime = await _loaded(opening, stop, listener.url)
             stack.push(opening)
-            _keep_pauses_short()
+            # One thread runs at a time: the model's and the loop's want to often, workers for long.
+            sys.setswitchinterval(SWITCH_SECONDS)
+            # What is loaded stays: collections of garbage, which stop all threads, need not look through it.
+            gc.collect()
+            gc.freeze()
             runtime.when_stopped(partial(loop.call_soon_threadsafe, stop.set))
             runner = make_runner(make_app(runtime, config), server)
             try:
                 await runner.setup()
-                ready(runtime, listener.url)
+                if ready is None:
+                    log.info("listening on %s", listener.url)
+                else:
+                    ready(runtime, listener.url)
                 await stop.wait()
                 await _drained(runner, server, 0.0 if runtime.error is not None else config.shutdown_timeout)
             finally:
@@ -121,28 +124,15 @@ async def _loaded(opening: Opening, stop: asyncio.Event, url: str) -> Backend:
         log.info("%s answers 503 until the models are loaded", url)
         await asyncio.wait((done, stopping), return_when=asyncio.FIRST_COMPLETED)
     if not done.done():
-        _leave()
+        # A load cannot be interrupted, and destructors must not run while it goes on.
+        with suppress(OSError):
+            cursor = _SHOW_CURSOR if sys.stderr.isatty() else ""
+            print(f"{cursor}uad: stopped while loading", file=sys.stderr, flush=True)
+        with suppress(OSError):
+            sys.stdout.flush()
+        os._exit(0)
     stopping.cancel()
     return await done
-
-
-def _leave() -> None:
-    """End the process at once: a load cannot be interrupted, and destructors must not run while it goes on."""
-    with suppress(OSError):
-        cursor = _SHOW_CURSOR if sys.stderr.isatty() else ""
-        print(f"{cursor}uad: stopped while loading", file=sys.stderr, flush=True)
-    with suppress(OSError):
-        sys.stdout.flush()
-    os._exit(0)
-
-
-def _keep_pauses_short() -> None:
-    """Settings of the interpreter, which one thread has at a time: the model's and the loop's want it often, workers
-    for long.
-    """
-    sys.setswitchinterval(SWITCH_SECONDS)
-    gc.collect()
-    gc.freeze()  # what is loaded stays: collections of garbage, which stop all threads, need not look through it
 
 
 class _Signals:

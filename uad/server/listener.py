@@ -95,20 +95,16 @@ def tls_context(config: ServerConfig) -> ssl.SSLContext | None:
     if key is None or certificate is None:
         return None
     for flag, path in (("--ssl-key-file", key), ("--ssl-cert-file", certificate)):
-        _check_readable(flag, path)
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise ConfigError(f"{flag}: {path} cannot be read ({error.strerror})") from error
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(certificate, key, password=lambda: _refuse_password(key))
     except ssl.SSLError as error:
         raise ConfigError(_why_no_tls(error, key, certificate)) from error
     return context
-
-
-def _check_readable(flag: str, path: Path) -> None:
-    try:
-        path.open("rb").close()
-    except OSError as error:
-        raise ConfigError(f"{flag}: {path} cannot be read ({error.strerror})") from error
 
 
 def _refuse_password(key: Path) -> str:

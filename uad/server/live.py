@@ -46,18 +46,17 @@ class LiveWatch:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[EngineView] = loop.create_future()
 
-        def told(view: EngineView) -> None:
-            loop.call_soon_threadsafe(_answered, answer, view)
+        def answered(view: EngineView) -> None:
+            if not answer.done():  # else it came too late
+                answer.set_result(view)
 
-        state.engine.look(told)
+        def tell(view: EngineView) -> None:
+            loop.call_soon_threadsafe(answered, view)
+
+        state.engine.look(tell)
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 self._view = await answer
-
-
-def _answered(answer: asyncio.Future[EngineView], view: EngineView) -> None:
-    if not answer.done():
-        answer.set_result(view)
 
 
 WATCH = web.AppKey("WATCH", LiveWatch)

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from uad.events import CacheCounts, Totals
+from uad.events import Totals
 from uad.server.state import State
 from uad.stats import DrafterStats
 
@@ -35,17 +35,24 @@ class _Collected(Collector):
     def collect(self) -> Iterator[Metric]:
         totals, before = self._state.engine.totals(), self._state.scraped
         self._state.scraped = totals
-        for name, (text, value) in (
-            _counters(totals) | _draft_counters(totals) | _cache_counters(totals.cache)
-        ).items():
+        for name, (text, value) in _counters(totals).items():
             yield CounterMetricFamily(name, text, value)
-        for name, (text, value) in (_rates(totals, before) | self._load(totals) | _cache_size(totals.cache)).items():
+        for name, (text, value) in self._gauges(totals, before).items():
             yield GaugeMetricFamily(name, text, value)
         yield from _by_drafter(self._state.engine.drafters())
 
-    def _load(self, totals: Totals) -> dict[str, tuple[str, float]]:
+    def _gauges(self, totals: Totals, before: Totals) -> dict[str, tuple[str, float]]:
         n_busy = sum(slot.is_processing for slot in self._state.engine.slots())
+        prompt_ms, predicted_ms = totals.prompt_ms - before.prompt_ms, totals.predicted_ms - before.predicted_ms
         return {
+            "llamacpp:prompt_tokens_seconds": (
+                "Prompt tokens per second since the last scrape",
+                _rate(totals.n_prompt - before.n_prompt, prompt_ms),
+            ),
+            "llamacpp:predicted_tokens_seconds": (
+                "Generated tokens per second since the last scrape",
+                _rate(totals.n_next - before.n_next, predicted_ms),
+            ),
             "llamacpp:requests_processing": ("Sequences in a slot", n_busy),
             "llamacpp:requests_deferred": (
                 "Sequences waiting for a slot",
@@ -56,10 +63,13 @@ class _Collected(Collector):
                 "Mean number of busy slots per decode of the target",
                 totals.n_busy_slots / max(totals.n_decodes, 1),
             ),
+            "uad:prompt_cache_texts": ("Texts in the prompt cache", totals.cache.n_texts),
+            "uad:prompt_cache_bytes": ("Bytes of the prompt cache", totals.cache.n_bytes),
         }
 
 
 def _counters(totals: Totals) -> dict[str, tuple[str, float]]:
+    draft, crossing, cache = totals.draft, totals.draft.crossing, totals.cache
     return {
         "llamacpp:prompt_tokens_total": (
             "Prompt tokens processed, without those reused from the cache",
@@ -76,12 +86,6 @@ def _counters(totals: Totals) -> dict[str, tuple[str, float]]:
             "Times the policy failed; nothing drafts for a while then",
             totals.n_policy_failures,
         ),
-    }
-
-
-def _draft_counters(totals: Totals) -> dict[str, tuple[str, float]]:
-    draft, crossing = totals.draft, totals.draft.crossing
-    return {
         "llamacpp:spec_decode_num_draft_tokens_total": ("Target tokens proposed by drafts", draft.n_drafted),
         "llamacpp:spec_decode_num_accepted_tokens_total": ("Drafted tokens that the target accepted", draft.n_accepted),
         "llamacpp:spec_decode_num_drafts_total": ("Drafts verified", draft.n_drafts),
@@ -91,22 +95,10 @@ def _draft_counters(totals: Totals) -> dict[str, tuple[str, float]]:
         "uad:translation_words_total": ("Words looked up in the translation caches of drafts", crossing.n_words),
         "uad:translation_words_cached_total": ("Words that the translation caches knew", crossing.n_known),
         "uad:translation_seconds_total": ("Time spent on mirrors and translation, within drafting", crossing.us / 1e6),
-    }
-
-
-def _cache_counters(cache: CacheCounts) -> dict[str, tuple[str, float]]:
-    return {
         "uad:prompt_cache_saved_total": ("Texts that left their slot and were kept", cache.n_saved),
         "uad:prompt_cache_restored_total": ("Kept texts that came back into a slot", cache.n_restored),
         "uad:prompt_cache_dropped_total": ("Kept texts that made room for others", cache.n_dropped),
         "uad:prompt_cache_seconds_total": ("Time that copies to and from the prompt cache took", cache.seconds),
-    }
-
-
-def _cache_size(cache: CacheCounts) -> dict[str, tuple[str, float]]:
-    return {
-        "uad:prompt_cache_texts": ("Texts in the prompt cache", cache.n_texts),
-        "uad:prompt_cache_bytes": ("Bytes of the prompt cache", cache.n_bytes),
     }
 
 
@@ -145,15 +137,6 @@ def _labelled(
     for one, value in zip(drafters, values, strict=True):
         family.add_metric([str(one.origin)], value)
     return family
-
-
-def _rates(totals: Totals, before: Totals) -> dict[str, tuple[str, float]]:
-    prompt = _rate(totals.n_prompt - before.n_prompt, totals.prompt_ms - before.prompt_ms)
-    predicted = _rate(totals.n_next - before.n_next, totals.predicted_ms - before.predicted_ms)
-    return {
-        "llamacpp:prompt_tokens_seconds": ("Prompt tokens per second since the last scrape", prompt),
-        "llamacpp:predicted_tokens_seconds": ("Generated tokens per second since the last scrape", predicted),
-    }
 
 
 def _rate(n: int, ms: float) -> float:
