@@ -11,7 +11,7 @@ Fields of features that this server does not have are at the end: neutral values
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar, get_type_hints
 
@@ -381,65 +381,49 @@ class DetokenizeBody(Body):
 NO_FUNCTIONS = "send tools, which came after it; in an app, update it, or switch function calling off in its settings"
 
 
+_EMPTY = ("", [], {}, False)
+
+
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A field, when it is active, and what to do instead."""
+    """A field that only other servers have, and what to do instead."""
 
     name: str
-    is_active: Callable[[str, object], bool]
     way_out: str
+    neutral: tuple[object, ...] = _EMPTY
+    """Values that ask for nothing, which clients may always send."""
+    is_switch: bool = False
+    """Whether it is true or false, and nothing else."""
+    most: float | None = None
+    """It is a number, and up to this one asks for nothing."""
 
-
-def _checked_number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidRequestError.at(name, "must be a number")
-    return value
-
-
-def _filled(name: str, value: object) -> bool:
-    return value not in (None, "", [], {}, False)
-
-
-def _given(name: str, value: object) -> bool:
-    return True
-
-
-def _on(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidRequestError.at(name, "must be true or false")
-    return value
-
-
-def _above_one(name: str, value: object) -> bool:
-    return _checked_number(name, value) > 1
-
-
-def _is_false(name: str, value: object) -> bool:
-    return not _on(name, value)
-
-
-def _other_than(*neutral: str) -> Callable[[str, object], bool]:
-    return lambda name, value: value not in neutral
-
-
-def _not_text(name: str, value: object) -> bool:
-    return value != ["text"] and _filled(name, value)
+    def is_active(self, value: object) -> bool:
+        """Whether it asks for something. Raises InvalidRequestError for what is no value of this field."""
+        if self.is_switch and not isinstance(value, bool):
+            raise InvalidRequestError.at(self.name, "must be true or false")
+        if self.most is None:
+            return value not in self.neutral
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InvalidRequestError.at(self.name, "must be a number")
+        return value > self.most
 
 
 FEATURES = (
-    Feature("functions", _filled, NO_FUNCTIONS),
-    Feature("function_call", _other_than("none", "auto"), NO_FUNCTIONS),
-    Feature("grammar_lazy", _on, "the grammar holds from the beginning of the answer; leave the field out"),
-    Feature("modalities", _not_text, 'this server answers with text; leave the field out or send ["text"]'),
-    Feature("audio", _filled, "this server answers with text; leave the field out, or switch voice off in the app"),
-    Feature("echo", _on, "only /v1/completions has it; put the prompt in front of the answer yourself"),
-    Feature("best_of", _above_one, "only /v1/completions has it; use n, and choose by logprobs"),
-    Feature("use_beam_search", _on, "ids are drawn one after the other; use best_of in /v1/completions"),
-    Feature("prompt_logprobs", _given, "use echo with logprobs in /v1/completions"),
-    Feature("truncate_prompt_tokens", _given, "send a shorter prompt; /tokenize tells how long it is"),
-    Feature("skip_special_tokens", _is_false, "control tokens are no text; read their ids with return_tokens"),
-    Feature("return_token_ids", _on, "send return_tokens; /v1/completions and chats have return_token_ids"),
-    Feature("suffix", _filled, "send it to /v1/completions, or to /infill as input_suffix"),
+    Feature("functions", NO_FUNCTIONS),
+    Feature("function_call", NO_FUNCTIONS, ("none", "auto")),
+    Feature("grammar_lazy", "the grammar holds from the beginning of the answer; leave the field out", is_switch=True),
+    Feature("modalities", 'this server answers with text; leave the field out or send ["text"]', (["text"], *_EMPTY)),
+    Feature("audio", "this server answers with text; leave the field out, or switch voice off in the app"),
+    Feature("echo", "only /v1/completions has it; put the prompt in front of the answer yourself", is_switch=True),
+    Feature("best_of", "only /v1/completions has it; use n, and choose by logprobs", most=1),
+    Feature("use_beam_search", "ids are drawn one after the other; use best_of in /v1/completions", is_switch=True),
+    Feature("prompt_logprobs", "use echo with logprobs in /v1/completions", ()),
+    Feature("truncate_prompt_tokens", "send a shorter prompt; /tokenize tells how long it is", ()),
+    Feature(
+        "skip_special_tokens", "control tokens are no text; read their ids with return_tokens", (True,), is_switch=True
+    ),
+    Feature("return_token_ids", "send return_tokens; /v1/completions and chats have return_token_ids", is_switch=True),
+    Feature("suffix", "send it to /v1/completions, or to /infill as input_suffix"),
 )
 
 
@@ -457,7 +441,7 @@ def check_features(body: Mapping[str, object], known: Collection[str] = ()) -> N
         )
     for feature in FEATURES:
         value = body.get(feature.name)
-        if value is not None and feature.name not in known and feature.is_active(feature.name, value):
+        if value is not None and feature.name not in known and feature.is_active(value):
             raise NotSupportedError(f"{feature.name} is not supported: {feature.way_out}", feature.name)
     messages = body.get("messages")
     for i, message in enumerate(messages if isinstance(messages, list) else ()):
