@@ -57,6 +57,8 @@ def _with_calls(engine: Backend, own: Constraint | None, calls: Calls, start: St
         raise InvalidRequestError.at(
             "tool_choice", "a call is required, which leaves no room for another constraint; drop one"
         )
+    # Only JSON and calls go together, as the two branches of one grammar: where an answer matches a regular expression
+    # or a grammar, a call would be another language, and the tools stay unused.
     if own is not None and not calls.are_required and own.kind is not _JSON:
         return own
     answer = json.loads(own.text) if own is not None and not calls.are_required else None
@@ -66,6 +68,7 @@ def _with_calls(engine: Backend, own: Constraint | None, calls: Calls, start: St
     try:
         _check(engine, "tools", bound)
     except InvalidRequestError:
+        # The grammar of all tools together says nothing of which one is wrong: each is tried alone, for its name.
         for i, tool in enumerate(calls.tools):
             name = f"tools.{i}.function.parameters"
             _check(engine, name, Constraint(_JSON, json.dumps({"type": "object", **tool.parameters})))

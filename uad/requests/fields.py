@@ -113,6 +113,7 @@ def row(default: object, says: str, *names: str, echoed: bool = False, **bounds:
     """A field of a body. says: its line in docs/http.md. names: all that it goes by, its own included; the first that
     a body has counts. echoed: whether `generation_settings` of answers has it. default: `...` where it must be there.
     """
+    # max_tokens goes by n_predict first: of {"max_tokens": 5, "n_predict": 9} 9 counts, as in llama-server.
     alias = AliasChoices(*names) if names else None
     return Field(default, validation_alias=alias, description=says, json_schema_extra={"echoed": echoed}, **bounds)
 
@@ -270,6 +271,7 @@ class GenerationBody(TableBody):
         """`speculative.n_max` and so on, as llama-server spells them, become members of the object, which wins over
         them.
         """
+        # {"speculative.n_max": 8, "speculative": {"p_min": 0.5}} is {"speculative": {"n_max": 8, "p_min": 0.5}}.
         flat = {
             name: value[f"speculative.{name}"]
             for name in SpeculativeBody.model_fields
@@ -381,7 +383,7 @@ class DetokenizeBody(Body):
 NO_FUNCTIONS = "send tools, which came after it; in an app, update it, or switch function calling off in its settings"
 
 
-_EMPTY = ("", [], {}, False)
+_EMPTY: tuple[object, ...] = ("", [], {}, False)
 
 
 @dataclass(frozen=True, slots=True)

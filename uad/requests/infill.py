@@ -61,6 +61,8 @@ class FimShares:
     @classmethod
     def of(cls, n_ctx: int, n_batch: int, n_begun: int, n_answer: int) -> FimShares:
         """The shares beside a prompt of n_begun ids after the prefix."""
+        # A context of 8,192, a batch of 2,048, answers of 256: prefix 1,536, suffix 510, and 8,192 - 2,048 - 512 - 8 of
+        # other files.
         n = min(n_batch, n_ctx * 3 // 4)
         quarter = n // 4
         return cls(3 * quarter, max(quarter - _BESIDE - n_begun, 0), max(n_ctx - n - 2 * n_answer - _MARKS, 0))

@@ -314,6 +314,8 @@ def drafters_of(engine: Backend, params: SpeculativeParams, is_predicted: bool =
         return ()
     if params.types:
         return tuple(one for one in engine.info.drafters if one in params.types)
+    # The server adds a look-up to a draft model by itself. Under auto the policy weighs whether it pays; a fixed
+    # request has no such judge, and leaves out what nobody asked for.
     left_out = list(engine.config.drafting.weighed if params.policy is SpecPolicy.FIXED else ())
     if not is_predicted:
         left_out.append(Origin.PREDICTION)

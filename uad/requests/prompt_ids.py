@@ -38,6 +38,7 @@ def split_prompts(value: object) -> list[object]:
     """The prompts in `prompt`: a string, ids, strings mixed with ids, an object with `prompt_string`, or a list of
     these.
     """
+    # [1, 2] is one prompt of two ids, ["a", 2] one of a text and an id, ["a", "b"] are two prompts, [[1], [2]] as well.
     if not isinstance(value, list) or any(isinstance(item, int | float) for item in value):
         return [value]
     if not value:
@@ -86,6 +87,7 @@ def mixed_ids(engine: Backend, parts: list[Part], add_special: bool, parse_speci
 
 def text_of(engine: Backend, ids: Sequence[int]) -> str:
     """The text of ids, some thousand at a time; bytes that are no text become U+FFFD."""
+    # A character may lie across two pieces: the decoder keeps its first bytes for the next one.
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     texts: list[str] = []
     for start in range(0, len(ids), _IDS_AT_ONCE):
@@ -105,6 +107,7 @@ def raw_ids(engine: Backend, prompt: object, add_special: bool) -> tuple[int, ..
     many are not tokenized.
     """
     parts = parts_of(prompt, engine.info.target.n_vocab, "prompt")
+    # ["a", "b", 5] has three ids at least, whatever the vocabulary: a list of a million texts is refused without work.
     n_least = sum(part != "" for part in parts)
     if n_least > engine.info.n_ctx:
         raise ContextOverflowError(n_least, engine.info.n_ctx)
@@ -201,6 +204,7 @@ def _template_kwargs(body: TemplateBody) -> dict[str, object]:
     kwargs: dict[str, object] = dict(body.chat_template_kwargs)
     for name, value in kwargs.items():
         _check_kwarg(name, value)
+    # OpenAI's "none" is a word that no template knows: what they know is the switch.
     if body.reasoning_effort == "none":
         kwargs.pop("reasoning_effort", None)
         kwargs = {"enable_thinking": False, **kwargs}

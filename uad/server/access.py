@@ -49,6 +49,8 @@ def check_host(request: web.Request, bound: Sequence[str]) -> None:
 
     Only for servers without a key that listen on loopback addresses alone, whose users rely on being unreachable.
     """
+    # A page at http://evil.example asks for its own address a second time, and DNS says 127.0.0.1 then. To the browser
+    # it still talks to its own site, so no check of origins helps; but the Host header says evil.example.
     host = host_of(f"//{request.host}")
     own = {*map(str.lower, bound), socket.gethostname().lower()}
     if not all(map(is_loopback, bound)) or host in own or is_local(host):

@@ -28,6 +28,7 @@ class _HeldBody:
     deadline: asyncio.Timeout
     n_bytes: int = 0
     is_given_up: bool = False
+    """All bodies took too much memory, and this one had been arriving for longest."""
 
     def check(self) -> None:
         """Raise BusyError where it was given up."""
@@ -95,6 +96,8 @@ class Bodies:
         data += more
         body.n_bytes += len(more)
         self.n_bytes += len(more)
+        # With 256 MiB held, 100 clients that each sent 2.6 MiB and then nothing would lock out all others for a minute.
+        # So the oldest of them goes, not the one that came last: that may be an honest one.
         while self.n_bytes > self._limit:
             oldest = next(one for one in self._arriving if one.n_bytes)
             self._forget(oldest)
@@ -161,6 +164,8 @@ class Inflater:
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
+        # zlib takes the format from this number: 16 and the window's size for gzip, the size alone for zlib's own
+        # header, its negative for no header.
         self._bits = _GZIP
         self._stream = zlib.decompressobj(self._bits)
         self._n_members = 0

@@ -133,6 +133,7 @@ class Connection(web.RequestHandler):
 
     def _look(self, n_before: int) -> None:
         """Whether the client has read since it had so many bytes to read."""
+        # A phone on a slow line takes little, but some: only one that took nothing at all is gone.
         if self._n_unread() < n_before and not self._is_hurried:
             self._wait_for_reader()
         elif self.transport is not None:

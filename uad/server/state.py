@@ -39,8 +39,10 @@ class Admission:
     """
 
     limit: int
+    """As many as the slots, and --max-queue more."""
     n_inside: int = 0
     draining: bool = False
+    """Nothing enters any more: the server stops."""
 
     @contextmanager
     def enter(self, n: int) -> Iterator[None]:
@@ -76,6 +78,8 @@ class WorkerPool:
         """
         if self.n_inside >= self._n_most:
             raise BusyError(f"{self._n_most} requests of this size are being read or wait for it; try again later")
+        # A future of a thread pool cannot be cancelled once it runs: the work asks at its checkpoints whether anybody
+        # still waits for it.
         has_left = threading.Event()
         self.n_inside += 1
         try:
@@ -130,9 +134,12 @@ class State:
     admission: Admission
     workers: Workers = field(default_factory=Workers)
     bodies: Bodies = field(default_factory=Bodies)
-    scraped: Totals = field(default_factory=Totals)  # at the last GET /metrics
+    scraped: Totals = field(default_factory=Totals)
+    """At the last GET /metrics."""
     live: set[Generation] = field(default_factory=set)
+    """What is being generated for the clients of now."""
     started: int = field(default_factory=lambda: int(time.time()))
+    """Seconds since 1970."""
     _ticks: Ticks | None = None
 
     @property
