@@ -27,11 +27,12 @@ _USUAL_ANSWER: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class FimParts:
-    """The ids around the cursor, and those that stand before all of them."""
+    """The ids around the cursor."""
 
     prefix: Sequence[int]
     suffix: Sequence[int]
     extra: Sequence[int] = ()
+    """Of other files, which stand before both."""
 
     def prompt(self, fim: FimTokens, bos: Sequence[int], suffix_first: bool) -> tuple[int, ...]:
         """What the model reads: prefix, suffix, middle; or the suffix first, which some models prefer (SPM)."""

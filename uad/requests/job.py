@@ -36,10 +36,12 @@ _UNASKED = Request(prompt=())
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`requests` are prompt by prompt, each with its `n` choices in a row; `prompts` has one entry per request."""
+    """What is generated for one HTTP request, and what its answer has."""
 
     requests: tuple[Request, ...]
+    """Prompt by prompt, each with its `n` choices in a row."""
     prompts: tuple[Prompt, ...]
+    """One for each of `requests`."""
     n: int
     include_usage: bool
     ping: float | None

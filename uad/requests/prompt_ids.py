@@ -27,11 +27,13 @@ _IDS_AT_ONCE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt as ids; `text` is for display. drafted: see `Request.drafted_prompt`."""
+    """One prompt as ids."""
 
     ids: tuple[int, ...]
     text: str
+    """For display; empty where no answer shows it."""
     drafted: tuple[int, ...] = ()
+    """See `Request.drafted_prompt`."""
 
 
 def split_prompts(value: object) -> list[object]:
