@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from experiment import Experiment
 
-from uad.decode.step import Engine
+from uad.decode.engine import Engine
 from uad.decode.target import Target
 from uad.policy.fixed import FixedPolicy
 from uad.runtime.parts import Parts

@@ -30,7 +30,7 @@ from kit.toys import (
 from uad.config import DraftingConfig, LookupConfig
 from uad.config.drafter_types import NgramConfig, NgramModConfig
 from uad.decode.drafting import Drafting
-from uad.decode.step import Engine
+from uad.decode.engine import Engine
 from uad.drafters.model import ModelDrafter
 from uad.errors import DecodeError, NoKvRoomError, UadError
 from uad.policy.auto import AutoPolicy
@@ -249,7 +249,7 @@ def test_a_drafter_that_fails_leaves_the_others_at_work() -> None:
     broken = Faulty(RandomDrafter(), propose=Fault(1, times=10**9))
     drafting = Drafting([broken, make(Origin.SUFFIX)], FixedPolicy, TARGET_VOCAB.n_vocab, TARGET_VOCAB.eog, clock)
     engine = make_engine(ScriptedModel(TARGET_VOCAB, 2), clock=clock)
-    engine._drafting = engine._requests._drafting = drafting
+    engine._drafting = engine._requests._drafting = engine._rounds._drafting = drafting
     results = run(engine, requests(FIXED), may_fail=True)
     assert [one.ids for one in results] == PLAIN[0.0]
     by = {one.origin: one for one in engine.drafters()}

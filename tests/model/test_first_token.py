@@ -102,7 +102,7 @@ class Late:
             if wanted:
                 self.interrupted.set()
 
-        def after() -> None:
+        def after(*_: object) -> None:
             with self._lock:
                 interrupted = self.interrupted if self.taken.is_set() else None
             assert interrupted is None or interrupted.wait(WAIT_S)

@@ -20,8 +20,8 @@ from kit.toys import (
     run,
 )
 
+from uad.decode.engine import Engine
 from uad.decode.prompt_cache import PromptCache
-from uad.decode.step import Engine
 from uad.errors import UadError
 from uad.events import Failed
 from uad.policy.fixed import FixedPolicy

@@ -45,7 +45,7 @@ def test_who_was_let_in_before_a_fatal_error_is_told_of_it_though_clearing_away_
     def broken(*_: object) -> None:
         raise ZeroDivisionError("broken")
 
-    def step() -> None:
+    def step(*_: object) -> None:
         real_step()
         opened._commands.put(lambda: engine.cancel(7))
         opened.submit(Request((1,)), second)

@@ -11,7 +11,7 @@ import pytest
 from kit.toys import SCRIPT, TARGET_VOCAB, RandomDrafter, ScriptedModel, make_engine, run
 
 from uad.config import Config
-from uad.decode.step import Engine
+from uad.decode.engine import Engine
 from uad.events import EngineView
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample

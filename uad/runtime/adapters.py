@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from uad.decode.ending import deliver, known
-from uad.decode.step import Engine
+from uad.decode.engine import Engine
 from uad.errors import UadError
 from uad.events import Failed, Sink
 from uad.types import Request

@@ -133,12 +133,12 @@ def test_imports_follow_the_table(module):
 @pytest.mark.parametrize(
     ("module", "source", "named"),
     [
-        ("uad.decode.step", "from uad.runtime import Runtime", "uad.runtime"),
-        ("uad.decode.step", "import llama_cpp", "llama_cpp"),
-        ("uad.decode.step", "def f():\n    from llama_cpp import llama_cpp", "llama_cpp"),
-        ("uad.decode.step", "from ..server import app", "uad.server"),
-        ("uad.decode.step", "from uad import drafters", "uad.drafters"),
-        ("uad.decode.step", "from uad.drafters import model", "uad.drafters.model"),
+        ("uad.decode.engine", "from uad.runtime import Runtime", "uad.runtime"),
+        ("uad.decode.engine", "import llama_cpp", "llama_cpp"),
+        ("uad.decode.engine", "def f():\n    from llama_cpp import llama_cpp", "llama_cpp"),
+        ("uad.decode.engine", "from ..server import app", "uad.server"),
+        ("uad.decode.engine", "from uad import drafters", "uad.drafters"),
+        ("uad.decode.engine", "from uad.drafters import model", "uad.drafters.model"),
         ("uad.drafters.model", "from uad.llama import model", "uad.llama.model"),
         ("uad.lookup.suffix", "from uad.drafters import mirror", "uad.drafters.mirror"),
         ("uad.bench.report", "import matplotlib.pyplot", "matplotlib.pyplot"),
@@ -161,7 +161,7 @@ def test_the_checker_finds_a_violation(module, source, named):
     [
         ("uad.cli.cost_plot", "import matplotlib.pyplot as plt"),
         (
-            "uad.decode.step",
+            "uad.decode.engine",
             "from uad.drafters.protocol import Drafter\nimport json, collections.abc\nfrom . import verify",
         ),
         ("uad.cli.serve", "from uad import __version__\ndef main():\n    from uad.server.app import serve"),

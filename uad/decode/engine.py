@@ -1,0 +1,168 @@
+"""The loop: which requests write and which read their prompts in a step. Knows no kind of drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+from time import perf_counter
+from typing import Any
+
+from uad.decode.catching_up import catch_up, n_at_once
+from uad.decode.drafting import Drafting
+from uad.decode.layout import Least
+from uad.decode.prefill import SOON_S, Prefill
+from uad.decode.prompt_cache import PromptCache
+from uad.decode.rounds import Rounds, SequenceRows, never
+from uad.decode.scheduler import SamplerFactory, Scheduler
+from uad.decode.sequence import NO_DRAFT, Running
+from uad.decode.target import Target
+from uad.errors import AbortedError
+from uad.events import CacheCounts, EngineView, Totals
+from uad.grammar.protocol import Matcher
+from uad.stats import DrafterStats
+from uad.types import Clock
+
+PROMPT_ROWS = 64  # of a prompt at once whose probabilities are asked for: as many logits as a long draft has
+
+
+class Engine:
+    """Runs requests on a target. Everything here happens on one thread; events go to each request's sink.
+
+    least: no pass over the weights may be smaller; dummy rows fill up (see `layout.padding`). matchers, cache: see
+    `Scheduler`.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        drafting: Drafting | None,
+        samplers: SamplerFactory,
+        seeds: Callable[[], int],
+        *,
+        least: Least | None = None,
+        clock: Clock = perf_counter,
+        matchers: dict[int, Matcher] | None = None,
+        cache: PromptCache[Any] | None = None,
+    ) -> None:
+        self._target = target
+        self._drafting = drafting
+        self._least = least or Least()
+        self._clock = clock
+        self._requests = Scheduler(
+            target,
+            drafting,
+            samplers,
+            seeds,
+            self.limit,
+            clock,
+            {} if matchers is None else matchers,
+            cache=cache,
+            rate=lambda: self._prefill.rate,
+        )
+        self._rounds = Rounds(target, drafting, self._requests, self._least, clock)
+        self._prefill = Prefill(target.n_ubatch, target.n_batch - (self._least.rows - 1), clock)
+        self._cache = cache
+        self._pass_ends = inf  # when the pass is expected to end that may be interrupted
+        requests = self._requests
+        self.check, self.submit, self.cancel = requests.check, requests.submit, requests.cancel
+        self.fail_all, self.tell_all, self.slots = requests.fail_all, requests.tell_all, requests.slots
+        self.forget, self.rest, self.spare = requests.forget, requests.rest, requests.spare
+
+    @property
+    def limit(self) -> int:
+        """Most ids, prompt and answer, that one sequence may have: dummy rows need positions too."""
+        return self._target.n_ctx - (self._least.rows - 1)
+
+    # --- what others ask
+
+    def interrupt(self, wanted: bool = True) -> None:
+        """From any thread: a pass over a prompt ends soon, since a request waits, unless it will anyway. Until it is
+        not wanted any more.
+        """
+        if not wanted or self._pass_ends - self._clock() > SOON_S:
+            self._target.interrupt(wanted)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a slot is free. From any thread."""
+        return self._requests.has_room
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs or waits."""
+        return self._requests.is_idle
+
+    def drafters(self) -> tuple[DrafterStats, ...]:
+        """What each drafter did since start."""
+        return self._drafting.stats() if self._drafting is not None else ()
+
+    def totals(self) -> Totals:
+        """What was done since start."""
+        rounds = self._rounds
+        n_policy_failures = self._drafting.n_policy_failures if self._drafting is not None else 0
+        cache = self._cache.counts if self._cache is not None else CacheCounts()
+        totals = replace(self._requests.totals, n_decodes=rounds.n_decodes, n_busy_slots=rounds.n_busy_slots)
+        return replace(totals, n_policy_failures=n_policy_failures, cache=cache)
+
+    def view(self) -> EngineView:
+        """What happens now, for display. On the model thread."""
+        rounds = self._rounds
+        if self._drafting is None:
+            return EngineView(rounds.n_written, rounds.n_rounds, rounds.depth)
+        policy, lengths, drafters = self._drafting.view(rounds.depth)
+        return EngineView(
+            rounds.n_written, rounds.n_rounds, rounds.depth, policy.curve, policy.plain, lengths, drafters
+        )
+
+    def step(self, go_on: Callable[[], bool] = lambda: False) -> None:
+        """One round for all sequences: those that write share one decode; then each that still reads its prompt gets a
+        chunk decoded. Where nothing else is to be done, rounds without drafts go on for milliseconds, as long as
+        go_on() says so.
+
+        Apart, because llama.cpp would cut a batch of both into the same passes, and writers need not wait for their
+        tokens. What fails ends the requests that it concerns; what is raised says that the engine cannot go on.
+        """
+        self._requests.admit()
+        if self._least.rows > 1:
+            catch_up(self._target, self._requests.writing, self._least, self._rounds.fail_decode)
+        writing, reads = self._requests.writing, self._requests.reads
+        if writing:
+            self._rounds.write(writing, never if reads else go_on)
+        if reads:
+            for reader, n in self._prefill.pieces(lambda: self._requests.reading, bool(writing), self._target.can_stop):
+                if not self._read(reader, n):
+                    break  # the request that interrupted it waits for the end of the round
+
+    def _read(self, running: Running, n: int) -> bool:
+        """Decode the next n ids of a prompt. False: that was interrupted, or failed."""
+        wants_probs = running.request.prompt_probs
+        n = self._whole(running, min(n, PROMPT_ROWS) if wants_probs else n)
+        draws = n == running.n_unread and running.request.max_tokens != 0
+        n_logits = n if wants_probs else int(draws)
+        began = self._clock()
+        self._pass_ends = began + self._prefill.seconds(running, n)
+        part = SequenceRows(running, running.pending()[:n], NO_DRAFT, n_logits, draws=draws)
+        try:
+            rows, seconds = self._rounds.run([part], self._target.can_stop and self._prefill.may_stop(running, n))
+        except AbortedError:
+            self._prefill.lost(self._clock() - began)
+            return False
+        finally:
+            self._pass_ends = inf
+        if rows:
+            self._prefill.took(running, n, seconds)
+        return bool(rows)
+
+    def _whole(self, running: Running, n: int) -> int:
+        """Of the next n ids of a prompt, those that are best decoded at once. Where marks help later prompts, the last
+        ones come apart, after a mark. Where dummy rows cannot be taken back, no pass but the last is so small that it
+        needs some.
+        """
+        tail, least = self._target.tail, self._least.rows
+        if tail and n == running.n_unread > 2 * tail:
+            n -= tail
+        elif tail:
+            self._target.mark(running.slot, is_last=n == running.n_unread)
+        may_wait = self._target.n_free < least and n < running.n_unread
+        return n_at_once(n, self._target.n_ubatch, least) if may_wait else n
