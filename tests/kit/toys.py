@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from uad.decode.drafting import Drafting
-from uad.decode.ends import ends_of
 from uad.decode.engine import Engine
 from uad.decode.layout import Least, sizes_of_passes
 from uad.decode.prompt_cache import PromptCache
+from uad.decode.sequence import ends_of
 from uad.drafters.protocol import Drafter, Pace
 from uad.errors import AbortedError
 from uad.events import Delta, Done, Event, Failed, Progress

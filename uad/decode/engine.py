@@ -8,7 +8,6 @@ from math import inf
 from time import perf_counter
 from typing import Any
 
-from uad.decode.catching_up import catch_up, n_at_once
 from uad.decode.drafting import Drafting
 from uad.decode.layout import Least
 from uad.decode.prefill import SOON_S, Prefill
@@ -16,12 +15,13 @@ from uad.decode.prompt_cache import PromptCache
 from uad.decode.rounds import Rounds, SequenceRows, never
 from uad.decode.scheduler import SamplerFactory, Scheduler
 from uad.decode.sequence import NO_DRAFT, Running
+from uad.decode.slots import Slots
 from uad.decode.target import Target
 from uad.errors import AbortedError
 from uad.events import CacheCounts, EngineView, Totals
 from uad.grammar.protocol import Matcher
 from uad.stats import DrafterStats
-from uad.types import Clock
+from uad.types import READ_AGAIN, Clock, Rows
 
 PROMPT_ROWS = 64  # of a prompt at once whose probabilities are asked for: as many logits as a long draft has
 
@@ -49,6 +49,7 @@ class Engine:
         self._drafting = drafting
         self._least = least or Least()
         self._clock = clock
+        self._slots = Slots(target, cache, lambda: self._prefill.rate)
         self._requests = Scheduler(
             target,
             drafting,
@@ -57,17 +58,16 @@ class Engine:
             self.limit,
             clock,
             {} if matchers is None else matchers,
-            cache=cache,
-            rate=lambda: self._prefill.rate,
+            self._slots,
         )
         self._rounds = Rounds(target, drafting, self._requests, self._least, clock)
         self._prefill = Prefill(target.n_ubatch, target.n_batch - (self._least.rows - 1), clock)
         self._cache = cache
         self._pass_ends = inf  # when the pass is expected to end that may be interrupted
-        requests = self._requests
+        requests, slots = self._requests, self._slots
         self.check, self.submit, self.cancel = requests.check, requests.submit, requests.cancel
-        self.fail_all, self.tell_all, self.slots = requests.fail_all, requests.tell_all, requests.slots
-        self.forget, self.rest, self.spare = requests.forget, requests.rest, requests.spare
+        self.fail_all, self.tell_all = requests.fail_all, requests.tell_all
+        self.slots, self.spare, self.forget, self.rest = slots.describe, slots.spare, slots.forget, slots.rest
 
     @property
     def limit(self) -> int:
@@ -86,7 +86,7 @@ class Engine:
     @property
     def has_room(self) -> bool:
         """Whether a slot is free. From any thread."""
-        return self._requests.has_room
+        return self._slots.has_free
 
     @property
     def is_idle(self) -> bool:
@@ -125,14 +125,42 @@ class Engine:
         """
         self._requests.admit()
         if self._least.rows > 1:
-            catch_up(self._target, self._requests.writing, self._least, self._rounds.fail_decode)
-        writing, reads = self._requests.writing, self._requests.reads
+            self._catch_up()
+        writing = self._writing()
+        reads = len(writing) < len(self._requests.running)
         if writing:
             self._rounds.write(writing, never if reads else go_on)
         if reads:
-            for reader, n in self._prefill.pieces(lambda: self._requests.reading, bool(writing), self._target.can_stop):
+            for reader, n in self._prefill.pieces(self._reading, bool(writing), self._target.can_stop):
                 if not self._read(reader, n):
                     break  # the request that interrupted it waits for the end of the round
+
+    def _writing(self) -> list[Running]:
+        """Those whose prompts are read, in the order of slots."""
+        return [running for running in self._requests.running if not running.is_prefilling]
+
+    def _reading(self) -> list[Running]:
+        """Those that still read their prompts."""
+        return [running for running in self._requests.running if running.is_prefilling]
+
+    def _catch_up(self) -> None:
+        """Ids of texts that must be decoded again are decoded before the passes of the round are laid out, where they
+        are many: all but the last one, and what would make a pass too small.
+
+        `Target.prepare` would decode them, too, but after the layout: without their rows passes could be smaller than
+        `exact` allows.
+        """
+        for running in self._writing():
+            waiting = running.pending()
+            n = n_at_once(len(waiting) - 1, self._target.n_ubatch, self._least.rows)
+            if n <= READ_AGAIN:
+                continue
+            try:
+                self._target.decode([Rows(running.slot, running.n_past, waiting[:n], 0)])
+            except Exception as error:
+                self._rounds.fail_decode([running], error)
+            else:
+                running.n_past += n
 
     def _read(self, running: Running, n: int) -> bool:
         """Decode the next n ids of a prompt. False: that was interrupted, or failed."""
@@ -166,3 +194,9 @@ class Engine:
             self._target.mark(running.slot, is_last=n == running.n_unread)
         may_wait = self._target.n_free < least and n < running.n_unread
         return n_at_once(n, self._target.n_ubatch, least) if may_wait else n
+
+
+def n_at_once(n: int, n_ubatch: int, least: int) -> int:
+    """Of n ids those that passes of n_ubatch rows take without one that is too small."""
+    rest = n % n_ubatch
+    return n - rest if rest < least < n else n

@@ -12,11 +12,11 @@ from uad.backend import native
 from uad.config import Config
 from uad.costs.fit import fitted, fitted_alone
 from uad.decode.drafting import Drafting
-from uad.decode.ends import ends_of, name_of
 from uad.decode.engine import Engine
 from uad.decode.guard import reason, warn
 from uad.decode.prompt_cache import PromptCache
 from uad.decode.scheduler import SamplerFactory
+from uad.decode.sequence import ends_of, name_of
 from uad.drafters.model import ModelDrafter
 from uad.drafters.protocol import Drafter
 from uad.errors import ConfigError, InvalidRequestError, NotSupportedError

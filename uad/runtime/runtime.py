@@ -14,9 +14,8 @@ from contextlib import suppress
 
 from uad.backend import abort, rpc
 from uad.config import Config
-from uad.decode.ending import logged
 from uad.decode.engine import Engine
-from uad.decode.guard import reason, warn
+from uad.decode.guard import logged, reason, warn
 from uad.errors import UadError, UnavailableError
 from uad.events import EngineView, Sink
 from uad.runtime.adapters import AdapterTurns
