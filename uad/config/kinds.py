@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from uad.common.files import path_of, read_text
 from uad.common.samplers import NAMED, sampler_names
 from uad.common.settings import INT32_MAX
-from uad.config.drafter_types import SPEC_TYPES
 from uad.errors import ConfigError
 from uad.types import Constraint, ConstraintKind, SpecPolicy
 
@@ -23,8 +22,6 @@ MOST_WORKERS = 16  # of llama.cpp's RPC backend
 TRUE = ("on", "true", "1", "enabled", "yes")
 FALSE = ("off", "false", "0", "disabled", "no")
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
-HEADS = ("draft-eagle3", "draft-dflash", "draft-dspark")
-"""Drafters of llama-server that are models trained for one target, and that uad does not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,24 +150,6 @@ def _load_mode(text: str) -> tuple[bool, bool]:
     if text not in modes:
         raise ValueError
     return modes[text]
-
-
-def _spec_type(text: str) -> tuple[str, ...]:
-    """The drafters of a list as llama-server takes it, each once; none for `none`."""
-    names = tuple(
-        dict.fromkeys("draft-simple" if name.strip() == "draft" else name.strip() for name in text.split(","))
-    )
-    for name in names:
-        if name in HEADS:
-            raise ConfigError(
-                f"{name} needs a model trained for this target, which uad does not run; use draft-mtp where the target "
-                "has a head for multi-token prediction, draft-simple with any small model, or suffix, which needs none"
-            )
-        if name not in (*SPEC_TYPES, "none"):
-            raise ValueError
-    if "none" in names and len(names) > 1:
-        raise ConfigError("none stands alone; leave it out to draft with the others")
-    return () if names == ("none",) else names
 
 
 def _endpoint(text: str) -> str:
@@ -325,9 +304,8 @@ HOSTS = Kind(
 NAMES = Kind("one name, or several with commas between them, each once", _names, metavar="NAMES")
 FILE = Kind("a file name", _path, is_path=True, metavar="FILE")
 DRAFT_FILE = Kind("a file name", _draft_path, is_path=True, metavar="FILE")
-LOAD_MODE = Kind("one of auto, none, mmap, mlock, mmap+mlock", _load_mode)
-SPEC_POLICY = Kind(f"one of {', '.join(SpecPolicy)}", SpecPolicy)
-SPEC_TYPE = Kind(f"one or more of {', '.join(SPEC_TYPES)}, separated by commas, or none", _spec_type)
+LOAD_MODE = Kind("one of auto, none, mmap, mlock, mmap+mlock", _load_mode, metavar="MODE")
+SPEC_POLICY = Kind(f"one of {', '.join(SpecPolicy)}", SpecPolicy, metavar="POLICY")
 THREADS = Kind(
     "a number of threads, or -1 for the physical cores",
     lambda text: max(integer(-1, 4096).parse(text), 0),
@@ -338,29 +316,36 @@ PARALLEL = Kind("a whole number from 1 to 1024, or -1 for one", _parallel, (int,
 TEXT = Kind("a text", _text)
 ON_OFF_AUTO = Kind("one of on, off, auto", _on_off_auto, (str, bool, int))
 GPU_LAYERS = Kind("a whole number, auto or all", _gpu_layers, (int, str), metavar="N")
-ENDPOINTS = Kind(f"HOST:PORT of a worker, or up to {MOST_WORKERS} with commas between them, each once", _endpoints)
+ENDPOINTS = Kind(
+    f"HOST:PORT of a worker, or up to {MOST_WORKERS} with commas between them, each once",
+    _endpoints,
+    metavar="HOST:PORT",
+)
 DEVICES = Kind("names of devices with commas between them, each once, or none", _devices, metavar="NAMES")
-SHARES = Kind("a share for each device with commas between them, such as 3,1", _shares, (str, int, float))
+SHARES = Kind(
+    "a share for each device with commas between them, such as 3,1", _shares, (str, int, float), metavar="N,N"
+)
 ROPE_SCALE = Kind("a number above 0", _rope_scale, (int, float), metavar="N")
 SEED = Kind(f"a whole number from 0 to {RANDOM_SEED}, or -1 for a random seed", _seed, (int,), metavar="N")
-PREFIX = Kind("a path such as /llm, with a slash at its start and none at its end", _prefix)
-PING = Kind("a number of seconds, 1 or more, or 0 or -1 for none", _ping, (int, float))
-TEMPLATE = Kind("a Jinja template", _template)
+PREFIX = Kind("a path such as /llm, with a slash at its start and none at its end", _prefix, metavar="/PATH")
+PING = Kind("a number of seconds, 1 or more, or 0 or -1 for none", _ping, (int, float), metavar="SECONDS")
+TEMPLATE = Kind("a Jinja template", _template, metavar="JINJA")
 TEMPLATE_FILE = _in_file("a Jinja template", _template)
-OBJECT = Kind('a JSON object, such as {"enable_thinking": false}', _object, (str, dict))
-GRAMMAR = Kind("a grammar", _grammar)
+OBJECT = Kind('a JSON object, such as {"enable_thinking": false}', _object, (str, dict), metavar="JSON")
+GRAMMAR = Kind("a grammar", _grammar, metavar="TEXT")
 GRAMMAR_FILE = _in_file("a grammar", _grammar)
-JSON_SCHEMA = Kind("a JSON schema, such as {}", _schema)
+JSON_SCHEMA = Kind("a JSON schema, such as {}", _schema, metavar="JSON")
 JSON_SCHEMA_FILE = _in_file("a JSON schema", _schema)
-KEYS = Kind("one or more keys, separated by commas", _keys)
+KEYS = Kind("one or more keys, separated by commas", _keys, metavar="KEYS")
 KEY_FILE = Kind("a file with one key per line", _key_file, is_path=True, metavar="FILE")
-DIRECTORY = Kind("a directory", _directory, is_path=True)
+DIRECTORY = Kind("a directory", _directory, is_path=True, metavar="DIR")
 PAIR = Kind("two texts, the target's and the draft's", _pair, arity=2)
 SAMPLERS = Kind(
     "names of samplers, separated by ;",
     lambda text: _samplers([word.strip() for word in text.split(";") if word.strip()]),
+    metavar="NAMES",
 )
-SAMPLER_LETTERS = Kind("letters of samplers", lambda text: _samplers(list(text)))
-BREAKER = Kind("a text", _breaker)
+SAMPLER_LETTERS = Kind("letters of samplers", lambda text: _samplers(list(text)), metavar="LETTERS")
+BREAKER = Kind("a text", _breaker, metavar="TEXT")
 KV_TYPE = replace(choice(*KV_TYPES), metavar="TYPE")
-LOGIT_BIAS = Kind("ID+BIAS or ID-BIAS, such as 42-1.5 or 42-inf", _logit_bias)
+LOGIT_BIAS = Kind("ID+BIAS or ID-BIAS, such as 42-1.5 or 42-inf", _logit_bias, metavar="ID+BIAS")

@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 from uad.common.files import no_such_file
 from uad.config.argv import Parser, add_flags, layer_of
 from uad.config.drafter_types import BESIDE_A_MODEL, HEAD_TYPE, LOOKUP_TYPES, MODEL_TYPE, LookupConfig
-from uad.config.flag import VARIABLE, Given, Layer, read
-from uad.config.flags import CONFIG_FILE, FLAGS, GROUPS
+from uad.config.flags import CONFIG_FILE, FLAGS, GROUPS, VARIABLE, Given, Layer, read
 from uad.config.foreign import REFUSED, check_refused
 from uad.config.kinds import FALSE
-from uad.config.slices import Config, DraftingConfig, LogConfig, ModelConfig, ServerConfig, TemplateConfig
+from uad.config.model_config import ModelConfig
+from uad.config.slices import Config, DraftingConfig, LogConfig, ServerConfig, TemplateConfig
 from uad.config.sources import HubConfig, HubModel
 from uad.config.yamlfile import from_yaml
 from uad.errors import ConfigError
@@ -139,7 +139,7 @@ def merge(layers: Iterable[Layer]) -> dict[str, Given]:
             several = given.value if len(given.flag.paths) > 1 else (given.value,)
             for path, value in zip(given.flag.paths, several, strict=True):
                 before = own.get(path)
-                total = before.value + value if before and given.flag.many else value
+                total = before.value + value if before and given.flag.setting.many else value
                 own[path] = Given(given.flag, total, given.where)
         values |= own
     return values
@@ -156,7 +156,7 @@ def _replaced(layer: Layer) -> Iterator[str]:
     last: dict[str, Given] = {}
     for given in layer.given:
         before, last[given.flag.path] = last.get(given.flag.path), given
-        if before is not None and not given.flag.many and before.value != given.value:
+        if before is not None and not given.flag.setting.many and before.value != given.value:
             names = dict.fromkeys((before.where, given.where))
             what = f"{given.where} is given twice" if len(names) == 1 else f"{' and '.join(names)} set the same"
             yield f"{what}; the last one counts"

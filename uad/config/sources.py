@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from uad.common.files import path_of
+from uad.common.settings import setting
 from uad.config.kinds import SWITCH, Kind, integer, number
 from uad.errors import ConfigError
 
@@ -33,17 +34,6 @@ class HubModel:
     def label(self) -> str:
         """As it is written on the command line."""
         return f"{self.repo}:{self.quant}" if self.quant else self.repo
-
-
-@dataclass(frozen=True, slots=True)
-class HubConfig:
-    """How hubs are used. `token`: the key to send, None for the one that is stored; `offline`: what is in the cache
-    serves; `file`: that of the target's repository.
-    """
-
-    token: str | None = field(default=None, repr=False)
-    offline: bool = False
-    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +145,41 @@ HUB_MODEL = Kind(
     "a repository such as user/model-GGUF or user/model-GGUF:Q4_K_M", hub_model, metavar="USER/REPO[:QUANT]"
 )
 HUB_FILE = Kind("a .gguf file of the repository, such as model-Q4_K_M.gguf", _hub_file, metavar="FILE")
-HUB_TOKEN = Kind("a token", _token)
+HUB_TOKEN = Kind("a token", _token, metavar="TOKEN")
 KV_OVERRIDES = Kind(
-    "KEY=TYPE:VALUE (TYPE: int, float, bool or str), or several with commas between them", _each(_override)
+    "KEY=TYPE:VALUE (TYPE: int, float, bool or str), or several with commas between them",
+    _each(_override),
+    metavar="KEY=TYPE:VALUE",
 )
-PLACES = Kind("PATTERN=BUFFER such as exps=CPU, or several with commas between them", _each(_place))
+PLACES = Kind(
+    "PATTERN=BUFFER such as exps=CPU, or several with commas between them", _each(_place), metavar="PATTERN=BUFFER"
+)
 ALL_EXPERTS = Kind("on or off", _all_experts, (bool,), arity=0)
-FIRST_EXPERTS = Kind("a number of layers", _first_layers(_EXPERTS), (int,))
-FIRST_DENSE = Kind("a number of layers", _first_layers(_DENSE), (int,))
+FIRST_EXPERTS = Kind("a number of layers", _first_layers(_EXPERTS), (int,), metavar="N")
+FIRST_DENSE = Kind("a number of layers", _first_layers(_DENSE), (int,), metavar="N")
 LORAS = Kind("a file name, or several with commas between them", _each(_lora), is_path=True, metavar="FILE")
-LORAS_SCALED = Kind("FILE:SCALE, or several with commas between them", _each(_scaled), is_path=True)
+LORAS_SCALED = Kind(
+    "FILE:SCALE, or several with commas between them", _each(_scaled), is_path=True, metavar="FILE:SCALE"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HubConfig:
+    """How hubs are used."""
+
+    token: str | None = setting(
+        None,
+        "token for repositories that are private or gated",
+        "-hft --hf-token",
+        kind=HUB_TOKEN,
+        whole_env="HF_TOKEN",
+        default_text="the one that `hf auth login` stored",
+        after="--hf-repo-draft",
+        secret=True,
+    )
+    offline: bool = setting(
+        False, "models of hubs come from the cache only", "--offline", env="OFFLINE", after="--hf-token"
+    )
+    file: str = setting(
+        "", "the file of that repository to load", "-hff --hf-file", kind=HUB_FILE, env="HF_FILE", after="--hf-repo"
+    )

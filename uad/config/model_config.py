@@ -1,0 +1,402 @@
+"""How models are loaded and their contexts made, with all that users may set of it."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+
+from uad.common.settings import flag, setting
+from uad.config import kinds, sources
+from uad.config.kinds import KV_TYPE, KV_TYPES, choice
+from uad.config.sources import HubModel, KvOverride, LoraConfig, Place
+
+MODEL, CONTEXT, DRAFT, TOKENIZERS = "models", "context and speed", "draft model", "tokenizers"
+_FILE = "the model file's"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """How one model is loaded and its context made. Flags of the target; those of the draft stand beside them."""
+
+    path: Path = setting(
+        MISSING,
+        "GGUF file of the target model",
+        "-m --model --target",
+        env="MODEL",
+        group=MODEL,
+        also=(
+            flag(
+                "the target from a Hugging Face repository, fetched into its cache; QUANT is Q4_K_M unless given, else "
+                "Q8_0, else that of the first file",
+                "-hf -hfr --hf-repo",
+                kind=sources.HUB_MODEL,
+                env="HF_REPO",
+            ),
+        ),
+        draft=flag(
+            "GGUF file of the draft model, with any tokenizer",
+            "-md --model-draft --draft --spec-draft-model",
+            kind=kinds.DRAFT_FILE,
+            env="SPEC_DRAFT_MODEL MODEL_DRAFT",
+            after="--model",
+            also=(
+                flag(
+                    "the same for the draft",
+                    "-hfd -hfrd --hf-repo-draft --spec-draft-hf",
+                    kind=sources.HUB_MODEL,
+                    env="SPEC_DRAFT_HF_REPO",
+                    after="--hf-repo",
+                ),
+            ),
+        ),
+    )
+    """Where it has to be fetched from a hub first, the words that name it there."""
+    loras: tuple[LoraConfig, ...] = setting(
+        (),
+        "adapter (LoRA, GGUF) for the target, several with commas between them; repeatable",
+        "--lora",
+        kind=sources.LORAS,
+        many=True,
+        group=MODEL,
+        also=(
+            flag(
+                "the same with how much of it is added; repeatable",
+                "--lora-scaled",
+                kind=sources.LORAS_SCALED,
+                many=True,
+            ),
+        ),
+    )
+    apply_loras: bool = setting(
+        True,
+        "load adapters without adding them, until POST /lora-adapters does",
+        no="--lora-init-without-apply",
+        default_text="",
+        group=MODEL,
+    )
+    overrides: tuple[KvOverride, ...] = setting(
+        (),
+        "replace a value of the target's metadata, several with commas between them; repeatable",
+        "--override-kv",
+        kind=sources.KV_OVERRIDES,
+        many=True,
+        group=MODEL,
+    )
+    check_tensors: bool = setting(False, "look for invalid numbers in the model files", "--check-tensors", group=MODEL)
+    mlock: bool = setting(False, "keep the models in RAM", "--mlock", env="MLOCK", no="--no-mlock", group=MODEL)
+    mmap: bool = setting(
+        True,
+        "map the model files instead of reading them",
+        "--mmap",
+        env="MMAP",
+        no="--no-mmap",
+        group=MODEL,
+        also=(
+            flag(
+                "what --mmap and --mlock say, in one word: auto, none, mmap, mlock, mmap+mlock",
+                "-lm --load-mode",
+                kind=kinds.LOAD_MODE,
+                fields="mmap mlock",
+                env="LOAD_MODE",
+                default_text="auto",
+                after="--repack",
+            ),
+        ),
+    )
+    repack: bool = setting(
+        True,
+        "rearrange weights for this processor's kernels (off: slower; --exact switches it off where it must, as with "
+        "K-quants)",
+        "--repack",
+        env="REPACK",
+        no="--no-repack -nr",
+        group=MODEL,
+    )
+    n_ctx: int = setting(
+        0,
+        "context in tokens, shared out evenly among the slots of --parallel; 0 is the model's own, as far as memory "
+        "goes",
+        "-c --ctx-size",
+        low=0,
+        env="CTX_SIZE",
+        draft=flag(
+            "the draft's context in tokens, for all slots; 0: the target's, as far as it was trained",
+            "-cd --ctx-size-draft",
+        ),
+    )
+    n_batch: int = setting(2048, "most tokens per decode call", "-b --batch-size", low=1, env="BATCH")
+    n_ubatch: int = setting(
+        512,
+        "most tokens computed at once; on CPUs at most 60 (128 with -fa off)",
+        "-ub --ubatch-size",
+        low=1,
+        env="UBATCH",
+    )
+    n_threads: int = setting(
+        0,
+        "threads for generation",
+        "-t --threads",
+        kind=kinds.THREADS,
+        env="THREADS",
+        default_text="physical cores",
+        draft=flag(
+            "threads for drafting",
+            "-td --threads-draft --spec-draft-threads",
+            default_text="--threads if given, else one or all cores, what is faster",
+        ),
+    )
+    """0: the physical cores."""
+    n_threads_batch: int = setting(
+        0,
+        "threads for prompts",
+        "-tb --threads-batch",
+        kind=kinds.THREADS,
+        default_text="as --threads",
+        draft=flag(
+            "threads for prompts in the draft model",
+            "-tbd --threads-batch-draft --spec-draft-threads-batch",
+            default_text="as -tb if given, else as -td, else all cores",
+        ),
+    )
+    """0: as n_threads."""
+    n_gpu_layers: int = setting(
+        -1,
+        "layers kept on the GPU: a number, auto or all",
+        "-ngl --gpu-layers --n-gpu-layers",
+        kind=kinds.GPU_LAYERS,
+        env="N_GPU_LAYERS",
+        default_text="auto",
+        draft=flag(
+            "the draft's layers kept on the GPU",
+            "-ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl",
+            env="N_GPU_LAYERS_DRAFT",
+            default_text="the target's",
+        ),
+    )
+    """Negative: all."""
+    places: tuple[Place, ...] = setting(
+        (),
+        "keep experts beside the CPU",
+        "-cmoe --cpu-moe",
+        kind=sources.ALL_EXPERTS,
+        env="CPU_MOE",
+        many=True,
+        also=(
+            flag(
+                "keep the experts of the first N layers beside the CPU",
+                "-ncmoe --n-cpu-moe",
+                kind=sources.FIRST_EXPERTS,
+                env="N_CPU_MOE",
+                many=True,
+            ),
+            flag(
+                "the same for layers without experts",
+                "-ncffn --n-cpu-ffn",
+                kind=sources.FIRST_DENSE,
+                env="N_CPU_FFN",
+                many=True,
+            ),
+            flag(
+                "keep tensors whose names match in a buffer, such as exps=CPU",
+                "-ot --override-tensor",
+                kind=sources.PLACES,
+                env="OVERRIDE_TENSOR",
+                many=True,
+            ),
+        ),
+        draft=flag(
+            "keep experts beside the CPU",
+            "-cmoed --cpu-moe-draft --spec-draft-cpu-moe",
+            env="SPEC_DRAFT_CPU_MOE",
+            many=True,
+            after=DRAFT,
+            also=(
+                flag(
+                    "keep the experts of the first N layers beside the CPU",
+                    "-ncmoed --n-cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe",
+                    kind=sources.FIRST_EXPERTS,
+                    env="SPEC_DRAFT_N_CPU_MOE",
+                    many=True,
+                ),
+                flag(
+                    "keep tensors whose names match in a buffer, such as exps=CPU",
+                    "-otd --override-tensor-draft --spec-draft-override-tensor",
+                    kind=sources.PLACES,  # without a variable, as in llama-server
+                    many=True,
+                ),
+            ),
+        ),
+    )
+    kv_offload: bool = setting(
+        True,
+        "keep the KV cache on the GPU, beside the layers there",
+        "-kvo --kv-offload",
+        env="KV_OFFLOAD",
+        no="-nkvo --no-kv-offload",
+    )
+    op_offload: bool = setting(
+        True, "large operations on the GPU, also with weights that are not there", "--op-offload", no="--no-op-offload"
+    )
+    no_host: bool = setting(
+        False, "no buffers of the host's memory for the GPU, which lets others be used", "--no-host", env="NO_HOST"
+    )
+    flash_attn: str = setting(
+        "auto",
+        "flash attention: on, off or auto",
+        "-fa --flash-attn",
+        kind=kinds.ON_OFF_AUTO,
+        metavar="MODE",
+        env="FLASH_ATTN",
+        bare="on",
+    )
+    swa_full: bool = setting(
+        False,
+        "the cache of a sliding window holds all positions, not only the window: more memory, any prefix can be used "
+        "again",
+        "--swa-full",
+        env="SWA_FULL",
+    )
+    n_checkpoints: int = setting(
+        32,
+        "copies of the state per slot from which later prompts go on, for models with a recurrent state or a sliding "
+        "window",
+        "-ctxcp --ctx-checkpoints --swa-checkpoints",
+        low=0,
+        env="CTX_CHECKPOINTS",
+    )
+    checkpoint_step: int = setting(
+        8192,
+        "tokens between two of these copies at least",
+        "-cms --checkpoint-min-step",
+        low=0,
+        env="CHECKPOINT_MIN_SPACING_NT",
+    )
+    type_k: str = setting(
+        "f16",
+        f"type of cached keys: {', '.join(KV_TYPES)}",
+        "-ctk --cache-type-k",
+        kind=KV_TYPE,
+        env="CACHE_TYPE_K",
+        draft=flag(
+            "type of the draft's cached keys",
+            "-ctkd --cache-type-k-draft --spec-draft-type-k",
+            env="SPEC_DRAFT_CACHE_TYPE_K",
+        ),
+    )
+    type_v: str = setting(
+        "f16",
+        "type of cached values",
+        "-ctv --cache-type-v",
+        kind=KV_TYPE,
+        env="CACHE_TYPE_V",
+        draft=flag(
+            "type of the draft's cached values",
+            "-ctvd --cache-type-v-draft --spec-draft-type-v",
+            env="SPEC_DRAFT_CACHE_TYPE_V",
+        ),
+    )
+    rope_scaling: str = setting(
+        "",
+        "how positions of the target are stretched beyond its trained context: none, linear or yarn",
+        "--rope-scaling",
+        kind=choice("none", "linear", "yarn"),
+        metavar="TYPE",
+        env="ROPE_SCALING_TYPE",
+        default_text=_FILE,
+    )
+    """Empty: what the model file says. So do 0 and negative values of the numbers below."""
+    rope_freq_scale: float = setting(
+        0.0,
+        "stretch them by a factor of N",
+        "--rope-scale",
+        kind=kinds.ROPE_SCALE,
+        env="ROPE_SCALE",
+        default_text=_FILE,
+        also=(
+            flag(
+                "factor on frequencies: 1/N of --rope-scale",
+                "--rope-freq-scale",
+                low=0,
+                env="ROPE_FREQ_SCALE",
+                default_text=_FILE,
+                after="--rope-freq-base",
+            ),
+        ),
+    )
+    rope_freq_base: float = setting(
+        0.0,
+        "base frequency of positions, for NTK-aware stretching",
+        "--rope-freq-base",
+        low=0,
+        env="ROPE_FREQ_BASE",
+        default_text=_FILE,
+    )
+    yarn_orig_ctx: int = setting(
+        0,
+        "for YaRN: context in tokens that the model was trained on first",
+        "--yarn-orig-ctx",
+        low=0,
+        env="YARN_ORIG_CTX",
+        default_text=_FILE,
+    )
+    yarn_ext_factor: float = setting(
+        -1.0,
+        "for YaRN: mix of extrapolation; 0 is interpolation alone",
+        "--yarn-ext-factor",
+        low=-1,
+        env="YARN_EXT_FACTOR",
+        default_text=_FILE,
+    )
+    yarn_attn_factor: float = setting(
+        -1.0, "for YaRN: factor on attention", "--yarn-attn-factor", low=-1, env="YARN_ATTN_FACTOR", default_text=_FILE
+    )
+    yarn_beta_slow: float = setting(
+        -1.0,
+        "for YaRN: high correction dimension",
+        "--yarn-beta-slow",
+        low=-1,
+        env="YARN_BETA_SLOW",
+        default_text=_FILE,
+    )
+    yarn_beta_fast: float = setting(
+        -1.0, "for YaRN: low correction dimension", "--yarn-beta-fast", low=-1, env="YARN_BETA_FAST", default_text=_FILE
+    )
+    devices: tuple[str, ...] | None = setting(
+        None,
+        "devices that layers are put on, by name, with commas between them; none is the CPU alone",
+        "-dev --device",
+        kind=kinds.DEVICES,
+        env="DEVICE",
+        default_text="all",
+        draft=flag(
+            "the draft's devices",
+            "-devd --device-draft --spec-draft-device",
+            default_text="as --device if given, else this machine's",
+            after=DRAFT,
+        ),
+    )
+    """None: all; a draft's: all of this machine, where there are workers. (): the CPU."""
+    tensor_split: tuple[float, ...] = setting(
+        (),
+        "shares of the devices, such as 3,1",
+        "-ts --tensor-split",
+        kind=kinds.SHARES,
+        env="TENSOR_SPLIT",
+        default_text="by free memory",
+    )
+    tokenizer: Path | None = setting(
+        None,
+        "tokenizer.json (Hugging Face) that cuts the target's text, where the GGUF's own pre-tokenizer is wrong; its "
+        "tokens must agree",
+        "--target-tokenizer",
+        group=TOKENIZERS,
+        draft=flag("the same for the draft", "--draft-tokenizer"),
+    )
+    hub: HubModel | None = None
+    """Where `path` has to be fetched from first, None once it is a file."""
+    n_seq: int = 0
+    """Sequences that its contexts have at most; 0 where that is not known."""
+    n_snapshots: int = 0
+    """Earlier values of a recurrent state that are kept, where the model has one."""
+    with_head: bool = False
+    """Its head for multi-token prediction is loaded too."""
