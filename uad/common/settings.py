@@ -54,6 +54,8 @@ class Setting:
     """Further flags of the same field."""
     draft: Setting | None = None
     """Flags of the same field of the draft model; without a kind it has this one's, and its bounds."""
+    inherited: bool = False
+    """Of a model: the draft has the target's value unless it is given one."""
     aliases: tuple[str, ...] = ()
     """Further names in requests."""
     off: tuple[float, ...] = ()

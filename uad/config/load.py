@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from uad.common.files import no_such_file
+from uad.common.settings import settings_of
 from uad.config.argv import Parser, add_flags, layer_of
 from uad.config.drafter_types import BESIDE_A_MODEL, HEAD_TYPE, LOOKUP_TYPES, MODEL_TYPE, LookupConfig
 from uad.config.flags import CONFIG_FILE, FLAGS, GROUPS, VARIABLE, Given, Layer, read
@@ -25,23 +26,7 @@ from uad.errors import ConfigError
 from uad.types import SamplingParams, SpecPolicy, SpeculativeParams
 
 _SHARED = ("--kv-unified", "-kvu", "LLAMA_ARG_KV_UNIFIED")
-_INHERITED = (
-    "n_batch",
-    "n_ubatch",
-    "n_threads",
-    "n_threads_batch",
-    "n_gpu_layers",
-    "flash_attn",
-    "mmap",
-    "mlock",
-    "repack",
-    "swa_full",
-    "devices",
-    "kv_offload",
-    "op_offload",
-    "no_host",
-    "check_tensors",
-)
+_INHERITED = [name for name, one in settings_of(ModelConfig).items() if one.inherited]
 
 
 def load_config(argv: Sequence[str], environ: Mapping[str, str]) -> Config:

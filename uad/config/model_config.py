@@ -82,8 +82,12 @@ class ModelConfig:
         many=True,
         group=MODEL,
     )
-    check_tensors: bool = setting(False, "look for invalid numbers in the model files", "--check-tensors", group=MODEL)
-    mlock: bool = setting(False, "keep the models in RAM", "--mlock", env="MLOCK", no="--no-mlock", group=MODEL)
+    check_tensors: bool = setting(
+        False, "look for invalid numbers in the model files", "--check-tensors", group=MODEL, inherited=True
+    )
+    mlock: bool = setting(
+        False, "keep the models in RAM", "--mlock", env="MLOCK", no="--no-mlock", group=MODEL, inherited=True
+    )
     mmap: bool = setting(
         True,
         "map the model files instead of reading them",
@@ -91,6 +95,7 @@ class ModelConfig:
         env="MMAP",
         no="--no-mmap",
         group=MODEL,
+        inherited=True,
         also=(
             flag(
                 "what --mmap and --mlock say, in one word: auto, none, mmap, mlock, mmap+mlock",
@@ -111,6 +116,7 @@ class ModelConfig:
         env="REPACK",
         no="--no-repack -nr",
         group=MODEL,
+        inherited=True,
     )
     n_ctx: int = setting(
         0,
@@ -124,13 +130,14 @@ class ModelConfig:
             "-cd --ctx-size-draft",
         ),
     )
-    n_batch: int = setting(2048, "most tokens per decode call", "-b --batch-size", low=1, env="BATCH")
+    n_batch: int = setting(2048, "most tokens per decode call", "-b --batch-size", low=1, env="BATCH", inherited=True)
     n_ubatch: int = setting(
         512,
         "most tokens computed at once; on CPUs at most 60 (128 with -fa off)",
         "-ub --ubatch-size",
         low=1,
         env="UBATCH",
+        inherited=True,
     )
     n_threads: int = setting(
         0,
@@ -139,6 +146,7 @@ class ModelConfig:
         kind=kinds.THREADS,
         env="THREADS",
         default_text="physical cores",
+        inherited=True,
         draft=flag(
             "threads for drafting",
             "-td --threads-draft --spec-draft-threads",
@@ -152,6 +160,7 @@ class ModelConfig:
         "-tb --threads-batch",
         kind=kinds.THREADS,
         default_text="as --threads",
+        inherited=True,
         draft=flag(
             "threads for prompts in the draft model",
             "-tbd --threads-batch-draft --spec-draft-threads-batch",
@@ -166,6 +175,7 @@ class ModelConfig:
         kind=kinds.GPU_LAYERS,
         env="N_GPU_LAYERS",
         default_text="auto",
+        inherited=True,
         draft=flag(
             "the draft's layers kept on the GPU",
             "-ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl",
@@ -233,12 +243,21 @@ class ModelConfig:
         "-kvo --kv-offload",
         env="KV_OFFLOAD",
         no="-nkvo --no-kv-offload",
+        inherited=True,
     )
     op_offload: bool = setting(
-        True, "large operations on the GPU, also with weights that are not there", "--op-offload", no="--no-op-offload"
+        True,
+        "large operations on the GPU, also with weights that are not there",
+        "--op-offload",
+        no="--no-op-offload",
+        inherited=True,
     )
     no_host: bool = setting(
-        False, "no buffers of the host's memory for the GPU, which lets others be used", "--no-host", env="NO_HOST"
+        False,
+        "no buffers of the host's memory for the GPU, which lets others be used",
+        "--no-host",
+        env="NO_HOST",
+        inherited=True,
     )
     flash_attn: str = setting(
         "auto",
@@ -248,6 +267,7 @@ class ModelConfig:
         metavar="MODE",
         env="FLASH_ATTN",
         bare="on",
+        inherited=True,
     )
     swa_full: bool = setting(
         False,
@@ -255,6 +275,7 @@ class ModelConfig:
         "again",
         "--swa-full",
         env="SWA_FULL",
+        inherited=True,
     )
     n_checkpoints: int = setting(
         32,
@@ -368,6 +389,7 @@ class ModelConfig:
         kind=kinds.DEVICES,
         env="DEVICE",
         default_text="all",
+        inherited=True,
         draft=flag(
             "the draft's devices",
             "-devd --device-draft --spec-draft-device",
