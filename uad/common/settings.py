@@ -1,7 +1,7 @@
 """Fields of dataclasses that users may set, with all that flags, variables, YAML, request fields and documents say of
 them.
 
-    port: int = setting(8080, "port; 0 takes a free one", "--port", low=0, high=65535, env="PORT")
+    port: int = setting(8080, "port; 0 takes a free one", "--port LLAMA_ARG_PORT", low=0, high=65535)
 
 declares `--port`, LLAMA_ARG_PORT, `port:` in the file of --config, their check and error text, and a line of the help.
 """
@@ -21,8 +21,8 @@ class Setting:
 
     default: Any
     help: str
-    flags: str = ""
-    """Names on the command line, separated by spaces."""
+    names: str = ""
+    """Names on the command line and of environment variables, separated by spaces."""
     low: float = -math.inf
     high: float = math.inf
     kind: Any = None
@@ -30,16 +30,10 @@ class Setting:
     there is no default."""
     metavar: str = ""
     """Stands for the value in the help; empty: the kind's."""
-    env: str = ""
-    """Its variables without LLAMA_ARG_, separated by spaces."""
-    whole_env: str = ""
-    """A variable that does not begin so."""
     no: str = ""
     """Names on the command line that say no."""
     bare: str = ""
     """What the flag means without a value, where it may have none."""
-    many: bool = False
-    """The flag may be repeated, and its values add up."""
     default_text: str | None = None
     """Replaces the default in the help; empty: none is shown."""
     group: str = ""
@@ -68,24 +62,34 @@ class Setting:
         return value in self.off or value < self.off_below
 
     @property
+    def flags(self) -> str:
+        """Its names on the command line, separated by spaces."""
+        return " ".join(name for name in self.names.split() if name.startswith("-"))
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables that set it."""
+        return tuple(name for name in self.names.split() if not name.startswith("-"))
+
+    @property
     def is_whole(self) -> bool:
         """Whether its values are whole numbers."""
         return isinstance(self.default, int)
 
 
-def setting(default: Any, help: str, flags: str = "", **more: Any) -> Any:
+def setting(default: Any, help: str, names: str = "", **more: Any) -> Any:
     """A dataclass field with that default and a `Setting` of these values; MISSING is no default, and a type is called
     for each value.
     """
     if isinstance(default, type):
-        return field(default_factory=default, metadata={Setting: Setting(default(), help, flags, **more)})
-    said = Setting(None if default is MISSING else default, help, flags, **more)
+        return field(default_factory=default, metadata={Setting: Setting(default(), help, names, **more)})
+    said = Setting(None if default is MISSING else default, help, names, **more)
     return field(default=default, repr=not said.secret, metadata={Setting: said})
 
 
-def flag(help: str, flags: str = "", **more: Any) -> Setting:
+def flag(help: str, names: str = "", **more: Any) -> Setting:
     """Further flags of a field, for `also` and `draft`; the default is the field's."""
-    return Setting(None, help, flags, **more)
+    return Setting(None, help, names, **more)
 
 
 def settings_of(kind: Any) -> dict[str, Setting]:

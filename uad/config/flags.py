@@ -89,7 +89,7 @@ class Flag:
     @property
     def variables(self) -> tuple[str, ...]:
         """The environment variables that set it."""
-        return (*(VARIABLE + name for name in self.setting.env.split()), *self.setting.whole_env.split())
+        return self.setting.variables
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -152,7 +152,7 @@ def _lookup_settings(one: DrafterType) -> dict[str, Setting]:
     """Those of a drafter without a model; one without flags of its own is named after its field."""
     return {
         name: replace(
-            own, flags=own.flags or f"--spec-{one.origin}-{name.replace('_', '-')}", help=f"{one.origin}: {own.help}"
+            own, names=own.names or f"--spec-{one.origin}-{name.replace('_', '-')}", help=f"{one.origin}: {own.help}"
         )
         for name, own in one.settings.items()
     }

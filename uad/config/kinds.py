@@ -32,13 +32,15 @@ class Kind:
     expects: str
     """What was wanted, for messages."""
     parse: Callable[..., Any]
-    """Takes `arity` texts and raises ValueError; kinds of flags that may be repeated give tuples, which add up."""
+    """Takes `arity` texts and raises ValueError."""
     yaml: tuple[type, ...] = (str,)
     """The types that YAML may give."""
     arity: int = 1
     """0 is a switch, which takes a text only from the environment and YAML."""
     is_path: bool = False
     """In a configuration file it is relative to that file."""
+    many: bool = False
+    """Flags may be repeated: the values are tuples, which add up."""
     metavar: str = ""
     """Stands for the value in help texts, where the setting has no word of its own."""
 
@@ -204,7 +206,7 @@ ON_OFF_AUTO = Kind("one of on, off, auto", _on_off_auto, (str, bool, int))
 TEXT = Kind("a text", some_text)
 FILE = Kind("a file name", _path, is_path=True, metavar="FILE")
 DRAFT_FILE = Kind("a file name", _draft_path, is_path=True, metavar="FILE")
-DIRECTORY = Kind("a directory", _directory, is_path=True, metavar="DIR")
+DIRECTORY = Kind("a directory", _directory, is_path=True, metavar="DIR", many=True)
 ONE_NAME = Kind("one name, without a comma", _one_name, metavar="NAME")
 NAMES = Kind(
     "one name, or several with commas between them, each once",
@@ -287,15 +289,18 @@ KEYS = Kind(
     "one or more keys, separated by commas",
     only(lambda text: tuple(key.strip() for key in text.split(",") if key.strip()), bool),
     metavar="KEYS",
+    many=True,
 )
-KEY_FILE = Kind("a file with one key per line", _key_file, is_path=True, metavar="FILE")
-PAIR = Kind("two texts, the target's and the draft's", lambda first, second: ((some_text(first), second),), arity=2)
+KEY_FILE = Kind("a file with one key per line", _key_file, is_path=True, metavar="FILE", many=True)
+PAIR = Kind(
+    "two texts, the target's and the draft's", lambda first, second: ((some_text(first), second),), arity=2, many=True
+)
 SAMPLERS = Kind(
     "names of samplers, separated by ;",
     lambda text: _samplers([word.strip() for word in text.split(";") if word.strip()]),
     metavar="NAMES",
 )
 SAMPLER_LETTERS = Kind("letters of samplers", _samplers, metavar="LETTERS")
-BREAKER = Kind("a text", lambda text: () if text == "none" else (some_text(text),), metavar="TEXT")
+BREAKER = Kind("a text", lambda text: () if text == "none" else (some_text(text),), metavar="TEXT", many=True)
 KV_TYPE = replace(choice(*KV_TYPES), metavar="TYPE")
-LOGIT_BIAS = Kind("ID+BIAS or ID-BIAS, such as 42-1.5 or 42-inf", _logit_bias, metavar="ID+BIAS")
+LOGIT_BIAS = Kind("ID+BIAS or ID-BIAS, such as 42-1.5 or 42-inf", _logit_bias, metavar="ID+BIAS", many=True)

@@ -124,7 +124,7 @@ def merge(layers: Iterable[Layer]) -> dict[str, Given]:
             several = given.value if len(given.flag.paths) > 1 else (given.value,)
             for path, value in zip(given.flag.paths, several, strict=True):
                 before = own.get(path)
-                total = before.value + value if before and given.flag.setting.many else value
+                total = before.value + value if before and given.flag.kind.many else value
                 own[path] = Given(given.flag, total, given.where)
         values |= own
     return values
@@ -141,7 +141,7 @@ def _replaced(layer: Layer) -> Iterator[str]:
     last: dict[str, Given] = {}
     for given in layer.given:
         before, last[given.flag.path] = last.get(given.flag.path), given
-        if before is not None and not given.flag.setting.many and before.value != given.value:
+        if before is not None and not given.flag.kind.many and before.value != given.value:
             names = dict.fromkeys((before.where, given.where))
             what = f"{given.where} is given twice" if len(names) == 1 else f"{' and '.join(names)} set the same"
             yield f"{what}; the last one counts"

@@ -21,30 +21,26 @@ class ModelConfig:
     path: Path = setting(
         MISSING,
         "GGUF file of the target model",
-        "-m --model --target",
-        env="MODEL",
+        "-m --model --target LLAMA_ARG_MODEL",
         group=MODEL,
         also=(
             flag(
                 "the target from a Hugging Face repository, fetched into its cache; QUANT is Q4_K_M unless given, else "
                 "Q8_0, else that of the first file",
-                "-hf -hfr --hf-repo",
+                "-hf -hfr --hf-repo LLAMA_ARG_HF_REPO",
                 kind=sources.HUB_MODEL,
-                env="HF_REPO",
             ),
         ),
         draft=flag(
             "GGUF file of the draft model, with any tokenizer",
-            "-md --model-draft --draft --spec-draft-model",
+            "-md --model-draft --draft --spec-draft-model LLAMA_ARG_SPEC_DRAFT_MODEL LLAMA_ARG_MODEL_DRAFT",
             kind=kinds.DRAFT_FILE,
-            env="SPEC_DRAFT_MODEL MODEL_DRAFT",
             after="--model",
             also=(
                 flag(
                     "the same for the draft",
-                    "-hfd -hfrd --hf-repo-draft --spec-draft-hf",
+                    "-hfd -hfrd --hf-repo-draft --spec-draft-hf LLAMA_ARG_SPEC_DRAFT_HF_REPO",
                     kind=sources.HUB_MODEL,
-                    env="SPEC_DRAFT_HF_REPO",
                     after="--hf-repo",
                 ),
             ),
@@ -56,16 +52,8 @@ class ModelConfig:
         "adapter (LoRA, GGUF) for the target, several with commas between them; repeatable",
         "--lora",
         kind=sources.LORAS,
-        many=True,
         group=MODEL,
-        also=(
-            flag(
-                "the same with how much of it is added; repeatable",
-                "--lora-scaled",
-                kind=sources.LORAS_SCALED,
-                many=True,
-            ),
-        ),
+        also=(flag("the same with how much of it is added; repeatable", "--lora-scaled", kind=sources.LORAS_SCALED),),
     )
     apply_loras: bool = setting(
         True,
@@ -79,30 +67,27 @@ class ModelConfig:
         "replace a value of the target's metadata, several with commas between them; repeatable",
         "--override-kv",
         kind=sources.KV_OVERRIDES,
-        many=True,
         group=MODEL,
     )
     check_tensors: bool = setting(
         False, "look for invalid numbers in the model files", "--check-tensors", group=MODEL, inherited=True
     )
     mlock: bool = setting(
-        False, "keep the models in RAM", "--mlock", env="MLOCK", no="--no-mlock", group=MODEL, inherited=True
+        False, "keep the models in RAM", "--mlock LLAMA_ARG_MLOCK", no="--no-mlock", group=MODEL, inherited=True
     )
     mmap: bool = setting(
         True,
         "map the model files instead of reading them",
-        "--mmap",
-        env="MMAP",
+        "--mmap LLAMA_ARG_MMAP",
         no="--no-mmap",
         group=MODEL,
         inherited=True,
         also=(
             flag(
                 "what --mmap and --mlock say, in one word: auto, none, mmap, mlock, mmap+mlock",
-                "-lm --load-mode",
+                "-lm --load-mode LLAMA_ARG_LOAD_MODE",
                 kind=kinds.LOAD_MODE,
                 fields="mmap mlock",
-                env="LOAD_MODE",
                 default_text="auto",
                 after="--repack",
             ),
@@ -112,8 +97,7 @@ class ModelConfig:
         True,
         "rearrange weights for this processor's kernels (off: slower; --exact switches it off where it must, as with "
         "K-quants)",
-        "--repack",
-        env="REPACK",
+        "--repack LLAMA_ARG_REPACK",
         no="--no-repack -nr",
         group=MODEL,
         inherited=True,
@@ -122,29 +106,28 @@ class ModelConfig:
         0,
         "context in tokens, shared out evenly among the slots of --parallel; 0 is the model's own, as far as memory "
         "goes",
-        "-c --ctx-size",
+        "-c --ctx-size LLAMA_ARG_CTX_SIZE",
         low=0,
-        env="CTX_SIZE",
         draft=flag(
             "the draft's context in tokens, for all slots; 0: the target's, as far as it was trained",
             "-cd --ctx-size-draft",
         ),
     )
-    n_batch: int = setting(2048, "most tokens per decode call", "-b --batch-size", low=1, env="BATCH", inherited=True)
+    n_batch: int = setting(
+        2048, "most tokens per decode call", "-b --batch-size LLAMA_ARG_BATCH", low=1, inherited=True
+    )
     n_ubatch: int = setting(
         512,
         "most tokens computed at once; on CPUs at most 60 (128 with -fa off)",
-        "-ub --ubatch-size",
+        "-ub --ubatch-size LLAMA_ARG_UBATCH",
         low=1,
-        env="UBATCH",
         inherited=True,
     )
     n_threads: int = setting(
         0,
         "threads for generation",
-        "-t --threads",
+        "-t --threads LLAMA_ARG_THREADS",
         kind=kinds.THREADS,
-        env="THREADS",
         default_text="physical cores",
         inherited=True,
         draft=flag(
@@ -171,15 +154,13 @@ class ModelConfig:
     n_gpu_layers: int = setting(
         -1,
         "layers kept on the GPU: a number, auto or all",
-        "-ngl --gpu-layers --n-gpu-layers",
+        "-ngl --gpu-layers --n-gpu-layers LLAMA_ARG_N_GPU_LAYERS",
         kind=kinds.GPU_LAYERS,
-        env="N_GPU_LAYERS",
         default_text="auto",
         inherited=True,
         draft=flag(
             "the draft's layers kept on the GPU",
-            "-ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl",
-            env="N_GPU_LAYERS_DRAFT",
+            "-ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl LLAMA_ARG_N_GPU_LAYERS_DRAFT",
             default_text="the target's",
         ),
     )
@@ -187,52 +168,40 @@ class ModelConfig:
     places: tuple[Place, ...] = setting(
         (),
         "keep experts beside the CPU",
-        "-cmoe --cpu-moe",
+        "-cmoe --cpu-moe LLAMA_ARG_CPU_MOE",
         kind=sources.ALL_EXPERTS,
-        env="CPU_MOE",
-        many=True,
         also=(
             flag(
                 "keep the experts of the first N layers beside the CPU",
-                "-ncmoe --n-cpu-moe",
+                "-ncmoe --n-cpu-moe LLAMA_ARG_N_CPU_MOE",
                 kind=sources.FIRST_EXPERTS,
-                env="N_CPU_MOE",
-                many=True,
             ),
             flag(
                 "the same for layers without experts",
-                "-ncffn --n-cpu-ffn",
+                "-ncffn --n-cpu-ffn LLAMA_ARG_N_CPU_FFN",
                 kind=sources.FIRST_DENSE,
-                env="N_CPU_FFN",
-                many=True,
             ),
             flag(
                 "keep tensors whose names match in a buffer, such as exps=CPU",
-                "-ot --override-tensor",
+                "-ot --override-tensor LLAMA_ARG_OVERRIDE_TENSOR",
                 kind=sources.PLACES,
-                env="OVERRIDE_TENSOR",
-                many=True,
             ),
         ),
         draft=flag(
             "keep experts beside the CPU",
-            "-cmoed --cpu-moe-draft --spec-draft-cpu-moe",
-            env="SPEC_DRAFT_CPU_MOE",
-            many=True,
+            "-cmoed --cpu-moe-draft --spec-draft-cpu-moe LLAMA_ARG_SPEC_DRAFT_CPU_MOE",
             after=DRAFT,
             also=(
                 flag(
                     "keep the experts of the first N layers beside the CPU",
-                    "-ncmoed --n-cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe",
+                    "-ncmoed --n-cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe "
+                    "LLAMA_ARG_SPEC_DRAFT_N_CPU_MOE",
                     kind=sources.FIRST_EXPERTS,
-                    env="SPEC_DRAFT_N_CPU_MOE",
-                    many=True,
                 ),
                 flag(
                     "keep tensors whose names match in a buffer, such as exps=CPU",
                     "-otd --override-tensor-draft --spec-draft-override-tensor",
                     kind=sources.PLACES,  # without a variable, as in llama-server
-                    many=True,
                 ),
             ),
         ),
@@ -240,8 +209,7 @@ class ModelConfig:
     kv_offload: bool = setting(
         True,
         "keep the KV cache on the GPU, beside the layers there",
-        "-kvo --kv-offload",
-        env="KV_OFFLOAD",
+        "-kvo --kv-offload LLAMA_ARG_KV_OFFLOAD",
         no="-nkvo --no-kv-offload",
         inherited=True,
     )
@@ -255,17 +223,15 @@ class ModelConfig:
     no_host: bool = setting(
         False,
         "no buffers of the host's memory for the GPU, which lets others be used",
-        "--no-host",
-        env="NO_HOST",
+        "--no-host LLAMA_ARG_NO_HOST",
         inherited=True,
     )
     flash_attn: str = setting(
         "auto",
         "flash attention: on, off or auto",
-        "-fa --flash-attn",
+        "-fa --flash-attn LLAMA_ARG_FLASH_ATTN",
         kind=kinds.ON_OFF_AUTO,
         metavar="MODE",
-        env="FLASH_ATTN",
         bare="on",
         inherited=True,
     )
@@ -273,72 +239,62 @@ class ModelConfig:
         False,
         "the cache of a sliding window holds all positions, not only the window: more memory, any prefix can be used "
         "again",
-        "--swa-full",
-        env="SWA_FULL",
+        "--swa-full LLAMA_ARG_SWA_FULL",
         inherited=True,
     )
     n_checkpoints: int = setting(
         32,
         "copies of the state per slot from which later prompts go on, for models with a recurrent state or a sliding "
         "window",
-        "-ctxcp --ctx-checkpoints --swa-checkpoints",
+        "-ctxcp --ctx-checkpoints --swa-checkpoints LLAMA_ARG_CTX_CHECKPOINTS",
         low=0,
-        env="CTX_CHECKPOINTS",
     )
     checkpoint_step: int = setting(
         8192,
         "tokens between two of these copies at least",
-        "-cms --checkpoint-min-step",
+        "-cms --checkpoint-min-step LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT",
         low=0,
-        env="CHECKPOINT_MIN_SPACING_NT",
     )
     type_k: str = setting(
         "f16",
         f"type of cached keys: {', '.join(KV_TYPES)}",
-        "-ctk --cache-type-k",
+        "-ctk --cache-type-k LLAMA_ARG_CACHE_TYPE_K",
         kind=KV_TYPE,
-        env="CACHE_TYPE_K",
         draft=flag(
             "type of the draft's cached keys",
-            "-ctkd --cache-type-k-draft --spec-draft-type-k",
-            env="SPEC_DRAFT_CACHE_TYPE_K",
+            "-ctkd --cache-type-k-draft --spec-draft-type-k LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K",
         ),
     )
     type_v: str = setting(
         "f16",
         "type of cached values",
-        "-ctv --cache-type-v",
+        "-ctv --cache-type-v LLAMA_ARG_CACHE_TYPE_V",
         kind=KV_TYPE,
-        env="CACHE_TYPE_V",
         draft=flag(
             "type of the draft's cached values",
-            "-ctvd --cache-type-v-draft --spec-draft-type-v",
-            env="SPEC_DRAFT_CACHE_TYPE_V",
+            "-ctvd --cache-type-v-draft --spec-draft-type-v LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V",
         ),
     )
     rope_scaling: str = setting(
         "",
         "how positions of the target are stretched beyond its trained context: none, linear or yarn",
-        "--rope-scaling",
+        "--rope-scaling LLAMA_ARG_ROPE_SCALING_TYPE",
         kind=choice("none", "linear", "yarn"),
         metavar="TYPE",
-        env="ROPE_SCALING_TYPE",
         default_text=_FILE,
     )
     """Empty: what the model file says. So do 0 and negative values of the numbers below."""
     rope_freq_scale: float = setting(
         0.0,
         "stretch them by a factor of N",
-        "--rope-scale",
+        "--rope-scale LLAMA_ARG_ROPE_SCALE",
         kind=kinds.ROPE_SCALE,
-        env="ROPE_SCALE",
         default_text=_FILE,
         also=(
             flag(
                 "factor on frequencies: 1/N of --rope-scale",
-                "--rope-freq-scale",
+                "--rope-freq-scale LLAMA_ARG_ROPE_FREQ_SCALE",
                 low=0,
-                env="ROPE_FREQ_SCALE",
                 default_text=_FILE,
                 after="--rope-freq-base",
             ),
@@ -347,47 +303,50 @@ class ModelConfig:
     rope_freq_base: float = setting(
         0.0,
         "base frequency of positions, for NTK-aware stretching",
-        "--rope-freq-base",
+        "--rope-freq-base LLAMA_ARG_ROPE_FREQ_BASE",
         low=0,
-        env="ROPE_FREQ_BASE",
         default_text=_FILE,
     )
     yarn_orig_ctx: int = setting(
         0,
         "for YaRN: context in tokens that the model was trained on first",
-        "--yarn-orig-ctx",
+        "--yarn-orig-ctx LLAMA_ARG_YARN_ORIG_CTX",
         low=0,
-        env="YARN_ORIG_CTX",
         default_text=_FILE,
     )
     yarn_ext_factor: float = setting(
         -1.0,
         "for YaRN: mix of extrapolation; 0 is interpolation alone",
-        "--yarn-ext-factor",
+        "--yarn-ext-factor LLAMA_ARG_YARN_EXT_FACTOR",
         low=-1,
-        env="YARN_EXT_FACTOR",
         default_text=_FILE,
     )
     yarn_attn_factor: float = setting(
-        -1.0, "for YaRN: factor on attention", "--yarn-attn-factor", low=-1, env="YARN_ATTN_FACTOR", default_text=_FILE
+        -1.0,
+        "for YaRN: factor on attention",
+        "--yarn-attn-factor LLAMA_ARG_YARN_ATTN_FACTOR",
+        low=-1,
+        default_text=_FILE,
     )
     yarn_beta_slow: float = setting(
         -1.0,
         "for YaRN: high correction dimension",
-        "--yarn-beta-slow",
+        "--yarn-beta-slow LLAMA_ARG_YARN_BETA_SLOW",
         low=-1,
-        env="YARN_BETA_SLOW",
         default_text=_FILE,
     )
     yarn_beta_fast: float = setting(
-        -1.0, "for YaRN: low correction dimension", "--yarn-beta-fast", low=-1, env="YARN_BETA_FAST", default_text=_FILE
+        -1.0,
+        "for YaRN: low correction dimension",
+        "--yarn-beta-fast LLAMA_ARG_YARN_BETA_FAST",
+        low=-1,
+        default_text=_FILE,
     )
     devices: tuple[str, ...] | None = setting(
         None,
         "devices that layers are put on, by name, with commas between them; none is the CPU alone",
-        "-dev --device",
+        "-dev --device LLAMA_ARG_DEVICE",
         kind=kinds.DEVICES,
-        env="DEVICE",
         default_text="all",
         inherited=True,
         draft=flag(
@@ -401,9 +360,8 @@ class ModelConfig:
     tensor_split: tuple[float, ...] = setting(
         (),
         "shares of the devices, such as 3,1",
-        "-ts --tensor-split",
+        "-ts --tensor-split LLAMA_ARG_TENSOR_SPLIT",
         kind=kinds.SHARES,
-        env="TENSOR_SPLIT",
         default_text="by free memory",
     )
     tokenizer: Path | None = setting(

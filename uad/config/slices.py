@@ -1,7 +1,7 @@
 """The frozen slices of configuration, with all that users may set: each room gets only its own. Nothing here reads
 flags, files or the environment.
 
-A setting is declared once: `setting(default, help, flags, …)` makes its flag, its variable, its key in YAML, their
+A setting is declared once: `setting(default, help, names, …)` makes its flag, its variable, its key in YAML, their
 checks and the help (`uad/common/settings.py` has what may be said of one). Fields that are none are not the user's.
 """
 
@@ -27,30 +27,26 @@ SPECULATIVE_FLAGS = {
     "policy": flag(
         "who decides how far to draft: auto (what pays on this machine, at most --spec-draft-n-max) or fixed (n-max, "
         "n-min, p-min)",
-        "--spec-policy",
+        "--spec-policy LLAMA_ARG_SPEC_POLICY",
         kind=kinds.SPEC_POLICY,
-        env="SPEC_POLICY",
     ),
     "n_max": flag(
         "most tokens per draft of the draft model; 0: nothing drafts",
-        "--spec-draft-n-max --draft-max --draft-n",
+        "--spec-draft-n-max --draft-max --draft-n LLAMA_ARG_SPEC_DRAFT_N_MAX LLAMA_ARG_DRAFT_MAX",
         kind=kinds.integer(0),
-        env="SPEC_DRAFT_N_MAX DRAFT_MAX",
         default_text=f"{N_MAX_FIXED} where they are fixed, {N_MAX_AUTO} where the policy chooses",
     ),
     "n_min": flag(
         "shorter drafts are not tried",
-        "--spec-draft-n-min --draft-min --draft-n-min",
+        "--spec-draft-n-min --draft-min --draft-n-min LLAMA_ARG_SPEC_DRAFT_N_MIN LLAMA_ARG_DRAFT_MIN",
         low=0,
-        env="SPEC_DRAFT_N_MIN DRAFT_MIN",
     ),
     "p_min": flag(
         "a draft ends before a token less likely than this",
-        "--spec-draft-p-min --draft-p-min",
+        "--spec-draft-p-min --draft-p-min LLAMA_ARG_SPEC_DRAFT_P_MIN LLAMA_ARG_DRAFT_P_MIN",
         low=0,
         high=1,
         metavar="P",
-        env="SPEC_DRAFT_P_MIN DRAFT_P_MIN",
     ),
     "enabled": flag(
         "do not load the draft model; plain decoding", no="--no-draft", default_text="", after="--spec-default"
@@ -67,9 +63,8 @@ class DraftingConfig:
     types: tuple[str, ...] = setting(
         (MODEL_TYPE,),
         f"drafters, separated by commas: {', '.join(SPEC_TYPES)}; or none",
-        "--spec-type",
+        "--spec-type LLAMA_ARG_SPEC_TYPE",
         kind=SPEC_TYPE,
-        env="SPEC_TYPE",
         default_text=f"{MODEL_TYPE}, with {BESIDE_A_MODEL} beside it where the policy is automatic",
     )
     weighed: tuple[str, ...] = ()
@@ -108,15 +103,13 @@ class TemplateConfig:
     chat_template: str | None = setting(
         None,
         "use this template",
-        "--chat-template",
+        "--chat-template LLAMA_ARG_CHAT_TEMPLATE",
         kind=kinds.TEMPLATE,
-        env="CHAT_TEMPLATE",
         also=(
             flag(
                 "use the template in this file",
-                "--chat-template-file",
+                "--chat-template-file LLAMA_ARG_CHAT_TEMPLATE_FILE",
                 kind=kinds.TEMPLATE_FILE,
-                env="CHAT_TEMPLATE_FILE",
             ),
         ),
     )
@@ -124,32 +117,28 @@ class TemplateConfig:
     kwargs: Mapping[str, object] = setting(
         dict,
         "variables of the chat template",
-        "--chat-template-kwargs",
+        "--chat-template-kwargs LLAMA_ARG_CHAT_TEMPLATE_KWARGS LLAMA_CHAT_TEMPLATE_KWARGS",
         kind=kinds.OBJECT,
-        env="CHAT_TEMPLATE_KWARGS",
-        whole_env="LLAMA_CHAT_TEMPLATE_KWARGS",
         default_text="",
     )
     """Of the target's template or of the one that stands in; requests add to them."""
     reasoning: str = setting(
         "auto",
         "whether models think before they answer, where the template or the prompt's end can say so; auto is on",
-        "-rea --reasoning",
+        "-rea --reasoning LLAMA_ARG_REASONING",
         kind=kinds.ON_OFF_AUTO,
         metavar="on|off|auto",
-        env="REASONING",
     )
     reasoning_effort: str = setting(
         "default",
         "how much models think, for templates that know levels such as low, medium, high",
-        "--reasoning-effort",
+        "--reasoning-effort LLAMA_ARG_REASONING_EFFORT",
         kind=kinds.TEXT,
         metavar="LEVEL",
-        env="REASONING_EFFORT",
         default_text="as the template has it",
     )
     mappings: tuple[Path, ...] = setting(
-        (), "folder of your mapping files; repeatable", "--mappings", kind=kinds.DIRECTORY, many=True
+        (), "folder of your mapping files; repeatable", "--mappings", kind=kinds.DIRECTORY
     )
     replace: tuple[tuple[str, str], ...] = setting(
         (),
@@ -157,7 +146,6 @@ class TemplateConfig:
         "--spec-replace",
         kind=kinds.PAIR,
         metavar="TARGET DRAFT",
-        many=True,
     )
     target_family: str | None = setting(
         None, "chat format of the target", "--target-family", kind=kinds.ONE_NAME, default_text="recognised"
@@ -182,17 +170,16 @@ class ServerConfig:
     """The HTTP side. Times are in seconds."""
 
     host: str = setting(
-        "127.0.0.1", "addresses to listen on, with commas between them", "--host", kind=kinds.HOSTS, env="HOST"
+        "127.0.0.1", "addresses to listen on, with commas between them", "--host LLAMA_ARG_HOST", kind=kinds.HOSTS
     )
     port: int = setting(
-        8080, "port; 0 takes a free one and prints it", "--port", low=0, high=65535, metavar="PORT", env="PORT"
+        8080, "port; 0 takes a free one and prints it", "--port LLAMA_ARG_PORT", low=0, high=65535, metavar="PORT"
     )
     alias: str | None = setting(
         None,
         "names of the model in the API, with commas between them",
-        "-a --alias",
+        "-a --alias LLAMA_ARG_ALIAS",
         kind=kinds.NAMES,
-        env="ALIAS",
         default_text="the file's name",
     )
     tags: str = setting(
@@ -206,71 +193,66 @@ class ServerConfig:
         metavar="ORIGINS",
         default_text="* with --api-key, else localhost",
     )
-    api_prefix: str = setting("", "path in front of every route", "--api-prefix", kind=kinds.PREFIX, env="API_PREFIX")
+    api_prefix: str = setting(
+        "", "path in front of every route", "--api-prefix LLAMA_ARG_API_PREFIX", kind=kinds.PREFIX
+    )
     api_keys: tuple[str, ...] = setting(
         (),
         "accepted keys, separated by commas",
-        "--api-key",
+        "--api-key LLAMA_API_KEY",
         kind=kinds.KEYS,
-        whole_env="LLAMA_API_KEY",
-        many=True,
         also=(
             flag(
                 "file with one key per line; lines that begin with # are comments",
-                "--api-key-file",
+                "--api-key-file LLAMA_ARG_API_KEY_FILE",
                 kind=kinds.KEY_FILE,
-                env="API_KEY_FILE",
-                many=True,
             ),
         ),
     )
     """None: there is no authentication."""
     ssl_key: Path | None = setting(
-        None, "private key (PEM): the server speaks HTTPS", "--ssl-key-file", env="SSL_KEY_FILE"
+        None, "private key (PEM): the server speaks HTTPS", "--ssl-key-file LLAMA_ARG_SSL_KEY_FILE"
     )
     ssl_cert: Path | None = setting(
-        None, "its certificate (PEM), with the intermediate ones", "--ssl-cert-file", env="SSL_CERT_FILE"
+        None, "its certificate (PEM), with the intermediate ones", "--ssl-cert-file LLAMA_ARG_SSL_CERT_FILE"
     )
-    reuse_port: bool = setting(False, "other processes may listen on the same port", "--reuse-port", env="REUSE_PORT")
+    reuse_port: bool = setting(
+        False, "other processes may listen on the same port", "--reuse-port LLAMA_ARG_REUSE_PORT"
+    )
     timeout: float = setting(
         3600.0,
         "seconds until a silent connection is closed",
-        "-to --timeout",
+        "-to --timeout LLAMA_ARG_TIMEOUT",
         low=0.001,
         metavar="SECONDS",
-        env="TIMEOUT",
     )
     shutdown_timeout: float = setting(
         30.0,
         "seconds that running answers may go on when the server is told to stop",
-        "--shutdown-timeout",
+        "--shutdown-timeout LLAMA_ARG_SHUTDOWN_TIMEOUT",
         low=0.0,
         metavar="SECONDS",
-        env="SHUTDOWN_TIMEOUT",
     )
     sse_ping_interval: float = setting(
         30.0,
         "seconds between pings in silent streams, 1 or more; 0 or -1 is none",
-        "--sse-ping-interval",
+        "--sse-ping-interval LLAMA_ARG_SSE_PING_INTERVAL",
         kind=kinds.PING,
-        env="SSE_PING_INTERVAL",
     )
     cache_prompt: bool = setting(
         True,
         "a prompt goes on behind what its slot holds of it, for requests that do not say",
-        "--cache-prompt",
-        env="CACHE_PROMPT",
+        "--cache-prompt LLAMA_ARG_CACHE_PROMPT",
         no="--no-cache-prompt",
     )
-    slots: bool = setting(True, "GET /slots", "--slots", env="ENDPOINT_SLOTS", no="--no-slots")
+    slots: bool = setting(True, "GET /slots", "--slots LLAMA_ARG_ENDPOINT_SLOTS", no="--no-slots")
     ui: bool = setting(
         True,
         "the page at /: chat, race and live view, which show who wrote each token",
-        "--ui --webui",
-        env="UI",
+        "--ui --webui LLAMA_ARG_UI",
         no="--no-ui --no-webui",
     )
-    metrics: bool = setting(False, "GET /metrics for Prometheus", "--metrics", env="ENDPOINT_METRICS")
+    metrics: bool = setting(False, "GET /metrics for Prometheus", "--metrics LLAMA_ARG_ENDPOINT_METRICS")
     spm_infill: bool = setting(
         False, "put the suffix first in prompts of /infill, as some models prefer", "--spm-infill"
     )
@@ -284,25 +266,22 @@ class ServerConfig:
     reasoning_format: str = setting(
         "auto",
         "where thoughts go in chats: none leaves them in the text, the others put them into reasoning_content",
-        "--reasoning-format",
+        "--reasoning-format LLAMA_ARG_THINK",
         kind=choice("none", "auto", "deepseek"),
         metavar="FORMAT",
-        env="THINK",
     )
     reasoning_budget: int = setting(
         -1,
         "most tokens of a thought in chats; -1: no bound, 0: it is closed at once",
-        "--reasoning-budget",
+        "--reasoning-budget LLAMA_ARG_THINK_BUDGET",
         low=-1,
-        env="THINK_BUDGET",
     )
     reasoning_budget_message: str = setting(
         "",
         "what a thought says last that is closed at its bound",
-        "--reasoning-budget-message",
+        "--reasoning-budget-message LLAMA_ARG_THINK_BUDGET_MESSAGE",
         kind=kinds.TEXT,
         metavar="MESSAGE",
-        env="THINK_BUDGET_MESSAGE",
     )
 
     @property
@@ -322,31 +301,28 @@ class ServerConfig:
 class LogConfig:
     """How the log is written, as llama-server has it."""
 
-    file: Path | None = setting(None, "write the log into this file too", "--log-file", env="LOG_FILE")
+    file: Path | None = setting(None, "write the log into this file too", "--log-file LLAMA_ARG_LOG_FILE")
     verbosity: int = setting(
         3,
         "what is logged: 1 errors, 2 warnings too, 3 what happens too, 4 or 5 everything",
-        "-lv --verbosity --log-verbosity",
+        "-lv --verbosity --log-verbosity LLAMA_ARG_LOG_VERBOSITY",
         low=0,
         high=5,
-        env="LOG_VERBOSITY",
     )
     timestamps: bool = setting(
         True,
         "lines of the log begin with date and time",
-        "--log-timestamps",
-        env="LOG_TIMESTAMPS",
+        "--log-timestamps LLAMA_ARG_LOG_TIMESTAMPS",
         no="--no-log-timestamps",
     )
     prefix: bool = setting(
-        True, "lines of the log have their level", "--log-prefix", env="LOG_PREFIX", no="--no-log-prefix"
+        True, "lines of the log have their level", "--log-prefix LLAMA_ARG_LOG_PREFIX", no="--no-log-prefix"
     )
     colors: str = setting(
         "auto",
         "colours in the log; auto: on a terminal, unless NO_COLOR is set",
-        "--log-colors",
+        "--log-colors LLAMA_ARG_LOG_COLORS",
         kind=kinds.ON_OFF_AUTO,
-        env="LOG_COLORS",
         bare="on",
     )
     is_off: bool = setting(False, "no log on stderr", "--log-disable")
@@ -371,11 +347,10 @@ SAMPLING_FLAGS = {
         "text behind which DRY lets a repetition begin anew, or none; repeatable",
         "--dry-sequence-breaker",
         kind=kinds.BREAKER,
-        many=True,
         default_text="line end, colon, double quote, asterisk",
     ),
     "seed": flag("seed; one seed gives one text", "-s --seed", kind=kinds.SEED, default_text="-1, random"),
-    "logit_bias": flag("add BIAS to a token's logit; repeatable", "-l --logit-bias", kind=kinds.LOGIT_BIAS, many=True),
+    "logit_bias": flag("add BIAS to a token's logit; repeatable", "-l --logit-bias", kind=kinds.LOGIT_BIAS),
     "ignore_eos": flag("go on past the end of the answer", "--ignore-eos"),
 }
 """Flags of `SamplingParams`, by field, beside those of the samplers, which the fields themselves declare."""
@@ -390,35 +365,31 @@ class Config:
     n_predict: int = setting(
         -1,
         "most tokens per answer; -1 is no limit",
-        "-n --predict --n-predict",
+        "-n --predict --n-predict LLAMA_ARG_N_PREDICT",
         low=-1,
-        env="N_PREDICT",
         after="--ctx-size",
     )
     n_parallel: int = setting(
         1,
         "slots: answers that run side by side; -1 is one",
-        "-np --parallel",
+        "-np --parallel LLAMA_ARG_N_PARALLEL",
         kind=kinds.PARALLEL,
-        env="N_PARALLEL",
         after="--ubatch-size",
     )
     cache_ram: int = setting(
         8192,
         "memory in MiB for conversations that left their slot, until they come back; 0 is none, -1 no limit",
-        "-cram --cache-ram",
+        "-cram --cache-ram LLAMA_ARG_CACHE_RAM",
         low=-1,
         metavar="MIB",
-        env="CACHE_RAM",
         after="--swa-full",
     )
     fit: bool = setting(
         True,
         "compare contexts with the memory that there is: without -c the largest that fits is chosen, one that does "
         "not fit is refused",
-        "-fit --fit",
+        "-fit --fit LLAMA_ARG_FIT",
         kind=kinds.ON_OFF,
-        env="FIT",
         bare="on",
         after="--cache-type-v",
     )
@@ -426,18 +397,16 @@ class Config:
         (),
         "use the devices of workers on other machines (uad rpc-worker), by addresses with commas between them; "
         "unencrypted",
-        "--rpc",
+        "--rpc LLAMA_ARG_RPC",
         kind=kinds.ENDPOINTS,
-        env="RPC",
         after="--yarn-beta-fast",
     )
     numa: str = setting(
         "",
         "on machines with several memory nodes: distribute, isolate or numactl",
-        "--numa",
+        "--numa LLAMA_ARG_NUMA",
         kind=choice("distribute", "isolate", "numactl"),
         metavar="TYPE",
-        env="NUMA",
         group=MODEL,
         after="--check-tensors",
     )

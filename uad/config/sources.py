@@ -150,16 +150,20 @@ KV_OVERRIDES = Kind(
     "KEY=TYPE:VALUE (TYPE: int, float, bool or str), or several with commas between them",
     _each(_override),
     metavar="KEY=TYPE:VALUE",
+    many=True,
 )
 PLACES = Kind(
-    "PATTERN=BUFFER such as exps=CPU, or several with commas between them", _each(_place), metavar="PATTERN=BUFFER"
+    "PATTERN=BUFFER such as exps=CPU, or several with commas between them",
+    _each(_place),
+    metavar="PATTERN=BUFFER",
+    many=True,
 )
-ALL_EXPERTS = Kind("on or off", _all_experts, (bool,), arity=0)
-FIRST_EXPERTS = Kind("a number of layers", _first_layers(_EXPERTS), (int,), metavar="N")
-FIRST_DENSE = Kind("a number of layers", _first_layers(_DENSE), (int,), metavar="N")
-LORAS = Kind("a file name, or several with commas between them", _each(_lora), is_path=True, metavar="FILE")
+ALL_EXPERTS = Kind("on or off", _all_experts, (bool,), arity=0, many=True)
+FIRST_EXPERTS = Kind("a number of layers", _first_layers(_EXPERTS), (int,), metavar="N", many=True)
+FIRST_DENSE = Kind("a number of layers", _first_layers(_DENSE), (int,), metavar="N", many=True)
+LORAS = Kind("a file name, or several with commas between them", _each(_lora), is_path=True, metavar="FILE", many=True)
 LORAS_SCALED = Kind(
-    "FILE:SCALE, or several with commas between them", _each(_scaled), is_path=True, metavar="FILE:SCALE"
+    "FILE:SCALE, or several with commas between them", _each(_scaled), is_path=True, metavar="FILE:SCALE", many=True
 )
 
 
@@ -170,16 +174,15 @@ class HubConfig:
     token: str | None = setting(
         None,
         "token for repositories that are private or gated",
-        "-hft --hf-token",
+        "-hft --hf-token HF_TOKEN",
         kind=HUB_TOKEN,
-        whole_env="HF_TOKEN",
         default_text="the one that `hf auth login` stored",
         after="--hf-repo-draft",
         secret=True,
     )
     offline: bool = setting(
-        False, "models of hubs come from the cache only", "--offline", env="OFFLINE", after="--hf-token"
+        False, "models of hubs come from the cache only", "--offline LLAMA_ARG_OFFLINE", after="--hf-token"
     )
     file: str = setting(
-        "", "the file of that repository to load", "-hff --hf-file", kind=HUB_FILE, env="HF_FILE", after="--hf-repo"
+        "", "the file of that repository to load", "-hff --hf-file LLAMA_ARG_HF_FILE", kind=HUB_FILE, after="--hf-repo"
     )

@@ -79,7 +79,7 @@ def _value(node: yaml.Node, loader: yaml.SafeLoader, where: str) -> object:
 
 def _read(flag: Flag, negated: bool, value: object, where: str, base: Path) -> list[Given]:
     if (
-        flag.setting.many
+        flag.kind.many
         and isinstance(value, list)
         and (flag.kind.arity == 1 or all(isinstance(item, list) for item in value))
     ):
