@@ -183,7 +183,11 @@ def _slices() -> Iterator[tuple[str, str, Mapping[str, Setting]]]:
 
 
 def _table() -> dict[str, tuple[Flag, ...]]:
-    """All flags by group, in the order of their declaration, but for those that say what they stand after."""
+    """All flags by group, in the order of their declaration, but for those that say what they stand after.
+
+    `--predict` is a field of `Config`, `--ctx-size` and `--batch-size` are fields of `ModelConfig`, and all are in one
+    group: declared "after --ctx-size", it stands between them.
+    """
     titles = (MODEL, CONTEXT, DRAFT, DRAFTING, LOOKUP, TOKENIZERS, SAMPLING, TEMPLATES, SERVER, GENERAL)
     table: dict[str, list[Flag]] = {title: [] for title in titles}
     moved: list[tuple[list[Flag], list[Flag]]] = []
@@ -198,6 +202,7 @@ def _table() -> dict[str, tuple[Flag, ...]]:
                 else:
                     group.append(flag)
     for group, flags in moved:
+        # Now that all names of the group are there. Further flags of a field stay after its first one.
         names = [flag.name for flag in group]
         after = flags[0].setting.after
         at = 0 if after in table else names.index(after) + 1

@@ -89,7 +89,7 @@ def from_environ(environ: Mapping[str, str]) -> Layer:
 
     Raises ConfigError, also for what is refused on the command line.
     """
-    known: set[str] = set()
+    known: set[str] = set()  # and with them those that say no, such as LLAMA_ARG_NO_MMAP
     given: list[Given] = []
     for flag in FLAGS:
         for name in flag.variables:
@@ -114,8 +114,8 @@ def _refuse(environ: Mapping[str, str], known: Collection[str]) -> None:
 
 
 def merge(layers: Iterable[Layer]) -> dict[str, Given]:
-    """Path to value; later layers win whole. Within a layer the last one wins, and flags that may be repeated add
-    up.
+    """Path to value; later layers win whole. Within a layer the last one wins, and flags that may be repeated add up:
+    with `api-key: a` in YAML, `--api-key b --api-key c` gives (b, c).
     """
     values: dict[str, Given] = {}
     for layer in layers:
@@ -179,7 +179,13 @@ def _section(values: Mapping[str, Given], section: str) -> dict[str, Any]:
 
 def _build(values: Mapping[str, Given]) -> Config:
     hub = HubConfig(**_section(values, "hub"))
-    target = _with_file(_target(_section(values, "target")), hub.file)
+    target = _target(_section(values, "target"))
+    if hub.file:  # --hf-file belongs to the target's repository
+        if target.hub is None:
+            raise ConfigError(
+                f"--hf-file {hub.file} needs the repository that has it; name that with --hf-repo USER/REPO"
+            )
+        target = replace(target, hub=replace(target.hub, file=hub.file))
     drafting = _drafting(values)
     drafts = drafting.defaults.enabled and _loads_a_model(drafting.types)
     return Config(
@@ -225,7 +231,10 @@ def _target(given: dict[str, Any]) -> ModelConfig:
             "no target model; name its GGUF file with --model FILE (or LLAMA_ARG_MODEL, or `model:` in the file of "
             "--config), or a repository with --hf-repo USER/REPO"
         )
-    return ModelConfig(**_with_batch(_sourced(given)))
+    if "n_batch" in given and "n_ubatch" not in given:
+        # `-b 64` alone makes the micro-batch 64 too, as in llama-server; `-b 64 -ub 512` is left for the check.
+        given = given | {"n_ubatch": min(ModelConfig(Path()).n_ubatch, given["n_batch"])}
+    return ModelConfig(**_sourced(given))
 
 
 def _sourced(given: dict[str, Any]) -> dict[str, Any]:
@@ -234,30 +243,12 @@ def _sourced(given: dict[str, Any]) -> dict[str, Any]:
     return given | {"path": Path(path.label), "hub": path} if isinstance(path, HubModel) else given
 
 
-def _with_file(target: ModelConfig, file: str) -> ModelConfig:
-    """The file of --hf-file, where there is one, belongs to the target's repository."""
-    if not file:
-        return target
-    if target.hub is None:
-        raise ConfigError(f"--hf-file {file} needs the repository that has it; name that with --hf-repo USER/REPO")
-    return replace(target, hub=replace(target.hub, file=file))
-
-
 def _draft(target: ModelConfig, given: dict[str, Any]) -> ModelConfig:
     """The draft's own values, then the target's: the machine is the same, the cache types and the context are not."""
     inherited = {name: getattr(target, name) for name in _INHERITED}
     if "n_threads" in given:
         inherited["n_threads_batch"] = 0
     return ModelConfig(**inherited | _sourced(given))
-
-
-def _with_batch(given: dict[str, Any]) -> dict[str, Any]:
-    """A small --batch-size alone makes the micro-batch small too, as in llama-server; a contradiction is left for the
-    check.
-    """
-    if "n_batch" in given and "n_ubatch" not in given:
-        return given | {"n_ubatch": min(ModelConfig(given["path"]).n_ubatch, given["n_batch"])}
-    return given
 
 
 def _fail(values: Mapping[str, Given], path: str, message: str) -> NoReturn:

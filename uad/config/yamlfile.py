@@ -11,7 +11,7 @@ import yaml
 
 from uad.common.files import path_of, read_text
 from uad.common.names import did_you_mean
-from uad.common.strict_yaml import explained
+from uad.common.yaml_fields import explained
 from uad.config.flags import FLAGS, Flag, Given, Layer, read
 from uad.config.foreign import IGNORED, check_refused
 from uad.errors import ConfigError
