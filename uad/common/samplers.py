@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from uad.common.settings import INT32_MAX, Setting, setting, settings_of
+from uad.common.settings import Setting, setting, settings_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,7 @@ class SamplingParams:
     """
 
     repeat_last_n: int = _of(
-        _PENALTIES,
-        64,
-        "tokens that penalties look back on; 0 is off, -1 the context",
-        "--repeat-last-n",
-        low=-1,
-        high=INT32_MAX,
+        _PENALTIES, 64, "tokens that penalties look back on; 0 is off, -1 the context", "--repeat-last-n", low=-1
     )
     repeat_penalty: float = _of(
         _PENALTIES,
@@ -133,15 +128,10 @@ class SamplingParams:
         _DRY, 1.75, "factor of DRY's penalty for each further token", "--dry-base", low=1, high=1000, metavar="X"
     )
     dry_allowed_length: int = _of(
-        _DRY, 2, "longest repetition that DRY has no such factor for", "--dry-allowed-length", low=0, high=INT32_MAX
+        _DRY, 2, "longest repetition that DRY has no such factor for", "--dry-allowed-length", low=0
     )
     dry_penalty_last_n: int = _of(
-        _DRY,
-        64,
-        "tokens that DRY looks back on; 0 is off, -1 the context",
-        "--dry-penalty-last-n",
-        low=-1,
-        high=INT32_MAX,
+        _DRY, 64, "tokens that DRY looks back on; 0 is off, -1 the context", "--dry-penalty-last-n", low=-1
     )
     top_n_sigma: float = _of(
         _TOP_N_SIGMA,
@@ -158,7 +148,6 @@ class SamplingParams:
         "keep the K most likely tokens; 0 or -1 is off",
         "--top-k LLAMA_ARG_TOP_K",
         low=-1,
-        high=INT32_MAX,
         off=(0, -1),
         metavar="K",
     )
@@ -260,7 +249,7 @@ class SamplingParams:
         MIROSTAT, 5.0, "mirostat: surprise to aim at, in bits", "--mirostat-ent", low=0, high=1000
     )
     mirostat_eta: float = _of(MIROSTAT, 0.1, "mirostat: learning rate", "--mirostat-lr", low=0, high=1000)
-    min_keep: int = setting(0, "tokens that samplers leave at least", low=0, high=INT32_MAX)
+    min_keep: int = setting(0, "tokens that samplers leave at least", low=0)
     samplers: tuple[str, ...] = ORDER
     dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
     seed: int | None = None

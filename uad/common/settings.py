@@ -25,6 +25,7 @@ class Setting:
     """Names on the command line and of environment variables, separated by spaces."""
     low: float = -math.inf
     high: float = math.inf
+    """Of whole numbers without one it is `INT32_MAX`."""
     kind: Any = None
     """A `Kind` of `config/kinds`. None: by the default a switch, a whole number or a number in low..high; a file where
     there is no default."""
@@ -56,6 +57,11 @@ class Setting:
     """Values that switch it off, the first of which it is set to then."""
     off_below: float = -math.inf
     """Values below switch it off, too."""
+
+    def __post_init__(self) -> None:
+        """Give whole numbers their bound."""
+        if self.is_whole:
+            object.__setattr__(self, "high", min(self.high, INT32_MAX))
 
     def is_off(self, value: float) -> bool:
         """Whether this value switches it off."""

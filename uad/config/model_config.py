@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass
+from functools import partial
 from pathlib import Path
 
 from uad.common.settings import flag, setting
@@ -11,7 +12,7 @@ from uad.config.kinds import KV_TYPE, KV_TYPES, choice
 from uad.config.sources import HubModel, KvOverride, LoraConfig, Place
 
 MODEL, CONTEXT, DRAFT, TOKENIZERS = "models", "context and speed", "draft model", "tokenizers"
-_FILE = "the model file's"
+_of_file = partial(setting, default_text="the model file's")
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,72 +276,52 @@ class ModelConfig:
             "-ctvd --cache-type-v-draft --spec-draft-type-v LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V",
         ),
     )
-    rope_scaling: str = setting(
+    rope_scaling: str = _of_file(
         "",
         "how positions of the target are stretched beyond its trained context: none, linear or yarn",
         "--rope-scaling LLAMA_ARG_ROPE_SCALING_TYPE",
         kind=choice("none", "linear", "yarn"),
         metavar="TYPE",
-        default_text=_FILE,
     )
     """Empty: what the model file says. So do 0 and negative values of the numbers below."""
-    rope_freq_scale: float = setting(
+    rope_freq_scale: float = _of_file(
         0.0,
         "stretch them by a factor of N",
         "--rope-scale LLAMA_ARG_ROPE_SCALE",
         kind=kinds.ROPE_SCALE,
-        default_text=_FILE,
         also=(
             flag(
                 "factor on frequencies: 1/N of --rope-scale",
                 "--rope-freq-scale LLAMA_ARG_ROPE_FREQ_SCALE",
                 low=0,
-                default_text=_FILE,
+                default_text="the model file's",
                 after="--rope-freq-base",
             ),
         ),
     )
-    rope_freq_base: float = setting(
-        0.0,
-        "base frequency of positions, for NTK-aware stretching",
-        "--rope-freq-base LLAMA_ARG_ROPE_FREQ_BASE",
-        low=0,
-        default_text=_FILE,
+    rope_freq_base: float = _of_file(
+        0.0, "base frequency of positions, for NTK-aware stretching", "--rope-freq-base LLAMA_ARG_ROPE_FREQ_BASE", low=0
     )
-    yarn_orig_ctx: int = setting(
+    yarn_orig_ctx: int = _of_file(
         0,
         "for YaRN: context in tokens that the model was trained on first",
         "--yarn-orig-ctx LLAMA_ARG_YARN_ORIG_CTX",
         low=0,
-        default_text=_FILE,
     )
-    yarn_ext_factor: float = setting(
+    yarn_ext_factor: float = _of_file(
         -1.0,
         "for YaRN: mix of extrapolation; 0 is interpolation alone",
         "--yarn-ext-factor LLAMA_ARG_YARN_EXT_FACTOR",
         low=-1,
-        default_text=_FILE,
     )
-    yarn_attn_factor: float = setting(
-        -1.0,
-        "for YaRN: factor on attention",
-        "--yarn-attn-factor LLAMA_ARG_YARN_ATTN_FACTOR",
-        low=-1,
-        default_text=_FILE,
+    yarn_attn_factor: float = _of_file(
+        -1.0, "for YaRN: factor on attention", "--yarn-attn-factor LLAMA_ARG_YARN_ATTN_FACTOR", low=-1
     )
-    yarn_beta_slow: float = setting(
-        -1.0,
-        "for YaRN: high correction dimension",
-        "--yarn-beta-slow LLAMA_ARG_YARN_BETA_SLOW",
-        low=-1,
-        default_text=_FILE,
+    yarn_beta_slow: float = _of_file(
+        -1.0, "for YaRN: high correction dimension", "--yarn-beta-slow LLAMA_ARG_YARN_BETA_SLOW", low=-1
     )
-    yarn_beta_fast: float = setting(
-        -1.0,
-        "for YaRN: low correction dimension",
-        "--yarn-beta-fast LLAMA_ARG_YARN_BETA_FAST",
-        low=-1,
-        default_text=_FILE,
+    yarn_beta_fast: float = _of_file(
+        -1.0, "for YaRN: low correction dimension", "--yarn-beta-fast LLAMA_ARG_YARN_BETA_FAST", low=-1
     )
     devices: tuple[str, ...] | None = setting(
         None,
