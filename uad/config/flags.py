@@ -15,15 +15,10 @@ from uad.common.samplers import SETTINGS
 from uad.common.settings import INT32_MAX, Setting, settings_of
 from uad.config.drafter_types import LOOKUP_TYPES, DrafterType, LookupConfig
 from uad.config.kinds import FILE, SWITCH, Kind, integer, number
-from uad.config.model_config import CONTEXT, DRAFT, MODEL, TOKENIZERS, ModelConfig
+from uad.config.model_config import ModelConfig
 from uad.config.slices import (
-    DRAFTING,
-    GENERAL,
-    SAMPLING,
     SAMPLING_FLAGS,
-    SERVER,
     SPECULATIVE_FLAGS,
-    TEMPLATES,
     Config,
     DraftingConfig,
     LogConfig,
@@ -34,20 +29,10 @@ from uad.config.sources import HubConfig
 from uad.errors import ConfigError
 from uad.types import SamplingParams, SpeculativeParams
 
-__all__ = [
-    "CONTEXT",
-    "DRAFT",
-    "DRAFTING",
-    "GENERAL",
-    "LOOKUP",
-    "MODEL",
-    "SAMPLING",
-    "SERVER",
-    "TEMPLATES",
-    "TOKENIZERS",
-]
 VARIABLE = "LLAMA_ARG_"
-LOOKUP = "drafting without a model"
+MODEL, CONTEXT, DRAFT, DRAFTING = "models", "context and speed", "draft model", "drafting"
+LOOKUP, TOKENIZERS = "drafting without a model", "tokenizers"
+SAMPLING, TEMPLATES, SERVER, GENERAL = "sampling defaults", "chat templates", "server", "general"
 
 
 @dataclass(frozen=True, slots=True)

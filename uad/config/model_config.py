@@ -11,7 +11,6 @@ from uad.config import kinds, sources
 from uad.config.kinds import KV_TYPE, KV_TYPES, choice
 from uad.config.sources import HubModel, KvOverride, LoraConfig, Place
 
-MODEL, CONTEXT, DRAFT, TOKENIZERS = "models", "context and speed", "draft model", "tokenizers"
 _of_file = partial(setting, default_text="the model file's")
 
 
@@ -23,7 +22,7 @@ class ModelConfig:
         MISSING,
         "GGUF file of the target model",
         "-m --model --target LLAMA_ARG_MODEL",
-        group=MODEL,
+        group="models",
         also=(
             flag(
                 "the target from a Hugging Face repository, fetched into its cache; QUANT is Q4_K_M unless given, else "
@@ -53,7 +52,7 @@ class ModelConfig:
         "adapter (LoRA, GGUF) for the target, several with commas between them; repeatable",
         "--lora",
         kind=sources.LORAS,
-        group=MODEL,
+        group="models",
         also=(flag("the same with how much of it is added; repeatable", "--lora-scaled", kind=sources.LORAS_SCALED),),
     )
     apply_loras: bool = setting(
@@ -61,27 +60,27 @@ class ModelConfig:
         "load adapters without adding them, until POST /lora-adapters does",
         no="--lora-init-without-apply",
         default_text="",
-        group=MODEL,
+        group="models",
     )
     overrides: tuple[KvOverride, ...] = setting(
         (),
         "replace a value of the target's metadata, several with commas between them; repeatable",
         "--override-kv",
         kind=sources.KV_OVERRIDES,
-        group=MODEL,
+        group="models",
     )
     check_tensors: bool = setting(
-        False, "look for invalid numbers in the model files", "--check-tensors", group=MODEL, inherited=True
+        False, "look for invalid numbers in the model files", "--check-tensors", group="models", inherited=True
     )
     mlock: bool = setting(
-        False, "keep the models in RAM", "--mlock LLAMA_ARG_MLOCK", no="--no-mlock", group=MODEL, inherited=True
+        False, "keep the models in RAM", "--mlock LLAMA_ARG_MLOCK", no="--no-mlock", group="models", inherited=True
     )
     mmap: bool = setting(
         True,
         "map the model files instead of reading them",
         "--mmap LLAMA_ARG_MMAP",
         no="--no-mmap",
-        group=MODEL,
+        group="models",
         inherited=True,
         also=(
             flag(
@@ -100,7 +99,7 @@ class ModelConfig:
         "K-quants)",
         "--repack LLAMA_ARG_REPACK",
         no="--no-repack -nr",
-        group=MODEL,
+        group="models",
         inherited=True,
     )
     n_ctx: int = setting(
@@ -191,7 +190,7 @@ class ModelConfig:
         draft=flag(
             "keep experts beside the CPU",
             "-cmoed --cpu-moe-draft --spec-draft-cpu-moe LLAMA_ARG_SPEC_DRAFT_CPU_MOE",
-            after=DRAFT,
+            after="draft model",
             also=(
                 flag(
                     "keep the experts of the first N layers beside the CPU",
@@ -334,7 +333,7 @@ class ModelConfig:
             "the draft's devices",
             "-devd --device-draft --spec-draft-device",
             default_text="as --device if given, else this machine's",
-            after=DRAFT,
+            after="draft model",
         ),
     )
     """None: all; a draft's: all of this machine, where there are workers. (): the CPU."""
@@ -350,7 +349,7 @@ class ModelConfig:
         "tokenizer.json (Hugging Face) that cuts the target's text, where the GGUF's own pre-tokenizer is wrong; its "
         "tokens must agree",
         "--target-tokenizer",
-        group=TOKENIZERS,
+        group="tokenizers",
         draft=flag("the same for the draft", "--draft-tokenizer"),
     )
     hub: HubModel | None = None

@@ -16,12 +16,9 @@ from uad.common.settings import flag, setting
 from uad.config import kinds
 from uad.config.drafter_types import BESIDE_A_MODEL, MODEL_TYPE, SPEC_TYPE, SPEC_TYPES, LookupConfig
 from uad.config.kinds import choice
-from uad.config.model_config import MODEL, ModelConfig
+from uad.config.model_config import ModelConfig
 from uad.config.sources import HubConfig
 from uad.types import N_MAX_AUTO, N_MAX_FIXED, Constraint, SamplingParams, SpeculativeParams
-
-DRAFTING, SAMPLING, TEMPLATES = "drafting", "sampling defaults", "chat templates"
-SERVER, GENERAL = "server", "general"
 
 SPECULATIVE_FLAGS = {
     "policy": flag(
@@ -407,7 +404,7 @@ class Config:
         "--numa LLAMA_ARG_NUMA",
         kind=choice("distribute", "isolate", "numactl"),
         metavar="TYPE",
-        group=MODEL,
+        group="models",
         after="--check-tensors",
     )
     sampling: SamplingParams = field(default_factory=SamplingParams)
@@ -416,7 +413,7 @@ class Config:
         "answers are texts of this grammar (GBNF) if a request names none",
         "--grammar",
         kind=kinds.GRAMMAR,
-        group=SAMPLING,
+        group="sampling defaults",
         after="--logit-bias",
         also=(
             flag("the same from a file", "--grammar-file", kind=kinds.GRAMMAR_FILE),
@@ -428,7 +425,7 @@ class Config:
     templates: TemplateConfig = field(default_factory=TemplateConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
     hub: HubConfig = field(default_factory=HubConfig)
-    verbose: bool = setting(False, "show llama.cpp's log too", "-v --verbose --log-verbose", group=GENERAL)
+    verbose: bool = setting(False, "show llama.cpp's log too", "-v --verbose --log-verbose", group="general")
     log: LogConfig = field(default_factory=LogConfig)
     notes: tuple[str, ...] = ()
     """Lines about what was accepted without effect, for printing at start."""
