@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 from uad.common.settings import Setting, setting, settings_of
@@ -68,6 +69,9 @@ def _of(sampler: SamplerEntry, default: float, help: str, names: str, **more: An
     """A field of a sampler: see `Setting`."""
     said = Setting(default, help, names, **more)
     return field(default=default, metadata={Setting: said, SamplerEntry: sampler})
+
+
+_probability = partial(_of, low=0, high=1, metavar="P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,49 +155,24 @@ class SamplingParams:
         off=(0, -1),
         metavar="K",
     )
-    typical_p: float = _of(
-        _TYPICAL,
-        1.0,
-        "locally typical sampling; 1 is off",
-        "--typical --typical-p",
-        low=0,
-        high=1,
-        off=(1.0,),
-        metavar="P",
-        aliases=("typ_p",),
+    typical_p: float = _probability(
+        _TYPICAL, 1.0, "locally typical sampling; 1 is off", "--typical --typical-p", off=(1.0,), aliases=("typ_p",)
     )
-    top_p: float = _of(
-        _TOP_P,
-        0.95,
-        "keep the tokens that make up this probability; 1 is off",
-        "--top-p LLAMA_ARG_TOP_P",
-        low=0,
-        high=1,
-        off=(1.0,),
-        metavar="P",
+    top_p: float = _probability(
+        _TOP_P, 0.95, "keep the tokens that make up this probability; 1 is off", "--top-p LLAMA_ARG_TOP_P", off=(1.0,)
     )
-    min_p: float = _of(
-        _MIN_P,
-        0.05,
-        "drop tokens less likely than P times the best; 0 is off",
-        "--min-p LLAMA_ARG_MIN_P",
-        low=0,
-        high=1,
-        off=(0.0,),
-        metavar="P",
+    min_p: float = _probability(
+        _MIN_P, 0.05, "drop tokens less likely than P times the best; 0 is off", "--min-p LLAMA_ARG_MIN_P", off=(0.0,)
     )
-    xtc_probability: float = _of(
+    xtc_probability: float = _probability(
         _XTC,
         0.0,
         "chance at each token that XTC drops all likely tokens but the least likely of them; 0 is off",
         "--xtc-probability",
-        low=0,
-        high=1,
         off=(0.0,),
-        metavar="P",
     )
-    xtc_threshold: float = _of(
-        _XTC, 0.1, "least probability of a token that XTC calls likely", "--xtc-threshold", low=0, high=1, metavar="P"
+    xtc_threshold: float = _probability(
+        _XTC, 0.1, "least probability of a token that XTC calls likely", "--xtc-threshold"
     )
     temperature: float = _of(
         _TEMPERATURE,

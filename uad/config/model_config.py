@@ -11,6 +11,7 @@ from uad.config import kinds, sources
 from uad.config.kinds import KV_TYPE, KV_TYPES, choice
 from uad.config.sources import HubModel, KvOverride, LoraConfig, Place
 
+_loading = partial(setting, group="models")
 _of_file = partial(setting, default_text="the model file's")
 
 
@@ -18,11 +19,10 @@ _of_file = partial(setting, default_text="the model file's")
 class ModelConfig:
     """How one model is loaded and its context made. Flags of the target; those of the draft stand beside them."""
 
-    path: Path = setting(
+    path: Path = _loading(
         MISSING,
         "GGUF file of the target model",
         "-m --model --target LLAMA_ARG_MODEL",
-        group="models",
         also=(
             flag(
                 "the target from a Hugging Face repository, fetched into its cache; QUANT is Q4_K_M unless given, else "
@@ -47,40 +47,34 @@ class ModelConfig:
         ),
     )
     """Where it has to be fetched from a hub first, the words that name it there."""
-    loras: tuple[LoraConfig, ...] = setting(
+    loras: tuple[LoraConfig, ...] = _loading(
         (),
         "adapter (LoRA, GGUF) for the target, several with commas between them; repeatable",
         "--lora",
         kind=sources.LORAS,
-        group="models",
         also=(flag("the same with how much of it is added; repeatable", "--lora-scaled", kind=sources.LORAS_SCALED),),
     )
-    apply_loras: bool = setting(
+    apply_loras: bool = _loading(
         True,
         "load adapters without adding them, until POST /lora-adapters does",
         no="--lora-init-without-apply",
         default_text="",
-        group="models",
     )
-    overrides: tuple[KvOverride, ...] = setting(
+    overrides: tuple[KvOverride, ...] = _loading(
         (),
         "replace a value of the target's metadata, several with commas between them; repeatable",
         "--override-kv",
         kind=sources.KV_OVERRIDES,
-        group="models",
     )
-    check_tensors: bool = setting(
-        False, "look for invalid numbers in the model files", "--check-tensors", group="models", inherited=True
+    check_tensors: bool = _loading(
+        False, "look for invalid numbers in the model files", "--check-tensors", inherited=True
     )
-    mlock: bool = setting(
-        False, "keep the models in RAM", "--mlock LLAMA_ARG_MLOCK", no="--no-mlock", group="models", inherited=True
-    )
-    mmap: bool = setting(
+    mlock: bool = _loading(False, "keep the models in RAM", "--mlock LLAMA_ARG_MLOCK", no="--no-mlock", inherited=True)
+    mmap: bool = _loading(
         True,
         "map the model files instead of reading them",
         "--mmap LLAMA_ARG_MMAP",
         no="--no-mmap",
-        group="models",
         inherited=True,
         also=(
             flag(
@@ -93,13 +87,12 @@ class ModelConfig:
             ),
         ),
     )
-    repack: bool = setting(
+    repack: bool = _loading(
         True,
         "rearrange weights for this processor's kernels (off: slower; --exact switches it off where it must, as with "
         "K-quants)",
         "--repack LLAMA_ARG_REPACK",
         no="--no-repack -nr",
-        group="models",
         inherited=True,
     )
     n_ctx: int = setting(
