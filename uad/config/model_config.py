@@ -19,10 +19,11 @@ _of_file = partial(setting, default_text="the model file's")
 class ModelConfig:
     """How one model is loaded and its context made. Flags of the target; those of the draft stand beside them."""
 
-    path: Path = _loading(
+    path: Path = setting(
         MISSING,
         "GGUF file of the target model",
         "-m --model --target LLAMA_ARG_MODEL",
+        group="models",
         also=(
             flag(
                 "the target from a Hugging Face repository, fetched into its cache; QUANT is Q4_K_M unless given, else "
