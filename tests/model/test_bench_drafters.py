@@ -18,9 +18,8 @@ from uad.cli import run
 from uad.config import DraftingConfig, LookupConfig
 from uad.config.drafter_types import NgramCacheConfig, NgramConfig, SuffixConfig
 from uad.lookup import ngram_simple
-from uad.lookup.build import build_one
 from uad.lookup.store import fingerprint
-from uad.runtime.drafters import build, notes
+from uad.runtime.drafters import build, build_one, notes
 from uad.types import Origin
 
 

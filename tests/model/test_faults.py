@@ -33,12 +33,12 @@ from uad.decode.drafting import Drafting
 from uad.decode.step import Engine
 from uad.drafters.model import ModelDrafter
 from uad.errors import DecodeError, NoKvRoomError, UadError
-from uad.lookup.build import build_one
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
 from uad.policy.fixed import FixedPolicy
 from uad.policy.machine import Machine
 from uad.runtime import drafters
+from uad.runtime.drafters import build_one
 from uad.types import Draft, Origin, Request, SamplingParams, SpecPolicy, SpeculativeParams
 from uad.vocab.encode import Encoder
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from uad.config import DraftingConfig, LookupConfig
 from uad.config.drafter_types import LOOKUP_TYPES
 from uad.decode.guard import reason, warn
-from uad.lookup.build import build_one
+from uad.lookup.build import build_one as build_one
 from uad.lookup.drafter import LookupDrafter
 from uad.lookup.store import fingerprint
 from uad.types import WRITERS, Origin
