@@ -131,9 +131,7 @@ class SamplingParams:
     dry_base: float = _of(
         _DRY, 1.75, "factor of DRY's penalty for each further token", "--dry-base", low=1, high=1000, metavar="X"
     )
-    dry_allowed_length: int = _of(
-        _DRY, 2, "longest repetition that DRY has no such factor for", "--dry-allowed-length", low=0
-    )
+    dry_allowed_length: int = _of(_DRY, 2, "longest repetition that DRY has no such factor for", "--dry-allowed-length")
     dry_penalty_last_n: int = _of(
         _DRY, 64, "tokens that DRY looks back on; 0 is off, -1 the context", "--dry-penalty-last-n", low=-1
     )
@@ -228,7 +226,7 @@ class SamplingParams:
         MIROSTAT, 5.0, "mirostat: surprise to aim at, in bits", "--mirostat-ent", low=0, high=1000
     )
     mirostat_eta: float = _of(MIROSTAT, 0.1, "mirostat: learning rate", "--mirostat-lr", low=0, high=1000)
-    min_keep: int = setting(0, "tokens that samplers leave at least", low=0)
+    min_keep: int = setting(0, "tokens that samplers leave at least")
     samplers: tuple[str, ...] = ORDER
     dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
     seed: int | None = None

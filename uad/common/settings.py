@@ -25,7 +25,7 @@ class Setting:
     """Names on the command line and of environment variables, separated by spaces."""
     low: float = -math.inf
     high: float = math.inf
-    """Of whole numbers without one it is `INT32_MAX`."""
+    """Bounds of numbers; of whole ones that say none these are 0 and `INT32_MAX`."""
     kind: Any = None
     """A `Kind` of `config/kinds`. None: by the default a switch, a whole number or a number in low..high; a file where
     there is no default."""
@@ -59,8 +59,9 @@ class Setting:
     """Values below switch it off, too."""
 
     def __post_init__(self) -> None:
-        """Give whole numbers their bound."""
+        """Give whole numbers their bounds."""
         if self.is_whole:
+            object.__setattr__(self, "low", 0 if self.low == -math.inf else self.low)
             object.__setattr__(self, "high", min(self.high, INT32_MAX))
 
     def is_off(self, value: float) -> bool:

@@ -101,7 +101,6 @@ class ModelConfig:
         "context in tokens, shared out evenly among the slots of --parallel; 0 is the model's own, as far as memory "
         "goes",
         "-c --ctx-size LLAMA_ARG_CTX_SIZE",
-        low=0,
         draft=flag(
             "the draft's context in tokens, for all slots; 0: the target's, as far as it was trained",
             "-cd --ctx-size-draft",
@@ -241,13 +240,11 @@ class ModelConfig:
         "copies of the state per slot from which later prompts go on, for models with a recurrent state or a sliding "
         "window",
         "-ctxcp --ctx-checkpoints --swa-checkpoints LLAMA_ARG_CTX_CHECKPOINTS",
-        low=0,
     )
     checkpoint_step: int = setting(
         8192,
         "tokens between two of these copies at least",
         "-cms --checkpoint-min-step LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT",
-        low=0,
     )
     type_k: str = setting(
         "f16",
@@ -296,10 +293,7 @@ class ModelConfig:
         0.0, "base frequency of positions, for NTK-aware stretching", "--rope-freq-base LLAMA_ARG_ROPE_FREQ_BASE", low=0
     )
     yarn_orig_ctx: int = _of_file(
-        0,
-        "for YaRN: context in tokens that the model was trained on first",
-        "--yarn-orig-ctx LLAMA_ARG_YARN_ORIG_CTX",
-        low=0,
+        0, "for YaRN: context in tokens that the model was trained on first", "--yarn-orig-ctx LLAMA_ARG_YARN_ORIG_CTX"
     )
     yarn_ext_factor: float = _of_file(
         -1.0,

@@ -36,7 +36,6 @@ SPECULATIVE_FLAGS = {
     "n_min": flag(
         "shorter drafts are not tried",
         "--spec-draft-n-min --draft-min --draft-n-min LLAMA_ARG_SPEC_DRAFT_N_MIN LLAMA_ARG_DRAFT_MIN",
-        low=0,
     ),
     "p_min": flag(
         "a draft ends before a token less likely than this",
@@ -77,7 +76,6 @@ class DraftingConfig:
         256,
         "most tokens that the draft model reads to catch up with a text; of more it reads the last ones (0: all)",
         "--spec-draft-window",
-        low=0,
     )
     grammar: bool = setting(
         True,
