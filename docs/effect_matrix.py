@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from uad.bench.workloads import WorkloadPrompt, load
-from uad.config import Config
-from uad.config.slices import ModelConfig, TemplateConfig
+from uad.config import Config, ModelConfig, TemplateConfig
 from uad.events import Done, Failed
 from uad.runtime import Runtime
 from uad.stats import DraftStats

@@ -37,7 +37,7 @@ ROOMS = {
     "uad.types": Room(("uad.common",)),
     "uad.stats": Room(("uad.common", "uad.types")),
     "uad.events": Room(("uad.common", "uad.types", "uad.stats")),
-    "uad.config": Room((*BASE, "yaml"), lazy=("uad.lookup",)),
+    "uad.config": Room((*BASE, "yaml")),
     "uad.backend": Room((*BASE, "uad.config", "llama_cpp", "numpy")),
     "uad.llama": Room((*BASE, "uad.backend", "uad.config", "uad.gguf", "uad.vocab.table", "llama_cpp", "numpy")),
     "uad.vocab": Room((*BASE, "numpy", "tokenizers")),
@@ -47,7 +47,7 @@ ROOMS = {
     "uad.sampling": Room((*BASE, "uad.grammar.protocol", "numpy")),
     "uad.grammar": Room((*BASE, "uad.vocab", "uad.drafters.protocol", "llguidance", "numpy")),
     "uad.drafters": Room((*BASE, "uad.vocab", "uad.mapping", "uad.sampling", "numpy")),
-    "uad.lookup": Room((*BASE, "uad.drafters.protocol", "uad.vocab", "numpy")),
+    "uad.lookup": Room((*BASE, "uad.config", "uad.drafters.protocol", "uad.vocab", "numpy")),
     "uad.policy": Room(BASE),
     "uad.decode": Room(
         (
