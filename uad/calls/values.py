@@ -349,8 +349,8 @@ class ValueReader:
     ) -> Wait[bool]:
         """What stands in a string, as it stands in JSON's; false where the text ends in it. Names hold no marks."""
         # The value in `{"a": "say "hi"", "b": 1}`: `say ` is emitted, and the mark before hi waits for what follows it.
-        # `hi` follows no string, so the mark is part of this one: `\"` is emitted. The mark after hi has a mark after it:
-        # part of the string too. After the third stands `, "`, which is what follows a string: it ends here.
+        # `hi` follows no string, so the mark is part of this one: `\"` is emitted. The mark after hi has one after
+        # it: part of the string too. After the third stands `, "`, which is what follows a string: it ends here.
         # A mark waits for a few characters only, so a valid string is emitted as fast as it comes.
         source = self._source
         marks = words(quote, "" if quote == QUOTE else "\\")

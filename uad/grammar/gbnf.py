@@ -35,6 +35,9 @@ MAX_LEXEME_DEPTH = 60  # rules in each other
 
 def to_lark(text: str) -> str:
     """The same grammar in llguidance's notation. Raises InvalidRequestError, which names line and column."""
+    # `root: "x" sum "\n"`, `sum: num ("+" sum)?`, `num: [0-9]+`: sum has recursion, so the first plan has the lexemes
+    # "x", num, "+" and "\n". Were num `[0-9]+ [\n]?`, it could take the "\n" that should follow a sum; `overrun` finds
+    # that, and num is cut into `[0-9]+` and `[\n]?`. It ends when nothing overruns, as single characters never do.
     rules = _that_end(GbnfReader(text).rules())
     regular = _regular(rules)
     cut: set[Node] = set()
@@ -94,6 +97,7 @@ def _without_endless(node: Node, ends: set[str]) -> Node:
 
 def _regular(rules: Mapping[str, Node]) -> Mapping[str, tuple[int, int]]:
     """Rules without recursion: how many characters each is written with, and through how many others."""
+    # From the leaves up: a rule is ready when all that it refers to is. Rules in a circle, or above one, never are.
     waiting = {name: len({ref.name for ref in refs_in(node)}) for name, node in rules.items()}
     users = users_of(rules)
     ready = [name for name, n in waiting.items() if not n]
@@ -173,6 +177,8 @@ class _Planner:
 
     def _runs(self, parts: Sequence[Node]) -> Iterator[Node]:
         """The parts, with neighbours that are lexemes joined to one, unless that is cut."""
+        # `"(" [ ]* list [ ]* ")"` has the runs `"(" [ ]*` and `[ ]* ")"`: two lexemes around `list`. One that is cut is
+        # written part by part: single characters for a text, the repetition of a lexeme for `[ ]*`.
         run: list[Node] = []
         for part in (*parts, None):
             if part is not None and self._is_lexeme(part):
