@@ -1,5 +1,5 @@
-"""A constraint as llguidance takes it: a small JSON document of one grammar or two. Its text is checked first, its size
-and whether an answer can ever end; where it cannot, every answer would take `max_tokens`. Knows no vocabulary.
+"""A constraint as llguidance takes it: a small JSON document of one grammar or two. Its text is checked first: its
+size, and whether an answer can ever end; where it cannot, every answer would take `max_tokens`. Knows no vocabulary.
 """
 
 from __future__ import annotations
