@@ -101,10 +101,10 @@ class _ChatTurn:
 
 def mended(placed: Placed, takes: Takes, does: Calling) -> Placed:
     """The nearest conversation that a template takes. does: what it does with calls."""
-    # For a template that wants user and assistant to take turns, and knows neither systems nor tools: system "Be
-    # brief", user "Hi", an answer that calls f, f's result, user "Thanks". The system is what the user says, and joins
-    # "Hi"; the call is written in words into the answer; the result is what the user says, and joins "Thanks":
-    # user "Be brief\n\nHi", assistant "<tool_call>…", user "<tool_response>…\n\nThanks".
+    # For a template that takes no system and nothing that is in doubt: system "Be brief", user "Hi", a call, its
+    # result, user "Thanks" become user "Be brief\n\nHi", the call, its result, assistant " ", user "Thanks". The system
+    # is what the user says, and joins "Hi". An answer comes between a result and the user, with a blank as empty ones
+    # are refused.
     turns = [_ChatTurn(at, message, _kind(message)) for at, message in placed]
     turns = list(_with_calls(list(_with_systems(turns, takes)), takes, does))
     takes_empty = {USER: takes(EMPTY_USER), ANSWER: takes(EMPTY_ANSWER)}
