@@ -61,16 +61,16 @@ def _close(tags: Tags, key: str) -> str:
 
 
 class _ArgumentWriter:
-    """Writes the arguments of one tool. gap: what stands between a name and its value; behind: what stands after each
+    """Writes the arguments of one tool. gap: what stands between a name and its value; after: what stands after each
     argument.
     """
 
-    def __init__(self, format_: CallFormat, tags: Tags, gap: str, tool: Tool, behind: str) -> None:
+    def __init__(self, format_: CallFormat, tags: Tags, gap: str, tool: Tool, after: str) -> None:
         self._format = format_
         self._tags = tags
         self._gap = gap
         self._root = tool.parameters
-        self._behind = behind
+        self._after = after
         self._says_kind = bool(tags.text_ends or tags.json_ends)
 
     def shape(self, shape: ArgumentShape) -> ArgumentList:
@@ -98,7 +98,7 @@ class _ArgumentWriter:
         start = f"{self._gap}{self._tags.value}" + ("\n" if self._tags.lines else "")
         written = [(Literal(begun + end + start), *_one_of(values)) for end, values in rows.items()]
         yield from _one_of(written)
-        yield from [Literal(self._behind)] if self._behind else []
+        yield from [Literal(self._after)] if self._after else []
 
     def _values(self, name: str, schema: Schema) -> Iterator[tuple[str, tuple[Part, ...]]]:
         """The ways to write a value, each with what ends the name before it."""

@@ -45,6 +45,8 @@ class Boundaries:
             table[a, ord(" ")] = _BEFORE_SPACE
         table[list(_PUNCT), ord(" ")] = _SAFE
         table[:, ord("'")] = 0
+        # Neighbours inside of a token may not be parted. All pieces are joined end to end; of "ab" and "cd", which give
+        # "abcd", a-b and c-d are inside, and b-c, where one ends and the next begins, is not.
         joined = np.frombuffer(b"".join(vocab.pieces), np.uint8)
         inner = np.ones(max(len(joined) - 1, 0), bool)
         inner[np.cumsum([len(piece) for piece in vocab.pieces if piece])[:-1] - 1] = False
@@ -90,6 +92,9 @@ class Boundaries:
 
     def _judge(self, data: bytes | bytearray, i: int, kind: int) -> bool:
         """The kinds that depend on a whole character, which ends before offset i."""
+        # Before the space in "é " stands the byte A9, in a no-break space A0: both are second bytes, and only with C3
+        # and C2 before them it shows that one is a letter, which ends there, and the other is white space, which goes
+        # on.
         before = _character_before(data, i)
         if kind == _BEFORE_SPACE:
             return before != "" and not before.isspace()
@@ -114,6 +119,9 @@ class Boundaries:
         """
         if self._splits_by_case():
             return None
+        # A token of the three characters A B C has the junctions A|B and B|C, so neither pair is cut in any text. Of a
+        # token with parts of characters, such as the last byte of A with B, the pair is (that byte, B): so `_is_joined`
+        # tries one to three bytes on each side.
         found: set[tuple[bytes, bytes]] = set()
         for piece in self._vocab.pieces:
             if not piece.isascii():

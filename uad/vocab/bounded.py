@@ -131,6 +131,8 @@ def _whole(native: Tokenize, vocab: VocabTable, data: bytes) -> list[int]:
     """
     if len(data) <= _DEEPEST or len(data.decode()) <= _DEEPEST:
         return native(data)
+    # A window of a long run comes out as in the whole but near its ends, which the whole does not have. So the last 4
+    # KiB of its ids are not trusted: the next window begins before them, where `_seam` finds that both sides agree.
     ids: list[int] = []
     start = 0
     while len(data) - start > _WINDOW + _MARGIN:
@@ -155,6 +157,8 @@ def _seam(native: Tokenize, vocab: VocabTable, window: bytes, ids: list[int]) ->
     Of the last places before the margin the first that passes is taken, else the last one; the whole window where ids
     are not its bytes.
     """
+    # A place passes if what follows it in the window gives the same ids alone: then they do not depend on what stands
+    # before it, and the next window, which begins there, gives them too.
     if vocab.join(ids) != window:
         return len(ids), len(window)
     ends = [0]

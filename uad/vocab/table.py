@@ -129,6 +129,7 @@ class VocabTable:
 
     def range_of(self, prefix: bytes) -> tuple[int, int]:
         """The half-open range in `sorted_pieces` of tokens whose bytes start with prefix."""
+        # What begins with "ab" stands before "ac"; with "a\xff", before "b"; with "\xff" alone, up to the end.
         pieces, _ = self.sorted_pieces
         after = prefix
         while after and after[-1] == 0xFF:
