@@ -11,7 +11,7 @@ from keyword import kwlist
 from typing import Any
 
 from uad.calls.format import QUOTE, CallFormat, Tags
-from uad.calls.lark import AnyRow, Argument, ArgumentList, FreeText, Json, Literal, NewName, OneOf, Part
+from uad.calls.lark import AnyRow, Argument, ArgumentList, FreeText, Json, Literal, NewName, OneOf, Part, slashed
 from uad.calls.tools import Schema, Tool, listed, resolved, type_of, types_in
 from uad.errors import InvalidRequestError
 
@@ -91,7 +91,8 @@ class _ArgumentWriter:
         """One argument. named: its name, where that is not given."""
         yield from [Literal(self._tags.key)] if self._tags.key else []
         yield from named
-        begun = "" if named else name if self._format.tags else _bare(name)
+        is_bare = self._format.tags is not None or _PLAIN_NAME.fullmatch(name)
+        begun = "" if named else name if is_bare else json.dumps(name, ensure_ascii=False)
         rows: dict[str, list[tuple[Part, ...]]] = {}
         for end, parts in self._values(name, schema):
             rows.setdefault(end, []).append(parts)
@@ -121,9 +122,9 @@ class _ArgumentWriter:
             return
         without = close.removeprefix("\n") if self._tags.lines else close
         never = _read_as_others(others) if not self._says_kind else ()
-        never += (_regex(_CDATA) + "(?s:.*)",) if self._tags.cdata else ()
+        never += (slashed(_CDATA) + "(?s:.*)",) if self._tags.cdata else ()
         if self._tags.nested and others:  # what has tags is read as a list or an object
-            never += (f"(?s:.*){_regex(self._tags.nested)}(?s:.*)",)
+            never += (f"(?s:.*){slashed(self._tags.nested)}(?s:.*)",)
             never += (r"\s*",) if _BRACKETS in never else ()  # and so is nothing, where it may be one
         for part in (part for text in texts for part in _text(text, close, without, never)):
             yield self._key_end(frozenset({"string"})), (part, Literal(close))
@@ -149,11 +150,6 @@ def _one_of(rows: list[tuple[Part, ...]]) -> tuple[Part, ...]:
     return rows[0] if len(rows) == 1 else (AnyRow(tuple(rows)),)
 
 
-def _bare(name: str) -> str:
-    """A name without quotation marks, where that can be read."""
-    return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name, ensure_ascii=False)
-
-
 def _text(kind: ValueKind, until: str, without: str, never: tuple[str, ...] = ()) -> Iterator[Part]:
     """A string of this kind, up to what ends it; nothing where none can be written."""
     if kind.values is None:
@@ -162,11 +158,7 @@ def _text(kind: ValueKind, until: str, without: str, never: tuple[str, ...] = ()
     writable = [text for text in map(str, kind.values) if without not in text]
     texts = [text for text in writable if not any(re.fullmatch(regex, text) for regex in never)]
     if texts:
-        yield FreeText(until, without, ("|".join(map(_regex, texts)),)) if never else OneOf(tuple(texts))
-
-
-def _regex(text: str) -> str:
-    return re.escape(text).replace("/", "\\/").replace("\n", "n")
+        yield FreeText(until, without, ("|".join(map(slashed, texts)),)) if never else OneOf(tuple(texts))
 
 
 def _conditions(schema: Schema) -> Iterator[str]:
@@ -221,7 +213,7 @@ def _read_as_others(kinds: list[ValueKind]) -> tuple[str, ...]:
 def _scalars(kind: ValueKind) -> str:
     """A regular expression for the values of a kind; empty where bounds of numbers would make it long."""
     if kind.values is not None:
-        return "|".join(_regex(json.dumps(value)) for value in kind.values)
+        return "|".join(slashed(json.dumps(value)) for value in kind.values)
     return "" if kind.schema.keys() & _NARROWING else _SCALARS[kind.type]
 
 

@@ -244,7 +244,7 @@ class CallLark:
             case AnyRow():
                 return f"({' | '.join(self._sequence(row, f'{name}_{i}') for i, row in enumerate(part.rows))})"
             case NewName():
-                taken = "|".join(map(_escaped, part.taken))
+                taken = "|".join(map(slashed, part.taken))
                 return self._rule(name.upper(), f"/{_A_NAME}/{f' & ~/({taken})/' if taken else ''}")
             case ArgumentList():
                 return self._arguments(part, name)
@@ -279,8 +279,8 @@ class CallLark:
         # A value up to "</parameter>" becomes /(?s:.*)<\/parameter>/ & ~/(?s:.*)<\/parameter>(?s:.+)/: it ends with the
         # tag, and holds none before. Were the tag a literal of its own, "a</parameter>" could begin a longer value too.
         held = self._held(part.until)
-        end, more = _escaped(held), "+" if held == part.until else "*"
-        sides = [f"/(?s:.*){end}/", f"~/(?s:.*){_escaped(part.without)}(?s:.{more})/"]
+        end, more = slashed(held), "+" if held == part.until else "*"
+        sides = [f"/(?s:.*){end}/", f"~/(?s:.*){slashed(part.without)}(?s:.{more})/"]
         sides += [f"/(?:{regex}){end}/" for regex in part.must] + [f"~/(?:{regex}){end}/" for regex in part.never]
         return self._rule(name, " & ".join(sides))
 
@@ -320,6 +320,6 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if text else ""
 
 
-def _escaped(text: str) -> str:
+def slashed(text: str) -> str:
     """The text as a regular expression between slashes."""
     return re.escape(text).replace("/", "\\/").replace("\n", "n")

@@ -43,7 +43,10 @@ def ahead(native: llguidance.LLMatcher, vocabulary: GrammarVocabulary, last: byt
         return []
     probe, places = native.deep_copy(), list[int]()
     more = text
-    while len(places) < _MOST and (last + text).endswith(_SEPARATORS) and _consumed(probe, vocabulary.encode(more)):
+    while len(places) < _MOST and (last + text).endswith(_SEPARATORS):
+        ids = vocabulary.encode(more)
+        if ids and not probe.consume_tokens(ids):
+            break
         if int(probe.validate_tokens([blank])) < 1 or not probe.consume_token(blank):
             break
         more = bytes(probe.compute_ff_bytes())
@@ -52,10 +55,6 @@ def ahead(native: llguidance.LLMatcher, vocabulary: GrammarVocabulary, last: byt
         places.append(len(text))
         text += _BLANK + more
     return _placed(vocabulary, text, places) if places else []
-
-
-def _consumed(native: llguidance.LLMatcher, ids: Sequence[int]) -> bool:
-    return not ids or bool(native.consume_tokens(list(ids)))
 
 
 def _placed(vocabulary: GrammarVocabulary, text: bytes, places: Sequence[int]) -> list[GuessedId]:

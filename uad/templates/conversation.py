@@ -174,14 +174,11 @@ def _ways(placed: Placed, talk: Talk) -> Iterator[Placed]:
     def takes(*kinds: str) -> bool:
         return takes_turns(template, with_tools, kinds)
 
-    def takes_usual(*kinds: str) -> bool:
-        return kinds in USUAL and takes(*kinds)
-
     ways: tuple[Callable[[], Placed], ...] = (
         lambda: placed if "developer" in template else as_system,
         lambda: as_system,
         lambda: mended(as_system, takes, calling(template)),
-        lambda: mended(as_system, takes_usual, calling(template)),
+        lambda: mended(as_system, lambda *kinds: kinds in USUAL and takes(*kinds), calling(template)),
         lambda: mended(calls_told(as_system), lambda *_: False, Calling()),
     )
     tried: list[Placed] = []

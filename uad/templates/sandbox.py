@@ -91,15 +91,12 @@ class Budget:
 class _OutputMeter(NodeTransformer):
     """Puts a tick into every loop and macro, and a size check around every assigned value."""
 
-    def visit_For(self, node: nodes.For) -> nodes.Node:
+    def visit_For(self, node: nodes.For | nodes.Macro) -> nodes.Node:
         self.generic_visit(node)
         node.body.insert(0, nodes.ExprStmt(_call("tick"), lineno=node.lineno))
         return node
 
-    def visit_Macro(self, node: nodes.Macro) -> nodes.Node:
-        self.generic_visit(node)
-        node.body.insert(0, nodes.ExprStmt(_call("tick"), lineno=node.lineno))
-        return node
+    visit_Macro = visit_For
 
     def visit_Assign(self, node: nodes.Assign) -> nodes.Node:
         self.generic_visit(node)

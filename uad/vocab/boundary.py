@@ -103,11 +103,9 @@ class Boundaries:
         after = bytes(data[i : i + 3])
         if len(after) < 3 or _script(before) == 0 or _script(before) != _script(after.decode(errors="replace")):
             return False
-        return not self._is_joined(bytes(data[i - 3 : i]), after)
-
-    def _is_joined(self, left: bytes, right: bytes) -> bool:
-        junctions = self.junctions
-        return junctions is None or any((left[-k:], right[:n]) in junctions for k in (1, 2, 3) for n in (1, 2, 3))
+        left, junctions = bytes(data[i - 3 : i]), self.junctions
+        sizes = (1, 2, 3)
+        return junctions is not None and not any((left[-k:], after[:n]) in junctions for k in sizes for n in sizes)
 
     @cached_property
     def junctions(self) -> frozenset[tuple[bytes, bytes]] | None:
@@ -117,10 +115,11 @@ class Boundaries:
         a character and a capital letter only if a small letter came before. Some vocabularies have tokens for which
         that makes a difference.
         """
-        if self._splits_by_case():
+        tied = [piece for piece in self._vocab.pieces if _LATE_UPPER.search(piece)]
+        if tied and not any(map(self._is_tied_after_small_letter, tied)):
             return None
         # A token of the three characters A B C has the junctions A|B and B|C, so neither pair is cut in any text. Of a
-        # token with parts of characters, such as the last byte of A with B, the pair is (that byte, B): so `_is_joined`
+        # token with parts of characters, such as the last byte of A with B, the pair is (that byte, B): so `_judge`
         # tries one to three bytes on each side.
         found: set[tuple[bytes, bytes]] = set()
         for piece in self._vocab.pieces:
@@ -129,10 +128,6 @@ class Boundaries:
                     i = match.start()
                     found.add((piece[max(i - 3, 0) : i], piece[i : i + 3]))
         return frozenset(found)
-
-    def _splits_by_case(self) -> bool:
-        tied = [piece for piece in self._vocab.pieces if _LATE_UPPER.search(piece)]
-        return bool(tied) and not any(self._is_tied_after_small_letter(piece) for piece in tied)
 
     def _is_tied_after_small_letter(self, piece: bytes) -> bool:
         ids = self._vocab.tokenize(b"a" + piece) if is_text(piece) else []

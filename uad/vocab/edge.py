@@ -15,7 +15,7 @@ from itertools import accumulate
 import numpy as np
 
 from uad.vocab.encode import Encoder
-from uad.vocab.table import VocabTable, is_text
+from uad.vocab.table import VocabTable, character_length, is_text
 
 Hypothesis = tuple[bytes, float]
 Judged = tuple[tuple[int, float], ...]
@@ -153,24 +153,11 @@ class RightEdge:
         return judged
 
 
-def partial_length(data: bytes) -> int:
-    """How many bytes at the end of data belong to a UTF-8 character that is not whole."""
-    for n in range(1, min(4, len(data)) + 1):
-        byte = data[-n]
-        if byte & 0xC0 != 0x80:
-            return n if n < _character_length(byte) else 0
-    return 0
-
-
-def _character_length(lead: int) -> int:
-    return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-
-
 def _completions(partial: bytes) -> list[bytes]:
     """Ways to end a character that has begun, spread over the possible ones."""
     # After the byte E4 of a character of three, 64 x 64 pairs are possible. Whether the target cuts before the
     # character, or in it, depends on few of their bits, so a dozen that lie far from each other stand for all.
-    missing = _character_length(partial[0]) - len(partial)
+    missing = character_length(partial[0]) - len(partial)
     spread = [bytes([0x80 + (7 * i + 5) % 64, 0x80 + (13 * i + 1) % 64, 0x80 + (29 * i + 3) % 64]) for i in range(12)]
     if len(partial) == 1 and partial in (b"\xe0", b"\xf0"):  # these need a high second byte
         spread = [

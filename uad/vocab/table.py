@@ -27,6 +27,20 @@ def is_text(data: bytes) -> bool:
     return True
 
 
+def partial_length(data: bytes) -> int:
+    """How many bytes at the end of data belong to a UTF-8 character that is not whole."""
+    for n in range(1, min(4, len(data)) + 1):
+        byte = data[-n]
+        if byte & 0xC0 != 0x80:
+            return n if n < character_length(byte) else 0
+    return 0
+
+
+def character_length(lead: int) -> int:
+    """How many bytes a character has in UTF-8, by its first one."""
+    return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+
+
 @dataclass(frozen=True)
 class VocabTable:
     """One vocabulary.
@@ -107,17 +121,11 @@ class VocabTable:
         for id_, piece in enumerate(self.pieces):
             if piece and table.setdefault(piece, id_) != id_:
                 twins.add(piece)
-        for piece in twins:
-            canonical = self._single(piece)
-            if canonical is not None:
-                table[piece] = canonical
+        for piece in filter(is_text, twins):
+            ids = self.tokenize(piece)
+            if len(ids) == 1 and self.pieces[ids[0]] == piece:
+                table[piece] = ids[0]
         return table
-
-    def _single(self, piece: bytes) -> int | None:
-        if not is_text(piece):
-            return None
-        ids = self.tokenize(piece)
-        return ids[0] if len(ids) == 1 and self.pieces[ids[0]] == piece else None
 
     @cached_property
     def sorted_pieces(self) -> tuple[list[bytes], list[int]]:

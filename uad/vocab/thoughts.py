@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from uad.types import ThoughtBounds
-from uad.vocab.table import VocabTable
+from uad.vocab.table import VocabTable, partial_length
 
 
 class ThoughtTracker:
@@ -75,9 +75,4 @@ def _last(data: bytes, n: int) -> bytes:
 
 def ends_in_character(data: bytes) -> bool:
     """Whether the bytes end inside of a UTF-8 character."""
-    for n, byte in enumerate(reversed(data[-3:]), 1):
-        if byte >= 0xC0:
-            return n < (2 if byte < 0xE0 else 3 if byte < 0xF0 else 4)
-        if byte < 0x80:
-            return False
-    return False
+    return partial_length(data) > 0

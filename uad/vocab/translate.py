@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from uad.vocab.edge import RightEdge, partial_length
+from uad.vocab.edge import RightEdge
 from uad.vocab.encode import Encoder
+from uad.vocab.table import partial_length
 
 _TAIL_IDS = (12, 48)
 _SPACES = b" \t\r\n"
