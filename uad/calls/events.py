@@ -131,7 +131,8 @@ class Emitter:
     def drain(self) -> list[Event]:
         """The events since this was last asked."""
         events = self._events.copy()
-        self._events.clear()
+        if events:
+            self._events.clear()  # not a new list: calls that are open add to this one
         return events
 
     def thoughts(self) -> TrimmedText:

@@ -115,16 +115,16 @@ class CallShape:
 
 @dataclass(frozen=True)
 class Opening:
-    """Where a grammar begins, and what else it allows.
-
-    behind: the beginning of a call that stands before it. may_think: thoughts may come first. is_thought_over: it
-    begins where a thought has ended. answer: JSON schema of what may be said instead of calls.
-    """
+    """Where a grammar begins, and what else it allows."""
 
     behind: str = ""
+    """The beginning of a call that stands before it."""
     may_think: bool = False
+    """Thoughts may come first."""
     is_thought_over: bool = False
+    """It begins where a thought has ended."""
     answer: Schema | None = None
+    """JSON schema of what may be said instead of calls."""
 
 
 _BARE = Opening()
@@ -132,12 +132,7 @@ _BARE = Opening()
 
 @dataclass(frozen=True)
 class CallGrammar:
-    """`begin`, one of `calls`, more of them after `between` each if `many`, and `finish`.
-
-    `trigger` is a marker with which calls begin, and nothing else; empty where a format has none. `lazy` are texts then
-    with which calls begin, and prose does not. thought: what stands around thoughts before calls, and behind_thought
-    what stands between them and calls.
-    """
+    """`begin`, one of `calls`, more of them after `between` each if `many`, and `finish`."""
 
     begin: str = ""
     calls: tuple[CallShape, ...] = ()
@@ -145,9 +140,13 @@ class CallGrammar:
     finish: str = ""
     many: bool = False
     trigger: str = ""
+    """A marker with which calls begin, and nothing else; empty where a format has none."""
     thought: ThoughtFormat = THINK_TAGS
+    """What stands around thoughts before calls."""
     behind_thought: str = ""
+    """What stands between thoughts and calls."""
     lazy: tuple[str, ...] = ()
+    """Texts with which calls begin, and prose does not, for formats without a trigger."""
 
     @property
     def opener(self) -> str:

@@ -62,23 +62,22 @@ def symbols(items: Iterable[Item]) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class CompiledRules:
-    """Rules for one target and one draft; shared by all sequences.
-
-    `tables` has the patterns by state (uad.mapping.turns), `lone` what a special becomes that no pattern takes,
-    `backward` the target ids for a special that the draft proposes. `dropped` are target specials left out for the
-    draft.
-    """
+    """Rules for one target and one draft; shared by all sequences."""
 
     target: VocabTable
     draft: VocabTable
     format: Format
     tables: dict[str, Table]
+    """Patterns by state (uad.mapping.turns)."""
     lone: dict[int, Items]
+    """What a special becomes that no pattern takes."""
     backward: dict[int, tuple[int, ...]]
+    """The target ids for a special that the draft proposes."""
     swallow_bos: bool
     lines: tuple[str, ...]
     warnings: tuple[str, ...]
     dropped: frozenset[int]
+    """Target specials left out for the draft."""
     may_think: bool = False
     bare_system: bool = False
     bare_thoughts: bool = False

@@ -36,23 +36,26 @@ _IDS = {ANY_ID: "call_wqz00000000000000001", NINE: "wqz000001", FUNCTIONS: f"fun
 
 @dataclass(frozen=True)
 class Calling:
-    """What the template does.
-
-    tools: it lists what tools there are. calls: it writes calls of earlier answers; objects: from arguments that are
-    objects, not texts; parallel: more than one in an answer; empty: with this content where nothing else is said.
-    results: it writes messages of the role `tool`. ids: how calls must be called. answer: the probe's call as an
-    answer, empty where it writes none. thoughts: the member of a message that it writes thoughts from, empty for none.
-    """
+    """What the template does."""
 
     tools: bool = False
+    """It lists what tools there are."""
     calls: bool = False
+    """It writes calls of earlier answers."""
     objects: bool = True
+    """It takes arguments that are objects, not texts."""
     parallel: bool = True
+    """It writes more than one call of an answer."""
     results: bool = False
+    """It writes messages of the role `tool`."""
     ids: str = ANY_ID
+    """How calls must be called."""
     empty: str | None = ""
+    """The content beside a call where nothing else is said."""
     answer: str = ""
+    """The probe's call as an answer; empty where it writes none."""
     thoughts: str = ""
+    """The member of a message that it writes thoughts from; empty for none."""
 
 
 @lru_cache(maxsize=16)

@@ -43,30 +43,32 @@ def character_length(lead: int) -> int:
 
 @dataclass(frozen=True)
 class VocabTable:
-    """One vocabulary.
-
-    pieces[id] are the bytes that the id stands for; b"" for specials, which text never becomes: control tokens, and
-    markers, which are user-defined tokens that structure a conversation (`<think>`). shown has the bytes that a marker
-    shows in an answer, by id. specials maps the name of each special, as it is written in chat templates, to its id.
-    tokenize turns text into ids; ids stay llama.cpp's own decision. lstrip/rstrip: specials that swallow white space
-    before/after them in a template. add_space_prefix: the model was trained with a space put before text that starts
-    the prompt or follows a special. fim: the ids of prompts that fill in the middle.
-    """
+    """One vocabulary."""
 
     name: str
     pieces: tuple[bytes, ...]
+    """The bytes that each id stands for; b"" for specials, which text never becomes: control tokens, and markers, which
+    are user-defined tokens that structure a conversation (`<think>`).
+    """
     specials: dict[str, int]
+    """The id of each special, by its name as chat templates write it."""
     tokenize: Tokenize
+    """Turns text into ids, which stay llama.cpp's own decision."""
     bos: int | None = None
     eos: int | None = None
     eot: int | None = None
     eog: frozenset[int] = frozenset()
     add_bos: bool = False
     add_space_prefix: bool = False
+    """The model was trained with a space put before text that starts the prompt or follows a special."""
     lstrip: frozenset[int] = frozenset()
+    """Specials that swallow white space before them in a template."""
     rstrip: frozenset[int] = frozenset()
+    """Specials that swallow white space after them in a template."""
     shown: Mapping[int, bytes] = field(default_factory=dict)
+    """The bytes that a marker shows in an answer, by id."""
     fim: FimTokens = NO_FIM
+    """The ids of prompts that fill in the middle."""
 
     @property
     def n_vocab(self) -> int:
