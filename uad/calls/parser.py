@@ -146,6 +146,9 @@ class AnswerParser:
 
     def _channels(self) -> Wait[None]:
         """An answer of messages, each with a header that says what it is."""
+        # `<|channel|>analysis<|message|>Hm<|end|><|start|>assistant<|channel|>final<|message|>Yes<|return|>`: a header
+        # up to `<|message|>`, then text up to any marker that ends a message or begins the next header. An answer
+        # without a header at its front is what the user reads.
         ends = words(*(marker for marker in CHANNEL_MARKERS if marker not in ("<|message|>", "<|constrain|>")))
         starts = words("<|start|>", "<|channel|>", "<|message|>", " to=")
         begun = "final" if self._start.in_content else "analysis" if self._start.in_thought else ""

@@ -159,6 +159,9 @@ class CallReader:
         """A call that is a JSON object. Arguments in front of the name are kept back. Members that mean nothing are the
         arguments where there are no others, else they are content.
         """
+        # `{"name": "f", "arguments": {"a": 1}}` is emitted as it comes, since the name is known before. Of
+        # `{"arguments": {"a": 1}, "name": "f"}` the arguments are kept until the name is there. `{"name": "f", "a": 1}`
+        # has none: what means nothing else, `{"a": 1}`, is taken for them.
         source, stops = self._source, markers_of(format_)
         yield from source.expect("{")
         call: Call | None = None
@@ -420,6 +423,8 @@ def string_of(value: str) -> str:
 
 def surplus(source: FormatSource, stops: Words) -> Wait[None]:
     """Pass over closing brackets that nothing opened, where one of these texts stands after them, or nothing."""
+    # Models write `{"name": "f", "arguments": {}}}</tool_call>` with one brace too many: it is passed over, as the
+    # marker follows it. Of `}} and so on` nothing is: that is what the answer goes on with.
     source.set_mark()
     yield from source.blanks()
     while (yield from source.take(_CLOSERS)):

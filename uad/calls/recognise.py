@@ -44,6 +44,7 @@ def written_as(answer: str, formats: Iterable[CallFormat]) -> CallFormat | None:
     these the one with the longest markers.
     """
     read = [(one, read_call(answer, one, TOOL, {"word": WORD, "n": NUMBER})) for one in formats]
+    # In `<tool_call>{…}</tool_call>` a format without markers may find the JSON, too, but leaves the tags over as text.
     fitting = [
         (len(found.beside), not found.is_exact, -sum(map(len, one.openers())), one.name, one)
         for one, found in read

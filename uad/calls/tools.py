@@ -63,6 +63,8 @@ def _named(argument: str, root: Schema) -> Iterator[Schema]:
     """What a schema of arguments says of one of them, wherever it does: in references, parts and alternatives too, and
     of names that it does not list.
     """
+    # {"$ref": "#/$defs/A", "anyOf": [{"properties": {"n": X}}, {"additionalProperties": Y}]} says X and Y of "n", and
+    # what A says. Schemas that refer to themselves are looked at once.
     waiting, seen = [root], set[int]()
     while waiting:
         schema = resolved(waiting.pop(), root)

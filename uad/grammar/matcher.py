@@ -88,6 +88,7 @@ def mask_of(data: bytes, n_vocab: int) -> Mask:
     """The mask whose bits these are. A large vocabulary has few of one kind nearly always, so only bytes with some are
     looked at.
     """
+    # Of 150,000 ids a free text bans three: 18,750 bytes, of which three are not 0xFF. Only these are unpacked.
     bits = np.frombuffer(data, np.uint8)
     others = ~bits
     if np.count_nonzero(others) < np.count_nonzero(bits):
@@ -179,6 +180,8 @@ class GrammarMatcher:
         if self._trigger is None:
             n = next((n for n, (id_, only) in enumerate(zip(ids, self.forced, strict=False)) if id_ != only), len(ids))
             return min(n, int(self._native.validate_tokens(list(ids))))
+        # Ids before the trigger are free. Of [so][<tool_call>{][x] the second brings it: a copy of the grammar takes
+        # "{", and says how many of the rest it takes.
         trigger = copy(self._trigger)
         for n, id_ in enumerate(ids, 1):
             begun = None if trigger.is_dead else trigger.feed(id_)

@@ -256,7 +256,8 @@ def _has_value(schema: Schema, kind: object, can_end: Any) -> bool:
         known, others = schema.get("properties"), schema.get("additionalProperties", True)
         required = schema.get("required")
         members = known if isinstance(known, dict) else {}
-        return all(can_end(members.get(name, others)) for name in (required if isinstance(required, list) else ()))
+        names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+        return all(can_end(members.get(name, others)) for name in names)
     if kind == "array":
         least, first, items = schema.get("minItems", 0), schema.get("prefixItems"), schema.get("items", True)
         begun = items if isinstance(items, list) else first if isinstance(first, list) else []

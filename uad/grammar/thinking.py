@@ -41,6 +41,8 @@ class _Watch:
 
     def _look(self) -> None:
         """Between characters, or where one does not become whole."""
+        # With a budget of 5 and a fifth id that ends inside of "é", the thought is closed after the id that makes it
+        # whole, or four ids later at most.
         tracker, budget = self._tracker, self._budget
         if budget is None or not tracker.is_inside or tracker.n_here < budget:
             return

@@ -63,7 +63,7 @@ def recognise(side: Side, families: Mapping[str, Family]) -> Recognition:
     if not side.chat_template:
         return _by_specials(side, candidates, "it has no chat template")
     texts = ((messages, side.render(messages)) for messages in ((_SYSTEM, *_PROBE), _PROBE))
-    rendered = [(messages, text) for messages, text in texts if text is not None]
+    rendered: _Rendered = [(messages, text) for messages, text in texts if text is not None]
     if not rendered:
         return _by_specials(side, candidates, "its chat template cannot render a plain conversation")
     return _by_rendering(side, candidates, rendered)

@@ -61,6 +61,8 @@ class Calling:
 @lru_cache(maxsize=16)
 def calling(template: str) -> Calling:
     """What a template does with tools and calls."""
+    # Templates differ in what they take: ids, null or "" as content beside calls, arguments as objects or as texts.
+    # Each combination is tried, the usual ones first, until the call is there as it should be.
     probe = _CallProbe(template)
     tools = probe.tells_tools()
     for (ids, id_), empty, objects in product(_IDS.items(), ("", None), (True, False)):
@@ -118,6 +120,9 @@ class _CallProbe:
 
     def answer(self, way: CallWay) -> str:
         """What the template writes for an answer with one call, with what ends its turn."""
+        # What the rendering with the answer and the prompt for one have in common is no part of the answer.
+        # "<|im_start|>" and "<|im_end|>" have "<|im_" in common: what ends inside of a name is given back to the
+        # answer.
         whole = self._render([_asked(), way.called(TOOL)], [probe_tool(TOOL)])
         asked = self._render([_asked()], [probe_tool(TOOL)], prompt=True)
         return whole[len(_OPEN_NAME.sub("", whole[: common_prefix(whole, asked)])) :]
