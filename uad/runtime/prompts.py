@@ -14,8 +14,8 @@ from uad.checkpoint import checkpoint
 from uad.config import TemplateConfig
 from uad.errors import ConfigError, ContextOverflowError, InvalidRequestError
 from uad.mapping.families import bundled_mappings, find_family, load_families
+from uad.mapping.patterns import encode_parts, encode_text
 from uad.mapping.plan import Options, usable_template
-from uad.mapping.prompt import encode_parts, encode_text
 from uad.mapping.recognise import Side, bos_name, eos_name, recognise
 from uad.templates.calling import calling, capabilities
 from uad.templates.conversation import Talk, converse
