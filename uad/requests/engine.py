@@ -11,6 +11,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from types import TracebackType
 from typing import Protocol
 
@@ -371,27 +372,28 @@ def merge(arrivals: list[Arrival]) -> list[Arrival]:
     """
     if len(arrivals) < 2:
         return arrivals
-    merged: list[Arrival] = []
-    last: dict[int, int] = {}
+    runs: list[tuple[int, list[Delta | Progress | Done]]] = []
+    last: dict[int, list[Delta | Progress | Done]] = {}
     for index, event in arrivals:
-        at = last.get(index)
-        before = merged[at][1] if at is not None else None
-        if at is not None and isinstance(event, Delta) and isinstance(before, Delta):
-            merged[at] = index, _joined(before, event)
+        run = last.get(index)
+        if run is not None and isinstance(event, Delta) and isinstance(run[-1], Delta):
+            run.append(event)
         else:
-            last[index] = len(merged)
-            merged.append((index, event))
-    return merged
+            last[index] = [event]
+            runs.append((index, last[index]))
+    return [(index, run[0] if len(run) == 1 else _joined(run)) for index, run in runs]
 
 
-def _joined(a: Delta, b: Delta) -> Delta:
+def _joined(run: Sequence[object]) -> Delta:
+    """Many deltas as one, each part of them put together once."""
+    deltas = [one for one in run if isinstance(one, Delta)]
     return Delta(
-        a.request,
-        a.ids + b.ids,
-        a.origins + b.origins,
-        a.text + b.text,
-        a.probs + b.probs,
-        a.pieces + b.pieces,
-        b.timings,
-        a.tokens + b.tokens,
+        deltas[0].request,
+        tuple(chain.from_iterable(one.ids for one in deltas)),
+        tuple(chain.from_iterable(one.origins for one in deltas)),
+        "".join(one.text for one in deltas),
+        tuple(chain.from_iterable(one.probs for one in deltas)),
+        tuple(chain.from_iterable(one.pieces for one in deltas)),
+        deltas[-1].timings,
+        tuple(chain.from_iterable(one.tokens for one in deltas)),
     )

@@ -25,7 +25,7 @@ RECORDED = Path(__file__).with_name("answers_kept.json.gz")
 TEXT, NATIVE, RESPONSES, MESSAGES = "/v1/completions", "/completion", "/v1/responses", "/v1/messages"
 WAYS = ("whole", "stream")
 NAME = {"X-Request-Id": "req-1"}
-MERGE = "uad.server.completions.merge"
+MERGE = "uad.apis.answer.merge"
 """Joins pieces that a slow reader finds together: as many as the machine's haste has it."""
 
 LOOK_UP = {"name": "look_up", "parameters": {"type": "object", "properties": {"word": {"type": "string"}}}}

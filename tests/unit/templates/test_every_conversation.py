@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from kit.histories import APIS, BROKEN, NAMES, PARAMETERS, Call, History, Json, Turn, histories, words_of
 from kit.templates_real import folder
 
-from uad.apis.messages_request import read_message
-from uad.apis.responses_request import read_response
-from uad.apis.translated import read_chat
+from uad.apis.anthropic import read_message
+from uad.apis.openai import read_chat
+from uad.apis.responses import read_response
 from uad.common.sequences import common_prefix
 from uad.requests.engine import Backend
 from uad.requests.prompt_ids import render_chat

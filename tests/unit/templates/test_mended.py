@@ -8,9 +8,9 @@ import pytest
 from kit.histories import APIS, BROKEN, Call, History, Turn
 
 import uad.templates.conversation as conversation
-from uad.apis.messages_request import read_message
-from uad.apis.responses_request import read_response
-from uad.apis.translated import read_chat
+from uad.apis.anthropic import read_message
+from uad.apis.openai import read_chat
+from uad.apis.responses import read_response
 from uad.errors import InvalidRequestError
 from uad.requests.engine import Backend
 from uad.requests.prompt_ids import render_chat

@@ -1,24 +1,49 @@
-"""A request of OpenAI's Responses API, and the chat that it stands for. Knows no model."""
+"""The dialect of OpenAI's Responses API: a request and the chat that it stands for; named, numbered events."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictStr
 
-from uad.apis.dialogue import Dialogue, unsealed
-from uad.apis.translated import Translated, chat_of, objects_in, refuse_several, renaming, rest_of, tools_at, validated
+from uad.apis.blocks import Added, Block, BlockDialect, BlockKind, Closed, Opened, Step
+from uad.apis.choice import Choice, logprobs_json, prediction_json, stats_json
+from uad.apis.dialect import (
+    ChatApi,
+    Frame,
+    Members,
+    Served,
+    Translated,
+    chat_of,
+    new_id,
+    objects_in,
+    refuse_several,
+    renaming,
+    rest_of,
+    tools_at,
+    validated,
+)
+from uad.apis.messages import Dialogue, seal, unsealed
+from uad.apis.problems import Problem
 from uad.checkpoint import checkpoint
-from uad.common.json_out import Json
+from uad.common.json_out import Json, chunks
 from uad.errors import InvalidRequestError, NotSupportedError
+from uad.events import Delta
+from uad.requests.chat import Reading
+from uad.requests.job import Job
 from uad.requests.schemas import Body, ChatAlternatives, Effort, Length
 from uad.requests.toolfields import CHOICES, MAX_NAME, MAX_TOOLS, FunctionBody
+from uad.types import Finish, TokenProb
 
 log = logging.getLogger("uad.server")
 
+MAX_REPEATED = 1 << 16  # characters of settings
+MAX_REPEATED_PROBS = 4096
 MAX_ITEMS = 8192
 MAX_PARTS = 4096  # of one item
 ENCRYPTED, LOGPROBS = "reasoning.encrypted_content", "message.output_text.logprobs"
@@ -318,3 +343,197 @@ def _text(part: Mapping[str, object], where: str) -> str:
     if not isinstance(text, str):
         raise InvalidRequestError.at(f"{where}.text", "must be a string")
     return text
+
+
+# --- the answer
+
+
+_PREFIXES = {BlockKind.THOUGHT: "rs_", BlockKind.TEXT: "msg_", BlockKind.CALL: "fc_"}
+
+
+class ResponsesDialect(BlockDialect):
+    """POST /v1/responses."""
+
+    def __init__(self, job: Job, served: Served, reading: Reading, body: ResponsesBody) -> None:
+        super().__init__(job, reading)
+        self._body = body
+        self._ids: dict[int, str] = {}
+        self._n_events = 0
+        self._same: Members = {
+            "id": new_id("resp_"),
+            "object": "response",
+            "created_at": int(time.time()),
+            "model": served.model,
+            **_repeated(job, body),
+        }
+
+    def opening(self, choice: Choice) -> Iterator[Frame]:
+        """The response without an answer, twice, as OpenAI sends it."""
+        begun = self._response("in_progress", [])
+        for name in ("created", "in_progress"):
+            yield self._event(f"response.{name}", response=begun)
+
+    def blank(self, choice: Choice) -> Members:
+        """An event that says nothing but that it goes on, for the progress of the prompt."""
+        return self._event("response.in_progress", response=self._response("in_progress", []))
+
+    def piece(self, choice: Choice, delta: Delta) -> Iterator[Frame]:
+        """Events for what the piece says."""
+        return self._events(self._blocks.feed(delta.text, delta.probs), "completed")
+
+    def closing(self, choice: Choice, finished: Sequence[Choice]) -> Iterator[Frame]:
+        """What was kept back, the end of the last item, and the whole response."""
+        status = "completed" if choice.end.finish is Finish.STOP else "incomplete"
+        yield from self._events(self._blocks.finish(choice.is_cut), status)
+        usage = choice.end.usage
+        response = {
+            **self._response(status, self._items(status)),
+            "completed_at": int(time.time()) if status == "completed" else None,
+            "incomplete_details": None if status == "completed" else {"reason": "max_output_tokens"},
+            "usage": {
+                "input_tokens": usage.n_prompt,
+                "input_tokens_details": {"cached_tokens": usage.n_cached},
+                "output_tokens": usage.n_predicted,
+                "output_tokens_details": {"reasoning_tokens": usage.n_thought, **prediction_json([choice])},
+                "total_tokens": usage.n_prompt + usage.n_predicted,
+            },
+        }
+        yield self._event(f"response.{status}", response=response, **stats_json(finished))
+
+    def failed(self, problem: Problem) -> Iterator[Frame]:
+        """A stream that breaks off: the error, and the response with it."""
+        error: Members = {"code": problem.kind, "message": problem.message}
+        response = {**self._response("failed", self._items("incomplete")), "error": error}
+        yield self._event("error", **error, param=problem.param)
+        yield self._event("response.failed", response=response)
+
+    def fold(self, frames: Iterable[Frame]) -> Members:
+        """The response of the last event, with the other members of that."""
+        (last,) = deque(map(self.members_of, frames), maxlen=1)
+        return {**last["response"], **{name: last[name] for name in last if name in ("timings", "uad")}}
+
+    def _event(self, kind: str, **members: object) -> Members:
+        number = self._n_events
+        self._n_events += 1
+        return {"type": kind, "sequence_number": number, **members}
+
+    def _events(self, steps: Iterable[Step], last: str) -> Iterator[Frame]:
+        """last: the status of the item that the answer ends with."""
+        for step in steps:
+            block = step.block
+            match step:
+                case Opened():
+                    item = self._item(block, "in_progress", is_open=True)
+                    yield self._event("response.output_item.added", output_index=block.index, item=item)
+                    if block.kind is not BlockKind.CALL:
+                        yield self._event(
+                            "response.content_part.added", **self._place(block), part=_part(block, "", ())
+                        )
+                case Added():
+                    more = {"logprobs": _logprobs(step.probs)} if block.kind is BlockKind.TEXT else {}
+                    name = f"response.{_TEXTS_OF[block.kind]}.delta"
+                    yield self._event(name, **self._place(block), delta=step.text, **more)
+                case Closed():
+                    yield from self._closed(block, last if block is self._blocks.all[-1] else "completed")
+
+    def _closed(self, block: Block, status: str) -> Iterator[Frame]:
+        name, place = f"response.{_TEXTS_OF[block.kind]}.done", self._place(block)
+        match block.kind:
+            case BlockKind.CALL:
+                yield self._event(name, **place, name=block.name, arguments=block.text)
+            case BlockKind.THOUGHT:
+                yield self._event(name, **place, text=block.text)
+            case BlockKind.TEXT:
+                yield self._event(name, **place, text=block.text, logprobs=_logprobs(self._probs(block)))
+        if block.kind is not BlockKind.CALL:
+            part = _part(block, block.text, self._probs(block))
+            yield self._event("response.content_part.done", **place, part=part)
+        item = self._item(block, status)
+        yield self._event("response.output_item.done", output_index=block.index, item=item)
+
+    def _place(self, block: Block) -> Members:
+        place: Members = {"item_id": self._id(block), "output_index": block.index}
+        return place if block.kind is BlockKind.CALL else {**place, "content_index": 0}
+
+    def _response(self, status: str, output: list[Members]) -> Members:
+        own = {"status": status, "error": None, "incomplete_details": None, "output": output, "usage": None}
+        return {**self._same, **own}
+
+    def _items(self, last: str) -> list[Members]:
+        all_ = self._blocks.all
+        return [self._item(one, last if one is all_[-1] else "completed") for one in all_]
+
+    def _item(self, block: Block, status: str, is_open: bool = False) -> Members:
+        own: Members = {"id": self._id(block), "status": status}
+        text = "" if is_open else block.text
+        content = [] if is_open else [_part(block, text, self._probs(block))]
+        match block.kind:
+            case BlockKind.THOUGHT:
+                sealed = seal(text) if self._body.seals_thoughts and not is_open else None
+                return {**own, "type": "reasoning", "summary": [], "content": content, "encrypted_content": sealed}
+            case BlockKind.TEXT:
+                return {**own, "type": "message", "role": "assistant", "content": content}
+            case BlockKind.CALL:
+                call = {"call_id": block.call_id, "name": block.name}
+                return {**own, "type": "function_call", **call, "arguments": text}
+
+    def _probs(self, block: Block) -> Sequence[TokenProb]:
+        """Those of a whole text. In a stream many are sent in its pieces only: its end is made on the event loop."""
+        n = sum(1 + len(prob.top) for prob in block.probs) if self.job.stream else 0
+        return block.probs if n <= MAX_REPEATED_PROBS else ()
+
+    def _id(self, block: Block) -> str:
+        return self._ids.setdefault(block.index, new_id(_PREFIXES[block.kind]))
+
+
+_TEXTS_OF = {
+    BlockKind.THOUGHT: "reasoning_text",
+    BlockKind.TEXT: "output_text",
+    BlockKind.CALL: "function_call_arguments",
+}
+"""What events call that of which an item is made."""
+
+
+def _part(block: Block, text: str, probs: Sequence[TokenProb]) -> Members:
+    if block.kind is BlockKind.THOUGHT:
+        return {"type": "reasoning_text", "text": text}
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": _logprobs(probs)}
+
+
+def _logprobs(probs: Sequence[TokenProb]) -> Iterator[Members] | list[Members]:
+    return logprobs_json(probs) if probs else []
+
+
+def _repeated(job: Job, body: ResponsesBody) -> Json:
+    """What the request asked for, as every response repeats it. What is long is not repeated."""
+    (request,) = job.requests
+    long: Json = {
+        "instructions": body.instructions,
+        "text": {"format": body.text.format or {"type": "text"}, "verbosity": body.text.verbosity or "medium"},
+        "tool_choice": body.tool_choice,
+        "tools": [tool for tool in body.tools if tool.get("type", "function") == "function"],
+    }
+    parallel = body.parallel_tool_calls
+    if parallel is None:
+        choice = body.tool_choice.get("mode") if isinstance(body.tool_choice, dict) else body.tool_choice
+        parallel = choice != "required"
+    if sum(map(len, chunks(long))) > MAX_REPEATED:
+        long = {"instructions": None, "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": []}
+    return {
+        "background": False,
+        "completed_at": None,
+        "max_output_tokens": body.max_output_tokens,
+        "metadata": body.metadata,
+        "parallel_tool_calls": parallel,
+        "previous_response_id": None,
+        "reasoning": {"effort": body.reasoning.effort, "summary": body.reasoning.summary},
+        "store": False,
+        "temperature": request.sampling.temperature,
+        "top_logprobs": body.top_logprobs or 0,
+        "top_p": request.sampling.top_p,
+        "truncation": "disabled",
+        **long,
+    }
+
+
+RESPONSES = ChatApi(read_response, ResponsesDialect, lambda n: {"object": "response.input_tokens", "input_tokens": n})

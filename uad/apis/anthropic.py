@@ -1,20 +1,43 @@
-"""A request of Anthropic's Messages API, and the chat that it stands for. Knows no model."""
+"""The dialect of Anthropic's Messages API: a request and the chat that it stands for; an answer's events."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictStr
 
-from uad.apis.dialogue import Dialogue, unsealed
-from uad.apis.translated import Translated, chat_of, objects_in, refuse_several, renaming, rest_of, tools_at, validated
+from uad.apis.blocks import Added, Block, BlockDialect, BlockKind, Closed, Opened, Step
+from uad.apis.choice import Choice
+from uad.apis.dialect import (
+    ChatApi,
+    Frame,
+    Members,
+    Served,
+    Translated,
+    chat_of,
+    new_id,
+    objects_in,
+    refuse_several,
+    renaming,
+    rest_of,
+    tools_at,
+    validated,
+)
+from uad.apis.messages import Dialogue, seal, unsealed
+from uad.apis.problems import Problem
 from uad.checkpoint import checkpoint
-from uad.common.json_out import Json
+from uad.common.json_out import Json, dumps, named_frame
 from uad.errors import InvalidRequestError, NotSupportedError
+from uad.events import Delta
+from uad.requests.chat import Reading
+from uad.requests.job import Job
 from uad.requests.schemas import MAX_MESSAGES, MAX_PARTS, Body, Count, Effort, Length, Words
 from uad.requests.toolfields import MAX_NAME, MAX_TOOLS, FunctionBody
+from uad.stats import Usage
+from uad.types import Finish
 
 OLDEST_VERSION = "2023-06-01"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -326,3 +349,138 @@ def _blocks(
             raise NotSupportedError.at(at, f"{hint}; blocks are {', '.join(kinds)} here, not {str(kind)[:64]!r}")
         found.append((at, kind, block))
     return found
+
+
+# --- the answer
+
+
+class MessagesDialect(BlockDialect):
+    """POST /v1/messages."""
+
+    ping = named_frame(dumps({"type": "ping"}))
+    call_prefix = "toolu_"
+
+    def __init__(self, job: Job, served: Served, reading: Reading, body: MessagesBody) -> None:
+        super().__init__(job, reading)
+        self._body = body
+        self._same: Members = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": served.model}
+
+    def opening(self, choice: Choice) -> Iterator[Frame]:
+        """The message without content."""
+        usage = _usage_json(Usage(len(choice.request.prompt), choice.n_cached, 0))
+        begun = {**self._same, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+        yield {"type": "message_start", "message": begun}
+
+    def piece(self, choice: Choice, delta: Delta) -> Iterator[Frame]:
+        """Events for what the piece says."""
+        return self._events(self._blocks.feed(delta.text))
+
+    def closing(self, choice: Choice, finished: Sequence[Choice]) -> Iterator[Frame]:
+        """What was kept back, the end of the last block, why it ended, and the usage."""
+        yield from self._events(self._blocks.finish(choice.is_cut))
+        reason, word = self._reason(choice)
+        delta = {"stop_reason": reason, "stop_sequence": word}
+        yield {"type": "message_delta", "delta": delta, "usage": _usage_json(choice.end.usage)}
+        yield {"type": "message_stop"}
+
+    def failed(self, problem: Problem) -> Iterator[Frame]:
+        """The end of a stream that breaks off."""
+        yield problem.anthropic()
+
+    def _events(self, steps: Iterable[Step]) -> Iterator[Frame]:
+        for step in steps:
+            block, where = step.block, {"index": step.block.index}
+            match step:
+                case Opened():
+                    yield {"type": "content_block_start", **where, "content_block": _begun(block)}
+                case Added() if block.kind is BlockKind.THOUGHT and self._body.hides_thoughts:
+                    pass
+                case Added():
+                    kind, name = _DELTAS[block.kind]
+                    yield {"type": "content_block_delta", **where, "delta": {"type": kind, name: step.text}}
+                case Closed():
+                    if block.kind is BlockKind.THOUGHT:
+                        # Nothing is signed here. Thoughts that are not shown are in it, so that they come back.
+                        signature = seal(block.text) if self._body.hides_thoughts else ""
+                        delta = {"type": "signature_delta", "signature": signature}
+                        yield {"type": "content_block_delta", **where, "delta": delta}
+                    yield {"type": "content_block_stop", **where}
+
+    def _reason(self, choice: Choice) -> tuple[str, str | None]:
+        """Why the message ended, and the stop sequence that it ended at."""
+        end = choice.end
+        if end.finish is Finish.LENGTH:
+            return "max_tokens", None
+        if self._blocks.n_calls:
+            return "tool_use", None
+        if end.stopping_word and end.stopping_word in self._body.stop_sequences:
+            return "stop_sequence", end.stopping_word
+        return "end_turn", None
+
+    def fold(self, frames: Iterable[Frame]) -> Members:
+        """The message that its events make. A call that was cut in its arguments is left out: they are no object."""
+        message: Members = {}
+        content: list[Members | None] = []
+        texts: dict[str, list[str]] = {}
+        for frame in map(self.members_of, frames):
+            match frame["type"]:
+                case "message_start":
+                    message = frame["message"]
+                case "content_block_start":
+                    content.append(frame["content_block"])
+                    texts = {}
+                case "content_block_delta":
+                    _, name = frame["delta"]
+                    texts.setdefault(name, []).append(frame["delta"][name])
+                case "content_block_stop":
+                    content[-1] = _block_of(content[-1] or {}, {name: "".join(its) for name, its in texts.items()})
+                case "message_delta":
+                    message |= {**frame["delta"], "usage": frame["usage"]}
+        return {**message, "content": [block for block in content if block is not None]}
+
+
+_DELTAS = {
+    BlockKind.THOUGHT: ("thinking_delta", "thinking"),
+    BlockKind.TEXT: ("text_delta", "text"),
+    BlockKind.CALL: ("input_json_delta", "partial_json"),
+}
+
+
+def _begun(block: Block) -> Members:
+    match block.kind:
+        case BlockKind.THOUGHT:
+            return {"type": "thinking", "thinking": "", "signature": ""}
+        case BlockKind.TEXT:
+            return {"type": "text", "text": ""}
+        case BlockKind.CALL:
+            return {"type": "tool_use", "id": block.call_id, "name": block.name, "input": {}}
+
+
+def _block_of(begun: Members, texts: Members) -> Members | None:
+    """A content block as it began, with the texts of its deltas; None for a call whose arguments are no object."""
+    if begun["type"] != "tool_use":
+        return {**begun, **texts}
+    try:
+        arguments = json.loads(texts.get("partial_json", ""))
+    except (ValueError, RecursionError):
+        return None
+    return {**begun, "input": arguments} if isinstance(arguments, dict) else None
+
+
+def _usage_json(usage: Usage) -> Members:
+    """Anthropic counts what was in the cache apart from what was read."""
+    return {
+        "input_tokens": usage.n_prompt - usage.n_cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": usage.n_cached,
+        "output_tokens": usage.n_predicted,
+        "output_tokens_details": {"thinking_tokens": usage.n_thought},
+    }
+
+
+MESSAGES = ChatApi(
+    read_message,
+    MessagesDialect,
+    lambda n: {"input_tokens": n},
+    lambda headers: check_version(headers.get("anthropic-version")),
+)

@@ -1,27 +1,120 @@
-"""Requests that are chats in other words: their members as a chat's, and errors in the request's own words."""
+"""What an API of this server defines: requests that are chats in other words, with errors in the request's own words;
+and the frames of its answers, streamed one by one or folded to the whole.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import secrets
+import string
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from uad.apis.problems import told
-from uad.common.json_out import Json
+from uad.apis.choice import Choice
+from uad.apis.problems import Problem, field_and_reason
+from uad.common.json_out import PING, dumps, dumps_large, frame
 from uad.errors import ContextOverflowError, InvalidRequestError, NotSupportedError, RequestError
+from uad.events import Delta
+from uad.requests.chat import Reading
+from uad.requests.job import Job
 from uad.requests.refuse import checked
 from uad.requests.schemas import Body, ChatBody
 
+_ALPHABET = string.ascii_letters + string.digits
 _SEVERAL = ("n", "n_cmpl")
 _FOREIGN = (*_SEVERAL, "n_probs", "logprobs")
 B = TypeVar("B", bound=Body)
 M = TypeVar("M", bound=BaseModel)
 Spelling = Callable[[str], str]
 """From a field's name in a chat to the one in the request."""
+
+
+class TextFrame(NamedTuple):
+    """A frame that only adds text to a choice. All that stands around its text is the same in every such frame, so that
+    it need not be made again for each piece.
+    """
+
+    choice: int
+    text: str
+
+
+Members = dict[str, Any]
+Frame = Members | TextFrame
+"""One event of a stream before it is JSON. In place of a list it may hold an iterator, which is read once: by the
+encoder, or by what folds the frames. A frame that nobody reads costs nothing for its probabilities.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What answers say of the server."""
+
+    model: str
+    fingerprint: str
+
+
+class Dialect(ABC):
+    """How one API answers one request: the frames of its stream, and how they fold to the whole answer."""
+
+    ends_with_done = False
+    ping = PING
+    """Sent where nothing is said for a while."""
+    depth = 5
+    """How deep in a whole answer long lists lie."""
+    prompt_ids_in_choice = False
+    """Whether the ids of a prompt, where they are asked for, stand in each choice, not beside all."""
+    event = staticmethod(frame)
+    """From a frame's JSON text to what a stream has for it."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        pairs = zip(job.requests, job.prompts, strict=True)
+        self.choices = [Choice(i, request, prompt) for i, (request, prompt) in enumerate(pairs)]
+        self._to_json = partial(dumps_large, depth=self.depth + 1) if job.logprobs else dumps
+
+    def opening(self, choice: Choice) -> Iterable[Frame]:
+        """Frames before the first event of a sequence."""
+        return ()
+
+    @abstractmethod
+    def piece(self, choice: Choice, delta: Delta) -> Iterable[Frame]:
+        """Frames of a piece of one sequence; none where there is nothing to show."""
+
+    def blank(self, choice: Choice) -> Members | None:
+        """A frame without text, to which members are added; None where no such frame is sent."""
+        return None
+
+    @abstractmethod
+    def closing(self, choice: Choice, finished: Sequence[Choice]) -> Iterable[Frame]:
+        """Frames at the end of a sequence; finished: all sequences after the last one, else empty."""
+
+    def failed(self, problem: Problem) -> Iterable[Frame]:
+        """The last frames of a stream that breaks off."""
+        return (problem.body(),)
+
+    @abstractmethod
+    def fold(self, frames: Iterable[Frame]) -> object:
+        """The answer that is not streamed, to be written as JSON, of the frames that a stream would have."""
+
+    def members_of(self, frame: Frame) -> Members:
+        """The frame in full, to which members may be added."""
+        assert isinstance(frame, dict), "only dialects that make text frames get them back"
+        return frame
+
+    def encoded(self, frame: Frame) -> bytes:
+        """What a stream has for the frame."""
+        return self.event(self._to_json(frame))
+
+
+def new_id(prefix: str, length: int = 32) -> str:
+    """A name that nothing else has: the prefix, and so many letters and digits."""
+    return prefix + "".join(secrets.choice(_ALPHABET) for _ in range(length))
 
 
 @dataclass(frozen=True)
@@ -35,6 +128,19 @@ class Translated(Generic[B]):
     chat: ChatBody
     spelling: Spelling
     relaxed: ChatBody | None = None
+
+
+@dataclass(frozen=True)
+class ChatApi(Generic[B]):
+    """An API whose requests are chats in other words: all that a route needs."""
+
+    read: Callable[[Mapping[str, object]], Translated[B]]
+    """The request of its members. Raises InvalidRequestError, NotSupportedError or ValidationError."""
+    dialect: Callable[[Job, Served, Reading, B], Dialect]
+    counted: Callable[[int], Mapping[str, object]]
+    """What is answered to the question how many ids a prompt has."""
+    check: Callable[[Mapping[str, str]], None] = lambda headers: None
+    """Raises InvalidRequestError for headers that ask for another version of the API."""
 
 
 def chat_of(members: Mapping[str, object], spelling: Spelling) -> ChatBody:
@@ -55,7 +161,7 @@ def read_chat(members: Mapping[str, object]) -> Translated[ChatBody]:
     return Translated(body, body, lambda name: name)
 
 
-def rest_of(members: Mapping[str, object], own: Body) -> Json:
+def rest_of(members: Mapping[str, object], own: Body) -> dict[str, object]:
     """The members that mean the same in a chat (sampling, drafts, slots): all but those of `own` and some more."""
     return {name: value for name, value in members.items() if name not in (*type(own).model_fields, *_FOREIGN)}
 
@@ -75,7 +181,7 @@ def spelled(spelling: Spelling) -> Iterator[None]:
     except ContextOverflowError:
         raise
     except ValidationError as error:
-        param, text = told(error)
+        param, text = field_and_reason(error)
         own = spelling(param)
         raise InvalidRequestError.at(own, f"{text}") from None
     except RequestError as error:
@@ -117,7 +223,7 @@ def validated(kind: type[M], value: object, where: str) -> M:
     try:
         return kind.model_validate({name: member for name, member in value.items() if member is not None})
     except ValidationError as error:
-        param, text = told(error)
+        param, text = field_and_reason(error)
         at = f"{where}.{param}" if param else where
         raise InvalidRequestError.at(at, f"{text}") from None
 
