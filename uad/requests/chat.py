@@ -61,8 +61,8 @@ def _start(engine: Backend, body: ChatBody, tail: str) -> Start:
     """Where the answer begins, by the beginning that the request gives, or by the end of its prompt."""
     begun = answer_begun(body.messages)
     if not begun:
-        return Start(engine.answers.opens_thought(tail))
-    in_thought = engine.answers.continues_thought(begun)
+        return Start(engine.text.answers.opens_thought(tail))
+    in_thought = engine.text.answers.continues_thought(begun)
     return Start(in_thought, in_content=not in_thought)
 
 
@@ -72,13 +72,13 @@ def chat_job(engine: Backend, body: ChatBody, ping: float, default: str) -> tupl
     default: the server's reasoning format.
     """
     calls = calls_of(body)
-    prompt = encode_chat(engine, body)
+    prompt = encode_chat(engine.text, body)
     if body.verbose or engine.config.verbose:
-        prompt = replace(prompt, text=text_of(engine, prompt.ids))
+        prompt = replace(prompt, text=text_of(engine.text, prompt.ids))
     job = make_job(engine, body, [prompt], ping)
-    tail = text_of(engine, prompt.ids[-_TAIL:])
+    tail = text_of(engine.text, prompt.ids[-_TAIL:])
     start = _start(engine, body, tail)
-    reading = Reading(engine.answers, calls, start, (body.reasoning_format or default) == "none")
+    reading = Reading(engine.text.answers, calls, start, (body.reasoning_format or default) == "none")
     bound = chat_constraint(engine, body, job.requests[0].constraint, calls, start, tail)
     shown = () if reading.is_plain else reading.format.shown(with_calls=calls.are_possible)
     thoughts = thought_bounds(engine, body, start)
@@ -88,7 +88,7 @@ def chat_job(engine: Backend, body: ChatBody, ping: float, default: str) -> tupl
 
 def thought_bounds(engine: Backend, body: ChatBody, start: Start) -> ThoughtBounds | None:
     """What the loop gets about an answer's thoughts; None where it has none. Tokenizes: for worker threads."""
-    answers = engine.answers
+    answers = engine.text.answers
     if not (answers.thinks or answers.channels or start.in_thought):
         return None
     marks = answers.marks
@@ -98,7 +98,7 @@ def thought_bounds(engine: Backend, body: ChatBody, start: Start) -> ThoughtBoun
     message = body.reasoning_budget_message
     if message is None:
         message = engine.config.server.reasoning_budget_message
-    closing = engine.tokenize(message + marks.end.strip()) if budget is not None else []
+    closing = engine.text.tokenize(message + marks.end.strip()) if budget is not None else []
     return ThoughtBounds(marks.start, marks.end, start.in_thought, marks.anywhere, budget, tuple(closing))
 
 

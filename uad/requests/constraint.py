@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
+from uad.calls.forced import behind_thoughts, call_constraint
 from uad.calls.parser import Start
 from uad.calls.tools import Calls
 from uad.errors import InvalidRequestError, RequestError
-from uad.requests.engine import Backend
+from uad.requests.engine import Backend, Text
 from uad.requests.schemas import ChatBody, GenerationBody
 from uad.types import Constraint, ConstraintKind
 
@@ -28,7 +29,7 @@ def constraint_of(engine: Backend, body: GenerationBody) -> Constraint | None:
     if not found:
         return None if body.grammar == "" else engine.config.constraint
     name, constraint = found[0]
-    _check(engine, name, constraint)
+    _check(engine.text, name, constraint)
     return constraint
 
 
@@ -43,13 +44,14 @@ def chat_constraint(
     """The constraint of a chat, compiled: calls and thoughts may come first. own: what `constraint_of` says; tail: the
     end of the prompt. Raises InvalidRequestError.
     """
+    text = engine.text
     bound = _with_calls(engine, own, calls, start, tail) if calls.are_possible else own
     if bound is None or bound is not own:
         return bound
-    behind = engine.behind_thoughts(bound, start, tail)
-    if behind is not bound:
-        _check(engine, _name(body), behind)
-    return behind
+    after = behind_thoughts(text.vocab, text.answers, bound, start, tail)
+    if after is not bound:
+        _check(text, _name(body), after)
+    return after
 
 
 def _with_calls(engine: Backend, own: Constraint | None, calls: Calls, start: Start, tail: str) -> Constraint | None:
@@ -64,22 +66,23 @@ def _with_calls(engine: Backend, own: Constraint | None, calls: Calls, start: St
     if own is not None and not calls.are_required and own.kind is not _JSON:
         return own
     answer = json.loads(own.text) if own is not None and not calls.are_required else None
-    bound = engine.call_constraint(calls, start, tail, {} if answer is True else answer)
+    text = engine.text
+    bound = call_constraint(text.vocab, text.answers, calls, start, tail, {} if answer is True else answer)
     if bound is None:
         return own
     try:
-        _check(engine, "tools", bound)
+        _check(text, "tools", bound)
     except InvalidRequestError:
         for i, tool in enumerate(calls.tools):
             name = f"tools.{i}.function.parameters"
-            _check(engine, name, Constraint(_JSON, json.dumps({"type": "object", **tool.parameters})))
+            _check(text, name, Constraint(_JSON, json.dumps({"type": "object", **tool.parameters})))
         raise
     return bound
 
 
-def _check(engine: Backend, name: str, constraint: Constraint) -> None:
+def _check(text: Text, name: str, constraint: Constraint) -> None:
     try:
-        engine.check_constraint(constraint)
+        text.check_constraint(constraint)
     except RequestError as error:
         raise InvalidRequestError.at(name, str(error)) from None
 

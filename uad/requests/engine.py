@@ -16,25 +16,21 @@ from types import TracebackType
 from typing import Protocol
 
 from uad.calls.format import AnswerFormat
-from uad.calls.parser import Start
-from uad.calls.tools import Calls, Schema
 from uad.config import Config
 from uad.errors import SlowReaderError, UadError
 from uad.events import (
-    AdapterInfo,
     Delta,
     Done,
+    EngineSnapshot,
     EngineView,
     Event,
     Failed,
     Progress,
     RuntimeInfo,
     Sink,
-    SlotInfo,
-    Totals,
 )
-from uad.stats import DrafterStats
 from uad.types import Constraint, Request, SamplingParams
+from uad.vocab.table import VocabTable
 
 Message = Mapping[str, object]
 CAPACITY = 1024
@@ -44,9 +40,74 @@ log = logging.getLogger("uad.server")
 Arrival = tuple[int, Delta | Progress | Done]
 
 
+class Text(Protocol):
+    """The target's texts and vocabulary. Every method may be called from any thread but the model's, but most may take
+    long: they are for worker threads.
+    """
+
+    @property
+    def vocab(self) -> VocabTable:
+        """The target's vocabulary."""
+        ...
+
+    @property
+    def answers(self) -> AnswerFormat:
+        """How the target writes thoughts and calls."""
+        ...
+
+    def template_caps(self) -> Mapping[str, bool]:
+        """What the chat template does, under llama-server's names. May render."""
+        ...
+
+    def check_length(self, text: str) -> None:
+        """Raises ContextOverflowError where a prompt with this text cannot fit into a slot. Cheaper than `tokenize`."""
+
+    def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
+        """The target's ids of a text. add_special: with BOS in front, where the model wants one. parse_special: names
+        of specials become their ids."""
+        ...
+
+    def detokenize(self, ids: Sequence[int]) -> bytes:
+        """The bytes of ids, specials as their names. Raises InvalidRequestError for an id outside the vocabulary."""
+        ...
+
+    def piece(self, id_: int) -> bytes:
+        """The bytes of one id, a special as its name."""
+        ...
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        kwargs: Mapping[str, object],
+        add_generation_prompt: bool = True,
+        prefill: str = "",
+        add_special: bool = True,
+    ) -> list[int]:
+        """The target's ids of a conversation; prefill: how the answer begins; add_special: with BOS, where the model
+        wants one and the template writes none. Raises InvalidRequestError or ContextOverflowError."""
+        ...
+
+    def chat_text(
+        self,
+        messages: Sequence[Message],
+        kwargs: Mapping[str, object],
+        add_generation_prompt: bool = True,
+        prefill: str = "",
+        add_special: bool = True,
+    ) -> str:
+        """The text of the same prompt, as `tokenize` with the same add_special takes it. Raises InvalidRequestError."""
+        ...
+
+    def check_constraint(self, constraint: Constraint) -> None:
+        """Compile it. Raises InvalidRequestError."""
+
+    def check_sampling(self, sampling: SamplingParams) -> None:
+        """Find what its samplers need of the vocabulary."""
+
+
 class Backend(Protocol):
-    """Generation as the HTTP side sees it. Every method may be called from any thread; `submit` and `cancel` return at
-    once.
+    """Generation as the HTTP side sees it: four facts, six methods. Every method may be called from any thread, and
+    returns at once.
     """
 
     @property
@@ -65,23 +126,9 @@ class Backend(Protocol):
         ...
 
     @property
-    def answers(self) -> AnswerFormat:
-        """How the target writes thoughts and calls."""
+    def text(self) -> Text:
+        """Texts to ids and back."""
         ...
-
-    def template_caps(self) -> Mapping[str, bool]:
-        """What the chat template does, under llama-server's names. May render: for worker threads."""
-        ...
-
-    def adapters(self) -> tuple[AdapterInfo, ...]:
-        """The target's LoRA adapters, with how much of each is added for requests that do not say."""
-        ...
-
-    def set_adapters(self, scales: tuple[float, ...]) -> None:
-        """How much of each adapter is added for later requests that do not say; one number for each."""
-
-    def when_stopped(self, tell: Callable[[], object]) -> None:
-        """Call `tell`, on any thread, when a fatal error has stopped the engine and all requests have their errors."""
 
     def submit(self, request: Request, sink: Sink) -> int:
         """Queue a request, whose events sink gets on another thread; returns its number. Raises InvalidRequestError,
@@ -91,74 +138,18 @@ class Backend(Protocol):
     def cancel(self, request: int) -> None:
         """Free the slot of the request with this number within one round; no event follows."""
 
-    def check_length(self, text: str) -> None:
-        """Raises ContextOverflowError where a prompt with this text cannot fit into a slot. Cheaper than `tokenize`."""
-
-    def tokenize(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
-        """The target's ids of a text. add_special: with BOS in front, where the model wants one. parse_special: names
-        of specials become their ids."""
+    def snapshot(self) -> EngineSnapshot:
+        """What slots, drafters and adapters did and do."""
         ...
 
-    def detokenize(self, ids: Sequence[int]) -> bytes:
-        """The bytes of ids, specials as their names. Raises InvalidRequestError for an id outside the vocabulary."""
-        ...
+    def set_adapters(self, scales: tuple[float, ...]) -> None:
+        """How much of each adapter is added for later requests that do not say; one number for each."""
 
-    def piece(self, id_: int) -> bytes:
-        """The bytes of one id, a special as its name."""
-        ...
+    def look(self, show: Callable[[EngineView], None]) -> None:
+        """Call `show`, on another thread and soon, with what the loop does; never once the engine has stopped."""
 
-    def chat_prompt(
-        self,
-        messages: Sequence[Message],
-        template_kwargs: Mapping[str, object],
-        add_generation_prompt: bool = True,
-        prefill: str = "",
-        add_special: bool = True,
-    ) -> list[int]:
-        """The target's ids of a conversation; prefill: how the answer begins; add_special: with BOS, where the model
-        wants one and the template writes none. Raises InvalidRequestError or ContextOverflowError."""
-        ...
-
-    def render_chat(
-        self,
-        messages: Sequence[Message],
-        template_kwargs: Mapping[str, object],
-        add_generation_prompt: bool = True,
-        prefill: str = "",
-        add_special: bool = True,
-    ) -> str:
-        """The text of the same prompt, as `tokenize` with the same add_special takes it. Raises InvalidRequestError."""
-        ...
-
-    def check_constraint(self, constraint: Constraint) -> None:
-        """Compile it: for worker threads. Raises InvalidRequestError."""
-
-    def check_sampling(self, sampling: SamplingParams) -> None:
-        """Find what its samplers need of the vocabulary: for worker threads."""
-
-    def call_constraint(self, calls: Calls, start: Start, tail: str, answer: Schema | None = None) -> Constraint | None:
-        """What an answer may be by what the request says about calls; tail: the end of the prompt. Raises
-        NotSupportedError.
-        """
-
-    def behind_thoughts(self, bound: Constraint, start: Start, tail: str) -> Constraint:
-        """The same constraint after a thought, where one has begun or may come first; tail: the end of the prompt."""
-        ...
-
-    def slots(self) -> tuple[SlotInfo, ...]:
-        """What each slot does and holds."""
-        ...
-
-    def totals(self) -> Totals:
-        """Counts over all finished requests since start."""
-        ...
-
-    def drafters(self) -> tuple[DrafterStats, ...]:
-        """What each drafter did since start."""
-        ...
-
-    def look(self, tell: Callable[[EngineView], None]) -> None:
-        """Call `tell`, on another thread and soon, with what the loop does; never once the engine has stopped."""
+    def when_stopped(self, call: Callable[[], object]) -> None:
+        """Call `call`, on any thread, when a fatal error has stopped the engine and all requests have their errors."""
 
 
 class Ticks:

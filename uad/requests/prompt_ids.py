@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from uad.checkpoint import checkpoint
 from uad.common.json_out import chunks
 from uad.errors import ContextOverflowError, InvalidRequestError
-from uad.requests.engine import Backend, Message
+from uad.requests.engine import Backend, Message, Text
 from uad.requests.schemas import MessageBody, TemplateBody
 
 Part = str | int
@@ -55,9 +55,8 @@ def parts_of(value: object, n_vocab: int, param: str) -> list[Part]:
     return list(_checked(items, n_vocab, param))
 
 
-def ids_of(value: object, engine: Backend, param: str) -> list[int]:
+def ids_of(value: object, n_vocab: int, param: str) -> list[int]:
     """The token ids in a list of numbers, checked."""
-    n_vocab = engine.info.target.n_vocab
     if not isinstance(value, list):
         raise InvalidRequestError.at(param, "must be a list of token ids")
     ids = [
@@ -70,7 +69,7 @@ def ids_of(value: object, engine: Backend, param: str) -> list[int]:
     return ids
 
 
-def mixed_ids(engine: Backend, parts: list[Part], add_special: bool, parse_special: bool) -> list[int]:
+def mixed_ids(text: Text, parts: list[Part], add_special: bool, parse_special: bool) -> list[int]:
     """Ids of strings and ids in a row. add_special: what the model wants in front of a text stands in front of the
     first part, if that is a text.
     """
@@ -78,26 +77,26 @@ def mixed_ids(engine: Backend, parts: list[Part], add_special: bool, parse_speci
     for i, part in enumerate(parts):
         checkpoint()
         if isinstance(part, str):
-            ids += engine.tokenize(part, add_special=add_special and i == 0, parse_special=parse_special)
+            ids += text.tokenize(part, add_special=add_special and i == 0, parse_special=parse_special)
         else:
             ids.append(part)
     return ids
 
 
-def text_of(engine: Backend, ids: Sequence[int]) -> str:
+def text_of(text: Text, ids: Sequence[int]) -> str:
     """The text of ids, some thousand at a time; bytes that are no text become U+FFFD."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     texts: list[str] = []
     for start in range(0, len(ids), _IDS_AT_ONCE):
         checkpoint()
-        texts.append(decoder.decode(engine.detokenize(ids[start : start + _IDS_AT_ONCE])))
+        texts.append(decoder.decode(text.detokenize(ids[start : start + _IDS_AT_ONCE])))
     return "".join(texts) + decoder.decode(b"", final=True)
 
 
 def encode_prompt(engine: Backend, prompt: object, add_special: bool = True) -> Prompt:
     """One prompt of a completion; add_special is as `mixed_ids` has it."""
     ids = raw_ids(engine, prompt, add_special)
-    return filled(Prompt(ids, prompt if isinstance(prompt, str) else text_of(engine, ids)), "prompt")
+    return filled(Prompt(ids, prompt if isinstance(prompt, str) else text_of(engine.text, ids)), "prompt")
 
 
 def raw_ids(engine: Backend, prompt: object, add_special: bool) -> tuple[int, ...]:
@@ -110,23 +109,25 @@ def raw_ids(engine: Backend, prompt: object, add_special: bool) -> tuple[int, ..
         raise ContextOverflowError(n_least, engine.info.n_ctx)
     for part in parts:
         if isinstance(part, str):
-            engine.check_length(part)
-    return tuple(mixed_ids(engine, parts, add_special, parse_special=True))
+            engine.text.check_length(part)
+    return tuple(mixed_ids(engine.text, parts, add_special, parse_special=True))
 
 
-def encode_chat(engine: Backend, body: TemplateBody) -> Prompt:
+def encode_chat(text: Text, body: TemplateBody) -> Prompt:
     """The prompt of a chat. A last message of the assistant is the beginning of the answer, as llama-server has it."""
-    prefill, messages = _split_prefill(body)
-    opens = _opens_answer(body, prefill)
-    ids = engine.chat_prompt(messages, _template_kwargs(body), opens, prefill, body.add_special_tokens)
-    return filled(Prompt(tuple(ids), ""), "messages")
+    return filled(Prompt(tuple(text.chat(*_for_template(body))), ""), "messages")
 
 
-def render_chat(engine: Backend, body: TemplateBody) -> str:
+def render_chat(text: Text, body: TemplateBody) -> str:
     """The same prompt as text."""
+    return text.chat_text(*_for_template(body))
+
+
+def _for_template(body: TemplateBody) -> tuple[list[Message], dict[str, object], bool, str, bool]:
+    """What `Text.chat` takes: messages, template variables, whether the answer is opened, how it begins, BOS."""
     prefill, messages = _split_prefill(body)
-    opens = _opens_answer(body, prefill)
-    return engine.render_chat(messages, _template_kwargs(body), opens, prefill, body.add_special_tokens)
+    opens = True if prefill or body.add_generation_prompt is None else body.add_generation_prompt
+    return messages, _template_kwargs(body), opens, prefill, body.add_special_tokens
 
 
 def chat_template(engine: Backend) -> str:
@@ -179,10 +180,6 @@ def _split_prefill(body: TemplateBody) -> tuple[str, list[Message]]:
             "messages", "the last assistant message is continued and cannot carry reasoning_content"
         )
     return answer_begun(messages), [_message(message) for message in messages[:-1]]
-
-
-def _opens_answer(body: TemplateBody, prefill: str) -> bool:
-    return True if prefill or body.add_generation_prompt is None else body.add_generation_prompt
 
 
 def _message(message: MessageBody) -> Message:

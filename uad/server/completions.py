@@ -89,7 +89,7 @@ async def chat_tokens(request: web.Request) -> web.Response:
 
 def _n_tokens(state: State, body: TemplateBody) -> int:
     """Raises ContextOverflowError where the prompt could not fit at all."""
-    return len(encode_chat(state.engine, body).ids)
+    return len(encode_chat(state.engine.text, body).ids)
 
 
 # --- what goes on from prompts
@@ -138,7 +138,7 @@ def _encoded(engine: Backend, body: CompletionBody | NativeBody, prompt: object)
     if isinstance(body, CompletionBody) and body.suffix:
         return encode_insertion(engine, prompt, body.suffix, body.add_special_tokens)
     encoded = encode_prompt(engine, prompt, body.add_special_tokens)
-    return replace(encoded, text=text_of(engine, encoded.ids)) if isinstance(body, NativeBody) else encoded
+    return replace(encoded, text=text_of(engine.text, encoded.ids)) if isinstance(body, NativeBody) else encoded
 
 
 # --- every answer
