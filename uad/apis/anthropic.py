@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictStr
@@ -19,12 +19,12 @@ from uad.apis.dialect import (
     Translated,
     chat_of,
     new_id,
-    objects_in,
     refuse_several,
     renaming,
     rest_of,
     tools_at,
     validated,
+    walk,
 )
 from uad.apis.messages import Dialogue, seal, unsealed
 from uad.apis.problems import Problem
@@ -271,7 +271,24 @@ def _turn(talk: Dialogue, where: str, message: object, found: set[str]) -> None:
             talk.say("assistant", [content])
         case "assistant":
             for at, kind, block in _blocks(content, f"{where}.content", _ASSISTANT):
-                _ASSISTANT[kind](talk, at, block)
+                _put_block(talk, at, kind, block)
+
+
+_ASSISTANT = ("text", "thinking", "redacted_thinking", "tool_use")
+
+
+def _put_block(talk: Dialogue, where: str, kind: str, block: object) -> None:
+    """One block of the assistant's. Redacted thoughts can be read on Anthropic's servers only: they are left out."""
+    match kind:
+        case "text":
+            talk.say("assistant", [validated(TextBlock, block, where).text])
+        case "thinking":
+            thought = validated(ThinkingBlock, block, where)
+            if text := thought.thinking or unsealed(thought.signature):
+                talk.think(text)
+        case "tool_use":
+            use = validated(UseBlock, block, where)
+            talk.call(use.id, use.name, use.input)
 
 
 def _user(talk: Dialogue, where: str, content: object, found: set[str]) -> None:
@@ -301,33 +318,6 @@ def _result(talk: Dialogue, where: str, result: ResultBlock, found: set[str]) ->
     talk.result(result.tool_use_id, texts)
 
 
-def _say(talk: Dialogue, where: str, block: object) -> None:
-    talk.say("assistant", [validated(TextBlock, block, where).text])
-
-
-def _think(talk: Dialogue, where: str, block: object) -> None:
-    thought = validated(ThinkingBlock, block, where)
-    if text := thought.thinking or unsealed(thought.signature):
-        talk.think(text)
-
-
-def _use(talk: Dialogue, where: str, block: object) -> None:
-    use = validated(UseBlock, block, where)
-    talk.call(use.id, use.name, use.input)
-
-
-def _nothing(talk: Dialogue, where: str, block: object) -> None:
-    """Thoughts that only Anthropic's servers can read."""
-
-
-_ASSISTANT: Mapping[str, Callable[[Dialogue, str, object], None]] = {
-    "text": _say,
-    "thinking": _think,
-    "redacted_thinking": _nothing,
-    "tool_use": _use,
-}
-
-
 def texts_in(content: object, where: str) -> list[str]:
     """The texts of a content that holds nothing else: a string, or a list of text blocks."""
     if isinstance(content, str):
@@ -335,20 +325,15 @@ def texts_in(content: object, where: str) -> list[str]:
     return [validated(TextBlock, block, at).text for at, _, block in _blocks(content, where, ("text",))]
 
 
-def _blocks(
-    content: object, where: str, kinds: Mapping[str, object] | tuple[str, ...]
-) -> list[tuple[str, str, object]]:
+def _blocks(content: object, where: str, kinds: tuple[str, ...]) -> list[tuple[str, str, Members]]:
     """(where, type, block) of each block of a content. Raises NotSupportedError for one of another type."""
-    found: list[tuple[str, str, object]] = []
-    for at, block in objects_in(content, where, "blocks", MAX_PARTS):
-        kind = block.get("type")
-        if not isinstance(kind, str) or kind not in kinds:
-            hint = (
-                "image input is not supported: this server reads text" if kind == "image" else "this server reads text"
-            )
-            raise NotSupportedError.at(at, f"{hint}; blocks are {', '.join(kinds)} here, not {str(kind)[:64]!r}")
-        found.append((at, kind, block))
-    return found
+
+    def refusal(at: str, kind: object) -> NotSupportedError:
+        image = "image input is not supported: " if kind == "image" else ""
+        text = f"{image}this server reads text; blocks are {', '.join(kinds)} here, not {str(kind)[:64]!r}"
+        return NotSupportedError.at(at, text)
+
+    return list(walk(content, where, "blocks", MAX_PARTS, kinds, refusal))
 
 
 # --- the answer

@@ -8,7 +8,7 @@ import re
 import secrets
 import string
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -228,14 +228,29 @@ def validated(kind: type[M], value: object, where: str) -> M:
         raise InvalidRequestError.at(at, f"{text}") from None
 
 
-def objects_in(value: object, where: str, called: str, most: int) -> list[tuple[str, dict[str, Any]]]:
-    """The objects of a list, each after the place where it stands. called: what they are, for InvalidRequestError."""
+def walk(
+    value: object,
+    where: str,
+    called: str,
+    most: int,
+    kinds: Collection[str],
+    refusal: Callable[[str, object], NotSupportedError],
+    kind_of: Callable[[Members], object] = lambda block: block.get("type"),
+) -> Iterator[tuple[str, str, Members]]:
+    """The blocks of a content, one after the other: where each stands, its type, and itself.
+
+    called: what they are, for InvalidRequestError where they are no list of at most so many objects. kinds: the types
+    that there may be; `refusal` of place and type is raised for another.
+    """
     if not isinstance(value, list):
         raise InvalidRequestError.at(where, f"must be a string or a list of {called}")
     if len(value) > most:
         raise InvalidRequestError.at(where, f"must hold at most {most} {called}")
-    found = [(f"{where}.{i}", one) for i, one in enumerate(value)]
-    for at, one in found:
-        if not isinstance(one, dict):
-            raise InvalidRequestError.at(at, "must be an object")
-    return found
+    for i, block in enumerate(value):
+        if not isinstance(block, dict):
+            raise InvalidRequestError.at(f"{where}.{i}", "must be an object")
+    for i, block in enumerate(value):
+        kind = kind_of(block)
+        if not isinstance(kind, str) or kind not in kinds:
+            raise refusal(f"{where}.{i}", kind)
+        yield f"{where}.{i}", kind, block

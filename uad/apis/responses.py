@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -21,12 +21,12 @@ from uad.apis.dialect import (
     Translated,
     chat_of,
     new_id,
-    objects_in,
     refuse_several,
     renaming,
     rest_of,
     tools_at,
     validated,
+    walk,
 )
 from uad.apis.messages import Dialogue, seal, unsealed
 from uad.apis.problems import Problem
@@ -59,7 +59,7 @@ INCLUDES = (
 )
 _MetaName = Annotated[StrictStr, Field(max_length=64)]
 _MetaText = Annotated[StrictStr, Field(max_length=512)]
-_TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
+_TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text", "refusal")
 _NAMES = (
     (r"messages\b.*", "input"),
     (r"(max_tokens|max_completion_tokens|n_predict)\b", "max_output_tokens"),
@@ -267,61 +267,49 @@ def _messages(own: ResponsesBody) -> list[Json]:
     if isinstance(own.input, str):
         talk.say("user", [own.input])
         return talk.messages
-    for where, item in objects_in(own.input, "input", "items", MAX_ITEMS):
+    for where, kind, item in walk(own.input, "input", "items", MAX_ITEMS, _ITEMS, _no_such_item, _kind_of_item):
         checkpoint()
-        _item(talk, where, item)
+        _put_item(talk, where, kind, item)
     return talk.messages
 
 
-def _item(talk: Dialogue, where: str, item: Mapping[str, object]) -> None:
-    kind = item.get("type") or ("message" if "role" in item else None)
+_ITEMS = ("message", "function_call", "function_call_output", "reasoning")
+
+
+def _kind_of_item(item: Members) -> object:
+    return item.get("type") or ("message" if "role" in item else None)
+
+
+def _no_such_item(where: str, kind: object) -> NotSupportedError:
     if kind == "item_reference":
-        raise NotSupportedError.at(
+        return NotSupportedError.at(
             where, "this server keeps no items to refer to; send the item itself, as clients do with store false"
         )
-    put = _ITEMS.get(kind) if isinstance(kind, str) else None
-    if put is None:
-        raise NotSupportedError.at(
-            f"{where}.type", f"items are {', '.join(_ITEMS)} here, not {str(kind)[:64]!r}; leave it out"
-        )
-    put(talk, where, item)
+    return NotSupportedError.at(
+        f"{where}.type", f"items are {', '.join(_ITEMS)} here, not {str(kind)[:64]!r}; leave it out"
+    )
 
 
-def _message(talk: Dialogue, where: str, item: object) -> None:
-    """Of the user several in a row are one, as codex sends them: some templates take no two."""
-    message = validated(MessageItem, item, where)
-    texts = texts_of(message.content, f"{where}.content")
-    if message.role == "user":
-        talk.go_on("user", texts)
-    else:
-        talk.say(message.role, texts)
-
-
-def _call(talk: Dialogue, where: str, item: object) -> None:
-    call = validated(CallItem, item, where)
-    talk.call(call.call_id, call.name, call.arguments)
-
-
-def _result(talk: Dialogue, where: str, item: object) -> None:
-    result = validated(ResultItem, item, where)
-    talk.result(result.call_id, texts_of(result.output, f"{where}.output"))
-
-
-def _thought(talk: Dialogue, where: str, item: object) -> None:
-    """Thoughts as they are, else as this server put them away, else their summary. Others cannot be read here."""
-    thought = validated(ThoughtItem, item, where)
-    texts = texts_of(thought.content, f"{where}.content")
-    sealed = unsealed(thought.encrypted_content)
-    if text := "\n\n".join(texts) or sealed or "\n\n".join(texts_of(thought.summary, f"{where}.summary")):
-        talk.think(text)
-
-
-_ITEMS: Mapping[str, Callable[[Dialogue, str, object], None]] = {
-    "message": _message,
-    "function_call": _call,
-    "function_call_output": _result,
-    "reasoning": _thought,
-}
+def _put_item(talk: Dialogue, where: str, kind: str, item: object) -> None:
+    match kind:
+        case "message":
+            message = validated(MessageItem, item, where)
+            texts = texts_of(message.content, f"{where}.content")
+            # Of the user several in a row are one, as codex sends them: some templates take no two.
+            (talk.go_on if message.role == "user" else talk.say)(message.role, texts)
+        case "function_call":
+            call = validated(CallItem, item, where)
+            talk.call(call.call_id, call.name, call.arguments)
+        case "function_call_output":
+            result = validated(ResultItem, item, where)
+            talk.result(result.call_id, texts_of(result.output, f"{where}.output"))
+        case "reasoning":
+            # As they are, else as this server put them away, else their summary. Others' cannot be read here.
+            thought = validated(ThoughtItem, item, where)
+            texts = texts_of(thought.content, f"{where}.content")
+            sealed = unsealed(thought.encrypted_content)
+            if text := "\n\n".join(texts) or sealed or "\n\n".join(texts_of(thought.summary, f"{where}.summary")):
+                talk.think(text)
 
 
 def texts_of(content: object, where: str) -> list[str]:
@@ -330,17 +318,18 @@ def texts_of(content: object, where: str) -> list[str]:
         return [content]
     if content is None:
         return []
-    return [_text(part, at) for at, part in objects_in(content, where, "text parts", MAX_PARTS)]
+    parts = walk(content, where, "text parts", MAX_PARTS, _TEXTS, _no_such_part)
+    return [_text(part, at, "refusal" if kind == "refusal" else "text") for at, kind, part in parts]
 
 
-def _text(part: Mapping[str, object], where: str) -> str:
-    kind = part.get("type")
-    if kind not in (*_TEXTS, "refusal"):
-        raise NotSupportedError.at(
-            where, f"this server reads text parts only, not {str(kind)[:64]!r}; leave images, audio and files out"
-        )
-    text = part.get("refusal" if kind == "refusal" else "text")
-    if not isinstance(text, str):
+def _no_such_part(where: str, kind: object) -> NotSupportedError:
+    return NotSupportedError.at(
+        where, f"this server reads text parts only, not {str(kind)[:64]!r}; leave images, audio and files out"
+    )
+
+
+def _text(part: Mapping[str, object], where: str, name: str) -> str:
+    if not isinstance(text := part.get(name), str):
         raise InvalidRequestError.at(f"{where}.text", "must be a string")
     return text
 
