@@ -81,8 +81,8 @@ LONGEST = 8
 @dataclass
 class FakeRuntime:
     """Rounds begin when `go` is set; each says `step` bytes per sequence. every request fails with `fail` after
-    `fail_after` bytes. by: who drafted the byte at a place of the answer, where a request drafts. seen: told to who
-    looks.
+    `fail_after` bytes. by: who drafted the byte at a place of the answer, where a request drafts. seen: what
+    `look` shows.
     """
 
     script: Script = echo
@@ -157,8 +157,8 @@ class FakeRuntime:
     def set_adapters(self, scales: tuple[float, ...]) -> None:
         self.scales = scales
 
-    def when_stopped(self, tell: Callable[[], object]) -> None:
-        self.told_when_stopped = tell
+    def when_stopped(self, call: Callable[[], object]) -> None:
+        self.told_when_stopped = call
 
     def submit(self, request: Request, sink: Sink) -> int:
         if self.error is not None:
@@ -232,8 +232,8 @@ class FakeRuntime:
     def drafters(self) -> tuple[DrafterStats, ...]:
         return (DrafterStats(Origin.MODEL, 5, 4, 12, 9, 30.0), DrafterStats(Origin.SUFFIX, 5, 1, 3, 3, 0.5))
 
-    def look(self, tell: Callable[[EngineView], None]) -> None:
-        tell(self.seen)
+    def look(self, show: Callable[[EngineView], None]) -> None:
+        show(self.seen)
 
     def _run(self) -> None:
         while True:

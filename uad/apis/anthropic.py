@@ -177,7 +177,7 @@ def _tools(own: MessagesBody, found: Collection[str]) -> tuple[list[Json], list[
     """The tools of the chat, and the place of each in the request. One that is deferred waits until it is found."""
     tools = [(i, _tool(tool, f"tools.{i}")) for i, tool in enumerate(own.tools)]
     kept = [(i, tool) for i, tool in tools if not tool.defer_loading or tool.name in found]
-    return [_told(tool) for _, tool in kept], [i for i, _ in kept]
+    return [_tool_json(tool) for _, tool in kept], [i for i, _ in kept]
 
 
 def _choice(own: MessagesBody) -> Json:
@@ -211,7 +211,7 @@ def _tool(tool: Mapping[str, object], where: str) -> CustomTool:
     return validated(CustomTool, tool, where)
 
 
-def _told(tool: CustomTool) -> Json:
+def _tool_json(tool: CustomTool) -> Json:
     function: Json = tool.model_dump(exclude_none=True, include={"name", "description", "strict"})
     return {"type": "function", "function": {**function, "parameters": tool.parameters or {}}}
 

@@ -151,10 +151,10 @@ def read_response(members: Mapping[str, object]) -> Translated[ResponsesBody]:
     tools, choice = _tools(own)
     spelling = tools_at([place for place, _ in tools], renaming(_NAMES))
     chat = {**rest_of(members, own), "messages": _messages(own), **_settings(own), **choice}
-    chat |= {"parallel_tool_calls": own.parallel_tool_calls, "tools": [_told(tool) for _, tool in tools]}
+    chat |= {"parallel_tool_calls": own.parallel_tool_calls, "tools": [_tool_json(tool) for _, tool in tools]}
     if all(tool.strict is not None for _, tool in tools):
         return Translated(own, chat_of(chat, spelling), spelling)
-    strict = {**chat, "tools": [_told(tool, strict=True) for _, tool in tools]}
+    strict = {**chat, "tools": [_tool_json(tool, strict=True) for _, tool in tools]}
     return Translated(own, chat_of(strict, spelling), spelling, relaxed=chat_of(chat, spelling))
 
 
@@ -220,7 +220,7 @@ def _tools(own: ResponsesBody) -> tuple[list[tuple[int, FunctionBody]], Json]:
         if kind == "function":
             found.append((i, validated(FunctionBody, tool, f"tools.{i}")))
         else:
-            _tell_left_out(str(kind)[:64])
+            _warn_left_out(str(kind)[:64])
     choice = own.tool_choice
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         allowed = _allowed(choice)
@@ -229,7 +229,7 @@ def _tools(own: ResponsesBody) -> tuple[list[tuple[int, FunctionBody]], Json]:
 
 
 @lru_cache(64)
-def _tell_left_out(kind: str) -> None:
+def _warn_left_out(kind: str) -> None:
     """Once for each kind, in the log."""
     log.warning("/v1/responses: tools of type %r are left out; only functions can be called here", kind)
 
@@ -244,7 +244,7 @@ def _choice(choice: object) -> object:
     )
 
 
-def _told(tool: FunctionBody, strict: bool | None = None) -> Json:
+def _tool_json(tool: FunctionBody, strict: bool | None = None) -> Json:
     """A tool of a chat. strict: if the tool does not say it itself."""
     function = tool.model_dump(exclude_none=True)
     return {"type": "function", "function": {**({} if strict is None else {"strict": strict}), **function}}

@@ -358,7 +358,7 @@ def _expected(error: Exception) -> UadError:
 
 
 def merge(arrivals: list[Arrival]) -> list[Arrival]:
-    """The same events with neighbouring deltas of one sequence joined: a reader that fell behind gets fewer, larger
+    """The same events with neighbouring deltas of one sequence joined: a slow reader gets fewer, larger
     pieces.
     """
     if len(arrivals) < 2:
