@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from uad.checkpoint import checkpoint
@@ -38,7 +38,7 @@ def split_prompts(value: object) -> list[object]:
     """The prompts in `prompt`: a string, ids, strings mixed with ids, an object with `prompt_string`, or a list of
     these.
     """
-    if not isinstance(value, list) or any(_is_id(item) for item in value):
+    if not isinstance(value, list) or any(isinstance(item, int | float) for item in value):
         return [value]
     if not value:
         raise InvalidRequestError.at("prompt", "must not be an empty list")
@@ -52,7 +52,14 @@ def parts_of(value: object, n_vocab: int, param: str) -> list[Part]:
             raise InvalidRequestError.at(param, "this server reads text only; leave multimodal_data out")
         value = value.get("prompt_string")
     items: list[object] = value if isinstance(value, list) else [value] if isinstance(value, str) else [None]
-    return list(_checked(items, n_vocab, param))
+    parts: list[Part] = []
+    for item in items:
+        if isinstance(item, bool) or not isinstance(item, int | str):
+            raise InvalidRequestError.at(param, "must be a string, or a list of token ids and strings")
+        if isinstance(item, int) and not 0 <= item < n_vocab:
+            raise InvalidRequestError.at(param, f"token ids must lie between 0 and {n_vocab - 1}")
+        parts.append(item)
+    return parts
 
 
 def ids_of(value: object, n_vocab: int, param: str) -> list[int]:
@@ -135,22 +142,6 @@ def chat_template(engine: Backend) -> str:
     return engine.config.templates.template(engine.info.target.chat_template)
 
 
-def _is_id(value: object) -> bool:
-    return isinstance(value, int | float)
-
-
-def _checked(items: list[object], n_vocab: int, param: str) -> Iterator[Part]:
-    for item in items:
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, bool) or not isinstance(item, int):
-            raise InvalidRequestError.at(param, "must be a string, or a list of token ids and strings")
-        elif not 0 <= item < n_vocab:
-            raise InvalidRequestError.at(param, f"token ids must lie between 0 and {n_vocab - 1}")
-        else:
-            yield item
-
-
 def filled(prompt: Prompt, param: str) -> Prompt:
     """The prompt. Raises InvalidRequestError where it is empty."""
     if not prompt.ids:
@@ -210,22 +201,18 @@ def _template_kwargs(body: TemplateBody) -> dict[str, object]:
         kwargs = {"enable_thinking": False, **kwargs}
     elif body.reasoning_effort:
         kwargs["reasoning_effort"] = body.reasoning_effort
-    if sum(map(len, chunks([tool.function.told() for tool in body.tools]))) > MAX_TOOL_CHARS:
+    functions = [tool.function.told() for tool in body.tools]
+    if sum(map(len, chunks(functions))) > MAX_TOOL_CHARS:
         raise InvalidRequestError.at("tools", f"at most {MAX_TOOL_CHARS} characters as JSON")
-    return {**kwargs, **_template_fields(body)}
-
-
-def _template_fields(body: TemplateBody) -> dict[str, object]:
-    """What the chat template gets of them. A budget of no thoughts at all switches them off."""
-    fields: dict[str, object] = {}
-    if body.tools:
-        fields["tools"] = [{"type": "function", "function": tool.function.told()} for tool in body.tools]
+    if functions:
+        kwargs["tools"] = [{"type": "function", "function": one} for one in functions]
     if body.enable_thinking is not None:
-        fields["enable_thinking"] = body.enable_thinking
+        kwargs["enable_thinking"] = body.enable_thinking
     if body.thinking_budget is not None and body.thinking_budget >= 0:
-        fields["thinking_budget"] = body.thinking_budget
-        fields |= {} if body.thinking_budget else {"enable_thinking": False}
-    return fields
+        kwargs["thinking_budget"] = body.thinking_budget
+        if not body.thinking_budget:  # no thoughts at all: they are switched off
+            kwargs["enable_thinking"] = False
+    return kwargs
 
 
 def _check_kwarg(name: str, value: object) -> None:
