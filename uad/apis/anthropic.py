@@ -19,7 +19,7 @@ from uad.apis.dialect import (
     Translated,
     chat_of,
     new_id,
-    refuse_several,
+    refuse,
     renaming,
     rest_of,
     tools_at,
@@ -50,6 +50,8 @@ _NAMES = (
     (r"(tools\.\d+)\.parameters\b", r"\1.input_schema"),
     (r"(thinking_budget\w*|reasoning_budget_tokens)\b", "thinking.budget_tokens"),
 )
+_UNSUPPORTED = dict.fromkeys(("mcp_servers", "container"), "nothing runs here; send tools that the client runs")
+"""What runs on Anthropic's servers."""
 _TELEMETRY = {"return_progress": True, "timings_per_token": False}
 """The first event of a stream says how much of the prompt was in the cache."""
 _BILLING = re.compile(r"\Ax-anthropic-billing-header:(\s*[\w.-]+=[^;\n]*;)*\s*")
@@ -143,7 +145,7 @@ class ResultBlock(Body):
 
 def read_message(members: Mapping[str, object]) -> Translated[MessagesBody]:
     """The request and its chat. Raises InvalidRequestError, NotSupportedError or ValidationError."""
-    _refuse(members)
+    refuse(members, _UNSUPPORTED)
     own = MessagesBody.model_validate(members)
     messages, found = _messages(own)
     tools, places = _tools(own, found)
@@ -161,16 +163,6 @@ def check_version(version: str | None) -> None:
         raise InvalidRequestError(
             f"anthropic-version: must be a date from {OLDEST_VERSION} on, not {version[:64]!r}; send {OLDEST_VERSION}"
         )
-
-
-def _refuse(members: Mapping[str, object]) -> None:
-    """What runs on Anthropic's servers, and what an answer of this API cannot have."""
-    for name in ("mcp_servers", "container"):
-        if members.get(name):
-            raise NotSupportedError(
-                f"{name} is not supported: nothing runs here; send tools that the client runs", name
-            )
-    refuse_several(members)
 
 
 def _tools(own: MessagesBody, found: Collection[str]) -> tuple[list[Json], list[int]]:

@@ -166,8 +166,13 @@ def rest_of(members: Mapping[str, object], own: Body) -> dict[str, object]:
     return {name: value for name, value in members.items() if name not in (*type(own).model_fields, *_FOREIGN)}
 
 
-def refuse_several(members: Mapping[str, object]) -> None:
-    """Raise NotSupportedError where more than one answer is asked for."""
+def refuse(members: Mapping[str, object], unsupported: Mapping[str, str]) -> None:
+    """Raise NotSupportedError for the first of these members that is there, with what to do instead; and where more
+    than one answer is asked for.
+    """
+    for name, way_out in unsupported.items():
+        if members.get(name):
+            raise NotSupportedError(f"{name} is not supported: {way_out}", name)
     for name in _SEVERAL:
         if members.get(name, 1) != 1:
             raise NotSupportedError(f"{name} is not supported: there is one answer; send the request again", name)

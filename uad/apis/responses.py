@@ -21,7 +21,7 @@ from uad.apis.dialect import (
     Translated,
     chat_of,
     new_id,
-    refuse_several,
+    refuse,
     renaming,
     rest_of,
     tools_at,
@@ -57,6 +57,12 @@ INCLUDES = (
     "web_search_call.action.sources",
     "web_search_call.results",
 )
+_NO_MEMORY = "this server keeps no responses; send the whole conversation in input"
+_UNSUPPORTED = {
+    "previous_response_id": _NO_MEMORY,
+    "conversation": _NO_MEMORY,
+    "prompt": "no templates are kept here; send instructions and input",
+}
 _MetaName = Annotated[StrictStr, Field(max_length=64)]
 _MetaText = Annotated[StrictStr, Field(max_length=512)]
 _TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text", "refusal")
@@ -143,7 +149,7 @@ class ThoughtItem(Body):
 
 def read_response(members: Mapping[str, object]) -> Translated[ResponsesBody]:
     """The request and its chat. Raises InvalidRequestError, NotSupportedError or ValidationError."""
-    _refuse(members)
+    refuse(members, _UNSUPPORTED)
     if "input" not in members:
         raise InvalidRequestError.at("input", "field required")
     own = ResponsesBody.model_validate(members)
@@ -158,25 +164,10 @@ def read_response(members: Mapping[str, object]) -> Translated[ResponsesBody]:
     return Translated(own, chat_of(strict, spelling), spelling, relaxed=chat_of(chat, spelling))
 
 
-def _refuse(members: Mapping[str, object]) -> None:
-    """What needs a server that remembers, and what an answer of this API cannot have."""
-    for name in ("previous_response_id", "conversation"):
-        if members.get(name):
-            raise NotSupportedError(
-                f"{name} is not supported: this server keeps no responses; send the whole conversation in input", name
-            )
-    if members.get("prompt"):
-        raise NotSupportedError(
-            "prompt is not supported: no templates are kept here; send instructions and input", "prompt"
-        )
-    refuse_several(members)
-
-
 def _check(own: ResponsesBody) -> None:
-    if own.store:
-        raise NotSupportedError("store is not supported: this server keeps no responses; send false", "store")
-    if own.background:
-        raise NotSupportedError("background is not supported: this server keeps no responses; send false", "background")
+    for name in ("store", "background"):
+        if getattr(own, name):
+            raise NotSupportedError(f"{name} is not supported: this server keeps no responses; send false", name)
     if own.truncation != "disabled":
         raise NotSupportedError.at("truncation", "only disabled is supported; shorten input yourself")
     for i, name in enumerate(own.include):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from uad.calls.forced import behind_thoughts, call_constraint
 from uad.calls.parser import Start
@@ -133,18 +134,10 @@ def _schema(name: str, value: object) -> Constraint | None:
         raise InvalidRequestError.at(name, "the schema is nested too deeply") from None
 
 
-def _json_object(name: str, value: object) -> Constraint | None:
-    return Constraint(_JSON, '{"type": "object"}') if value else None
-
-
 def _grammar(name: str, value: object, kind: ConstraintKind = _GRAMMAR) -> Constraint | None:
     if value is not None and not isinstance(value, str):
         raise InvalidRequestError.at(name, "must be a string")
     return Constraint(kind, value) if value else None
-
-
-def _regex(name: str, value: object) -> Constraint | None:
-    return _grammar(name, value, _REGEX)
 
 
 def _choice(name: str, value: object) -> Constraint | None:
@@ -164,17 +157,17 @@ def _object(name: str, value: object) -> Mapping[str, object]:
 _Read = Callable[[str, object], Constraint | None]
 _STRUCTURED: Mapping[str, _Read] = {
     "json": _schema,
-    "regex": _regex,
+    "regex": partial(_grammar, kind=_REGEX),
     "choice": _choice,
     "grammar": _grammar,
-    "json_object": _json_object,
+    "json_object": lambda name, value: Constraint(_JSON, '{"type": "object"}') if value else None,
 }
 _FIELDS: Mapping[str, _Read] = {
     "response_format": _response_format,
     "json_schema": _schema,
     "grammar": _grammar,
     "guided_json": _schema,
-    "guided_regex": _regex,
+    "guided_regex": partial(_grammar, kind=_REGEX),
     "guided_choice": _choice,
     "guided_grammar": _grammar,
     "structured_outputs": _structured,
