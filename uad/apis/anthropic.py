@@ -406,7 +406,7 @@ class MessagesDialect(BlockDialect):
                 case "content_block_start":
                     content.append(frame["content_block"])
                     texts = {}
-                case "content_block_delta":
+                case "content_block_delta":  # {"type": "text_delta", "text": "He"}
                     _, name = frame["delta"]
                     texts.setdefault(name, []).append(frame["delta"][name])
                 case "content_block_stop":

@@ -110,10 +110,9 @@ class Blocks:
         steps: list[Step] = []
         for event in joined(events) if len(events) > 1 else events:
             match event:
-                case Content():
-                    self._add(steps, BlockKind.TEXT, event.text, event.at)
-                case Thought():
-                    self._add(steps, BlockKind.THOUGHT, event.text, event.at)
+                case Content() | Thought():
+                    kind = BlockKind.TEXT if isinstance(event, Content) else BlockKind.THOUGHT
+                    self._add(steps, kind, event.text, event.at)
                 case CallStart():
                     call_id = event.id if len(event.id) >= _SHORTEST_ID else new_id(self._call_prefix, 24)
                     self._open(steps, Block(BlockKind.CALL, len(self.all), event.index, call_id, event.name))

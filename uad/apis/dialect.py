@@ -76,6 +76,7 @@ class Dialect(ABC):
         self.job = job
         pairs = zip(job.requests, job.prompts, strict=True)
         self.choices = [Choice(i, request, prompt) for i, (request, prompt) in enumerate(pairs)]
+        # Only the encoder of large values takes iterators, and it is slower for a frame of a few words
         self._to_json = partial(dumps_large, depth=self.depth + 1) if job.logprobs else dumps
 
     def opening(self, choice: Choice) -> Iterable[Frame]:

@@ -71,6 +71,7 @@ class NativeDialect(Dialect):
             "tokens_cached": done.usage.n_prompt + max(done.usage.n_predicted - 1, 0),
             **stats_json([choice]),
         }
+        # The fold needs the index and fills in the text: it chooses then
         yield chosen(out, self._fields) if self._fields and self.job.stream else out
 
     def fold(self, frames: Iterable[Frame]) -> object:

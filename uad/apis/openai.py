@@ -66,7 +66,7 @@ class ChatDialect(ChunkDialect):
 
     def __init__(self, job: Job, served: Served, reading: Reading, body: object = None) -> None:
         super().__init__(job, served)
-        is_plain = reading.is_plain
+        is_plain = reading.is_plain  # then the text is the content, and no parser is needed
         self._blocks = None if is_plain else [Blocks(reading.parser(), "call_") for _ in job.requests]
         self._native = NativeDialect(job, served) if job.is_verbose else None
         self._beside: list[Frame] = []
@@ -82,16 +82,15 @@ class ChatDialect(ChunkDialect):
         """The chunk with the role."""
         yield self._delta(choice.index, {"role": "assistant", "content": None})
 
-    def piece(self, choice: Choice, delta: Delta) -> Iterator[Frame]:
+    def piece(self, choice: Choice, delta: Delta) -> Iterable[Frame]:
         """A chunk for each thing that the text says; none where it says nothing yet, but for its probabilities."""
         if self._native is not None and not self.job.stream:
             self._beside += self._native.piece(choice, delta)
         if self._blocks is not None:
-            yield from self._chunks(choice, self._blocks[choice.index].feed(delta.text), delta.probs)
-        elif delta.probs:
-            yield self._delta(choice.index, {"content": delta.text}, logprobs=self._logprobs(delta.probs))
-        elif delta.text:
-            yield TextFrame(choice.index, delta.text)
+            return self._chunks(choice, self._blocks[choice.index].feed(delta.text), delta.probs)
+        if delta.probs:
+            return (self._delta(choice.index, {"content": delta.text}, logprobs=self._logprobs(delta.probs)),)
+        return (TextFrame(choice.index, delta.text),) if delta.text else ()
 
     def _chunks(self, choice: Choice, steps: Iterable[Step], probs: Sequence[TokenProb] = ()) -> Iterator[Frame]:
         """All probabilities of the piece are in the first chunk."""
@@ -174,6 +173,7 @@ class _FoldedMessage:
         delta: Members = part["delta"]
         self.contents.append(delta.get("content") or "")
         self.thoughts.append(delta.get("reasoning_content", ""))
+        # A call's first chunk has its name, and later ones pieces of its arguments: '{"wo', 'rd": "tea"}'
         for call in delta.get("tool_calls", ()):
             if call["index"] == len(self.calls):
                 self.calls.append({name: call[name] for name in ("id", "type", "function")})

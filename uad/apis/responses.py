@@ -393,7 +393,7 @@ class ResponsesDialect(BlockDialect):
         return {**last["response"], **{name: last[name] for name in last if name in ("timings", "uad")}}
 
     def _event(self, kind: str, **members: object) -> Members:
-        number = self._n_events
+        number = self._n_events  # counted here, where frames are made in the order in which they are sent
         self._n_events += 1
         return {"type": kind, "sequence_number": number, **members}
 

@@ -49,6 +49,7 @@ def chat_constraint(
     bound = _with_calls(engine, own, calls, start, tail) if calls.are_possible else own
     if bound is None or bound is not own:
         return bound
+    # A model that thinks may write "<think>hm</think>" in front of what the constraint describes
     after = behind_thoughts(text.vocab, text.answers, bound, start, tail)
     if after is not bound:
         _check(text, _name(body), after)
@@ -66,6 +67,7 @@ def _with_calls(engine: Backend, own: Constraint | None, calls: Calls, start: St
         )
     if own is not None and not calls.are_required and own.kind is not _JSON:
         return own
+    # With response_format and tools an answer is either: the grammar is  call | JSON by the schema
     answer = json.loads(own.text) if own is not None and not calls.are_required else None
     text = engine.text
     bound = call_constraint(text.vocab, text.answers, calls, start, tail, {} if answer is True else answer)
@@ -74,6 +76,7 @@ def _with_calls(engine: Backend, own: Constraint | None, calls: Calls, start: St
     try:
         _check(text, "tools", bound)
     except InvalidRequestError:
+        # The grammar of all tools says not which of them is wrong: each schema by itself does
         for i, tool in enumerate(calls.tools):
             name = f"tools.{i}.function.parameters"
             _check(text, name, Constraint(_JSON, json.dumps({"type": "object", **tool.parameters})))

@@ -363,6 +363,7 @@ def merge(arrivals: list[Arrival]) -> list[Arrival]:
     """
     if len(arrivals) < 2:
         return arrivals
+    # (0, a) (1, b) (0, c) (0, Done) (1, d) -> (0, ac) (1, bd) (0, Done): each choice keeps its own order
     runs: list[tuple[int, list[Delta | Progress | Done]]] = []
     last: dict[int, list[Delta | Progress | Done]] = {}
     for index, event in arrivals:

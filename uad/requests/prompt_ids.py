@@ -92,6 +92,7 @@ def mixed_ids(text: Text, parts: list[Part], add_special: bool, parse_special: b
 
 def text_of(text: Text, ids: Sequence[int]) -> str:
     """The text of ids, some thousand at a time; bytes that are no text become U+FFFD."""
+    # A character may be cut between two batches of ids, or end in none: "\xc3" and "\xa9" make one é
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     texts: list[str] = []
     for start in range(0, len(ids), _IDS_AT_ONCE):
