@@ -349,13 +349,13 @@ class ResponsesDialect(BlockDialect):
 
     def opening(self, choice: Choice) -> Iterator[Frame]:
         """The response without an answer, twice, as OpenAI sends it."""
-        begun = self._response("in_progress", [])
+        begun = self._response("in_progress")
         for name in ("created", "in_progress"):
             yield self._event(f"response.{name}", response=begun)
 
     def blank(self, choice: Choice) -> Members:
         """An event that says nothing but that it goes on, for the progress of the prompt."""
-        return self._event("response.in_progress", response=self._response("in_progress", []))
+        return self._event("response.in_progress", response=self._response("in_progress"))
 
     def piece(self, choice: Choice, delta: Delta) -> Iterator[Frame]:
         """Events for what the piece says."""
@@ -367,7 +367,7 @@ class ResponsesDialect(BlockDialect):
         yield from self._events(self._blocks.finish(choice.is_cut), status)
         usage = choice.end.usage
         response = {
-            **self._response(status, self._items(status)),
+            **self._response(status),
             "completed_at": int(time.time()) if status == "completed" else None,
             "incomplete_details": None if status == "completed" else {"reason": "max_output_tokens"},
             "usage": {
@@ -383,7 +383,7 @@ class ResponsesDialect(BlockDialect):
     def failed(self, problem: Problem) -> Iterator[Frame]:
         """A stream that breaks off: the error, and the response with it."""
         error: Members = {"code": problem.kind, "message": problem.message}
-        response = {**self._response("failed", self._items("incomplete")), "error": error}
+        response = {**self._response("failed", "incomplete"), "error": error}
         yield self._event("error", **error, param=problem.param)
         yield self._event("response.failed", response=response)
 
@@ -435,13 +435,12 @@ class ResponsesDialect(BlockDialect):
         place: Members = {"item_id": self._id(block), "output_index": block.index}
         return place if block.kind is BlockKind.CALL else {**place, "content_index": 0}
 
-    def _response(self, status: str, output: list[Members]) -> Members:
+    def _response(self, status: str, last: str = "") -> Members:
+        """The response with all items so far. last: the status of the last one, where it is not the response's."""
+        all_ = self._blocks.all
+        output = [self._item(one, last or status if one is all_[-1] else "completed") for one in all_]
         own = {"status": status, "error": None, "incomplete_details": None, "output": output, "usage": None}
         return {**self._same, **own}
-
-    def _items(self, last: str) -> list[Members]:
-        all_ = self._blocks.all
-        return [self._item(one, last if one is all_[-1] else "completed") for one in all_]
 
     def _item(self, block: Block, status: str, is_open: bool = False) -> Members:
         own: Members = {"id": self._id(block), "status": status}
