@@ -259,7 +259,7 @@ def scales_of(engine: Backend, value: object, where: str = "lora") -> tuple[floa
     """How much of each adapter a list of {"id", "scale"} adds; 0 where it names one not. Raises InvalidRequestError."""
     if not isinstance(value, list):
         raise InvalidRequestError.at(where, "must be a list of objects with id and scale")
-    scales = [0.0] * len(engine.adapters())
+    scales = [0.0] * len(engine.snapshot().adapters)
     for i, one in enumerate(value):
         id_, scale = (one.get("id"), one.get("scale", 0.0)) if isinstance(one, dict) else (None, None)
         if type(id_) is not int or not 0 <= id_ < len(scales):

@@ -40,7 +40,7 @@ def sampling_params(engine: Backend, body: GenerationBody) -> SamplingParams:
         bad_words=tuple(dict.fromkeys(_bad_words(engine, body))),
         allowed=_checked_ids(engine, body.allowed_token_ids, "allowed_token_ids"),
     )
-    engine.check_sampling(params)
+    engine.text.check_sampling(params)
     return params
 
 
@@ -76,7 +76,7 @@ def _bad_words(engine: Backend, body: GenerationBody) -> Iterator[tuple[int, ...
     for word in body.bad_words:
         checkpoint()
         for text in (word, " " + word.lstrip()) if word.strip() else (word,):
-            if ids := engine.tokenize(text, add_special=False, parse_special=False):
+            if ids := engine.text.tokenize(text, add_special=False, parse_special=False):
                 yield tuple(ids)
     for run in body.bad_words_ids:
         if not run:
@@ -128,7 +128,7 @@ def _ids(engine: Backend, key: object) -> list[int]:
         if len(key) > MAX_BIASES:
             raise InvalidRequestError.at("logit_bias", f"a text of at most {MAX_BIASES} characters")
         checkpoint()
-        return engine.tokenize(key, add_special=False, parse_special=False)
+        return engine.text.tokenize(key, add_special=False, parse_special=False)
     if isinstance(key, bool) or not isinstance(key, int | str):
         raise InvalidRequestError.at("logit_bias", "a token must be an id or text")
     id_ = int(key)

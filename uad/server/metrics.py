@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from uad.events import CacheCounts, Totals
+from uad.events import CacheCounts, SlotInfo, Totals
 from uad.server.state import State
 from uad.stats import DrafterStats
 
@@ -33,18 +33,20 @@ class _Collected(Collector):
         self._state = state
 
     def collect(self) -> Iterator[Metric]:
-        totals, before = self._state.engine.totals(), self._state.scraped
+        slots, totals, drafters, _ = self._state.engine.snapshot()
+        before = self._state.scraped
         self._state.scraped = totals
         for name, (text, value) in (
             _counters(totals) | _draft_counters(totals) | _cache_counters(totals.cache)
         ).items():
             yield CounterMetricFamily(name, text, value)
-        for name, (text, value) in (_rates(totals, before) | self._load(totals) | _cache_size(totals.cache)).items():
+        gauges = _rates(totals, before) | self._load(slots, totals) | _cache_size(totals.cache)
+        for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(name, text, value)
-        yield from _by_drafter(self._state.engine.drafters())
+        yield from _by_drafter(drafters)
 
-    def _load(self, totals: Totals) -> dict[str, tuple[str, float]]:
-        n_busy = sum(slot.is_processing for slot in self._state.engine.slots())
+    def _load(self, slots: Iterable[SlotInfo], totals: Totals) -> dict[str, tuple[str, float]]:
+        n_busy = sum(slot.is_processing for slot in slots)
         return {
             "llamacpp:requests_processing": ("Sequences in a slot", n_busy),
             "llamacpp:requests_deferred": ("Sequences waiting for a slot", max(self._state.gate.n_inside - n_busy, 0)),

@@ -76,7 +76,7 @@ ROOMS = {
             *("uad.calls", "uad.policy", "uad.trim", "uad.costs", "uad.runtime", "numpy"),
         )
     ),
-    "uad.requests": Room((*BASE, "uad.config", "uad.calls", "pydantic")),
+    "uad.requests": Room((*BASE, "uad.config", "uad.calls", "uad.vocab.table", "pydantic")),
     "uad.apis": Room((*BASE, "uad.calls", "uad.requests", "pydantic")),
     "uad.server": Room((*BASE, "uad.config", "uad.requests", "uad.apis", "aiohttp", "numpy", "prometheus_client")),
     "uad.bench": Room((*BASE, "uad.config", "uad.console", "uad.hub", "rich", "aiohttp"), lazy=("uad.runtime",)),
