@@ -212,14 +212,11 @@ class Engine:
         if drafting is None or not drafting.is_in_use:
             self._write([_SequenceRows(running, running.pending(), NO_DRAFT, 1) for running in writing])
             return
-        began = self._clock()
-        chosen, asking = self._propose(drafting, writing)
-        spent = asking + self._write([self._part(running, chosen.get(running.slot, _PLAIN)) for running in writing])
-        if not chosen:
-            drafting.plain_round(self._clock() - began - spent)
+        chosen = self._propose(drafting, writing)
+        self._write([self._part(running, chosen.get(running.slot, _PLAIN)) for running in writing])
 
-    def _propose(self, drafting: Drafting, writing: Sequence[Running]) -> tuple[Mapping[int, Chosen], float]:
-        """What each slot submits, and the seconds that it took."""
+    def _propose(self, drafting: Drafting, writing: Sequence[Running]) -> Mapping[int, Chosen]:
+        """What each slot submits."""
         began = self._clock()
         chosen = drafting.propose([self._wish(running) for running in writing])
         seconds = self._clock() - began
@@ -228,7 +225,7 @@ class Engine:
             running.drafted.draft_ms += 1e3 * seconds / len(drafted)
             if (crossing := drafting.crossing(running.slot)) is not None:
                 running.drafted.crossing += crossing
-        return chosen, seconds
+        return chosen
 
     def _wish(self, running: Running) -> Wish:
         """A draft is no longer than what can still be written, fits into one pass, and leaves every sequence its share
@@ -249,10 +246,8 @@ class Engine:
     def _part(running: Running, chosen: Chosen) -> _SequenceRows:
         return _SequenceRows(running, running.pending(), chosen.draft, 1 + len(chosen.draft.ids), chosen.n_rows)
 
-    def _write(self, parts: Sequence[_SequenceRows]) -> float:
-        """The round's decode of all sequences that write; returns the seconds that it took, and passes them to the
-        policy.
-        """
+    def _write(self, parts: Sequence[_SequenceRows]) -> None:
+        """The round's decode of all sequences that write; the policy is told how long it took."""
         depth = sum([part.running.n_past for part in parts]) // len(parts)
         self._depth = depth
         seconds, every, most = 0.0, list[dict[int, int]](), self._least.most_sequences(self._target.n_ubatch)
@@ -263,7 +258,6 @@ class Engine:
         if self._drafting is not None and self._drafting.is_in_use and seconds > 0:
             sizes = [size for counts in every for size in sizes_of_passes(counts, self._target.n_ubatch)]
             self._drafting.decoded(sizes, depth, seconds)
-        return seconds
 
     def _read(self, running: Running, n: int) -> bool:
         """Decode the next n ids of a prompt. False: that was interrupted, or failed."""
