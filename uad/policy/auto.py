@@ -19,7 +19,7 @@ from uad.policy.cost import CostCurve, CostSample
 from uad.policy.drafter import FIRST_SAVED, CallCost, DrafterRecord
 from uad.policy.machine import Machine
 from uad.policy.probing import LONGEST_WAIT, SequenceDrafter
-from uad.policy.protocol import Chosen, Decoded, Drafted, PolicyView, Seen, Wish, Worth
+from uad.policy.protocol import Chosen, Decoded, Drafted, Ended, PolicyView, Seen, Wish, Worth
 from uad.policy.round import STALE, Round
 from uad.types import BY_REQUEST, WRITERS, Ask, Commit, Draft, Origin, SpecPolicy
 
@@ -131,14 +131,15 @@ class AutoPolicy:
         return self._round.choose()
 
     def observe(self, seen: Seen) -> None:
-        if isinstance(seen, Drafted):
-            self._round.drafted(seen)
-        elif isinstance(seen, Decoded):
-            self.machine.decoded(seen.passes, seen.depth, 1e3 * seen.seconds)
-        elif isinstance(seen, Commit):
-            self._committed(seen)
-        else:
-            self._ended(seen.seq)
+        match seen:
+            case Drafted():
+                self._round.drafted(seen)
+            case Decoded():
+                self._decoded(seen)
+            case Commit():
+                self._committed(seen)
+            case Ended():
+                self._ended(seen.seq)
 
     def view(self, depth: int) -> PolicyView:
         if self.is_fixed:
@@ -202,6 +203,11 @@ class AutoPolicy:
         """
         n = min(max(self._usual_answer - state.n, state.n), n_left)
         return reading * _SURELY <= max(gain, 0.0) * n / (1.0 + 2.0 * max(gain, 0.0))
+
+    def _decoded(self, seen: Decoded) -> None:
+        self.machine.decoded(seen.passes, seen.depth, 1e3 * seen.seconds)
+        if seen.asking:
+            self._round.asked(1e3 * seen.asking)
 
     def _committed(self, commit: Commit) -> None:
         state = self._states.get(commit.seq)

@@ -79,7 +79,8 @@ def may_continue(
     ids, best = float(n_writing), n_writing / (costs[0] + spent_ms)
     for hope, cost in zip(hopes, costs[1:], strict=False):
         ids += hope
-        best = max(best, ids / (cost + spent_ms))
+        if ids > best * (cost + spent_ms):
+            best = ids / (cost + spent_ms)
     for hope, cost in zip(ahead, costs[len(hopes) + 1 :], strict=False):
         spent_ms += step_ms
         ids += hope

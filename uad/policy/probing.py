@@ -21,11 +21,6 @@ _LONGEST_REST: Final = 16.0
 LONGEST_WAIT: Final = 32
 # Ids that a drafter which writes reads to find out what its calls cost now.
 TIMED_IDS: Final = 8
-# Ids between two such calls at least; and plain decodes per id that they may take: 1.8 % where calls are dear.
-_OFTEN: Final = 64.0
-_TIMING: Final = 0.018
-# Plain decodes: a drafter that saves less would not pay at any cost that is worth finding out.
-_LITTLE: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -38,7 +33,11 @@ class SequenceDrafter:
     next_at: int = 0
     """Ids of the answer after which it may be asked again; 0: in every round."""
     is_probe: bool = False
-    """Asking it in this round is paid from the budget."""
+    """Asking it in this round is paid from the budget, or from the credit for comparisons."""
+    is_comparison: bool = False
+    """It is paid from the latter."""
+    compared: int = 0
+    """Ids of the answer when it was last decided whether to ask it beside a better one."""
     rest: float = _FIRST_REST
     """Ids that it is left alone after a round that does not pay."""
     n_read: int = 0
@@ -76,7 +75,9 @@ class SequenceDrafter:
         self.at = at + n
 
 
-def asked_again(one: SequenceDrafter, n: int, price: float, pays: bool, was_asked: bool = False) -> int:
+def asked_again(
+    one: SequenceDrafter, n: int, price: float, pays: bool, is_best: bool = True, was_asked: bool = False
+) -> int:
     """After how many ids of the answer, which has n now, a drafter is to be asked. 0: now, and in every round. n: now,
     paid from its budget.
 
@@ -87,6 +88,11 @@ def asked_again(one: SequenceDrafter, n: int, price: float, pays: bool, was_aske
     written without it: with a price of 0.4 plain decodes, and 0.1 in the budget, it is asked after 0.3 / 0.004 = 75
     ids, looked at again after 32 and 64 in case that prices fell. So however bad it is, it costs no more than 0.4 %.
     """
+    one.is_comparison = one.is_probe = False
+    if not is_best:
+        one.is_comparison = one.is_probe = one.drafter.can_compare(n - one.compared, price)
+        one.compared = n
+        return n if one.is_probe else n + 1
     if pays:
         one.rest = _FIRST_REST if was_asked else one.rest
         return 0
@@ -94,12 +100,5 @@ def asked_again(one: SequenceDrafter, n: int, price: float, pays: bool, was_aske
         rest, one.rest = int(one.rest), min(one.rest * _LONGER, _LONGEST_REST)
         return n + rest
     missing = min(price, MOST_BUDGET) - one.drafter.budget
-    return n if missing <= 0 else n + min(max(int(missing / PROBING), 1), LONGEST_WAIT)
-
-
-def wants_timing(one: SequenceDrafter, n_unread: int) -> bool:
-    """Whether a drafter that writes, and is left alone, should read a few ids to find out what calls cost now. A
-    machine that was disturbed would leave it alone for ever.
-    """
-    cost = one.drafter.cost
-    return cost.age >= max(cost.timed / _TIMING, _OFTEN) and one.saved > _LITTLE and n_unread >= 2 * TIMED_IDS
+    one.is_probe = missing <= 0
+    return n if one.is_probe else n + min(max(int(missing / PROBING), 1), LONGEST_WAIT)

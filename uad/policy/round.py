@@ -15,7 +15,7 @@ from uad.policy.calibration import Calibration, bin_of
 from uad.policy.choose import gains_of, may_continue, merged, rows_of
 from uad.policy.drafter import FEW_IDS, CallCost
 from uad.policy.machine import CostTable
-from uad.policy.probing import TIMED_IDS, asked_again, wants_timing
+from uad.policy.probing import TIMED_IDS, asked_again
 from uad.policy.protocol import Chosen, Drafted, Wish
 from uad.types import WRITERS, Ask, Draft, Origin, SpecPolicy
 
@@ -63,6 +63,8 @@ class Member:
     """Costs of its group, which shares passes; None where nothing is known of the machine."""
     size: int = 1
     """Sequences in its group."""
+    plain_ms: float = 0.0
+    """Its share of a round without drafts."""
     state: SequenceState | None = None
     """None: nobody began it."""
     candidates: list[Candidate] = field(default_factory=list)
@@ -76,11 +78,6 @@ class Member:
     """Of the beliefs that it wrote so far."""
     p: float = 1.0
     """That all of these are accepted."""
-
-    @property
-    def plain_ms(self) -> float:
-        """This sequence's share of a round without drafts."""
-        return self.table.upto(1)[1] / self.size if self.table is not None else 0.0
 
     @property
     def is_sure(self) -> bool:
@@ -107,7 +104,7 @@ class Round:
         self._n_read = 0  # ids that each may catch up with
         self._n_asked: dict[Origin, int] = {}  # sequences that share a call
         self._guesses_ms = 0.0  # what all candidates cost
-        self.asking_ms = 0.0  # of all calls
+        self._calls_ms = 0.0  # what all calls took
 
     def _member(self, wish: Wish) -> Member:
         policy, params = self._policy, wish.params
@@ -127,6 +124,7 @@ class Round:
         for member in autos:
             i = next(i for i, group in enumerate(groups) if member.wish.seq in group)
             member.table, member.size = self._tables[i], len(groups[i])
+            member.plain_ms = self._tables[i].upto(1)[1] / member.size
 
     # --- which drafters to ask
 
@@ -161,13 +159,11 @@ class Round:
         assert state is not None
         use = policy.use(state, origin)
         gain, price = self._worth(member, origin, n_due)
-        pays = gain >= 0.0
-        if origin in WRITERS:
-            if member.is_sure:
-                return False
-            pays = pays and self._is_best(member, origin, gain, n_due)
-        use.next_at = asked_again(use, state.n, price, pays)
-        use.is_probe = not pays and use.next_at <= state.n
+        writes = origin in WRITERS
+        if writes and member.is_sure:
+            return False
+        is_best = not writes or self._is_best(member, origin, gain, n_due)
+        use.next_at = asked_again(use, state.n, price, gain >= 0.0, is_best)
         return use.next_at <= state.n
 
     def _worth(self, member: Member, origin: Origin, n_due: int) -> tuple[float, float]:
@@ -199,10 +195,14 @@ class Round:
         )
 
     def _timing(self, origin: Origin, may: Sequence[Member]) -> list[Ask]:
-        """Have a drafter that writes, and is left alone, read a few ids of the first sequence that has them."""
+        """Have a drafter that writes, and is left alone, read a few ids of the first sequence that has them, where
+        nothing was seen of its costs for a while.
+        """
+        if not self._policy.drafter(origin).cost.is_old:
+            return []
         for member in may:
             use = member.state.uses.get(origin) if member.state else None
-            if use is not None and member.state and wants_timing(use, member.state.unread(use)):
+            if use is not None and member.state and member.state.unread(use) >= 2 * TIMED_IDS:
                 self._timed = member
                 return [Ask(member.wish.seq, 0, n_read=TIMED_IDS)]
         return []
@@ -222,7 +222,8 @@ class Round:
         self._steps_ms = self._all_steps_ms = 0.0
         self._n_steps = self._n_stepped = 0  # steps of automatic requests, and ids of all sequences in them
         if autos:
-            most = max(member.longest for member in autos)
+            self._step_ms = [cost.step_ms(n) for n in range(1, len(autos) + 1)]
+            most = max([member.longest for member in autos])
             by_rows = self._table.upto(most + 2)
             self._most_steps = int(most / cost.ids_per_step + 0.999)
             rows = [int(k * cost.ids_per_step + 1.999) for k in range(self._most_steps + 1)]
@@ -241,34 +242,31 @@ class Round:
                 self._n_steps += 1
                 self._n_stepped += n_seq
         for seq, p in wrote:
-            self._wrote(self._members[seq], p)
+            member = self._members[seq]
+            if member.calibration is not None:  # of an automatic one
+                i = bin_of(p)
+                member.p *= member.calibration.chance(i)
+                member.bins.append(i)
+                k = len(member.bins)
+                if k > len(self._hopes):
+                    self._hopes.append(0.0)
+                self._hopes[k - 1] += member.p * self._cost.ids_per_step
         members = [self._members[seq] for seq in seqs]
         live = [one for one in members if not one.is_fixed]
         self._is_ours = bool(live) and self._may_continue(live)
         return [one.is_fixed or self._is_ours for one in members]
 
-    def _wrote(self, member: Member, p: float) -> None:
-        if member.calibration is None:  # of a fixed one
-            return
-        i = bin_of(p)
-        member.bins.append(i)
-        member.p *= member.calibration.chance(i)
-        k, hope = len(member.bins), member.p * self._cost.ids_per_step
-        if k > len(self._hopes):
-            self._hopes.append(hope)
-        else:
-            self._hopes[k - 1] += hope
-
     def _may_continue(self, live: Sequence[Member]) -> bool:
         """Whether drafts some ids longer are expected to be worth more, though further steps take time."""
-        cost, ahead = self._cost, list[float]()
+        cost, n_steps = self._cost, max([len(one.bins) for one in live])
         hopes = [one.p * cost.ids_per_step for one in live]
         kept = [one.calibration.next_chance(one.bins[-1]) if one.bins and one.calibration else 1.0 for one in live]
-        for _ in range(min(_LOOK_AHEAD, self._most_steps - len(self._hopes))):
+        ahead = list[float]()
+        for _ in range(min(_LOOK_AHEAD, self._most_steps - n_steps)):
             hopes = [hope * chance for hope, chance in zip(hopes, kept, strict=True)]
             ahead.append(sum(hopes))
-        spent_ms = cost.call_ms + self._steps_ms
-        return may_continue(self._hopes, ahead, self._costs, self._n_writing, spent_ms, cost.step_ms(len(live)))
+        spent_ms, step_ms = cost.call_ms + self._steps_ms, self._step_ms[len(live) - 1]
+        return may_continue(self._hopes[:n_steps], ahead, self._costs, self._n_writing, spent_ms, step_ms)
 
     # --- what came of it
 
@@ -276,7 +274,7 @@ class Round:
         """A drafter answered what `asks` asked last."""
         asked, origin, drafts = self._asked, seen.origin, seen.drafts
         ms = 1e3 * seen.seconds
-        self.asking_ms += ms
+        self._calls_ms += ms
         if self._timed is not None:
             self._time(self._timed, origin, drafts[0].n_read, ms)
         for member, draft in zip(asked, drafts, strict=False):
@@ -287,6 +285,11 @@ class Round:
         autos = [(member, draft) for member, draft in zip(asked, drafts, strict=False) if not member.is_fixed]
         if autos:
             self._learn(origin, autos, ms, len(asked))
+
+    def asked(self, ms: float) -> None:
+        """Asking policy and drafters took so long in all: what is beside the drafters' calls is part of their price."""
+        for origin in self._n_asked:
+            self._policy.drafter(origin).cost.asked(max(ms - self._calls_ms, 0.0) / len(self._n_asked))
 
     def _learn(self, origin: Origin, autos: Sequence[tuple[Member, Draft]], ms: float, n_asked: int) -> None:
         """What the call cost the automatic requests, and what each draft may be worth. A fixed neighbour pays its share
@@ -310,7 +313,7 @@ class Round:
             assert state is not None
             use = state.uses[origin]
             if use.is_probe:
-                use.drafter.pay(ms / n / member.plain_ms)
+                use.drafter.pay(ms / n / member.plain_ms, use.is_comparison)
             n_read = draft.n_read
             is_reading = n_read >= self._n_read or (not n_read and not draft.ids and state.unread(use) > FEW_IDS)
             if writes and is_reading:
