@@ -258,15 +258,14 @@ class Round:
 
     def _may_continue(self, live: Sequence[Member]) -> bool:
         """Whether drafts some ids longer are expected to be worth more, though further steps take time."""
-        cost, n_steps = self._cost, max([len(one.bins) for one in live])
-        hopes = [one.p * cost.ids_per_step for one in live]
+        cost, n_steps = self._cost, len(self._hopes)
+        hopes, ahead = [one.p * cost.ids_per_step for one in live], list[float]()
         kept = [one.calibration.next_chance(one.bins[-1]) if one.bins and one.calibration else 1.0 for one in live]
-        ahead = list[float]()
         for _ in range(min(_LOOK_AHEAD, self._most_steps - n_steps)):
             hopes = [hope * chance for hope, chance in zip(hopes, kept, strict=True)]
             ahead.append(sum(hopes))
         spent_ms, step_ms = cost.call_ms + self._steps_ms, self._step_ms[len(live) - 1]
-        return may_continue(self._hopes[:n_steps], ahead, self._costs, self._n_writing, spent_ms, step_ms)
+        return may_continue(self._hopes, ahead, self._costs, self._n_writing, spent_ms, step_ms)
 
     # --- what came of it
 
