@@ -312,7 +312,7 @@ class Round:
             assert state is not None
             use = state.uses[origin]
             if use.is_probe:
-                use.drafter.pay(ms / n / member.plain_ms, use.is_comparison)
+                use.drafter.pay((ms + cost.around_ms) / n / member.plain_ms, use.is_comparison)
             n_read = draft.n_read
             is_reading = n_read >= self._n_read or (not n_read and not draft.ids and state.unread(use) > FEW_IDS)
             if writes and is_reading:
