@@ -5,7 +5,6 @@ batches.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest

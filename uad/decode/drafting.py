@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from time import perf_counter
+
 from uad.decode.guard import Guarded, reason, warn
 from uad.drafters.protocol import Continuing, Drafter, Pace, Predicted
 from uad.events import DrafterView

@@ -51,7 +51,7 @@ MOST_BUDGET: Final = 20.0
 _MOST_OWED: Final = 3.0
 # The same for asking it beside another drafter that writes, which is expected to gain more: plain decodes per id of the
 # answer; at first enough to read a prompt and to see some rounds, once in the life of a server; and at most. Without
-# it a head and a draft model that are good in turns gain 2.0 times, with it 2.5 (tests/unit/policy, test_policy_writers).
+# it a head and a draft model that are good in turns gain 2.0 times, with it 2.5 (test_policy_writers.py).
 _COMPARING: Final = 0.002
 _FIRST_CREDIT: Final = 10.0
 _MOST_CREDIT: Final = 2.0

@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from uad.policy.calibration import Calibration, bin_of
 from uad.policy.choose import gains_of, may_continue, merged, rows_of
 from uad.policy.drafter import FEW_IDS, CallCost
+from uad.policy.knowledge import Knowledge, SequenceState
 from uad.policy.machine import CostTable
 from uad.policy.probing import TIMED_IDS, asked_again
 from uad.policy.protocol import Chosen, Drafted, Wish
 from uad.types import WRITERS, Ask, Draft, Origin, SpecPolicy
-
-if TYPE_CHECKING:
-    from uad.policy.auto import AutoPolicy, SequenceState
 
 # Ids that a draft is expected to go on beyond the next one, while it is asked whether it should: on curves with steps
 # one further row may cost more than it brings, and four pay. One id instead loses 1.8 % (lab/README).
@@ -90,7 +88,7 @@ class Member:
 class Round:
     """The decisions of one round, and what comes of the drafts."""
 
-    def __init__(self, policy: AutoPolicy, due: Sequence[Wish] = (), wishes: Sequence[Wish] = ()) -> None:
+    def __init__(self, policy: Knowledge, due: Sequence[Wish] = (), wishes: Sequence[Wish] = ()) -> None:
         """due: the sequences that may draft; wishes: all that write."""
         self._policy = policy
         self._n_writing = len(wishes)
