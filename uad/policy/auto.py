@@ -51,13 +51,13 @@ class AutoPolicy(Knowledge):
                 if state is None or wish.params.longest <= 0 or wish.room == 0:
                     continue
                 n = 0 if wish.is_forced or is_stale else state.n_plain()
-            if not n:
+            if n <= 0:
                 due.append(wish)
             n_plain = min(n_plain, n)
         if due:
             self.n_rounds += 1
             self._round = Round(self, due, wishes)
-        return n_plain
+        return max(n_plain, 0)
 
     def asks(self, origin: Origin) -> Sequence[Ask]:
         return self._round.asks(origin)
@@ -101,7 +101,6 @@ class AutoPolicy(Knowledge):
         if state is None:
             return
         state.n += len(commit.ids)
-        self.machine.took_back(commit.n_drafted, commit.n_accepted)
         for use in state.uses.values():
             if use.trail:
                 use.check(commit.ids)

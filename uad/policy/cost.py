@@ -24,7 +24,8 @@ _UNKNOWN: Final = 6.0
 _MOST_GAIN: Final = 0.4
 _LARGE_RATE: Final = 0.15
 # Single rows cost so much more or less by themselves at most: 45 to 70 ms beside a neighbour, 1B in BF16 on two cores.
-# And while decodes of several rows were not seen for long: so much of single rows' own is unknown then.
+# And while decodes of several rows were not seen for long, so that much of their own is unknown (half of it is the
+# machine's: test_policy_cost.py has a slow neighbour).
 _MOST_APART: Final = log(1.6)
 _MOST_UNSEEN: Final = log(1.12)
 _UNSEEN: Final = 1.5

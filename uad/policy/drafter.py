@@ -46,7 +46,7 @@ PROBING: Final = 0.004
 _FOR_PROBES: Final = 0.05
 # The budget at first, at most, and the most that one probe may owe: a dear one on a disturbed machine would prevent
 # others for long.
-_FIRST_BUDGET: Final = 1.0
+_FIRST_BUDGET: Final = 2.0
 MOST_BUDGET: Final = 20.0
 _MOST_OWED: Final = 3.0
 # The same for asking it beside another drafter that writes, which is expected to gain more: plain decodes per id of the

@@ -13,9 +13,8 @@ from uad.policy.machine import Machine
 from uad.policy.probing import SequenceDrafter
 from uad.types import BY_REQUEST, WRITERS, Draft, Origin
 
-# Ids of an answer before any is seen, and how much of each counts: a chat's answers are that long.
-_USUAL_ANSWER: Final = 200.0
-_ANSWER_RATE: Final = 0.1
+# Ids that an answer is expected to have: a chat's answers are that long. Learning it earns nothing (lab/README).
+_USUAL_ANSWER: Final = 200
 # Times what reading costs: what drafts must be expected to bring. 1.5 loses 1 to 3 % (lab/README).
 _SURELY: Final = 2.5
 
@@ -49,11 +48,11 @@ class SequenceState:
         use.n_read = self.n_prompt + self.n - (0 if n_ids is None else max(self.unread(use) - n_ids, 0))
 
     def n_plain(self) -> int:
-        """How many ids may be written before any of its drafters may be asked again. A grammar's is asked where its
+        """How many ids may be written (none: 0 or less) before any of its drafters may be asked again. A grammar's is asked where its
         guess is forced, and only there.
         """
         others = [use.next_at for origin, use in self.uses.items() if origin is not Origin.GRAMMAR]
-        return max(min(others, default=0) - self.n, 0)
+        return min(others, default=0) - self.n
 
 
 class Knowledge:
@@ -73,7 +72,6 @@ class Knowledge:
         self.asked_in: dict[Origin, int] = {}  # by drafters that write: the last round in which it could be asked
         self.n_rounds = 0
         self.window = window
-        self.usual_answer = _USUAL_ANSWER
         self.states: dict[int, SequenceState] = {}
         self.n_held: dict[int, dict[Origin, int]] = {}  # by sequence: ids of its last text that they have read
 
@@ -125,7 +123,7 @@ class Knowledge:
         An answer goes on for as long as usual ones do, or as long again as it already did, and ends where the request
         says. A round that gains g plain decodes writes 1 + 2 g ids: half of what it gains pays for the draft.
         """
-        n = min(max(self.usual_answer - state.n, state.n), n_left)
+        n = min(max(_USUAL_ANSWER - state.n, state.n), n_left)
         return reading * _SURELY <= max(gain, 0.0) * n / (1.0 + 2.0 * max(gain, 0.0))
 
     def end(self, seq: int) -> None:
@@ -133,6 +131,5 @@ class Knowledge:
         state = self.states.pop(seq, None)
         if state is None:
             return
-        self.usual_answer += _ANSWER_RATE * (state.n - self.usual_answer)
         read = {origin: use.n_read for origin, use in state.uses.items() if origin in WRITERS}
         self.n_held[seq] = {**state.n_held, **read}

@@ -20,11 +20,8 @@ _WORTH_PADDING: Final = 0.97
 # Several rows cost so many times a single one at least, whatever was measured: else a curve on which single rows are
 # too expensive has every guess submitted, right or not, and never sees what they really cost.
 _LEAST_MORE: Final = 1.02
-# And so many times as much as single rows one by one at most: they could be decoded so.
-_MOST_MORE: Final = 1.1
-# Ids that are decoded again after a draft that needed a checkpoint, before any was; and how much of each counts.
-_AGAIN: Final = 2.0
-_AGAIN_RATE: Final = 0.05
+# Ids that are decoded again after a draft that needed a checkpoint: learning it earns 0.1 % (lab/README).
+_AGAIN: Final = 2
 
 
 class Machine:
@@ -55,7 +52,6 @@ class Machine:
         self._of_each = of_each
         self.n_free = n_free
         self.keep_ms = keep_ms
-        self.n_again = _AGAIN
         self._tables: dict[tuple[object, ...], CostTable] = {}
         self._was_plain = True  # the last decode: a row of each sequence
         self.is_rough = False
@@ -94,22 +90,15 @@ class Machine:
 
     def decoded(self, groups: Sequence[tuple[int, int]], depth: int, ms: float) -> None:
         """A decode of passes (sequences, rows of each) took ms."""
-        self._was_plain = all(n == 1 for _, n in groups)
         if len(groups) == 1:
-            n = groups[0][0] * groups[0][1]
+            n_seq, n_each = groups[0]
+            self._was_plain, n = n_each == 1, n_seq * n_each
             if n <= self._n_ubatch:
                 self.target.observe(n, depth, ms)
             return
+        self._was_plain = all([n == 1 for _, n in groups])
         expected = sum(self.target.ms(n_seq * n, depth) for n_seq, n in groups)
         self.target.observe_ratio(ms / expected)
-
-    def took_back(self, n_drafted: int, n_accepted: int) -> None:
-        """Of a draft of so many ids so many were accepted. Where that took a checkpoint, these and the id after them
-        are decoded again.
-        """
-        if n_drafted > self.n_free:
-            n = n_accepted + 1 if n_accepted < n_drafted else 0
-            self.n_again += _AGAIN_RATE * (n - self.n_again)
 
 
 class CostTable:
@@ -156,17 +145,15 @@ class CostTable:
         raw, machine = self._raw, self._machine
         while len(raw) <= n:
             n_each = len(raw) + self._n_before
-            ms = sum([machine.group_ms(n_seq, n_each, self._depth) for n_seq in self._groups])
-            raw.append(min(ms, _MOST_MORE * len(raw) * raw[1]) if len(raw) > 1 else ms)
+            raw.append(sum([machine.group_ms(n_seq, n_each, self._depth) for n_seq in self._groups]))
 
     def _kept_ms(self, k: int) -> float:
         """What a round of k rows costs more where that takes checkpoints."""
         machine = self._machine
         if k <= 1 + machine.n_free:
             return 0.0
-        again = int(machine.n_again + 0.5)
-        self._measure(1 + again)
-        return machine.keep_ms * sum(self._groups) + max(self._raw[1 + again] - self._raw[1], 0.0)
+        self._measure(1 + _AGAIN)
+        return machine.keep_ms * sum(self._groups) + max(self._raw[1 + _AGAIN] - self._raw[1], 0.0)
 
     def level(self, n: int) -> int:
         """How many rows each sequence should have where n are needed."""
