@@ -53,7 +53,7 @@ class Row:
 
 def answer(opened: Runtime, prompt: WorkloadPrompt, temperature: float) -> tuple[int, DraftStats]:
     events: queue.SimpleQueue[object] = queue.SimpleQueue()
-    ids = opened.chat_prompt([{"role": "user", "content": prompt.text}], {})
+    ids = opened.text.chat([{"role": "user", "content": prompt.text}], {})
     sampling = SamplingParams(temperature=temperature, seed=1)
     opened.submit(
         Request(

@@ -15,7 +15,6 @@ from uad.decode.engine import Engine
 from uad.events import EngineView
 from uad.policy.auto import AutoPolicy
 from uad.policy.cost import CostCurve, CostSample
-from uad.policy.fixed import FixedPolicy
 from uad.policy.machine import Machine
 from uad.policy.protocol import PolicyView
 from uad.runtime import Runtime, runtime
@@ -43,7 +42,7 @@ def answered(engine: Engine, asked: Request, looks: bool = True) -> list[int]:
     return run(engine, [asked])[0].ids
 
 
-def drafting(made: AutoPolicy | FixedPolicy) -> Engine:
+def drafting(made: AutoPolicy) -> Engine:
     truth = run(make_engine(ScriptedModel(TARGET_VOCAB)), [request()])[0].ids
     ticks = count()
     return make_engine(
@@ -52,7 +51,7 @@ def drafting(made: AutoPolicy | FixedPolicy) -> Engine:
 
 
 def test_counts_add_up_and_accepted_lengths_are_those_of_the_drafts() -> None:
-    engine = drafting(FixedPolicy())
+    engine = drafting(AutoPolicy())
     ids = answered(engine, request(SpecPolicy.FIXED))
     view, (stats,) = engine.view(), engine.drafters()
     assert (view.n_written, sum(view.lengths)) == (len(ids), view.n_rounds)

@@ -4,6 +4,7 @@ clock in a decision but when text is passed on.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
@@ -78,6 +79,10 @@ class Rounds:
         self._clock = clock
         self._most_sequences = least.most_sequences(target.n_ubatch)
         self._longest_draft = longest_draft(target.n_alike, target.n_batch, target.n_seq, least)
+        self._planned: list[
+            int
+        ] = []  # the requests that the policy was asked for last, and how many ids they may write
+        self._n_plain = 0
         self.n_decodes = self.n_busy_slots = 0
         self.n_written = self.n_rounds = self.depth = 0
 
@@ -89,24 +94,27 @@ class Rounds:
         if drafting is None or not drafting.is_in_use:
             self._plain(writing, go_on)
             return
-        began = self._clock()
-        chosen, spent = self._propose(drafting, writing)
-        if chosen:
-            self._together([self._submitted(running, chosen.get(running.slot, _PLAIN)) for running in writing])
-        else:
-            spent += self._plain(writing, never)
-            drafting.plain_round(self._clock() - began - spent)
+        requests = [running.number for running in writing]
+        if requests != self._planned or self._n_plain <= 0:
+            self._planned = requests
+            chosen, self._n_plain = self._propose(drafting, writing)
+            if chosen:
+                self._n_plain = 0
+                self._together([self._submitted(running, chosen.get(running.slot, _PLAIN)) for running in writing])
+                return
+        self._n_plain -= self._plain(writing, go_on, self._n_plain)
 
     # --- rounds without drafts
 
-    def _plain(self, writing: Sequence[Running], go_on: Callable[[], bool]) -> float:
-        """One id for each, again and again until text is to be passed on, an answer ends, or go_on() ends it; returns
-        the seconds in the target.
+    def _plain(self, writing: Sequence[Running], go_on: Callable[[], bool], most: int = sys.maxsize) -> int:
+        """One id for each, up to `most` times, until text is to be passed on, an answer ends, or go_on() ends it;
+        returns how often.
 
         Every token pays for what this does, so it does nothing but a decode, a draw and the text of the id.
         """
         if self._least.rows > 1 or len(writing) > self._most_sequences:
-            return self._together([self._submitted(running, _PLAIN) for running in writing])
+            self._together([self._submitted(running, _PLAIN) for running in writing])
+            return 1
         target, clock = self._target, self._clock
         self.depth = sum([running.n_past for running in writing]) // len(writing)
         ends: dict[int, StopKind | Exception] = {}
@@ -129,7 +137,7 @@ class Rounds:
                             ends[running.slot] = end
                     except Exception as error:  # of its sampler or its text
                         ends[running.slot] = error
-                if ends or now >= until or not go_on():
+                if ends or n == most or now >= until or not go_on():
                     break
         except Exception as error:
             self._count(n, n_busy, n * len(writing))
@@ -139,7 +147,7 @@ class Rounds:
             self._count(n, n_busy, n * len(writing))
             self._teach(self._passes(rows), seconds / n)
             self._pass_on(writing, ends, now)
-        return seconds
+        return n
 
     def _pass_on(
         self, writing: Sequence[Running], ends: Mapping[int, StopKind | Exception], now: float
@@ -165,17 +173,17 @@ class Rounds:
 
     # --- propose
 
-    def _propose(self, drafting: Drafting, writing: Sequence[Running]) -> tuple[Mapping[int, Chosen], float]:
-        """What each slot submits, and the seconds that it took."""
+    def _propose(self, drafting: Drafting, writing: Sequence[Running]) -> tuple[Mapping[int, Chosen], int]:
+        """What each slot submits; else how many ids each may write before the policy wants to be asked again."""
         began = self._clock()
-        chosen = drafting.propose([self._wish(running) for running in writing])
+        chosen, n_plain = drafting.propose([self._wish(running) for running in writing])
         seconds = self._clock() - began
         drafted = [running for running in writing if running.slot in drafting]
         for running in drafted:
             running.drafted.draft_ms += 1e3 * seconds / len(drafted)
             if (crossing := drafting.crossing(running.slot)) is not None:
                 running.drafted.crossing += crossing
-        return chosen, seconds
+        return chosen, n_plain
 
     def _wish(self, running: Running) -> Wish:
         """A draft is no longer than what can still be written, fits into one pass, and leaves every sequence its share
@@ -199,10 +207,8 @@ class Rounds:
 
     # --- decode, verify, commit
 
-    def _together(self, parts: Sequence[SequenceRows]) -> float:
-        """A decode of all that write, or several where one may not have so many sequences; returns the seconds in the
-        target.
-        """
+    def _together(self, parts: Sequence[SequenceRows]) -> None:
+        """A decode of all that write, or several where one may not have so many sequences."""
         self.depth = sum([part.running.n_past for part in parts]) // len(parts)
         sizes: list[tuple[int, int]] = []
         total = 0.0
@@ -211,7 +217,6 @@ class Rounds:
             sizes += self._passes(rows)
             total += seconds
         self._teach(sizes, total)
-        return total
 
     def run(self, parts: Sequence[SequenceRows], may_stop: bool = False) -> tuple[list[Rows], float]:
         """Decode these rows, verify the drafts and commit what was drawn: the rows and the seconds in the target; no

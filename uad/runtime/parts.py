@@ -31,7 +31,7 @@ from uad.llama.model import Model
 from uad.llama.samplers import SamplerChain
 from uad.lookup.drafter import LookupDrafter
 from uad.mapping.recognise import bos_name, eos_name
-from uad.policy.fixed import FixedPolicy
+from uad.policy.auto import AutoPolicy
 from uad.runtime import drafters, remote
 from uad.runtime.adapters import AdapterTurns
 from uad.runtime.draft_model import open_draft
@@ -102,7 +102,7 @@ def build(config: Config, progress: Progress, wiring: Wiring = WIRING) -> Parts:
             is_seldom = _only_by_request(every)
             policies, policy_notes, again = open_policy(config, target, draft.steps, head.steps, wiring, is_seldom)
         drafts = (*forced, *every)
-        drafting = wiring.drafting(drafts, policies or FixedPolicy, model, matchers) if drafts else None
+        drafting = wiring.drafting(drafts, policies or AutoPolicy, model, matchers) if drafts else None
         samplers = wiring.samplers(_samplers(context, model, grammars, breakers), model)
         engine = _engine(target, drafting, samplers, wiring, matchers, open_prompt_cache(config, context, wiring.clock))
         notes = (
