@@ -48,8 +48,8 @@ class SequenceState:
         use.n_read = self.n_prompt + self.n - (0 if n_ids is None else max(self.unread(use) - n_ids, 0))
 
     def n_plain(self) -> int:
-        """How many ids may be written (none: 0 or less) before any of its drafters may be asked again. A grammar's is asked where its
-        guess is forced, and only there.
+        """How many ids may be written before any of its drafters may be asked again; 0 or less: none. A grammar's is
+        asked where its guess is forced, and only there.
         """
         others = [use.next_at for origin, use in self.uses.items() if origin is not Origin.GRAMMAR]
         return min(others, default=0) - self.n

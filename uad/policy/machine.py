@@ -96,7 +96,7 @@ class Machine:
             if n <= self._n_ubatch:
                 self.target.observe(n, depth, ms)
             return
-        self._was_plain = all([n == 1 for _, n in groups])
+        self._was_plain = all(n == 1 for _, n in groups)
         expected = sum(self.target.ms(n_seq * n, depth) for n_seq, n in groups)
         self.target.observe_ratio(ms / expected)
 

@@ -92,7 +92,7 @@ class Round:
         """due: the sequences that may draft; wishes: all that write."""
         self._policy = policy
         self._n_writing = len(wishes)
-        self._members = {wish.seq: self._member(wish) for wish in due}
+        self._members = {wish.seq: _member(self._policy, wish) for wish in due}
         autos = [member for member in self._members.values() if not member.is_fixed]
         self._groups: tuple[tuple[int, ...], ...] = ()
         if autos:
@@ -103,12 +103,6 @@ class Round:
         self._n_asked: dict[Origin, int] = {}  # sequences that share a call
         self._guesses_ms = 0.0  # what all candidates cost
         self._calls_ms = 0.0  # what all calls took
-
-    def _member(self, wish: Wish) -> Member:
-        policy, params = self._policy, wish.params
-        is_fixed = policy.is_fixed or params.policy is SpecPolicy.FIXED
-        longest = min(params.longest, wish.room)
-        return Member(wish, longest, is_fixed, state=None if is_fixed else policy.state(wish.seq))
 
     def _look_up_costs(self, autos: Sequence[Member], wishes: Sequence[Wish]) -> None:
         """Of the decode, all in all and by group."""
@@ -133,7 +127,7 @@ class Round:
         if writes:
             policy.asked_in[origin] = policy.n_rounds
         may = [member for member in self._members.values() if member.wish.may_ask(origin)]
-        fixed = [one for one in may if one.is_fixed and self._is_fixed_due(one, origin)]
+        fixed = [one for one in may if one.is_fixed and _is_fixed_due(self._policy, one, origin)]
         due = [one for one in may if one.state and one.state.n >= policy.use(one.state, origin).next_at]
         autos = [one for one in due if self._is_worth_asking(one, origin, len(due))]
         self._asked = fixed + autos
@@ -147,50 +141,18 @@ class Round:
             self._begin_writing(origin, autos)
         return asks if asks or not writes else self._timing(origin, may)
 
-    def _is_fixed_due(self, member: Member, origin: Origin) -> bool:
-        is_named = bool(member.wish.params.types)
-        return not member.guess.ids and (is_named or origin not in self._policy.weighed)
-
     def _is_worth_asking(self, member: Member, origin: Origin, n_due: int) -> bool:
         """Whether the drafter pays, or its budget does; if not, when that is looked at again."""
         policy, state = self._policy, member.state
         assert state is not None
         use = policy.use(state, origin)
-        gain, price = self._worth(member, origin, n_due)
+        gain, price = _worth(self._policy, member, origin, n_due)
         writes = origin in WRITERS
         if writes and member.is_sure:
             return False
-        is_best = not writes or self._is_best(member, origin, gain, n_due)
+        is_best = not writes or _is_best(self._policy, member, origin, gain, n_due)
         use.next_at = asked_again(use, state.n, price, gain >= 0.0, is_best)
         return use.next_at <= state.n
-
-    def _worth(self, member: Member, origin: Origin, n_due: int) -> tuple[float, float]:
-        """Plain decodes that a round is expected to gain with this drafter, and that asking it takes, reading included.
-        -1: reading is not earned back.
-        """
-        policy, state, plain_ms = self._policy, member.state, member.plain_ms
-        assert state is not None
-        use = policy.use(state, origin)
-        price = use.drafter.cost.price(plain_ms, n_due)
-        gain = use.saved - price
-        if origin not in WRITERS:
-            return gain, price
-        reading = use.drafter.cost.reading(state.unread(use), plain_ms)
-        is_worth_it = policy.is_worth_reading(state, gain, reading, member.wish.n_left)
-        return gain if is_worth_it else -1.0, price + reading
-
-    def _is_best(self, member: Member, origin: Origin, gain: float, n_due: int) -> bool:
-        """Whether no other drafter that writes is expected to gain more: one of them writes, the others only from their
-        budgets. One that is off, left alone, or too expensive to read for, is no rival.
-        """
-        types, policy, state = member.wish.params.types, self._policy, member.state
-        assert state is not None
-        rivals = [one for one, last in policy.asked_in.items() if one is not origin and policy.n_rounds - last <= 1]
-        return all(
-            self._worth(member, one, n_due)[0] <= gain
-            for one in rivals
-            if (not types or one in types) and state.n >= policy.use(state, one).next_at
-        )
 
     def _timing(self, origin: Origin, may: Sequence[Member]) -> list[Ask]:
         """Have a drafter that writes, and is left alone, read a few ids of the first sequence that has them, where
@@ -323,7 +285,7 @@ class Round:
                     cost.wrote(len(member.bins), n_written)
                 member.calibration.drafted(member.bins)
             self._guesses_ms += price_ms
-            member.candidates.append(self._candidate(member, origin, draft, price_ms))
+            member.candidates.append(_candidate(self._policy, member, origin, draft, price_ms))
 
     def _time(self, member: Member, origin: Origin, n_read: int, ms: float) -> None:
         """A drafter read so many ids of this sequence. Ids that its KV holds already say nothing about costs, and count
@@ -334,26 +296,6 @@ class Round:
         if n_read:
             use.drafter.cost.timing(ms, n_read, member.plain_ms)
         member.state.has_read(use, n_read or None)
-
-    def _candidate(self, member: Member, origin: Origin, draft: Draft, price_ms: float) -> Candidate:
-        policy, state, table = self._policy, member.state, member.table
-        assert state is not None
-        assert table is not None
-        writes = origin in WRITERS
-        calibration = policy.calibration_of(state, origin) if writes else policy.calibration_for(state, draft)
-        bins = [bin_of(belief) for belief in draft.p]
-        n = len(bins) - draft.n_tail
-        state.uses[origin].follow(draft.ids[:n], bins[:n], calibration)
-        chances = [calibration.chance(i) for i in bins[:n]]
-        if draft.n_tail:
-            tail = policy.calibration(draft.kind)
-            chances += [tail.chance(i) for i in bins[n:]]
-        gains = gains_of(chances)
-        costs = table.upto(len(gains))
-        saved = [gain * costs[1] - cost + costs[1] for gain, cost in zip(gains, costs[1:], strict=False)]
-        length = saved.index(max(saved))
-        sure = gains[length] / length if length else 0.0
-        return Candidate(origin, draft, gains, price_ms, saved[length] / member.size - price_ms, sure)
 
     def choose(self) -> Mapping[int, Chosen]:
         """See `protocol.Policy`."""
@@ -366,40 +308,24 @@ class Round:
 
     def _choose_auto(self) -> dict[int, Chosen]:
         chosen: dict[int, Chosen] = {}
-        gains = [self._gains(group) for group in self._groups]
+        gains = [_gains(self._members, group) for group in self._groups]
         costs = [table.upto(len(one)) for table, one in zip(self._tables, gains, strict=True)]
         rows = rows_of(gains, costs, self._n_writing, self._guesses_ms)
         for group, table, n in zip(self._groups, self._tables, rows, strict=True):
             if n > 1:
-                self._submit(chosen, group, n, table)
+                _submit(self._members, chosen, group, n, table)
             self._judge(group, n, table)
         machine = self._policy.machine
         if not chosen and machine.n_free > 0 and machine.target.n_alike(self._n_writing) >= STALE:
             return dict.fromkeys(self._groups[0], Chosen(NO_DRAFT, 2))
         return chosen
 
-    def _gains(self, group: Sequence[int]) -> list[float]:
-        """Ids expected beyond one each, by the number of drafted rows of each sequence."""
-        drafting = [self._members[seq] for seq in group if seq in self._members and self._members[seq].candidates]
-        return merged([merged([one.gains for one in member.candidates], max) for member in drafting], sum)
-
-    def _submit(self, chosen: dict[int, Chosen], group: Sequence[int], n: int, table: CostTable) -> None:
-        """Cut the group's drafts to so many rows."""
-        n_rows = table.level(n)
-        n_rows = n_rows if len(group) > 1 or n_rows > n else 0
-        for seq in group:
-            member, draft = self._members.get(seq), NO_DRAFT
-            if member is not None and member.candidates:
-                draft = _best_of(member.candidates, n - 1)
-            if draft.ids or n_rows:
-                chosen[seq] = Chosen(draft, n_rows)
-
     def _judge(self, group: Sequence[int], n: int, table: CostTable) -> None:
         """What each guess saved. Alone that is what its best length is expected to save. In a group it is a share of
         what the common number of rows is: but a drafter that is asked again counts as if the others' guesses were like
         its own, or several would never start together.
         """
-        costs, total = table.upto(n), self._gains(group)[n - 1]
+        costs, total = table.upto(n), _gains(self._members, group)[n - 1]
         growth = (costs[n] - costs[1]) / total if total > 0 else 0.0  # of the decode, for each id that is expected
         for member in [self._members[seq] for seq in group if seq in self._members]:
             state = member.state
@@ -413,6 +339,89 @@ class Round:
                 price = use.drafter.cost.price(member.plain_ms, self._n_asked[one.origin])
                 pays = use.judged(saved_ms / member.plain_ms, price)
                 use.next_at = asked_again(use, state.n, price, pays, was_asked=True)
+
+
+def _worth(policy: Knowledge, member: Member, origin: Origin, n_due: int) -> tuple[float, float]:
+    """Plain decodes that a round is expected to gain with this drafter, and that asking it takes, reading included.
+    -1: reading is not earned back.
+    """
+    state, plain_ms = member.state, member.plain_ms
+    assert state is not None
+    use = policy.use(state, origin)
+    price = use.drafter.cost.price(plain_ms, n_due)
+    gain = use.saved - price
+    if origin not in WRITERS:
+        return gain, price
+    reading = use.drafter.cost.reading(state.unread(use), plain_ms)
+    is_worth_it = policy.is_worth_reading(state, gain, reading, member.wish.n_left)
+    return gain if is_worth_it else -1.0, price + reading
+
+
+def _is_best(policy: Knowledge, member: Member, origin: Origin, gain: float, n_due: int) -> bool:
+    """Whether no other drafter that writes is expected to gain more: one of them writes, the others only from their
+    budgets. One that is off, left alone, or too expensive to read for, is no rival.
+    """
+    types, state = member.wish.params.types, member.state
+    assert state is not None
+    rivals = [one for one, last in policy.asked_in.items() if one is not origin and policy.n_rounds - last <= 1]
+    return all(
+        _worth(policy, member, one, n_due)[0] <= gain
+        for one in rivals
+        if (not types or one in types) and state.n >= policy.use(state, one).next_at
+    )
+
+
+def _candidate(policy: Knowledge, member: Member, origin: Origin, draft: Draft, price_ms: float) -> Candidate:
+    state, table = member.state, member.table
+    assert state is not None
+    assert table is not None
+    writes = origin in WRITERS
+    calibration = policy.calibration_of(state, origin) if writes else policy.calibration_for(state, draft)
+    bins = [bin_of(belief) for belief in draft.p]
+    n = len(bins) - draft.n_tail
+    state.uses[origin].follow(draft.ids[:n], bins[:n], calibration)
+    chances = [calibration.chance(i) for i in bins[:n]]
+    if draft.n_tail:
+        tail = policy.calibration(draft.kind)
+        chances += [tail.chance(i) for i in bins[n:]]
+    gains = gains_of(chances)
+    costs = table.upto(len(gains))
+    saved = [gain * costs[1] - cost + costs[1] for gain, cost in zip(gains, costs[1:], strict=False)]
+    length = saved.index(max(saved))
+    sure = gains[length] / length if length else 0.0
+    return Candidate(origin, draft, gains, price_ms, saved[length] / member.size - price_ms, sure)
+
+
+def _gains(members: Mapping[int, Member], group: Sequence[int]) -> list[float]:
+    """Ids expected beyond one each, by the number of drafted rows of each sequence."""
+    drafting = [members[seq] for seq in group if seq in members and members[seq].candidates]
+    return merged([merged([one.gains for one in member.candidates], max) for member in drafting], sum)
+
+
+def _member(policy: Knowledge, wish: Wish) -> Member:
+    params = wish.params
+    is_fixed = policy.is_fixed or params.policy is SpecPolicy.FIXED
+    longest = min(params.longest, wish.room)
+    return Member(wish, longest, is_fixed, state=None if is_fixed else policy.state(wish.seq))
+
+
+def _submit(
+    members: Mapping[int, Member], chosen: dict[int, Chosen], group: Sequence[int], n: int, table: CostTable
+) -> None:
+    """Cut the group's drafts to so many rows."""
+    n_rows = table.level(n)
+    n_rows = n_rows if len(group) > 1 or n_rows > n else 0
+    for seq in group:
+        member, draft = members.get(seq), NO_DRAFT
+        if member is not None and member.candidates:
+            draft = _best_of(member.candidates, n - 1)
+        if draft.ids or n_rows:
+            chosen[seq] = Chosen(draft, n_rows)
+
+
+def _is_fixed_due(policy: Knowledge, member: Member, origin: Origin) -> bool:
+    is_named = bool(member.wish.params.types)
+    return not member.guess.ids and (is_named or origin not in policy.weighed)
 
 
 def _fixed_ask(member: Member, writes: bool) -> Ask:
